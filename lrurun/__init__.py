@@ -1,0 +1,3 @@
+"""Named ablation ladders between a tanh RNN and the Linear Recurrent Unit."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,166 @@
+"""The frozen configuration of a run, its defaults, its rules and its fingerprint.
+
+Every default of the project is visible here. `RunConfig` is what a run *is* and is hashed; `Execution` is how it is
+carried out and is recorded beside it. Both are made from plain tables by `lrurun.catalog`, never by replacing fields.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+CONFIG_VERSION = 1
+"""Hashed into every fingerprint: it changes when the meaning of a field or a default changes."""
+
+TUNING_SEED = 1000
+"""The seed of tuning runs; final seeds lie below it, so that no final run has been used to choose a rate."""
+
+Positive = Annotated[float, Meta(gt=0, le=1e6)]
+NonNegative = Annotated[float, Meta(ge=0, le=1e6)]
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class _Frozen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of every table: immutable, keyword-only, unknown keys refused."""
+
+
+class DenseRecurrence(_Frozen, frozen=True, tag_field="kind", tag="dense"):
+    """x_k = activation(A x_(k-1) + B u_k) with a dense real A (Orvieto et al. 2023, eq. 1 and section 3.1)."""
+
+    activation: Literal["tanh", "relu", "identity"] = "identity"
+
+
+class DiagonalRecurrence(_Frozen, frozen=True, tag_field="kind", tag="diagonal"):
+    """x_k = lambda x_(k-1) + gamma B u_k with a complex diagonal lambda (Orvieto et al. 2023, sections 3.2 to 3.4)."""
+
+    parametrization: Literal["cartesian", "exponential", "stable-exponential"] = "stable-exponential"
+    """What is trained: Re and Im of lambda; nu and theta; log nu and theta."""
+    phase: Literal["plain", "log"] = "plain"
+    """Whether theta itself or its logarithm is trained."""
+    r_min: Fraction = 0.0
+    r_max: Fraction = 1.0
+    max_phase: Annotated[float, Meta(gt=0, le=2 * math.pi)] = 2 * math.pi
+    """Upper end of the initial phases, in radians."""
+    normalize: bool = False
+    """Whether gamma (eq. 7), trained, scales the input."""
+
+    def __post_init__(self) -> None:
+        if self.r_min > self.r_max:
+            raise ValueError(f"r_min must not be larger than r_max, found r_min = {self.r_min}, r_max = {self.r_max}")
+        if self.parametrization == "cartesian" and self.phase == "log":
+            raise ValueError('phase = "log" needs an exponential parametrization, found parametrization = "cartesian"')
+
+
+Recurrence = DenseRecurrence | DiagonalRecurrence
+
+
+class ModelConfig(_Frozen, frozen=True):
+    """The network around the recurrence (Orvieto et al. 2023, figure 1 and appendix D)."""
+
+    recurrence: Recurrence
+    depth: Annotated[int, Meta(ge=1, le=1000)]
+    width: Annotated[int, Meta(ge=1, le=65536)]
+    """H: features between the blocks."""
+    state: Annotated[int, Meta(ge=1, le=65536)]
+    """N: size of the recurrent state, complex on the diagonal rungs."""
+    norm: Literal["batch", "layer"] = "batch"
+    norm_momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.95
+    glu: Literal["full", "half"] = "full"
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    bidirectional: bool = False
+    parity: Literal["none", "reference"] = "none"
+    """"reference": batch statistics count padding and a backward scan starts in it, as in the published code."""
+
+
+class OptimConfig(_Frozen, frozen=True):
+    """AdamW in two groups, linear warm-up, then cosine (Orvieto et al. 2023, appendix D)."""
+
+    lr: Annotated[float, Meta(gt=0, le=10)]
+    recurrent_factor: Annotated[float, Meta(gt=0, le=100)]
+    """The recurrent group trains at lr * recurrent_factor, without decay."""
+    weight_decay: Annotated[float, Meta(ge=0, le=10)]
+    warmup: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    """Share of the steps in which the rate rises."""
+    floor: Annotated[float, Meta(ge=0, le=1)] = 1e-7
+    """The rate at the first and after the last step."""
+    b1: Annotated[float, Meta(ge=0, lt=1)] = 0.9
+    b2: Annotated[float, Meta(ge=0, lt=1)] = 0.999
+    eps: Annotated[float, Meta(gt=0, le=1)] = 1e-8
+
+    def __post_init__(self) -> None:
+        if self.floor > self.lr:
+            raise ValueError(f"floor must not be larger than lr, found floor = {self.floor}, lr = {self.lr}")
+
+
+class TrainConfig(_Frozen, frozen=True):
+    """How long, on how much, and how often the model is looked at."""
+
+    steps: Count
+    batch: Annotated[int, Meta(ge=1, le=1_000_000)]
+    eval_every: Count
+    """Steps between evaluations on the validation split; the last step is always evaluated."""
+    log_every: Count = 10
+    """Steps averaged into one row of the training curve."""
+    protocol: Literal["holdout", "paper"] = "holdout"
+    """"paper": selection as published where that used the test split; flagged in every report."""
+
+
+class DataConfig(_Frozen, frozen=True):
+    """The declared version of the data, as the task states it."""
+
+    version: Annotated[str, Meta(min_length=1)]
+
+
+class RunConfig(_Frozen, frozen=True):
+    """One training with one result: task, model, optimizer, schedule, seed."""
+
+    task: Annotated[str, Meta(min_length=1)]
+    data: DataConfig
+    model: ModelConfig
+    optim: OptimConfig
+    train: TrainConfig
+    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class Execution(_Frozen, frozen=True):
+    """How a run is carried out. Recorded, never hashed: none of it is meant to change a result."""
+
+    threads: Annotated[int, Meta(ge=1, le=1024)] = 1
+    """Size of XLA's thread pool; fixed at a run's first attempt, because sums depend on it."""
+    steps_per_dispatch: Annotated[int, Meta(ge=1, le=100_000)] = 25
+    checkpoint_seconds: Annotated[float, Meta(ge=0, le=1e6)] = 60.0
+    hang_after_seconds: Annotated[float, Meta(gt=0, le=1e7)] = 1800.0
+    scan_backend: Literal["auto", "sequential", "associative"] = "auto"
+
+
+def canonical(value: Any) -> Any:
+    """A config as plain data with the fields that equal their default left out, so that a later field changes no hash."""
+    if isinstance(value, Struct):
+        config = value.__struct_config__
+        table: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}
+        for field in msgspec.structs.fields(value):
+            item = getattr(value, field.name)
+            if field.default is msgspec.NODEFAULT or item != field.default:
+                table[field.name] = canonical(item)
+        return table
+    return value
+
+
+def fingerprint(config: RunConfig) -> str:
+    """`sha256:` and 64 hex digits over the canonical JSON of `config`."""
+    document = {"config_version": CONFIG_VERSION, "run": canonical(config)}
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def program_key(config: RunConfig, execution: Execution) -> str:
+    """What two runs must share to share compiled programs: everything but the seed and the peak rate."""
+    table = canonical(config)
+    del table["seed"], table["optim"]["lr"]
+    return json.dumps([table, execution.scan_backend], sort_keys=True)

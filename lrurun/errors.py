@@ -1,0 +1,50 @@
+"""Errors that a person reads: one sentence that says what is wrong, one that says what to do next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class LrurunError(Exception):
+    """It could not be done: data missing, folder, disk, permission. The root of all errors shown without a traceback."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(LrurunError):
+    """The words on the command line, or a TOML file, are wrong."""
+
+    exit_code = 2
+
+
+class NotFoundError(LrurunError):
+    """The run or the results asked for are not in this ledger."""
+
+    exit_code = 4
+
+
+class LedgerError(LrurunError):
+    """The ledger is busy, of another version, or no lrurun ledger."""
+
+    exit_code = 5
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known name most like `word`, upper and lower case alike, or None."""
+    by_lower = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[found[0]] if found else None
+
+
+def hint_for(word: str, known: Iterable[str], what: str = "known names") -> str:
+    """A hint that names the nearest known name, and all of them."""
+    names = list(known)
+    close = nearest(word, names)
+    listing = f"{what}: {', '.join(names)}" if names else f"there are no {what}"
+    return f"did you mean {close!r}? {listing}" if close else listing
