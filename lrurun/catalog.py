@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
+
+from lrurun import strict
+from lrurun.errors import UsageError, hint_for
+from lrurun.paths import find, shown
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 
@@ -13,7 +18,7 @@ class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of every document table."""
 
 
-class Published(_Document, frozen=True):
+class Published(_Document, frozen=True, kw_only=True):
     """A published score of a rung on a task."""
 
     source: str
@@ -24,7 +29,7 @@ class Published(_Document, frozen=True):
     note: str = ""
 
 
-class Rung(_Document, frozen=True):
+class Rung(_Document, frozen=True, kw_only=True):
     """One named change to the rung before it."""
 
     name: Name
@@ -39,7 +44,7 @@ class Rung(_Document, frozen=True):
     """Task -> published rows."""
 
 
-class Claim(_Document, frozen=True):
+class Claim(_Document, frozen=True, kw_only=True):
     """A sentence of a paper as a planned comparison between two rungs."""
 
     text: str
@@ -54,7 +59,7 @@ class Claim(_Document, frozen=True):
     """Tasks on which the paper makes it; elsewhere it is judged as a stand-in, and says so."""
 
 
-class Ladder(_Document, frozen=True):
+class Ladder(_Document, frozen=True, kw_only=True):
     """An ordered list of rungs."""
 
     name: Name
@@ -64,3 +69,129 @@ class Ladder(_Document, frozen=True):
     rungs: tuple[Rung, ...] = field(name="rung", default=())
     claims: tuple[Claim, ...] = field(name="claim", default=())
     path: str = ""
+    """The file it was read from."""
+
+
+class About(_Document, frozen=True, kw_only=True):
+    """What a recipe is for, and what to expect of it."""
+
+    source: str
+    """Paper and table, or why the values are ours."""
+    expect: str
+    """The result to expect, with its tolerance."""
+    device: str
+    hours: Annotated[float, Meta(ge=0, le=1e6)]
+    """For the whole ladder with three seeds on `device`."""
+    checked: str
+    """Date, and the versions it was checked with; "never" is a valid, honest answer."""
+    notes: str = ""
+
+
+class Tune(_Document, frozen=True, kw_only=True):
+    """The grid of a recipe, one seed a point, chosen on validation only."""
+
+    grid: dict[str, Annotated[list[Any], Meta(min_length=1)]]
+    """Dotted path -> values to try."""
+    found: str = ""
+    """Where and when the rates in this recipe were chosen."""
+    results: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Rung -> value -> best validation score, as measured."""
+
+
+class Profile(_Document, frozen=True, kw_only=True):
+    """A named shrink of a recipe."""
+
+    why: str = ""
+    seeds: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    """How many seeds a ladder of this profile trains where `--seeds` says nothing."""
+    model: dict[str, Any] = field(default_factory=dict)
+    optim: dict[str, Any] = field(default_factory=dict)
+    train: dict[str, Any] = field(default_factory=dict)
+    execution: dict[str, Any] = field(default_factory=dict)
+    rung: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tune: dict[str, Annotated[list[Any], Meta(min_length=1)]] | None = None
+    """Another grid, dotted path -> values."""
+
+
+class Recipe(_Document, frozen=True, kw_only=True):
+    """How a task is trained."""
+
+    task: Name
+    about: About
+    seeds: Annotated[int, Meta(ge=1, le=1000)] = 3
+    model: dict[str, Any]
+    optim: dict[str, Any]
+    train: dict[str, Any]
+    execution: dict[str, Any] = field(default_factory=dict)
+    ours: dict[str, str] = field(default_factory=dict)
+    """Dotted path -> why a value that no paper gives was chosen."""
+    rung: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Rung -> what it sets; of the model for the rungs above it too, of the optimizer for itself alone."""
+    tune: Tune | None = None
+    profile: dict[str, Profile] = field(default_factory=dict)
+    path: str = ""
+
+
+def load_ladder(name: str) -> Ladder:
+    """The ladder of that name, or in that file.
+
+    Raises:
+        UsageError: unknown name, TOML, unknown or missing keys, a rung that declares nothing, two rungs of one name,
+            a claim about an unknown rung.
+    """
+    path = find("ablations", name)
+    where = shown(path)
+    ladder = strict.convert({**strict.load_toml(path), "path": where}, Ladder, where)
+    if not ladder.rungs:
+        raise UsageError(f"{where}: a ladder needs at least one [[rung]]", "add one: name, title, change")
+    seen: set[str] = set()
+    for rung in ladder.rungs:
+        if rung.name in seen:
+            raise UsageError(f"{where}, rung {rung.name}: there are two rungs of this name", "rename one of them")
+        seen.add(rung.name)
+        if not rung.change and not rung.tunes:
+            raise UsageError(
+                f"{where}, rung {rung.name}: declares no change",
+                'say what it moves: change = {"model.recurrence.activation" = "identity"}, or tunes = ["path"]',
+            )
+    for claim in ladder.claims:
+        for rung_name in (claim.rung, claim.than):
+            if rung_name not in seen:
+                raise UsageError(
+                    f"{where}, claim {claim.text!r}: unknown rung {rung_name!r}", hint_for(rung_name, seen, "rungs")
+                )
+        if (claim.kind == "equal") != (claim.margin is not None):
+            raise UsageError(
+                f'{where}, claim {claim.text!r}: a margin belongs to kind = "equal", and to it alone',
+                "add margin = 0.005, or remove it",
+            )
+    return ladder
+
+
+def load_recipe(name: str) -> Recipe:
+    """The recipe of that task, or in that file.
+
+    Raises:
+        UsageError: unknown name, TOML, unknown or missing keys.
+    """
+    path = find("recipes", name)
+    where = shown(path)
+    return strict.convert({**strict.load_toml(path), "path": where}, Recipe, where)
+
+
+def get_profile(recipe: Recipe, name: str | None) -> Profile:
+    """The profile of that name; without one, a profile that changes nothing."""
+    if name is None:
+        return Profile()
+    if name not in recipe.profile:
+        raise UsageError(f"{recipe.path}: unknown profile {name!r}", hint_for(name, recipe.profile, "profiles"))
+    return recipe.profile[name]
+
+
+def flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested tables as dotted paths; a quoted dotted key is one already."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

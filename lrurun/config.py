@@ -30,13 +30,13 @@ class _Frozen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of every table: immutable, keyword-only, unknown keys refused."""
 
 
-class DenseRecurrence(_Frozen, frozen=True, tag_field="kind", tag="dense"):
+class DenseRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", tag="dense"):
     """x_k = activation(A x_(k-1) + B u_k) with a dense real A (Orvieto et al. 2023, eq. 1 and section 3.1)."""
 
     activation: Literal["tanh", "relu", "identity"] = "identity"
 
 
-class DiagonalRecurrence(_Frozen, frozen=True, tag_field="kind", tag="diagonal"):
+class DiagonalRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", tag="diagonal"):
     """x_k = lambda x_(k-1) + gamma B u_k with a complex diagonal lambda (Orvieto et al. 2023, sections 3.2 to 3.4)."""
 
     parametrization: Literal["cartesian", "exponential", "stable-exponential"] = "stable-exponential"
@@ -60,7 +60,7 @@ class DiagonalRecurrence(_Frozen, frozen=True, tag_field="kind", tag="diagonal")
 Recurrence = DenseRecurrence | DiagonalRecurrence
 
 
-class ModelConfig(_Frozen, frozen=True):
+class ModelConfig(_Frozen, frozen=True, kw_only=True):
     """The network around the recurrence (Orvieto et al. 2023, figure 1 and appendix D)."""
 
     recurrence: Recurrence
@@ -78,7 +78,7 @@ class ModelConfig(_Frozen, frozen=True):
     """"reference": batch statistics count padding and a backward scan starts in it, as in the published code."""
 
 
-class OptimConfig(_Frozen, frozen=True):
+class OptimConfig(_Frozen, frozen=True, kw_only=True):
     """AdamW in two groups, linear warm-up, then cosine (Orvieto et al. 2023, appendix D)."""
 
     lr: Annotated[float, Meta(gt=0, le=10)]
@@ -98,7 +98,7 @@ class OptimConfig(_Frozen, frozen=True):
             raise ValueError(f"floor must not be larger than lr, found floor = {self.floor}, lr = {self.lr}")
 
 
-class TrainConfig(_Frozen, frozen=True):
+class TrainConfig(_Frozen, frozen=True, kw_only=True):
     """How long, on how much, and how often the model is looked at."""
 
     steps: Count
@@ -111,13 +111,13 @@ class TrainConfig(_Frozen, frozen=True):
     """"paper": selection as published where that used the test split; flagged in every report."""
 
 
-class DataConfig(_Frozen, frozen=True):
+class DataConfig(_Frozen, frozen=True, kw_only=True):
     """The declared version of the data, as the task states it."""
 
     version: Annotated[str, Meta(min_length=1)]
 
 
-class RunConfig(_Frozen, frozen=True):
+class RunConfig(_Frozen, frozen=True, kw_only=True):
     """One training with one result: task, model, optimizer, schedule, seed."""
 
     task: Annotated[str, Meta(min_length=1)]
@@ -128,7 +128,7 @@ class RunConfig(_Frozen, frozen=True):
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
-class Execution(_Frozen, frozen=True):
+class Execution(_Frozen, frozen=True, kw_only=True):
     """How a run is carried out. Recorded, never hashed: none of it is meant to change a result."""
 
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
@@ -140,7 +140,7 @@ class Execution(_Frozen, frozen=True):
 
 
 def canonical(value: Any) -> Any:
-    """A config as plain data with the fields that equal their default left out, so that a later field changes no hash."""
+    """A config as plain data, fields at their default left out, so that a later version's field changes no hash."""
     if isinstance(value, Struct):
         config = value.__struct_config__
         table: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class LrurunError(Exception):
-    """It could not be done: data missing, folder, disk, permission. The root of all errors shown without a traceback."""
+    """It could not be done: data missing, folder, disk, permission. The root of all errors shown without a trace."""
 
     exit_code = 1
 

@@ -96,6 +96,9 @@ class Attempt(Struct, frozen=True, kw_only=True):
     pid_started: float
     started_at: float
     heartbeat_at: float
+    """Last beat of its supervisor."""
+    seen_at: float
+    """Last write of the worker itself: one that hangs stops writing while its supervisor still beats."""
     ended_at: float | None
     reason: str | None
     """Why it ended: "done", "diverged", "failed", "interrupted: ...". """

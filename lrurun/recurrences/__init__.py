@@ -1,0 +1,28 @@
+"""The recurrences: what they are called, and how one is built from its settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lrurun.recurrences.base import Params, Recurrence
+from lrurun.recurrences.dense import Dense
+from lrurun.recurrences.diagonal import Diagonal, decay_and_phase, eigenvalues
+
+__all__ = ["KINDS", "Dense", "Diagonal", "Params", "Recurrence", "build", "decay_and_phase", "eigenvalues"]
+
+KINDS: dict[str, tuple[type[Recurrence], str]] = {
+    "dense": (Dense, "dense real matrix, with tanh, ReLU or no activation"),
+    "diagonal": (Diagonal, "complex diagonal, up to the Linear Recurrent Unit"),
+}
+"""The `kind` of a settings table -> (class, one line about it)."""
+
+
+def build(settings: Any, *, width: int, state: int, bidirectional: bool = False, backend: str = "auto") -> Recurrence:
+    """The recurrence that `settings`, a tagged table such as `DiagonalRecurrence`, describes.
+
+    `width` is H, `state` N. Raises ValueError where the kind is not known.
+    """
+    kind = settings.__struct_config__.tag
+    if kind not in KINDS:
+        raise ValueError(f"recurrence kind must be one of {', '.join(KINDS)}, found {kind!r}")
+    return KINDS[kind][0](settings, width=width, state=state, bidirectional=bidirectional, backend=backend)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Literal
 
 import numpy as np
@@ -15,7 +16,7 @@ class Spec(Struct, frozen=True, kw_only=True):
 
     name: str
     kind: Literal["features", "tokens"]
-    """"features": inputs (n, length) or (n, length, features), multiplied by `scale`. "tokens": ids, embedded; id 0 is padding."""
+    """"features": inputs (n, length) or (n, length, features), multiplied by `scale`. "tokens": ids; 0 pads."""
     features: int
     """Input features a step, or the size of the vocabulary."""
     classes: int
@@ -45,3 +46,23 @@ class Data(Struct, frozen=True, kw_only=True):
     train: Split
     validation: Split
     test: Split
+
+
+class Task(ABC):
+    """A data set with a question. Final subclasses say what it is and make its arrays."""
+
+    name: str
+    title: str
+    version: str
+    """The declared version of the data; part of every fingerprint."""
+    source: str
+    sizes: dict[str, int]
+    """Examples per split, as they must be."""
+
+    @abstractmethod
+    def spec(self) -> Spec:
+        """What a model must know."""
+
+    @abstractmethod
+    def make(self) -> dict[str, Split]:
+        """The three splits, made from the source."""

@@ -1,0 +1,93 @@
+"""Saving and restoring snapshots through Orbax, and the digest that tells whether their bytes are what was saved."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from orbax.checkpoint import v1 as ocp
+
+from lrurun.errors import LrurunError
+from lrurun.train import Best, Live, Programs, Snapshot
+
+FORMAT = 1
+"""Stored in every checkpoint; another number is refused."""
+
+
+def save(folder: Path, snapshot: Snapshot, fingerprint: str) -> tuple[int, str]:
+    """Writes `snapshot` into the new folder `folder`; returns its size in bytes and the digest of its files.
+
+    Raises:
+        OSError: no space, no permission.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    tree = {"live": _plain(snapshot.live._asdict()), "best": _plain(snapshot.best._asdict())}
+    metadata = {
+        "format": FORMAT,
+        "fingerprint": fingerprint,
+        "step": snapshot.step,
+        "score": snapshot.score if math.isfinite(snapshot.score) else None,
+        "best_step": snapshot.best_step,
+    }
+    ocp.save(folder.absolute(), tree, custom_metadata=metadata)
+    return digest(folder)
+
+
+def restore(folder: Path, compiled: Programs, fingerprint: str) -> Snapshot:
+    """The snapshot in `folder`, for programs of the same configuration.
+
+    Raises:
+        LrurunError: the checkpoint belongs to another run, or has another format.
+        Exception: whatever Orbax says of unreadable files.
+    """
+    metadata = ocp.metadata(folder.absolute()).custom_metadata or {}
+    if metadata.get("format") != FORMAT or metadata.get("fingerprint") != fingerprint:
+        raise LrurunError(
+            f"{folder}: is a checkpoint of another run or format, found {metadata.get('fingerprint')}",
+            "remove the folder: the run starts from the checkpoint before, or anew",
+        )
+    live, best = compiled.abstract()
+    example = jax.tree.map(
+        lambda leaf: np.zeros(leaf.shape, leaf.dtype), {"live": live._asdict(), "best": best._asdict()}
+    )
+    tree: Any = ocp.load(folder.absolute(), _plain(example))
+    score = metadata["score"]
+    return Snapshot(
+        step=int(metadata["step"]),
+        score=-math.inf if score is None else float(score),
+        best_step=int(metadata["best_step"]),
+        live=Live(**_like(live._asdict(), tree["live"])),
+        best=Best(**_like(best._asdict(), tree["best"])),
+    )
+
+
+def digest(folder: Path) -> tuple[int, str]:
+    """Bytes of all files below `folder`, and a digest over their names and bytes."""
+    total = 0
+    combined = hashlib.sha256()
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        with path.open("rb") as file:
+            inner = hashlib.file_digest(file, "sha256").hexdigest()
+        total += path.stat().st_size
+        combined.update(f"{path.relative_to(folder)}={inner}\n".encode())
+    return total, "sha256:" + combined.hexdigest()
+
+
+def remove(folder: Path) -> None:
+    """Removes a checkpoint that is no longer needed; one that is gone already is no error."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _plain(tree: Any) -> Any:
+    """Leaves as arrays under string keys: what every Orbax version reads back."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _like(example: Any, flat: dict[str, np.ndarray]) -> Any:
+    return jax.tree_util.tree_map_with_path(lambda path, _: flat[jax.tree_util.keystr(path)], example)

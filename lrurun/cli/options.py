@@ -1,0 +1,64 @@
+"""Arguments and options that several commands share, and how they complete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from lrurun import paths
+
+
+def _tasks(incomplete: str) -> list[str]:
+    return [name for name in paths.names("recipes") if name.startswith(incomplete)]
+
+
+def _ladders(incomplete: str) -> list[str]:
+    return [name for name in paths.names("ablations") if name.startswith(incomplete)]
+
+
+def _rungs(context: typer.Context, incomplete: str) -> list[str]:
+    from lrurun.catalog import load_ladder
+
+    ladder = load_ladder(context.params.get("ladder") or "lru")
+    return [rung.name for rung in ladder.rungs if rung.name.startswith(incomplete)]
+
+
+def _profiles(context: typer.Context, incomplete: str) -> list[str]:
+    from lrurun.catalog import load_recipe
+
+    task = context.params.get("task")
+    return [name for name in load_recipe(task).profile if name.startswith(incomplete)] if task else []
+
+
+def _runs(context: typer.Context, incomplete: str) -> list[str]:
+    from lrurun.ledger.store import Ledger
+
+    root = context.find_root().params
+    ledger = Ledger.read(paths.places(root.get("ledger")).ledger)
+    if ledger is None:
+        return []
+    with ledger:
+        return [run.id for run in ledger.runs() if run.id.startswith(incomplete)]
+
+
+Task = Annotated[str, typer.Argument(metavar="TASK", help="A task, or the path of a recipe.", autocompletion=_tasks)]
+LadderName = Annotated[
+    str, typer.Option("--ladder", metavar="NAME", help="A ladder, or the path of one.", autocompletion=_ladders)
+]
+ProfileName = Annotated[
+    Optional[str],
+    typer.Option("--profile", metavar="P", help="A named shrink of the recipe.", autocompletion=_profiles),
+]
+Sets = Annotated[
+    Optional[list[str]],
+    typer.Option("--set", metavar="K=V", help="Set a value, as in optim.lr=0.002; may be repeated."),
+]
+Rungs = Annotated[
+    Optional[list[str]],
+    typer.Option("--rung", metavar="R", help="Only this rung; may be repeated.", autocompletion=_rungs),
+]
+Tune = Annotated[bool, typer.Option("--tune", help="Choose the recipe's grid values per rung on validation first.")]
+Seeds = Annotated[Optional[str], typer.Option("--seeds", metavar="S", help="A number of seeds, or a list: 0,4,7.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or the beginning of one.", autocompletion=_runs)]

@@ -1,0 +1,318 @@
+"""The commands that train, and the plan of what they would do."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from lrurun import console, paths, provenance, tasks
+from lrurun import plan as planning
+from lrurun.errors import LrurunError
+from lrurun.ledger.values import FINISHED, Run
+from lrurun.ledger.values import Ladder as Instance
+from lrurun.paths import Places
+
+ASKED = "asked"
+"""Kind of the event that records what a ladder command asked for."""
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """The words of a ladder command."""
+
+    task: str
+    ladder: str
+    profile: str | None
+    rungs: list[str]
+    seeds: str | None
+    tune: bool
+    sets: list[str] | dict[str, Any]
+
+    def plan(self) -> planning.Plan:
+        """What they mean."""
+        return planning.make(self.task, ladder=self.ladder, profile=self.profile, sets=self.sets, tune=self.tune)
+
+
+def ladder(places: Places, asked: Asked, *, jobs: int | None = None, fresh: bool = False) -> int:
+    """Runs what is left of a ladder and prints its table; the exit code."""
+    plan = asked.plan()
+    rungs = planning.choose_rungs(plan, asked.rungs)
+    seeds = planning.seeds_of(asked.seeds if asked.seeds is not None else str(plan.seeds))
+    _name_hidden(plan)
+    return _climb(places, asked, plan, rungs, seeds, jobs=jobs, fresh=fresh)
+
+
+def _climb(
+    places: Places,
+    asked: Asked,
+    plan: planning.Plan,
+    rungs: Sequence[planning.ResolvedRung],
+    seeds: Sequence[int],
+    *,
+    jobs: int | None,
+    fresh: bool,
+) -> int:
+    from lrurun.ledger.store import Ledger
+    from lrurun.report.live import Display
+    from lrurun.supervise import Signals, Stopped, Supervisor
+
+    signals = Signals()
+    with signals.noted(), Ledger.open(places.ledger) as ledger:
+        if ledger.note:
+            console.warn(ledger.note)
+        with Display() as display:
+            supervisor = Supervisor(ledger, places, plan, rungs, seeds, jobs, display, signals)
+            _remember(ledger, supervisor.instance, asked, seeds)
+            try:
+                outcome = supervisor.run(fresh=fresh)
+            except Stopped as stopped:
+                console.say(f"stopped by {stopped}; the same command goes on from here")
+                return stopped.exit_code
+        if not outcome.worked:
+            console.say("nothing to do: every run of this ladder is finished")
+        _print_report(ledger, plan, outcome.instance)
+        for run in outcome.runs:
+            if run.state not in FINISHED:
+                first = (run.error or run.state).splitlines()[0]
+                console.warn(
+                    f"run {run.id} ({run.memberships[0].rung}, seed {run.seed}): {first}; see lrurun show {run.id}"
+                )
+        return outcome.exit_code
+
+
+def resume(places: Places, *, jobs: int | None) -> int:
+    """Finishes every ladder of the ledger that is not finished; the exit code is the first that is not 0."""
+    from lrurun.ledger import owner
+    from lrurun.ledger.store import Ledger
+
+    if not places.ledger.exists():
+        console.say("nothing to do: there is no ledger yet")
+        return 0
+    with Ledger.open(places.ledger) as ledger:
+        ledger.reap(owner.here())
+        open_ladders = []
+        for instance in ledger.ladders():
+            asked = _asked(ledger, instance)
+            if asked is not None and (_unfinished(ledger, instance) or _awaits_final(ledger, instance)):
+                open_ladders.append((instance, asked))
+    if not open_ladders:
+        console.say("nothing to do: every ladder of this ledger is finished")
+        return 0
+    codes = []
+    for instance, asked in reversed(open_ladders):
+        plan = asked.plan()
+        if (plan.ladder.name, plan.recipe.task) != (instance.name, instance.task):
+            raise LrurunError(
+                f"ladder {instance.key}: {asked.ladder} is now {plan.ladder.name} on {plan.recipe.task}, "
+                f"it was {instance.name} on {instance.task}",
+                "restore the files, or start another ladder",
+            )
+        rungs = planning.choose_rungs(plan, asked.rungs)
+        code = _climb(
+            places, asked, plan, rungs, planning.seeds_of(asked.seeds or str(plan.seeds)), jobs=jobs, fresh=False
+        )
+        if code > 128:
+            return code
+        codes.append(code)
+    return max(codes)
+
+
+def plan(places: Places, asked: Asked, *, json: bool) -> int:
+    """Prints what a ladder would do; with -v also which parameter learns in which group."""
+    from lrurun.ledger.store import Ledger
+
+    made = asked.plan()
+    rungs = planning.choose_rungs(made, asked.rungs)
+    seeds = planning.seeds_of(asked.seeds if asked.seeds is not None else str(made.seeds))
+    _name_hidden(made)
+    ledger = Ledger.read(places.ledger)
+    known: dict[str, Run] = {}
+    if ledger is not None:
+        with ledger:
+            known = {run.fingerprint: run for run in reversed(ledger.runs()) if not run.superseded}
+    rows = [_planned(made, rung, seeds, known) for rung in rungs]
+    jobs = provenance.accelerators() or max(1, provenance.cores() // max(r.execution.threads for r in rungs))
+    left = [row["seconds_left"] for row in rows if row["runs_left"]]
+    total = None if None in left else sum(left) / jobs
+    if json:
+        console.write(
+            jsonlib.dumps(
+                {
+                    "schema_version": 1,
+                    "ladder": made.ladder.name,
+                    "task": made.recipe.task,
+                    "profile": made.profile,
+                    "set": made.changes,
+                    "tune": made.tune,
+                    "seeds": list(seeds),
+                    "workers": jobs,
+                    "eta_seconds": total,
+                    "rungs": rows,
+                },
+                indent=2,
+                allow_nan=False,
+            )
+        )
+        return 0
+    _print_plan(made, rows, seeds, total, jobs)
+    if console.verbosity() > 0:
+        _print_groups(rungs)
+    return 0
+
+
+def _planned(
+    made: planning.Plan, rung: planning.ResolvedRung, seeds: Sequence[int], known: dict[str, Run]
+) -> dict[str, Any]:
+    tuning = planning.wanted_tuning(made, [rung]) if made.tune else []
+    final = planning.wanted_final(made, rung, seeds)
+    if made.tune:
+        # which final runs there will be is known once the rate is chosen; until then they count as left
+        states = [_state(known, w.fingerprint) for w in tuning] + ["queued"] * len(final)
+    else:
+        states = [_state(known, w.fingerprint) for w in final]
+    speed = _past_speed(rung, known)
+    unfinished = [s for s in states if s not in FINISHED]
+    steps = rung.config.train.steps * len(unfinished)
+    return {
+        "rung": rung.name,
+        "title": rung.title,
+        "same_as_before": rung.same_as_before,
+        "moves": [
+            {"path": move.path, "before": move.before, "after": move.after, "source": move.source}
+            for move in rung.moves
+        ],
+        "steps": rung.config.train.steps,
+        "tuning_runs": len(tuning),
+        "runs": len(states),
+        "runs_left": 0 if rung.same_as_before else len(unfinished),
+        "runs_done": len(states) - len(unfinished),
+        "steps_per_second": speed,
+        "seconds_left": steps / speed if speed else None,
+    }
+
+
+def _state(known: dict[str, Run], fingerprint: str) -> str:
+    return known[fingerprint].state if fingerprint in known else "queued"
+
+
+def _past_speed(rung: planning.ResolvedRung, known: dict[str, Run]) -> float | None:
+    """Steps a second of the newest finished run with this rung's model and batch."""
+    from lrurun.report.comparison import SPEED
+
+    like = {"model": planning.plain(rung.config.model), "batch": rung.config.train.batch, "task": rung.config.task}
+    for run in reversed(known.values()):
+        config = run.config
+        if (
+            run.result
+            and SPEED in run.result
+            and like == {"model": config["model"], "batch": config["train"]["batch"], "task": run.task}
+        ):
+            return run.result[SPEED]
+    return None
+
+
+def _print_plan(
+    made: planning.Plan, rows: list[dict[str, Any]], seeds: Sequence[int], total: float | None, jobs: int
+) -> None:
+    from lrurun.report.progress import clock
+
+    table = []
+    for row in rows:
+        moves = [
+            f"{m['path'].removeprefix('model.').removeprefix('recurrence.')} = {_short(m['after'])}"
+            for m in row["moves"]
+            if m["after"] is not None
+        ]
+        what = "as the rung before" if row["same_as_before"] else "; ".join(moves) or "the first rung"
+        left = (
+            ""
+            if not row["runs_left"]
+            else "unknown"
+            if row["seconds_left"] is None
+            else clock(row["seconds_left"] / jobs)
+        )
+        table.append([row["rung"], what, f"{row['runs_done']}/{row['runs']}", left])
+    title = f"ladder {made.ladder.name} ({made.ladder.path}) on {made.recipe.task} ({made.recipe.path})"
+    console.table(title, ["rung", "what moves", "done", "left"], table)
+    if total is None:
+        console.write("Time left: unknown, for no past attempt tells how fast these rungs train here.")
+    else:
+        count = sum(row["runs_left"] for row in rows)
+        console.write(
+            f"{count} runs left, seeds {', '.join(map(str, seeds))}: about {clock(total)} with {jobs} workers."
+        )
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else jsonlib.dumps(value) if not isinstance(value, str) else value
+
+
+def _print_groups(rungs: Sequence[planning.ResolvedRung]) -> None:
+    """Which parameter learns in which group; building the model's shapes needs jax."""
+    from lrurun.model import Model
+
+    for rung in rungs:
+        model = Model(rung.config.model, tasks.get(rung.config.task).spec())
+        rate = rung.config.optim.lr
+        rates = {"recurrent": rate * rung.config.optim.recurrent_factor, "regular": rate}
+        rows = [
+            [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"] for path, shape, group in model.table()
+        ]
+        console.table(f"{rung.name}: parameters", ["parameter", "shape", "group", "peak rate"], rows)
+
+
+def _print_report(ledger: Any, plan: planning.Plan, instance: Instance) -> None:
+    from lrurun import reading
+    from lrurun.report import render
+
+    made = reading.build(plan, instance, ledger.runs(instance.key))
+    console.write(render.render(made, "table", width=console.width(), color=console.has_color()))
+
+
+def _remember(ledger: Any, instance: Instance, asked: Asked, seeds: Sequence[int]) -> None:
+    """What was asked for, so that `lrurun resume` can ask for it again."""
+    table = {
+        "task": _anywhere("recipes", asked.task),
+        "ladder": _anywhere("ablations", asked.ladder),
+        "profile": asked.profile,
+        "rungs": asked.rungs,
+        "seeds": ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else ""),
+        "tune": asked.tune,
+        "sets": asked.sets,
+    }
+    text = jsonlib.dumps(table, sort_keys=True)
+    last = [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]
+    if not last or last[-1] != text:
+        ledger.event(ASKED, text, ladder=instance.key)
+
+
+def _anywhere(kind: paths.Kind, name: str) -> str:
+    path = paths.find(kind, name)
+    return name if path.parent.resolve() == paths.packaged(kind).resolve() else os.path.abspath(path)
+
+
+def _asked(ledger: Any, instance: Instance) -> Asked | None:
+    texts = [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]
+    return Asked(**jsonlib.loads(texts[-1])) if texts else None
+
+
+def _unfinished(ledger: Any, instance: Instance) -> bool:
+    return any(run.state not in FINISHED for run in ledger.runs(instance.key))
+
+
+def _awaits_final(ledger: Any, instance: Instance) -> bool:
+    """Whether a tuned ladder has rungs whose final runs were never asked for."""
+    places = {
+        (m.rung, m.stage) for run in ledger.runs(instance.key) for m in run.memberships if m.ladder_key == instance.key
+    }
+    return any((rung, "train") not in places for rung, stage in places if stage == "tune")
+
+
+def _name_hidden(plan: planning.Plan) -> None:
+    for kind, name in (("recipes", plan.recipe.path), ("ablations", plan.ladder.path)):
+        path = paths.Path(name)
+        if paths.hides_packaged(kind, path):  # type: ignore[arg-type]
+            console.say(f"using {name}, which hides the packaged file of that name")

@@ -1,0 +1,265 @@
+"""What every recurrence must do, built in or not: the checks behind the tests and `lrurun check recurrence`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from msgspec import Struct
+
+from lrurun import recurrences
+from lrurun.recurrences import Diagonal, Params, Recurrence, decay_and_phase
+
+LONG = 4096
+"""Steps after which outputs must still be finite."""
+
+UNBOUNDED = 64
+"""The same for a recurrence that declares its initial state unbounded."""
+
+_BATCH, _STEPS = 3, 24
+
+
+class Finding(Struct, frozen=True):
+    """One check and how it went."""
+
+    name: str
+    passed: bool
+    detail: str
+    """What was measured, and the bar."""
+
+
+def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, backend: str = "auto") -> list[Finding]:
+    """Findings about the recurrence that `settings` describes, in one direction and in both.
+
+    `width` is H, `state` N. Whatever a check raises is a finding that failed, not an exception.
+    """
+    cases = [
+        _Case(
+            recurrences.build(settings, width=width, state=state, bidirectional=two_way, backend=backend),
+            jax.random.key(seed),
+        )
+        for two_way in (False, True)
+    ]
+    causal, both = cases
+    findings = [_guarded("scan equals step", _scan_is_step, causal), _guarded("causal", _causal, causal)]
+    for case, way in ((causal, "one direction"), (both, "both directions")):
+        for name, test in _EITHER_WAY.items():
+            findings.append(_guarded(f"{name}, {way}", test, case))
+    findings.append(_guarded("looks both ways", _both_ways, both))
+    findings.append(_guarded("step refuses both directions", _refuses, both))
+    findings.append(_guarded("initial scale", _scale, both))
+    if isinstance(causal.recurrence, Diagonal):
+        findings.append(_guarded("norm of the state", _state_norm, causal))
+    return findings
+
+
+class _Case:
+    """A recurrence with its parameters and programs, which the checks share: compiling them is most of the time."""
+
+    def __init__(self, recurrence: Recurrence, key: Array) -> None:
+        self.recurrence = recurrence
+        self.key = key
+        self.init = jax.jit(lambda k: recurrence.init(k))
+        self.scan = jax.jit(lambda params, u, mask: recurrence.scan(params, u, mask))
+
+    @cached_property
+    def params(self) -> Params:
+        return self.init(self.key)
+
+    @cached_property
+    def inputs(self) -> Array:
+        return self.sequence(_STEPS, _BATCH)
+
+    def sequence(self, steps: int, batch: int) -> Array:
+        shape = (steps, batch, self.recurrence.width)
+        return jnp.asarray(np.random.default_rng(1).normal(size=shape), jnp.float32)
+
+
+_Check = Callable[[_Case], tuple[bool, str]]
+
+
+def _guarded(name: str, test: _Check, case: _Case) -> Finding:
+    try:
+        passed, detail = test(case)
+    except Exception as error:  # a plug-in may raise anything; the report must go on
+        return Finding(name, False, f"raised {type(error).__name__}: {error}")
+    return Finding(name, bool(passed), detail)
+
+
+def _deviation(found: Any, wanted: Any) -> float:
+    """Largest difference relative to the largest value wanted; infinite where either is not finite."""
+    found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    difference = float(np.max(np.abs(found - wanted)) / max(float(np.max(np.abs(wanted))), 1e-30))
+    return difference if math.isfinite(difference) else math.inf
+
+
+def _lengths_mask(steps: int) -> np.ndarray:
+    """(T, B), the first sequence whole, the second short, the third of length 1."""
+    return np.arange(steps)[:, None] < np.array([steps, steps // 2, 1])[None, :]
+
+
+def _scan_is_step(case: _Case) -> tuple[bool, str]:
+    recurrence, params, u = case.recurrence, case.params, case.inputs
+    x, outputs = recurrence.initial_state(_BATCH), []
+    step = jax.jit(recurrence.step)
+    for u_k in u:
+        x, y = step(params, x, u_k)
+        outputs.append(np.asarray(y))
+    worst = _deviation(case.scan(params, u, None), np.stack(outputs))
+    return worst < 1e-5, f"relative difference {worst:.1e}, at most 1e-05"
+
+
+def _causal(case: _Case) -> tuple[bool, str]:
+    params, u = case.params, case.inputs
+    at = _STEPS // 2
+    before, after = np.asarray(case.scan(params, u, None)), np.asarray(case.scan(params, u.at[at].add(1.0), None))
+    early, late = (float(np.max(np.abs(before[part] - after[part]))) for part in (slice(at), slice(at, None)))
+    # Not exactly zero: a scan of logarithmic depth may round what it adds and subtracts differently.
+    scale = float(np.max(np.abs(before)))
+    return early <= 1e-6 * scale and late > 1e-3 * scale, f"earlier outputs moved by {early:.1e}, later by {late:.1e}"
+
+
+def _both_ways(case: _Case) -> tuple[bool, str]:
+    params, u = case.params, case.sequence(4, _BATCH)
+    y, last, first = (np.asarray(case.scan(params, x, None)) for x in (u, u.at[-1].add(1.0), u.at[0].add(1.0)))
+    smallest = min(np.max(np.abs(last[0] - y[0])), np.max(np.abs(first[-1] - y[-1]))) / np.max(np.abs(y))
+    return smallest > 1e-5, f"the ends of 4 steps move each other by {smallest:.1e} of the output, more than 1e-05"
+
+
+def _refuses(case: _Case) -> tuple[bool, str]:
+    recurrence, params, u = case.recurrence, case.params, case.inputs
+    try:
+        recurrence.step(params, recurrence.initial_state(_BATCH), u[0])
+    except ValueError as error:
+        return True, str(error)
+    return False, "step returned, although its outputs cannot know the inputs still to come"
+
+
+def _reproducible(case: _Case) -> tuple[bool, str]:
+    one, two, other = case.params, case.init(case.key), case.init(jax.random.fold_in(case.key, 2))
+    same = all(np.array_equal(one[name], two[name]) for name in one)
+    differs = any(not np.array_equal(one[name], other[name]) for name in one)
+    return same and differs, f"same key: {'equal' if same else 'different'}; other key: {'new' if differs else 'equal'}"
+
+
+def _float32(case: _Case) -> tuple[bool, str]:
+    recurrence, params = case.recurrence, case.params
+    u = jax.ShapeDtypeStruct((_STEPS, _BATCH, recurrence.width), jnp.float32)
+    y = jax.eval_shape(recurrence.scan, params, u)
+    wrong = sorted(name for name, leaf in params.items() if leaf.dtype != jnp.float32)
+    passed = not wrong and y.dtype == jnp.float32 and y.shape == u.shape
+    return passed, f"outputs {y.dtype} {y.shape}, parameters of another type: {', '.join(wrong) or 'none'}"
+
+
+def _gradients(case: _Case) -> tuple[bool, str]:
+    """Gradients in float32 against central differences in float64, along one random direction for each array."""
+    recurrence, params, u, mask = case.recurrence, case.params, case.inputs, _lengths_mask(_STEPS)
+    rng = np.random.default_rng(0)
+    # Padded outputs are not anybody's business, so the loss does not see them.
+    weight = np.asarray(rng.normal(size=u.shape) * mask[..., None], np.float32)
+
+    def loss(arrays: Params, weight: Any, mask: Any) -> Array:
+        rest = {name: array for name, array in arrays.items() if name != "inputs"}
+        return jnp.sum(weight * recurrence.scan(rest, arrays["inputs"], mask))
+
+    arrays = {**params, "inputs": u}
+    gradient = {name: np.asarray(g) for name, g in jax.jit(jax.grad(loss))(arrays, weight, mask).items()}
+    host = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+    worst, where = 0.0, ""
+    with jax.enable_x64(True):
+        value = jax.jit(loss)
+        for name, array in host.items():
+            direction = rng.normal(size=array.shape)
+            h = 1e-6 * max(float(np.max(np.abs(array))), 1e-3)
+            ends = [
+                float(value({**host, name: array + s * h * direction}, weight.astype(np.float64), mask))
+                for s in (1, -1)
+            ]
+            wanted, found = (ends[0] - ends[1]) / (2 * h), float(np.sum(gradient[name] * direction))
+            scale = float(np.linalg.norm(gradient[name]) * np.linalg.norm(direction) / math.sqrt(array.size))
+            error = abs(found - wanted) / max(scale, 1e-30)
+            if not error <= worst:
+                worst, where = error, name
+    return worst < 1e-3, f"largest relative error {worst:.1e} ({where}), at most 1e-03"
+
+
+def _padding(case: _Case) -> tuple[bool, str]:
+    params, u, mask = case.params, case.inputs, _lengths_mask(_STEPS)
+    y = np.asarray(case.scan(params, u, mask))
+    other = np.asarray(case.scan(params, jnp.where(mask[..., None], u, 7.0), mask))
+    alone = np.asarray(case.scan(params, u[: _STEPS // 2, 1:2], None))
+    moved = float(np.max(np.abs(y - other)[mask]))
+    apart = _deviation(y[: _STEPS // 2, 1:2], alone)
+    passed = moved <= 1e-6 * float(np.max(np.abs(y[mask]))) and apart < 1e-5
+    return passed, f"true outputs moved by {moved:.1e}; {apart:.1e} from the same sequence without padding"
+
+
+def _finite(case: _Case) -> tuple[bool, str]:
+    recurrence, params = case.recurrence, case.params
+    steps = LONG if recurrence.bounded else UNBOUNDED
+    u = case.sequence(steps, 2)
+
+    def loss(p: Params) -> tuple[Array, Array]:
+        y = recurrence.scan(p, u)
+        return jnp.mean(y * y), y
+
+    gradient, y = jax.jit(jax.grad(loss, has_aux=True))(params)
+    finite = all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in (y, *gradient.values()))
+    claim = "" if recurrence.bounded else f" (declared unbounded, so not tried at {LONG})"
+    return finite, f"outputs and gradients at {steps} steps{claim}"
+
+
+def _slow(case: _Case) -> tuple[bool, str]:
+    slow = case.recurrence.slow
+    unknown = sorted(slow - set(case.params))
+    return not unknown, f"unknown: {', '.join(unknown)}" if unknown else ", ".join(sorted(slow)) or "none"
+
+
+_EITHER_WAY: Final[dict[str, _Check]] = {
+    "same key, same parameters": _reproducible,
+    "float32 throughout": _float32,
+    "gradients": _gradients,
+    "padding does not leak": _padding,
+    "finite": _finite,
+    "slow parameters exist": _slow,
+}
+
+
+def _scale(case: _Case) -> tuple[bool, str]:
+    """Means and variances over many layers, against what is declared."""
+    layers = [case.init(key) for key in jax.random.split(case.key, 100)]
+    worst, where = 0.0, "nothing declared"
+    for name, variance in case.recurrence.variances.items():
+        sample = np.stack([np.asarray(layer[name], np.float64) for layer in layers]).ravel() / math.sqrt(variance)
+        # In standard errors: 1 / sqrt(n) for the mean of unit normals, sqrt(2 / n) for their variance.
+        for error in (abs(sample.mean()) * math.sqrt(sample.size), abs(sample.var() - 1) * math.sqrt(sample.size / 2)):
+            if not error <= worst:
+                worst, where = float(error), name
+    return worst < 5, f"largest deviation {worst:.1f} standard errors ({where}), at most 5"
+
+
+def _state_norm(case: _Case) -> tuple[bool, str]:
+    """E|x_L|^2 = gamma^2 (1 - |lambda|^(2L)) / (1 - |lambda|^2) E|B u|^2 for white u (LRU paper, prop. 3.3)."""
+    recurrence, params, batch, steps = case.recurrence, case.params, 512, 100
+    u = case.sequence(steps, batch)
+    final = jax.jit(lambda x, u: jax.lax.scan(lambda x, u_k: (recurrence.step(params, x, u_k)[0], None), x, u)[0])
+    re, im = final(recurrence.initial_state(batch), u)
+    found = np.mean(np.square(np.asarray(re, np.float64)) + np.square(np.asarray(im, np.float64)), axis=0)
+    nu = np.asarray(decay_and_phase(params)[0], np.float64)
+    driven = sum(np.sum(np.square(np.asarray(params[name], np.float64)), axis=1) for name in ("B_re", "B_im"))
+    gain = np.expm1(-2 * nu * steps) / np.expm1(-2 * nu)
+    if "gamma_log" in params:
+        gain = gain * np.exp(2 * np.asarray(params["gamma_log"], np.float64))
+    ratio = found / (gain * driven)
+    # |x|^2 of one state is at most as spread as chi-squared with one degree of freedom: deviation sqrt(2 / batch).
+    worst = float(np.max(np.abs(ratio - 1)) / math.sqrt(2 / batch))
+    return (
+        worst < 5,
+        f"mean of measured / expected {np.mean(ratio):.3f}, worst state {worst:.1f} standard errors, at most 5",
+    )

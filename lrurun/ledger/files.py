@@ -1,0 +1,203 @@
+"""SQLite files: how they are opened, on which file systems they lie, and what their errors mean in plain words."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import shlex
+import sqlite3
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from sqlalchemy.exc import DBAPIError
+
+from lrurun.errors import LedgerError, LrurunError
+
+NETWORK = frozenset(
+    "9p afpfs afs beegfs ceph cifs davfs fhgfs glusterfs gpfs lustre ncpfs nfs nfs4 orangefs panfs pvfs2 smb3 smbfs "
+    "wekafs fuse.afp fuse.beegfs fuse.ceph fuse.cephfs fuse.davfs fuse.gcsfuse fuse.glusterfs fuse.juicefs fuse.rclone "
+    "fuse.s3fs fuse.sshfs fuse.smbnetfs webdav".split()
+)
+"""File systems on which the shared memory of SQLite's write-ahead log is not shared."""
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
+
+
+def locate(path: str | os.PathLike[str]) -> Path:
+    """The absolute path of a ledger. A database URL is refused, without printing any of it but the scheme."""
+    text = os.fspath(path)
+    url = _URL.match(text)
+    if url:
+        raise LedgerError(
+            f"this version keeps its ledger in SQLite, and cannot use a {url[1]}:// URL",
+            "name a file, for example --ledger ./ledger.db",
+        )
+    if not text:
+        raise LrurunError("the path of the ledger is empty", "name a file, for example --ledger ./ledger.db")
+    return Path(text).absolute()
+
+
+def size_of(path: Path) -> int | None:
+    """The size of the ledger in bytes, None when there is no such file. Raises LrurunError where no file can be."""
+    try:
+        status = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise LrurunError(
+            f"the ledger {path} cannot be reached: {error.strerror}",
+            "look at the permissions of the folders above it, or name another ledger with --ledger",
+        ) from error
+    if stat.S_ISDIR(status.st_mode):
+        raise LrurunError(f"the ledger {path} is a folder", f"name a file in it, for example {path / 'ledger.db'}")
+    if 0 < status.st_size < 512:
+        # Smaller than any page of SQLite, which would take the shortest of such files for an empty database.
+        raise not_a_ledger(path)
+    return status.st_size
+
+
+def require_writable(path: Path, exists: bool) -> None:
+    """Raise LrurunError unless the ledger and its folder, which holds the write-ahead log, can be written."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise LrurunError(
+            f"the folder {folder} of the ledger does not exist", f"make it: mkdir -p {shlex.quote(str(folder))}"
+        )
+    for place in [folder, path] if exists else [folder]:
+        if not os.access(place, os.W_OK):
+            raise LrurunError(
+                f"the ledger {path} cannot be written: {place} is read-only for this user",
+                "change its permissions, or name another ledger with --ledger",
+            )
+
+
+def read_query(path: Path) -> tuple[str, str | None]:
+    """How a reader opens an existing ledger without leaving files behind: the URI's query, and a note for the user."""
+    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+        # A connection that may not write would leave a log and its index behind, owned by whoever reads.
+        return "mode=rw", None
+    if any(path.with_name(path.name + suffix).exists() for suffix in ("-wal", "-journal")):
+        return "mode=ro", None
+    with path.open("rb") as file:
+        header = file.read(20)
+    if header[18:20] == b"\1\1":
+        # A rollback journal needs no file to read, and its locks keep the reader consistent.
+        return "mode=ro", None
+    return (
+        "immutable=1",
+        f"the ledger {path} is read-only: it is shown as it is on disk, and stopped runs stay as they are",
+    )
+
+
+def connect(path: Path, query: str, timeout: float) -> sqlite3.Connection:
+    """A connection that begins no transaction by itself and waits up to `timeout` seconds for other processes.
+
+    `query` is that of an SQLite URI: `mode=rw`, `mode=rwc`, `mode=ro` or `immutable=1`.
+    """
+    # The timeout is set inside connect, before any statement: switching to WAL may have to wait already.
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?{query}", uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA foreign_keys=ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def filesystem(path: Path) -> str:
+    """The type of the file system that holds `path`, "" where it cannot be told."""
+    import psutil
+
+    real = os.path.realpath(path)
+    best, kind = "", ""
+    for partition in psutil.disk_partitions(all=True):
+        mount = partition.mountpoint
+        inside = real == mount or real.startswith(mount.rstrip("/") + "/")
+        # Of two mounts on one point the later hides the earlier.
+        if inside and len(mount) >= len(best):
+            best, kind = mount, partition.fstype
+    return kind.lower()
+
+
+def set_journal(connection: sqlite3.Connection, wanted: str, timeout: float) -> str:
+    """Bring the file's journal to `wanted` ("wal" or "delete") and return what it is, read back."""
+    deadline = time.monotonic() + timeout
+    while True:
+        mode = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+        if mode == wanted:
+            return mode
+        try:
+            return str(connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            # The switch needs the file alone, and SQLite does not always wait for that.
+            if not busy(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(random.uniform(0.005, 0.05))
+
+
+def busy(error: BaseException) -> bool:
+    """Whether an error of SQLite says that another process holds the file."""
+    return str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+@contextlib.contextmanager
+def plain_words(path: Path, timeout: float) -> Iterator[None]:
+    """Turn errors of SQLite that a person can act on into LrurunError and LedgerError; others pass."""
+    try:
+        yield
+    except (sqlite3.Error, DBAPIError) as raised:
+        error = raised.orig if isinstance(raised, DBAPIError) else raised
+        told = explain(error, path, timeout) if error is not None else None
+        if told is None:
+            raise
+        raise told from raised
+
+
+def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | None:
+    """The error in plain words, or None where it is not one of the file's."""
+    name = str(getattr(error, "sqlite_errorname", ""))
+    if busy(error):
+        return LedgerError(
+            f"the ledger {path} is busy: another process held it for more than {timeout:g} s",
+            "try again; if it stays so, look for a stopped process that has the file open",
+        )
+    if name == "SQLITE_NOTADB":
+        return not_a_ledger(path)
+    if name.startswith("SQLITE_CORRUPT"):
+        return LedgerError(
+            f"the ledger {path} is damaged: {error}",
+            "restore a backup, or save what is readable: sqlite3 FILE .recover",
+        )
+    if name == "SQLITE_FULL":
+        return LrurunError(
+            f"no space left for the ledger {path}", "make room and type the command again: nothing recorded is lost"
+        )
+    if name.startswith("SQLITE_READONLY"):
+        return LrurunError(
+            f"the ledger {path} cannot be written: {error}",
+            f"make {path} and its folder writable, or name another ledger with --ledger",
+        )
+    if name.startswith(("SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
+        return LrurunError(
+            f"the ledger {path} cannot be opened: {error}",
+            f"look at the permissions of {path} and of its folder, or name another ledger with --ledger",
+        )
+    if name.startswith("SQLITE_IOERR"):
+        return LrurunError(
+            f"reading or writing the ledger {path} failed: {error}",
+            f"look at the disk that holds {path.parent}: is it full, over quota, or gone?",
+        )
+    return None
+
+
+def not_a_ledger(path: Path) -> LedgerError:
+    """The error for a file that is something else."""
+    return LedgerError(
+        f"{path} is not a ledger of lrurun", "name another file with --ledger; this one is left as it is"
+    )

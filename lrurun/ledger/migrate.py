@@ -1,0 +1,163 @@
+"""Creating a ledger, and bringing one of an older version up to date.
+
+Many processes may try at once: the first to get SQLite's write lock does the work in one transaction, the others find
+it done. A process killed in the middle leaves the ledger as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.pool import NullPool
+
+from lrurun import __version__
+from lrurun.errors import LedgerError
+from lrurun.ledger import files
+from lrurun.ledger.tables import APPLICATION_ID, SCHEMA, VERSION_TABLE
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+TIMEOUT = 60.0
+"""Seconds to wait for another process that creates or migrates the same ledger."""
+
+_FOLDER = Path(__file__).parent / "migrations"
+
+
+def version_of(connection: sqlite3.Connection, path: Path) -> str | None:
+    """The revision of an open file, None when it has no tables yet. Raises LedgerError for a file that is not ours."""
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    names = {name for name in tables if not name.startswith("sqlite_")}
+    if not names:
+        return None
+    if VERSION_TABLE not in names:
+        raise files.not_a_ledger(path)
+    rows = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall()
+    if len(rows) != 1:
+        raise LedgerError(
+            f"the ledger {path} has {len(rows)} versions instead of one", "restore a backup: it was changed by hand"
+        )
+    return str(rows[0][0])
+
+
+def newer(connection: sqlite3.Connection, path: Path, version: str) -> LedgerError:
+    """The error for a ledger that a later lrurun has written."""
+    try:
+        row = connection.execute("SELECT value FROM ledger_info WHERE name = 'lrurun'").fetchone()
+    except sqlite3.OperationalError:
+        # A later version may have moved the table; its own number is the most that can be said then.
+        row = None
+    wanted = f"lrurun>={row[0]}" if row else "lrurun"
+    return LedgerError(
+        f"the ledger {path} was written by a newer lrurun (its version is {version}, this one knows {SCHEMA})",
+        f"install it: pip install --upgrade '{wanted}'; or name another file with --ledger",
+    )
+
+
+def upgrade(path: Path, *, versions: Path | None = None, timeout: float = TIMEOUT) -> Path | None:
+    """Create the ledger at `path`, or bring it to the newest revision; nothing to do is fine.
+
+    `versions` is a folder of revisions to use instead of the packaged ones. Returns the backup that was made beside a
+    ledger that had rows, else None. Raises LedgerError for a file that is not ours, is newer, or stays busy.
+    """
+
+    def open_file() -> sqlite3.Connection:
+        connection = files.connect(path, "mode=rwc", timeout)
+        # With keys enforced, copying a table in batch mode would delete the rows that refer to it.
+        connection.execute("PRAGMA foreign_keys=OFF")
+        connection.execute("PRAGMA synchronous=FULL")
+        return connection
+
+    engine = create_engine("sqlite://", creator=open_file, poolclass=NullPool)
+    event.listen(engine, "begin", lambda begun: begun.exec_driver_sql("BEGIN IMMEDIATE"))
+    with files.plain_words(path, timeout), engine.connect() as connection, connection.begin():
+        return _upgrade_locked(connection, path, versions)
+
+
+def _upgrade_locked(connection: Connection, path: Path, versions: Path | None) -> Path | None:
+    raw = cast(sqlite3.Connection, connection.connection.dbapi_connection)
+    # Read again under the lock: another process may have done it meanwhile.
+    version = version_of(raw, path)
+    if versions is None:
+        if version == SCHEMA:
+            return None
+        if version is not None and version > SCHEMA:
+            raise newer(raw, path, version)
+
+    # Only the process that has work to do pays for the import.
+    from alembic import command
+    from alembic.script import ScriptDirectory
+
+    config = _config(versions)
+    script = ScriptDirectory.from_config(config)
+    if version == script.get_current_head():
+        return None
+    if version is not None and version not in {revision.revision for revision in script.walk_revisions()}:
+        raise newer(raw, path, version)
+    backup = _backup(path, version) if version is not None and _has_rows(raw) else None
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+    broken = raw.execute("PRAGMA foreign_key_check").fetchall()
+    if broken:
+        tables = ", ".join(sorted({str(row[0]) for row in broken}))
+        raise LedgerError(
+            f"the ledger {path} could not be migrated: {len(broken)} rows of {tables} refer to rows that are not there",
+            "it is left as it was; `lrurun ledger check` lists what is wrong",
+        )
+    if not raw.in_transaction:
+        raise RuntimeError("a migration ended the transaction that it runs in")
+    raw.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    raw.execute(
+        "INSERT INTO ledger_info (name, value) VALUES ('lrurun', ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (__version__,),
+    )
+    return backup
+
+
+def _config(versions: Path | None) -> Config:
+    from alembic.config import Config
+
+    config = Config()
+    for name, value in {
+        "script_location": str(_FOLDER),
+        "version_locations": str(versions or _FOLDER / "versions"),
+        # One location, whatever characters are in it.
+        "path_separator": "newline",
+    }.items():
+        config.set_main_option(name, value.replace("%", "%%"))
+    return config
+
+
+def _has_rows(connection: sqlite3.Connection) -> bool:
+    tables = [
+        row[0]
+        for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        if row[0] not in (VERSION_TABLE, "ledger_info") and not row[0].startswith("sqlite_")
+    ]
+    return any(connection.execute(f'SELECT 1 FROM "{table}" LIMIT 1').fetchone() for table in tables)
+
+
+def _backup(path: Path, version: str) -> Path:
+    """Copy the ledger, as it is before the open transaction, to the first free name beside it.
+
+    The caller holds the write lock, so that nothing changes meanwhile and no other process makes a backup.
+    """
+    partial = path.with_name(path.name + ".backup-partial")
+    partial.unlink(missing_ok=True)
+    with (
+        contextlib.closing(files.connect(path, "mode=rw", TIMEOUT)) as source,
+        contextlib.closing(files.connect(partial, "mode=rwc", TIMEOUT)) as target,
+    ):
+        source.backup(target)
+    backup = path.with_name(f"{path.name}.backup-{version}")
+    count = 1
+    while backup.exists():
+        count += 1
+        backup = path.with_name(f"{path.name}.backup-{version}-{count}")
+    partial.replace(backup)
+    return backup

@@ -1,0 +1,15 @@
+"""Run by Alembic, on the connection and inside the transaction that `lrurun.ledger.migrate` holds."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from lrurun.ledger.tables import VERSION_TABLE
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    version_table=VERSION_TABLE,
+    transactional_ddl=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

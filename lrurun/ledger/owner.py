@@ -1,0 +1,87 @@
+"""Which process this is, and whether the process that claimed a run is still there."""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import sys
+
+import psutil
+
+from lrurun.ledger.values import Owner
+
+_LINUX = sys.platform.startswith("linux")
+
+
+def here() -> Owner:
+    """This process, as it is written into the attempts that it opens."""
+    pid = os.getpid()
+    started = _started(pid)
+    if started is None:
+        raise RuntimeError("the start time of this process cannot be read")
+    return Owner(host=socket.gethostname(), boot=_boot(), namespace=_namespace(), pid=pid, pid_started=started)
+
+
+def alive(owner: Owner) -> bool:
+    """Whether a process of the owner's pid and start time exists here. Zombies are dead, stopped processes alive.
+
+    Means something only for an owner of this host, boot and pid namespace. Where the system hides the processes of
+    other users, one of theirs counts as alive.
+    """
+    started = _started(owner.pid)
+    if started is None and _hidden(owner.pid):
+        # Taking a run from a living process is worse than waiting for one that is not ours to see.
+        return True
+    # Ticks of 10 ms on Linux, the microseconds of the system elsewhere: half a tick forgives rounding only.
+    return started is not None and abs(started - owner.pid_started) < 0.005
+
+
+def _started(pid: int) -> float | None:
+    """When a process started, None when there is none or it is a zombie.
+
+    On Linux in seconds after boot, which setting the clock does not change; elsewhere in seconds since 1970.
+    """
+    if _LINUX:
+        try:
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                # The name of the program is in parentheses and may hold spaces and parentheses itself.
+                fields = file.read().rpartition(b")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            return None
+        return None if fields[0] in (b"Z", b"X", b"x") else int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except psutil.NoSuchProcess:
+        return None
+    except psutil.AccessDenied:
+        return None
+
+
+def _hidden(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return not os.path.exists(f"/proc/{pid}/stat") if _LINUX else True
+    except OSError:
+        return False
+    return False
+
+
+@functools.cache
+def _boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except FileNotFoundError:
+        # The time of boot moves by a little when the clock is set; a minute is coarse enough.
+        return f"boot-{round(psutil.boot_time() / 60)}"
+
+
+@functools.cache
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""

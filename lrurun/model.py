@@ -1,0 +1,351 @@
+"""The network around a recurrence (Orvieto et al. 2023, figure 1 and appendix D): the only file that knows Flax.
+
+Flax NNX is used as a shell: modules are built once, split into plain nested dictionaries of arrays, and merged, always
+as a copy, inside pure functions. Inside, sequences are time-major, (T, B, H); inputs are transposed once, while they
+are still small integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import Array
+
+from lrurun import recurrences
+from lrurun.config import ModelConfig
+from lrurun.recurrences import Recurrence
+from lrurun.tasks.base import Spec
+
+EPSILON = 1e-5
+"""Added to the variance in both kinds of norm."""
+
+TRUNCATED_DEVIATION = 0.8796256610342398
+"""Standard deviation of a standard normal truncated to [-2, 2]."""
+
+Tree = dict[str, Any]
+"""Nested dictionaries of arrays."""
+
+
+def _spread(vector: Array, like: Array) -> Array:
+    """A vector (H,) with leading axes of size 1, to be broadcast over the leading axes of `like`."""
+    return vector.reshape((1,) * (like.ndim - 1) + vector.shape)
+
+
+def _kernels(key: Array, shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:
+    """Weights (..., in, out) from a normal truncated at two deviations and rescaled to the variance 1 / in (LeCun).
+
+    All come from one draw: the generator is most of what there is to compile in an initialisation.
+    """
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+    pool = jax.random.truncated_normal(key, -2.0, 2.0, (int(ends[-1]),), jnp.float32) / TRUNCATED_DEVIATION
+    pieces = jnp.split(pool, ends[:-1])
+    return {
+        name: piece.reshape(shape) / shape[-2] ** 0.5
+        for piece, (name, shape) in zip(pieces, shapes.items(), strict=True)
+    }
+
+
+class _Linear(nnx.Module):
+    """x W + b with W (in, out) and b (out,), at first zero; `embed` takes ids and picks rows of W instead."""
+
+    def __init__(self, kernel: Array) -> None:
+        self.kernel = nnx.Param(kernel)
+        self.bias = nnx.Param(jnp.zeros(kernel.shape[1:], jnp.float32))
+
+    def __call__(self, x: Array) -> Array:
+        y = x @ self.kernel[...]
+        return y + _spread(self.bias[...], y)
+
+    def embed(self, ids: Array) -> Array:
+        """The same map of one-hot vectors, without making them: (T, B) integers to (T, B, out)."""
+        y = _rows(self.kernel[...], ids)
+        return y + _spread(self.bias[...], y)
+
+
+@jax.custom_vjp
+def _rows(table: Array, ids: Array) -> Array:
+    """table[ids]. The gradient is a product with one-hot vectors: XLA adds row after row otherwise, in any order."""
+    return table[ids]
+
+
+def _rows_forward(table: Array, ids: Array) -> tuple[Array, tuple[Array, Array]]:
+    # The table is kept for its shape alone.
+    return table[ids], (table, ids)
+
+
+def _rows_backward(kept: tuple[Array, Array], g: Array) -> tuple[Array, None]:
+    table, ids = kept
+    one_hot = jax.nn.one_hot(ids.reshape(-1), table.shape[0], dtype=g.dtype)
+    return one_hot.T @ g.reshape(-1, g.shape[-1]), None
+
+
+_rows.defvjp(_rows_forward, _rows_backward)
+
+
+class _BatchNorm(nnx.Module):
+    """Batch norm over the true positions of a batch, with bias-corrected running averages for evaluation.
+
+    The averages start at zero with `weight` zero, the share of them that has been seen; before any training step the
+    statistics of evaluation are mean 0 and variance 1.
+    """
+
+    def __init__(self, width: int, momentum: float) -> None:
+        self.momentum = momentum
+        self.scale = nnx.Param(jnp.ones((width,), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((width,), jnp.float32))
+        self.mean = nnx.BatchStat(jnp.zeros((width,), jnp.float32))
+        self.var = nnx.BatchStat(jnp.zeros((width,), jnp.float32))
+        self.weight = nnx.BatchStat(jnp.zeros((), jnp.float32))
+
+    def __call__(self, x: Array, mask: Array | None, train: bool) -> Array:
+        if train:
+            mean, var = self._moments(x, mask)
+            kept, new = self.momentum, 1.0 - self.momentum
+            self.mean[...] = kept * self.mean[...] + new * mean
+            self.var[...] = kept * self.var[...] + new * var
+            self.weight[...] = kept * self.weight[...] + new
+        else:
+            weight = self.weight[...]
+            seen = weight > 0.0
+            divisor = jnp.where(seen, weight, 1.0)
+            mean, var = self.mean[...] / divisor, jnp.where(seen, self.var[...] / divisor, 1.0)
+        factor = self.scale[...] * jax.lax.rsqrt(var + EPSILON)
+        return (x - _spread(mean, x)) * _spread(factor, x) + _spread(self.bias[...], x)
+
+    @staticmethod
+    def _moments(x: Array, mask: Array | None) -> tuple[Array, Array]:
+        """Mean and biased variance, (H,) each."""
+        if mask is None:
+            mean = jnp.mean(x, axis=(0, 1))
+            # The variance is stationary in the mean: leaving that path out of the gradient changes only its cost.
+            return mean, jnp.mean(jnp.square(x - _spread(jax.lax.stop_gradient(mean), x)), axis=(0, 1))
+        count = jnp.maximum(jnp.sum(mask, dtype=x.dtype), 1.0)
+        true = mask[..., None]
+        mean = jnp.sum(jnp.where(true, x, 0.0), axis=(0, 1)) / count
+        centred = jnp.where(true, x - _spread(jax.lax.stop_gradient(mean), x), 0.0)
+        return mean, jnp.sum(jnp.square(centred), axis=(0, 1)) / count
+
+
+class _LayerNorm(nnx.Module):
+    """Layer norm over the features of each position."""
+
+    def __init__(self, width: int) -> None:
+        self.scale = nnx.Param(jnp.ones((width,), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((width,), jnp.float32))
+
+    def __call__(self, x: Array, mask: Array | None, train: bool) -> Array:
+        mean = jnp.mean(x, axis=-1, keepdims=True)
+        centred = x - mean
+        var = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
+        return centred * jax.lax.rsqrt(var + EPSILON) * _spread(self.scale[...], x) + _spread(self.bias[...], x)
+
+
+def _dropped(x: Array, factor: Array | None) -> Array:
+    """`x` (T, B, H) times a dropout factor (B, H), the same for all times, as in the published code."""
+    return x if factor is None else x * factor[None]
+
+
+class _Block(nnx.Module):
+    """x + dropout(GLU(dropout(GELU(recurrence(norm(x))))))."""
+
+    def __init__(self, params: Tree, kernels: Array, config: ModelConfig, recurrence: Recurrence) -> None:
+        """`params` are the recurrence's, `kernels` (1 or 2, H, H) the GLU's."""
+        self.config = config
+        self.layer = recurrence
+        self.norm = (
+            _BatchNorm(config.width, config.norm_momentum) if config.norm == "batch" else _LayerNorm(config.width)
+        )
+        self.recurrence = nnx.Dict({name: nnx.Param(value) for name, value in params.items()})
+        self.gate = _Linear(kernels[0])
+        if config.glu == "full":
+            self.value = _Linear(kernels[1])
+
+    def __call__(self, x: Array, mask: Array | None, train: bool, factors: Array | None) -> Array:
+        first, second = (None, None) if factors is None else factors
+        params = {name: param[...] for name, param in self.recurrence.items()}
+        y = self.layer.scan(params, self.norm(x, mask, train), mask)
+        y = _dropped(jax.nn.gelu(y), first)
+        y = (self.value(y) if self.config.glu == "full" else y) * jax.nn.sigmoid(self.gate(y))
+        return x + _dropped(y, second)
+
+
+class _Network(nnx.Module):
+    """Encoder, blocks, mean over true positions, head. There is no norm after the last block."""
+
+    def __init__(self, key: Array, config: ModelConfig, spec: Spec, recurrence: Recurrence) -> None:
+        self.config = config
+        self.spec = spec
+        width, depth = config.width, config.depth
+        key_recurrence, key_kernels = jax.random.split(key)
+        shapes = {
+            "encoder": (spec.features, width),
+            "glu": (depth, 2 if config.glu == "full" else 1, width, width),
+            "head": (width, spec.classes),
+        }
+        if spec.pair:
+            shapes["hidden"] = (4 * width, width)
+        kernels = _kernels(key_kernels, shapes)
+        # A loop, so that one block's initialisation is compiled, not `depth` of them.
+        params = jax.lax.map(recurrence.init, jax.random.split(key_recurrence, depth))
+        self.encoder = _Linear(kernels["encoder"])
+        self.blocks = nnx.List(
+            [
+                _Block({name: x[i] for name, x in params.items()}, kernels["glu"][i], config, recurrence)
+                for i in range(depth)
+            ]
+        )
+        if spec.pair:
+            self.hidden = _Linear(kernels["hidden"])
+        self.head = _Linear(kernels["head"])
+
+    def __call__(self, inputs: Array, lengths: Array | None, train: bool, key: Array | None) -> Array:
+        if self.spec.pair:
+            # Both documents in one batch: all first ones, then all second ones.
+            inputs = inputs.swapaxes(0, 1).reshape(-1, *inputs.shape[2:])
+            lengths = None if lengths is None else lengths.swapaxes(0, 1).reshape(-1)
+        inputs = inputs.swapaxes(0, 1)
+        mask = None if lengths is None else jnp.arange(inputs.shape[0])[:, None] < lengths.astype(jnp.int32)[None, :]
+        within = mask if self.config.parity == "none" else None
+        x = self._encode(inputs)
+        factors = self._dropout_factors(x.shape[1], key) if train else None
+        for i, block in enumerate(self.blocks):
+            x = block(x, within, train, None if factors is None else factors[i])
+        pooled = self._pool(x, mask)
+        if self.spec.pair:
+            a, b = jnp.split(pooled, 2)
+            pooled = jax.nn.relu(self.hidden(jnp.concatenate([a, b, a - b, a * b], axis=-1)))
+        logits: Array = self.head(pooled)
+        return logits
+
+    def _dropout_factors(self, batch: int, key: Array | None) -> Array | None:
+        """0 or 1 / (1 - rate) for both places of every block, (depth, 2, B, H), in one draw; None without dropout."""
+        rate = self.config.dropout
+        if rate == 0.0 or key is None:
+            return None
+        keep = jax.random.bernoulli(key, 1.0 - rate, (self.config.depth, 2, batch, self.config.width))
+        return keep.astype(jnp.float32) / (1.0 - rate)
+
+    def _encode(self, inputs: Array) -> Array:
+        if self.spec.kind == "tokens":
+            y: Array = self.encoder.embed(inputs)
+            return y
+        if inputs.ndim == 2:
+            inputs = inputs[..., None]
+        z: Array = self.encoder(inputs.astype(jnp.float32) * self.spec.scale)
+        return z
+
+    @staticmethod
+    def _pool(x: Array, mask: Array | None) -> Array:
+        """The mean over true positions, (B, H); zero where there are none."""
+        if mask is None:
+            return jnp.mean(x, axis=0)
+        count = jnp.maximum(jnp.sum(mask, axis=0, dtype=x.dtype), 1.0)
+        return jnp.sum(jnp.where(mask[..., None], x, 0.0), axis=0) / count[:, None]
+
+
+def _plain(tree: Any) -> Any:
+    """An NNX state as nested dictionaries with text for keys, as checkpoints want them."""
+    return {str(k): _plain(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
+
+
+def _walk(tree: Tree, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, item in tree.items():
+        if isinstance(item, dict):
+            yield from _walk(item, (*path, name))
+        else:
+            yield (*path, name), item
+
+
+class Model:
+    """A network of one configuration for one task, as pure functions on nested dictionaries of arrays."""
+
+    def __init__(self, config: ModelConfig, spec: Spec, backend: str = "auto") -> None:
+        """`backend` chooses among the scans. Allocates nothing. Raises ValueError for an unknown kind or backend."""
+        self.config = config
+        self.spec = spec
+        self.recurrence = recurrences.build(
+            config.recurrence,
+            width=config.width,
+            state=config.state,
+            bidirectional=config.bidirectional,
+            backend=backend,
+        )
+        self._graph: Any = None
+        self._abstract = jax.eval_shape(self._split, jax.random.key(0))
+
+    def _split(self, key: Array) -> tuple[Any, Any]:
+        network = _Network(key, self.config, self.spec, self.recurrence)
+        self._graph, params, stats = nnx.split(network, nnx.Param, nnx.BatchStat)
+        return params, stats
+
+    def init(self, key: Array) -> tuple[Tree, Tree]:
+        """Parameters and norm statistics, a pure function of `key` that may be traced."""
+        params, stats = self._split(key)
+        return _plain(nnx.to_pure_dict(params)), _plain(nnx.to_pure_dict(stats))
+
+    def apply(
+        self,
+        params: Tree,
+        stats: Tree,
+        inputs: Array,
+        lengths: Array | None = None,
+        *,
+        train: bool,
+        key: Array | None = None,
+    ) -> tuple[Array, Tree]:
+        """Logits (B, classes), and the norm statistics after this batch.
+
+        `inputs` are integers, (B, L), (B, L, features), or (B, 2, L) for pairs; `lengths` (B,), or (B, 2) for pairs,
+        the true lengths, None where all is true. `train` takes the norm's statistics from the batch, updates them,
+        and drops out with `key`; otherwise the statistics come back as they are.
+
+        Raises ValueError where there is dropout, `train` is set, and there is no key.
+        """
+        if train and self.config.dropout > 0.0 and key is None:
+            raise ValueError(f"training with dropout = {self.config.dropout} needs a key")
+        network = nnx.merge(self._graph, _fill(self._abstract[0], params), _fill(self._abstract[1], stats), copy=True)
+        logits = network(inputs, lengths, train, key)
+        if not train:
+            return logits, stats
+        return logits, _plain(nnx.to_pure_dict(nnx.state(network, nnx.BatchStat)))
+
+    def groups(self, params: Tree) -> Tree:
+        """A tree like `params` with "recurrent" or "regular" at each leaf: the group that it is trained in."""
+
+        def mark(tree: Tree, within: bool) -> Tree:
+            return {
+                name: mark(item, name == "recurrence")
+                if isinstance(item, dict)
+                else ("recurrent" if within and name in self.recurrence.slow else "regular")
+                for name, item in tree.items()
+            }
+
+        return mark(params, False)
+
+    def listing(self, params: Tree) -> list[tuple[str, tuple[int, ...], str]]:
+        """Dotted path, shape and group of every parameter, in the order of the tree."""
+        group = dict(_walk(self.groups(params)))
+        return [(".".join(path), tuple(leaf.shape), group[path]) for path, leaf in _walk(params)]
+
+    def count(self, params: Tree) -> int:
+        """How many numbers are trained."""
+        return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def _fill(state: Any, values: Tree) -> Any:
+    """An NNX state of the structure of `state` with the arrays of a plain tree."""
+
+    def pick(path: tuple[Any, ...], _: Any) -> Array:
+        node: Any = values
+        for entry in path:
+            if isinstance(entry, jax.tree_util.DictKey):
+                node = node[str(entry.key)]
+        return node
+
+    return jax.tree_util.tree_map_with_path(pick, state)

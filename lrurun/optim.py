@@ -1,0 +1,49 @@
+"""AdamW in two groups under one schedule (Orvieto et al. 2023, appendix D)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+from jax import Array
+
+from lrurun.config import OptimConfig
+
+
+def rates(config: OptimConfig, steps: int) -> np.ndarray:
+    """The learning rate of every step, (steps,) float32.
+
+    Linear from `config.floor` at step 0 to `config.lr` at step `round(config.warmup * steps)`, then a half cosine that
+    would reach the floor at step `steps`. Made on the host: the rate enters a program as data, so runs that differ in
+    it share one compiled program.
+    """
+    warm = round(config.warmup * steps)
+    step = np.arange(steps, dtype=np.float64)
+    rising = step / max(warm, 1)
+    falling = 0.5 * (1.0 + np.cos(np.pi * (step - warm) / max(steps - warm, 1)))
+    share = np.where(step < warm, rising, falling)
+    return (config.floor + (config.lr - config.floor) * share).astype(np.float32)
+
+
+def init(params: Any) -> Any:
+    """The state of the optimizer before the first step: first and second moments of `params`, and a count."""
+    return optax.scale_by_adam().init(params)
+
+
+def update(config: OptimConfig, groups: Any, grads: Any, state: Any, params: Any, rate: Array) -> tuple[Any, Any]:
+    """Parameters and optimizer state after one step of AdamW (Loshchilov and Hutter 2019).
+
+    `groups` has the structure of `params` with "recurrent" or "regular" at each leaf; `rate` is a float32 scalar, the
+    rate of the regular group. The recurrent group moves at rate * recurrent_factor and does not decay.
+    """
+    adam = optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps)
+    directions, state = adam.update(grads, state, params)
+
+    def moved(group: str, param: Array, direction: Array) -> Array:
+        if group == "recurrent":
+            return param - rate * config.recurrent_factor * direction
+        return param - rate * (direction + config.weight_decay * param)
+
+    return jax.tree.map(moved, groups, params, directions), state

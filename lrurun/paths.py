@@ -1,0 +1,100 @@
+"""Where ledger, runs, data, recipes and ladders are looked for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from lrurun.errors import UsageError, hint_for
+
+Kind = Literal["ablations", "recipes"]
+_WORD = {"ablations": "ladder", "recipes": "recipe"}
+
+
+class Places(Struct, frozen=True, kw_only=True):
+    """The three places a command works in."""
+
+    ledger: Path
+    runs: Path
+    data: Path
+
+
+def places(ledger: str | None = None, runs: str | None = None, data: str | None = None) -> Places:
+    """Options win over the environment, the environment over the defaults."""
+    ledger_text = ledger or os.environ.get("LRURUN_LEDGER") or "ledger.db"
+    if "://" in ledger_text:
+        scheme = ledger_text.split("://", 1)[0]
+        if not scheme.startswith("sqlite"):
+            raise UsageError(
+                f"--ledger: this version keeps its ledger in an SQLite file, found a {scheme} URL",
+                "give the path of a file, as in --ledger ledger.db",
+            )
+        ledger_text = ledger_text.split("://", 1)[1].removeprefix("/")
+    ledger_path = Path(ledger_text).expanduser()
+    runs_text = runs or os.environ.get("LRURUN_RUNS")
+    data_text = data or os.environ.get("LRURUN_DATA")
+    share = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Places(
+        ledger=ledger_path,
+        runs=Path(runs_text).expanduser() if runs_text else ledger_path.parent / "runs",
+        data=Path(data_text).expanduser() if data_text else Path(share).expanduser() / "lrurun",
+    )
+
+
+def cache_dir() -> Path:
+    """Where compiled programs are kept between processes."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lrurun" / "xla"
+
+
+def packaged(kind: Kind) -> Path:
+    """The folder of the files that come with lrurun: the checkout's own, or the copy inside an installed wheel."""
+    package = Path(__file__).resolve().parent
+    checkout = package.parent
+    if (checkout / "pyproject.toml").is_file() and (checkout / kind).is_dir():
+        return checkout / kind
+    return package / "_data" / kind
+
+
+def names(kind: Kind) -> dict[str, Path]:
+    """Every name that can be given, with its file; one in the working directory hides a packaged one."""
+    found = {path.stem: path for path in sorted(packaged(kind).glob("*.toml"))}
+    local = Path(kind)
+    if local.is_dir() and local.resolve() != packaged(kind):
+        found |= {path.stem: path for path in sorted(local.glob("*.toml"))}
+    return found
+
+
+def hides_packaged(kind: Kind, path: Path) -> bool:
+    """Whether `path` is a local file with the name of a packaged one."""
+    original = packaged(kind) / path.name
+    return original.is_file() and original.resolve() != path.resolve() and path.parent == Path(kind)
+
+
+def find(kind: Kind, name: str) -> Path:
+    """The file of a ladder or recipe, given by name or by path."""
+    word = _WORD[kind]
+    if name.endswith(".toml") or os.sep in name:
+        path = Path(name)
+        if not path.is_file():
+            raise UsageError(
+                f"{word}: there is no file {name}", f"give a path to a TOML file, or a name: {', '.join(names(kind))}"
+            )
+        return path
+    known = names(kind)
+    if name not in known:
+        what = "ladders" if kind == "ablations" else "tasks"
+        raise UsageError(f"unknown {'ladder' if kind == 'ablations' else 'task'} {name!r}", hint_for(name, known, what))
+    return known[name]
+
+
+def shown(path: Path) -> str:
+    """A path as a person would type it: relative to the working directory where it lies below it."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        if packaged("recipes").parent in path.resolve().parents:
+            return str(path.resolve().relative_to(packaged("recipes").parent))
+        return str(path)

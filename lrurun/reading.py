@@ -1,0 +1,333 @@
+"""The commands that read: status, runs, show, report. None of them creates a file or imports jax."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from lrurun import catalog, console, tasks
+from lrurun import plan as planning
+from lrurun.commands import Asked
+from lrurun.errors import LrurunError, NotFoundError
+from lrurun.ledger.values import FINISHED, Attempt, Event, Run
+from lrurun.ledger.values import Ladder as Instance
+from lrurun.paths import Places
+from lrurun.report import comparison, progress, render
+
+WATCH_SECONDS = 1.0
+
+
+def status(places: Places, *, watch: bool, json: bool) -> int:
+    """Every ladder of the ledger; with `watch`, until all are finished."""
+    from lrurun.report.live import Display
+
+    while True:
+        found = _progress(places)
+        if json:
+            console.write(_json({"ladders": [progress.as_json(p) for p in found]}))
+        elif not watch:
+            if not found:
+                console.say(f"no ladders in {places.ledger} yet; lrurun ladder TASK starts one")
+            for one in found:
+                console.show(progress.view(one, console.width()))
+        if not watch:
+            return 0
+        unfinished = [p for p in found if any(run.state not in FINISHED for run in p.runs)]
+        with Display() as display:
+            while unfinished and not json:
+                display.update(unfinished[0])
+                time.sleep(WATCH_SECONDS)
+                again = [p for p in _progress(places) if p.ladder.key == unfinished[0].ladder.key]
+                if not again or all(run.state in FINISHED for run in again[0].runs):
+                    for one in again:
+                        display.update(one)
+                    break
+                unfinished = again
+        if not unfinished:
+            console.say("nothing to watch: every ladder of this ledger is finished")
+            return 0
+        if json:
+            time.sleep(WATCH_SECONDS)
+
+
+def _progress(places: Places) -> list[progress.Progress]:
+    ledger = _truthful(places)
+    if ledger is None:
+        return []
+    with ledger:
+        return [progress.collect(ledger, ladder) for ladder in ledger.ladders()]
+
+
+def _truthful(places: Places) -> Any:
+    """The ledger, with the runs of dead processes marked where it can be written; None where there is none."""
+    from lrurun.ledger import owner
+    from lrurun.ledger.store import Ledger
+
+    if (
+        places.ledger.exists()
+        and os.access(places.ledger, os.W_OK)
+        and os.access(places.ledger.absolute().parent, os.W_OK)
+    ):
+        ledger = Ledger.open(places.ledger, create=False)
+        ledger.reap(owner.here())
+        return ledger
+    return _open(places)
+
+
+def _open(places: Places) -> Any:
+    from lrurun.ledger.store import Ledger
+
+    ledger = Ledger.read(places.ledger)
+    if ledger is not None and ledger.note:
+        console.warn(ledger.note)
+    return ledger
+
+
+def runs(places: Places, *, ladder: str | None, limit: int | None, json: bool) -> int:
+    """Lists runs, newest first."""
+    ledger = _truthful(places)
+    found: list[Run] = []
+    if ledger is not None:
+        with ledger:
+            found = ledger.runs(superseded=True)
+    if ladder is not None:
+        found = [run for run in found if any(m.ladder == ladder for m in run.memberships)]
+    found = found[:limit]
+    if json:
+        console.write(_json({"runs": [_run_json(run) for run in found]}))
+        return 0
+    rows = []
+    for run in found:
+        first = run.memberships[0] if run.memberships else None
+        result = run.result or {}
+        rows.append(
+            [
+                run.id,
+                run.task,
+                first.rung if first else "",
+                first.stage if first else "",
+                str(run.seed),
+                run.state + (", superseded" if run.superseded else ""),
+                f"{run.step}/{run.steps}",
+                _percent(result.get("val/accuracy")),
+                _percent(result.get("test/accuracy")),
+            ]
+        )
+    if not rows:
+        console.say(f"no runs in {places.ledger} yet; lrurun ladder TASK starts some")
+        return 0
+    console.table(None, ["id", "task", "rung", "stage", "seed", "state", "step", "val %", "test %"], rows)
+    return 0
+
+
+def show(places: Places, prefix: str, *, json: bool) -> int:
+    """One run in full."""
+    ledger = _truthful(places)
+    if ledger is None:
+        raise NotFoundError(f"run {prefix!r}: there is no ledger at {places.ledger}", "name one with --ledger PATH")
+    with ledger:
+        run = ledger.run(prefix)
+        attempts, metrics, events = ledger.attempts(run.id), ledger.metrics(run.id), ledger.events(run=run.id)
+        checkpoints = ledger.checkpoints(run.id)
+    if json:
+        table = {
+            "run": _run_json(run),
+            "config": run.config,
+            "execution": run.execution,
+            "provenance": run.provenance,
+            "error": run.error,
+            "attempts": [_attempt_json(attempt) for attempt in attempts],
+            "metrics": {key: [[step, value] for step, value in curve] for key, curve in metrics.items()},
+            "checkpoints": [
+                {"step": c.step, "state": c.state, "path": c.path, "bytes": c.bytes, "sha256": c.sha256}
+                for c in checkpoints
+            ],
+            "events": [_event_json(event) for event in events],
+        }
+        console.write(_json(table))
+        return 0
+    where = ", ".join(dict.fromkeys(f"{m.ladder}/{m.rung} ({m.stage})" for m in run.memberships))
+    console.write(f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at step {run.step} of {run.steps}")
+    console.write(f"of {where or 'no ladder'}; {run.fingerprint}")
+    if run.error:
+        console.write(console.clean(run.error, lines=True))
+    if run.result:
+        console.table("result", ["metric", "value"], [[k, f"{v:.6g}"] for k, v in sorted(run.result.items())])
+    flat = {**dict(catalog.flatten(run.config)), **dict(catalog.flatten(run.execution, "execution."))}
+    console.table(
+        "configuration",
+        ["path", "value", "from"],
+        [[k, str(v), run.provenance.get(k, "default")] for k, v in flat.items()],
+    )
+    console.table(
+        "attempts",
+        ["n", "started", "seconds", "from step", "where", "device", "how it ended"],
+        [
+            [
+                str(a.n),
+                _when(a.started_at) or "",
+                f"{a.ended_at - a.started_at:.1f}" if a.ended_at else "",
+                "" if a.resumed_from is None else str(a.resumed_from),
+                f"{a.host}:{a.pid}",
+                str(a.environment.get("device", "")),
+                a.reason or "",
+            ]
+            for a in attempts
+        ],
+    )
+    curves = [[k, str(len(c)), *_ends(c)] for k, c in sorted(metrics.items())]
+    console.table("curves", ["metric", "points", "first", "last", "least", "most"], curves)
+    if events:
+        console.table("events", ["time", "kind", "text"], [[_when(e.time) or "", e.kind, e.text] for e in events])
+    if checkpoints:
+        console.table("checkpoints", ["step", "state", "path"], [[str(c.step), c.state, c.path] for c in checkpoints])
+    return 0
+
+
+def report(
+    places: Places, asked: Asked, *, instance: str | None, format: Any, out: Path | None, limit: int | None
+) -> int:
+    """The comparison table of one ladder instance."""
+    plan = None if instance else asked.plan()
+    ledger = _open(places)
+    if ledger is None:
+        raise NotFoundError(
+            f"{places.ledger}: there is no ledger, so there are no results", f"run: lrurun ladder {asked.task}"
+        )
+    with ledger:
+        if plan is None:
+            found = ledger.ladder(instance)
+            if found.task != asked.task:
+                raise NotFoundError(
+                    f"instance {instance} is of task {found.task}, not {asked.task}",
+                    f"run: lrurun report {found.task} --instance {instance}",
+                )
+            plan = planning.make(
+                found.task, ladder=found.name, profile=found.profile, sets=found.spec["set"], tune=found.spec["tune"]
+            )
+        else:
+            found = _instance(ledger, plan)
+        made = build(plan, found, ledger.runs(found.key), rungs=limit)
+    text = render.render(
+        made,
+        format,
+        width=console.width() if out is None else console.PIPE_WIDTH,
+        color=out is None and console.has_color(),
+    )
+    if out is None:
+        console.write(text)
+        return 0
+    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+        temporary.replace(out)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise LrurunError(f"{out}: {error.strerror}", "choose another --out FILE") from None
+    console.say(f"wrote {out}")
+    return 0
+
+
+def _instance(ledger: Any, plan: planning.Plan) -> Instance:
+    for found in ledger.find_ladders(plan.ladder.name, plan.recipe.task):
+        if found.profile == plan.profile and found.spec == plan.spec:
+            return found
+    others = [f"{progress.title(o)} (--instance {o.key})" for o in ledger.find_ladders(None, plan.recipe.task)]
+    run = f"lrurun ladder {plan.recipe.task}" + (f" --profile {plan.profile}" if plan.profile else "")
+    hint = f"this ledger has: {'; '.join(others)}" if others else f"run: {run}"
+    wanted = f"ladder {plan.ladder.name} on {plan.recipe.task}" + (f", profile {plan.profile}" if plan.profile else "")
+    raise NotFoundError(f"{wanted}: not in this ledger", hint)
+
+
+def build(plan: planning.Plan, instance: Instance, found: list[Run], *, rungs: int | None = None) -> comparison.Report:
+    """The report on an instance, from its runs."""
+    task = tasks.get(plan.recipe.task)
+    ladder = plan.ladder
+    if rungs is not None:
+        named = {rung.name for rung in ladder.rungs[:rungs]}
+        # a checked part of a checked document
+        ladder = catalog.Ladder(
+            name=ladder.name,
+            title=ladder.title,
+            source=ladder.source,
+            question=ladder.question,
+            rungs=ladder.rungs[:rungs],
+            claims=tuple(c for c in ladder.claims if {c.rung, c.than} <= named),
+            path=ladder.path,
+        )
+    return comparison.build(
+        ladder,
+        task=task.name,
+        profile=plan.profile,
+        instance=instance.key,
+        runs=found,
+        same_as_before=plan.same_as_before,
+        test_items=task.sizes["test"],
+        chance=1 / task.spec().classes,
+    )
+
+
+def _run_json(run: Run) -> dict[str, Any]:
+    first = run.memberships[0] if run.memberships else None
+    return {
+        "id": run.id,
+        "fingerprint": run.fingerprint,
+        "task": run.task,
+        "ladder": first.ladder if first else None,
+        "rung": first.rung if first else None,
+        "stage": first.stage if first else None,
+        "seed": run.seed,
+        "profile": first.profile if first else None,
+        "state": run.state,
+        "step": run.step,
+        "steps": run.steps,
+        "parameters": run.parameters,
+        "metrics": run.result or {},
+        "ladders": [
+            {"ladder": m.ladder, "task": m.task, "profile": m.profile, "rung": m.rung, "stage": m.stage}
+            for m in run.memberships
+        ],
+        "created_at": _when(run.created_at),
+        "finished_at": _when(run.finished_at),
+        "superseded": run.superseded,
+        "data_sha256": run.data_sha256,
+    }
+
+
+def _attempt_json(attempt: Attempt) -> dict[str, Any]:
+    return {
+        "n": attempt.n,
+        "host": attempt.host,
+        "pid": attempt.pid,
+        "started_at": _when(attempt.started_at),
+        "ended_at": _when(attempt.ended_at),
+        "reason": attempt.reason,
+        "resumed_from": attempt.resumed_from,
+        "environment": attempt.environment,
+    }
+
+
+def _event_json(event: Event) -> dict[str, Any]:
+    return {"attempt": event.attempt, "time": _when(event.time), "kind": event.kind, "text": event.text}
+
+
+def _json(table: dict[str, Any]) -> str:
+    return jsonlib.dumps(render.finite({"schema_version": 1, **table}), indent=2, allow_nan=False)
+
+
+def _when(seconds: float | None) -> str | None:
+    return None if seconds is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.2f}"
+
+
+def _ends(curve: list[tuple[int, float]]) -> list[str]:
+    values = [value for _, value in curve]
+    finite = [value for value in values if math.isfinite(value)] or [math.nan]
+    return [f"{v:.4g}" for v in (values[0], values[-1], min(finite), max(finite))]

@@ -1,0 +1,114 @@
+"""The recurrence with a dense real matrix, linear or not: the lower rungs of the ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, final
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from lrurun.recurrences.base import Params, Recurrence, normals
+
+_ACTIVATIONS: Final[dict[str, Callable[[Array], Array]]] = {
+    "tanh": jnp.tanh,
+    "relu": lambda x: jnp.maximum(x, 0.0),
+    "identity": lambda x: x,
+}
+
+# The derivative as a function of the activation's value, which is all that is kept.
+_SLOPES: Final[dict[str, Callable[[Array], Array]]] = {
+    "tanh": lambda y: 1.0 - y * y,
+    "relu": lambda y: (y > 0.0).astype(y.dtype),
+    "identity": jnp.ones_like,
+}
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def dense_scan(a: Array, v: Array, activation: str, reverse: bool) -> Array:
+    """States (T, B, N) of x_k = activation(a x_(k-1) + v_k) from zero, for `a` (N, N) and `v` (T, B, N).
+
+    With `reverse`, x_k follows from x_(k+1). Differentiable once in `a` and `v`; the gradient of `a` is one matrix
+    product after the loop instead of one at every step.
+    """
+    act = _ACTIVATIONS[activation]
+
+    def body(x: Array, v_k: Array) -> tuple[Array, Array]:
+        x = act(x @ a.T + v_k)
+        return x, x
+
+    return jax.lax.scan(body, jnp.zeros_like(v[0]), v, reverse=reverse)[1]
+
+
+def _forward(a: Array, v: Array, activation: str, reverse: bool) -> tuple[Array, tuple[Array, Array]]:
+    x = dense_scan(a, v, activation, reverse)
+    return x, (a, x)
+
+
+def _backward(activation: str, reverse: bool, kept: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
+    a, x = kept
+    slope = _SLOPES[activation]
+
+    def body(delta: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
+        g_k, x_k = inputs
+        delta = slope(x_k) * (g_k + delta @ a)
+        return delta, delta
+
+    delta = jax.lax.scan(body, jnp.zeros_like(g[0]), (g, x), reverse=not reverse)[1]
+    now, before = (delta[:-1], x[1:]) if reverse else (delta[1:], x[:-1])
+    return jnp.einsum("tbi,tbj->ij", now, before), delta
+
+
+dense_scan.defvjp(_forward, _backward)
+
+
+@final
+class Dense(Recurrence):
+    """x_k = activation(A x_(k-1) + B u_k), y_k = C x_k + D u_k (Orvieto et al. 2023, eq. 1).
+
+    A (N, N), B (N, H), C (H, N), and D (H,), elementwise. A, B and C are drawn from N(0, 1 / fan-in) (section 3.1), D
+    from N(0, 1). Bidirectional layers share A and B, add C_back (H, N) for the other direction, and use D once.
+    """
+
+    @property
+    def slow(self) -> frozenset[str]:
+        return frozenset({"A", "B"})
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        of_c = dict.fromkeys(self._readouts, 1.0 / self.state)
+        return {"A": 1.0 / self.state, "B": 1.0 / self.width, **of_c, "D": 1.0}
+
+    @property
+    def bounded(self) -> bool:
+        # The spectral radius of A is 1 only in the limit of large N; without saturation, a larger one grows for ever.
+        return bool(self.settings.activation == "tanh")
+
+    @property
+    def _readouts(self) -> tuple[str, ...]:
+        return ("C", "C_back") if self.bidirectional else ("C",)
+
+    def init(self, key: Array) -> Params:
+        n, h = self.state, self.width
+        shapes = {"A": (n, n), "B": (n, h), **dict.fromkeys(self._readouts, (h, n)), "D": (h,)}
+        return normals(key, shapes, self.variances)
+
+    def scan(self, params: Params, u: Array, mask: Array | None = None) -> Array:
+        activation = self.settings.activation
+        seen = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
+        v = seen @ params["B"].T
+        y = dense_scan(params["A"], v, activation, False) @ params["C"].T + params["D"][None, None] * u
+        if self.bidirectional:
+            # Zero input and zero state stay zero, so the backward direction starts at the last real position.
+            y = y + dense_scan(params["A"], v, activation, True) @ params["C_back"].T
+        return y
+
+    def initial_state(self, batch: int) -> Array:
+        return jnp.zeros((batch, self.state), jnp.float32)
+
+    def step(self, params: Params, state: Array, u: Array) -> tuple[Array, Array]:
+        self.require_causal()
+        x = _ACTIVATIONS[self.settings.activation](state @ params["A"].T + u @ params["B"].T)
+        return x, x @ params["C"].T + params["D"][None] * u

@@ -1,0 +1,298 @@
+"""How far a ladder is: read from the ledger alone, so that every terminal shows the same."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
+
+from lrurun.ledger.values import STATES, Ladder, Run
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+SPEED = "machine/steps_per_second"
+_WATCHED = ["train/loss", "val/accuracy", SPEED]
+
+
+class Source(Protocol):
+    """What this needs of a ledger."""
+
+    def runs(self, ladder_key: str | None = None) -> list[Run]: ...
+
+    def latest(self, run_ids: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, tuple[int, float]]]: ...
+
+
+class RungProgress(Struct, frozen=True, kw_only=True):
+    """One rung and stage of a ladder."""
+
+    rung: str
+    stage: str
+    counts: dict[str, int]
+    step: int
+    """Steps taken by all its runs."""
+    steps: int
+    loss: float | None
+    """Mean over its running runs, or over the finished ones where none runs."""
+    score: float | None
+    speed: float | None
+    """Steps a second of one run, median."""
+    eta_seconds: float | None
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """A ladder instance at one moment."""
+
+    ladder: Ladder
+    counts: dict[str, int]
+    rungs: tuple[RungProgress, ...]
+    eta_seconds: float | None
+    """None where nothing runs, or no run has told its speed yet."""
+    runs: tuple[Run, ...]
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+
+def collect(ledger: Source, ladder: Ladder) -> Progress:
+    """The progress of one ladder instance."""
+    runs = ledger.runs(ladder.key)
+    latest = ledger.latest([run.id for run in runs], _WATCHED)
+    speeds = [latest[run.id][SPEED][1] for run in runs if SPEED in latest.get(run.id, {})]
+    usual = statistics.median(speeds) if speeds else None
+    groups: dict[tuple[str, str], list[Run]] = {}
+    places = [(member, run) for run in runs for member in run.memberships if member.ladder_key == ladder.key]
+    for member, run in sorted(places, key=lambda place: place[0].position):
+        groups.setdefault((member.rung, member.stage), []).append(run)
+    rungs = tuple(_rung(rung, stage, members, latest, usual) for (rung, stage), members in groups.items())
+    running = max(1, sum(run.state == "running" for run in runs))
+    left = {run.id: _left(run, latest, usual) for run in runs if run.state in ("queued", "running")}
+    known = (
+        None if not left or any(v is None for v in left.values()) else sum(v or 0.0 for v in left.values()) / running
+    )
+    return Progress(
+        ladder=ladder,
+        counts=_counts(runs),
+        rungs=rungs,
+        eta_seconds=known if any(run.state == "running" for run in runs) else None,
+        runs=tuple(runs),
+    )
+
+
+def as_json(progress: Progress) -> dict[str, Any]:
+    """The fixed fields of `status --json` for one ladder."""
+    counts = {state: progress.counts.get(state, 0) for state in STATES}
+    return {
+        "ladder": progress.ladder.name,
+        "task": progress.ladder.task,
+        "profile": progress.ladder.profile,
+        "total": progress.total,
+        "done": counts["done"],
+        "running": counts["running"],
+        "queued": counts["queued"],
+        "interrupted": counts["interrupted"],
+        "diverged": counts["diverged"],
+        "failed": counts["failed"],
+        "eta_seconds": progress.eta_seconds,
+        "instance": progress.ladder.key,
+        "set": progress.ladder.spec.get("set", {}),
+        "tune": progress.ladder.spec.get("tune", False),
+        "rungs": [
+            {
+                "rung": rung.rung,
+                "stage": rung.stage,
+                "total": rung.total,
+                **{state: rung.counts.get(state, 0) for state in STATES},
+                "step": rung.step,
+                "steps": rung.steps,
+                "train/loss": rung.loss,
+                "val/accuracy": rung.score,
+                "steps_per_second": rung.speed,
+                "eta_seconds": rung.eta_seconds,
+            }
+            for rung in progress.rungs
+        ],
+    }
+
+
+def view(progress: Progress, width: int) -> RenderableType:
+    """The live view: a line a rung, a line for the whole; fewer columns on a narrow terminal."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", caption_justify="left")
+    table.title = Text(title(progress.ladder))
+    wide = width >= 90
+    table.add_column("rung", no_wrap=True)
+    table.add_column("runs", justify="right", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("steps", justify="right", no_wrap=True)
+    if wide:
+        table.add_column("loss", justify="right", no_wrap=True)
+    table.add_column("val %", justify="right", no_wrap=True)
+    if wide:
+        table.add_column("steps/s", justify="right", no_wrap=True)
+    table.add_column("left", justify="right", no_wrap=True)
+    for rung in progress.rungs:
+        finished = rung.counts.get("done", 0) + rung.counts.get("diverged", 0)
+        name = rung.rung + (" (tune)" if rung.stage == "tune" else "")
+        cells = [
+            Text(name),
+            f"{finished}/{rung.total}",
+            Text(state_of(rung.counts), style=_STYLE.get(_main(rung.counts), "")),
+        ]
+        cells.append(f"{rung.step / rung.steps:.0%}" if rung.steps else "")
+        if wide:
+            cells.append("" if rung.loss is None else f"{rung.loss:.3f}")
+        cells.append("" if rung.score is None else f"{100 * rung.score:.1f}")
+        if wide:
+            cells.append("" if rung.speed is None else f"{rung.speed:.0f}")
+        cells.append("" if rung.eta_seconds is None else clock(rung.eta_seconds))
+        table.add_row(*cells)
+    table.caption = Text(summary(progress))
+    return table
+
+
+_STYLE = {"done": "green", "running": "cyan", "failed": "red", "diverged": "yellow", "interrupted": "yellow"}
+
+
+def state_of(counts: dict[str, int]) -> str:
+    """A rung's state in words: what is not simply done is counted."""
+    main = _main(counts)
+    extra = [f"{counts[s]} {s}" for s in ("diverged", "failed", "interrupted") if counts.get(s) and s != main]
+    return ", ".join([main, *extra])
+
+
+def _main(counts: dict[str, int]) -> str:
+    for state in ("running", "queued", "interrupted", "failed", "diverged", "done"):
+        if counts.get(state):
+            return state
+    return "queued"
+
+
+def title(ladder: Ladder) -> str:
+    """`ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
+    text = f"ladder {ladder.name} on {ladder.task}"
+    if ladder.profile:
+        text += f", profile {ladder.profile}"
+    if ladder.spec.get("tune"):
+        text += ", tuned"
+    for path, value in ladder.spec.get("set", {}).items():
+        text += f", {path}={value}"
+    return text
+
+
+def summary(progress: Progress) -> str:
+    """`12 of 24 done, 2 running, 10 queued, 1:20 left`."""
+    parts = [f"{progress.counts.get('done', 0)} of {progress.total} done"]
+    parts += [f"{progress.counts[s]} {s}" for s in STATES if s != "done" and progress.counts.get(s)]
+    if progress.eta_seconds is not None:
+        parts.append(f"{clock(progress.eta_seconds)} left")
+    return ", ".join(parts)
+
+
+def clock(seconds: float) -> str:
+    """`0:07`, `12:30`, `3:04:05`."""
+    whole = round(seconds)
+    hours, rest = divmod(whole, 3600)
+    minutes, rest = divmod(rest, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class Lines:
+    """Progress for a pipe: one plain line an event, and one at least every 30 s."""
+
+    def __init__(self, ladder_key: str, *, every: float = 30.0) -> None:
+        self.key, self.every = ladder_key, every
+        self._states: dict[str, tuple[str, int]] = {}
+        self._said = time.monotonic()
+
+    def update(self, progress: Progress) -> list[str]:
+        """The lines that are due."""
+        lines = []
+        for run in sorted(progress.runs, key=lambda r: _member(r, self.key)[2]):
+            before = self._states.get(run.id)
+            now = (run.state, run.step)
+            if before is None and run.state in ("queued", "done", "diverged"):
+                self._states[run.id] = now  # what was so when we came is no event
+            elif before is None or before[0] != run.state:
+                lines.append(f"{time.strftime('%H:%M:%S')} {_line(run, self.key)}")
+                self._states[run.id] = now
+        if not lines and time.monotonic() - self._said >= self.every:
+            lines.append(f"{time.strftime('%H:%M:%S')} {summary(progress)}")
+        if lines:
+            self._said = time.monotonic()
+        return lines
+
+
+def _line(run: Run, key: str) -> str:
+    rung, stage, _ = _member(run, key)
+    what = f"{rung} seed {run.seed}" if stage != "tune" else f"{rung} tuning lr {run.config['optim']['lr']:g}"
+    text = f"{what} ({run.id}): {run.state}"
+    if run.state == "running":
+        return text + (f" from step {run.step}" if run.step else "")
+    if run.state == "done" and run.result:
+        scores = [
+            f"{n} {100 * run.result[k]:.2f} %"
+            for n, k in (("val", "val/accuracy"), ("test", "test/accuracy"))
+            if k in run.result
+        ]
+        return f"{text}, {', '.join(scores)}"
+    if run.state == "failed" and run.error:
+        return f"{text}: {run.error.splitlines()[0]}"
+    return f"{text} at step {run.step} of {run.steps}"
+
+
+def _member(run: Run, key: str) -> tuple[str, str, int]:
+    for member in run.memberships:
+        if member.ladder_key == key:
+            return member.rung, member.stage, member.position
+    return "?", "train", 0
+
+
+def _counts(runs: Iterable[Run]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for run in runs:
+        counts[run.state] = counts.get(run.state, 0) + 1
+    return counts
+
+
+def _left(run: Run, latest: dict[str, dict[str, tuple[int, float]]], usual: float | None) -> float | None:
+    speed = latest.get(run.id, {}).get(SPEED, (0, usual))[1]
+    return (run.steps - run.step) / speed if speed else None
+
+
+def _rung(
+    rung: str, stage: str, runs: list[Run], latest: dict[str, dict[str, tuple[int, float]]], usual: float | None
+) -> RungProgress:
+    shown = [run for run in runs if run.state == "running"] or [run for run in runs if run.state == "done"]
+
+    def mean(key: str) -> float | None:
+        values = [latest[run.id][key][1] for run in shown if key in latest.get(run.id, {})]
+        return sum(values) / len(values) if values else None
+
+    speeds = [latest[run.id][SPEED][1] for run in runs if SPEED in latest.get(run.id, {})]
+    speed = statistics.median(speeds) if speeds else None
+    left = [_left(run, latest, speed or usual) for run in runs if run.state in ("queued", "running")]
+    running = sum(run.state == "running" for run in runs)
+    eta = sum(v or 0.0 for v in left) / running if running and left and None not in left else None
+    return RungProgress(
+        rung=rung,
+        stage=stage,
+        counts=_counts(runs),
+        step=sum(run.steps if run.state == "done" else run.step for run in runs),
+        steps=sum(run.steps for run in runs),
+        loss=mean("train/loss"),
+        score=mean("val/accuracy"),
+        speed=speed,
+        eta_seconds=eta,
+    )

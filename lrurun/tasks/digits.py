@@ -1,0 +1,37 @@
+"""sDigits: scikit-learn's 1,797 handwritten digits of 8 x 8 pixels, read as sequences of 64 pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lrurun.tasks.base import SPLITS, Spec, Split, Task
+
+SIZES = {"train": 1197, "validation": 300, "test": 300}
+
+
+class Digits(Task):
+    """Real images that come with scikit-learn (the test part of UCI's optdigits): nothing to download."""
+
+    name = "sDigits"
+    title = "8x8 digits as 64-pixel sequences, 10 classes"
+    version = "1"
+    """1: the split below, pixels 0 to 16 as uint8."""
+    source = "scikit-learn load_digits"
+    sizes = SIZES
+
+    def spec(self) -> Spec:
+        return Spec(name=self.name, kind="features", features=1, classes=10, length=64, scale=1 / 16)
+
+    def make(self) -> dict[str, Split]:
+        """A fixed random split; the file's own order would put other writers into the last quarter."""
+        from sklearn.datasets import load_digits
+
+        digits = load_digits()
+        order = np.random.RandomState(0).permutation(len(digits.target))
+        inputs = digits.images.reshape(len(order), 64).astype(np.uint8)[order]
+        labels = digits.target.astype(np.uint8)[order]
+        ends = np.cumsum([SIZES[name] for name in SPLITS])
+        starts = ends - [SIZES[name] for name in SPLITS]
+        return {
+            name: Split(inputs=inputs[a:b], labels=labels[a:b]) for name, a, b in zip(SPLITS, starts, ends, strict=True)
+        }

@@ -1,0 +1,330 @@
+"""Training as a generator: state, step, evaluation, and the events they give rise to.
+
+Nothing here knows of ledgers, terminals or clocks on the wall: `train` yields what happened, and whoever iterates
+decides what to write down, when to save and when to stop. A run is a pure function of its configuration and seed: the
+step number is the whole state of its input.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from msgspec import Struct
+
+from lrurun import optim
+from lrurun.config import Execution, RunConfig, program_key
+from lrurun.model import Model
+from lrurun.tasks.base import Data, Spec, Split
+
+Tree = Any
+
+
+class Live(NamedTuple):
+    """What a training step changes; donated from dispatch to dispatch."""
+
+    step: jax.Array
+    """() int32: steps taken."""
+    params: Tree
+    stats: Tree
+    moments: Tree
+    window: jax.Array
+    """(3,) float32: summed loss, correct and examples since the last row of the training curve."""
+    bad_step: jax.Array
+    """() int32: the first step whose loss was not finite, or -1."""
+
+
+class Best(NamedTuple):
+    """The parameters and statistics of the best validation score; of two equal scores the earlier."""
+
+    params: Tree
+    stats: Tree
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """Everything that a run needs to go on, on the host."""
+
+    step: int
+    score: float
+    """Best validation score so far; -inf before the first evaluation."""
+    best_step: int
+    live: Live
+    best: Best
+
+
+class Began(Struct, frozen=True, kw_only=True):
+    """The programs are compiled; training starts from `step`."""
+
+    step: int
+    parameters: int
+    compile_seconds: float
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """Numbers that belong to `step`. Only those under `machine/` differ from attempt to attempt."""
+
+    step: int
+    values: dict[str, float]
+
+
+class Reached(Struct, frozen=True, kw_only=True):
+    """A dispatch boundary: the place to save or to stop. `snapshot()` is valid until the next event is asked for."""
+
+    step: int
+    snapshot: Callable[[], Snapshot]
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """The last event. `state` is "done", or "diverged" at `step`, the first whose loss was not finite."""
+
+    state: str
+    step: int
+    result: dict[str, float]
+    """Metrics at the best validation step, and what the machine did."""
+    snapshot: Snapshot
+
+
+Event = Began | Measured | Reached | Ended
+
+
+class Programs:
+    """The compiled functions of one configuration; seeds and rates are data, so that all seeds of a rung share them."""
+
+    def __init__(self, config: RunConfig, execution: Execution, spec: Spec) -> None:
+        self.model = Model(config.model, spec, backend=execution.scan_backend)
+        self.chunk = execution.steps_per_dispatch
+        abstract = jax.eval_shape(self.model.init, jax.random.key(0))
+        groups = self.model.groups(abstract[0])
+        self.parameters = self.model.count(abstract[0])
+        model = self.model
+        drops = config.model.dropout > 0
+
+        @jax.jit
+        def init(seed: jax.Array) -> Live:
+            params, stats = model.init(_key(seed, "init"))
+            return Live(
+                step=jnp.int32(0),
+                params=params,
+                stats=stats,
+                moments=optim.init(params),
+                window=jnp.zeros(3, jnp.float32),
+                bad_step=jnp.int32(-1),
+            )
+
+        def loss_of(params: Tree, stats: Tree, batch: tuple[jax.Array, ...], key: jax.Array | None) -> Any:
+            inputs, labels, lengths = batch
+            logits, new_stats = model.apply(params, stats, inputs, lengths, train=True, key=key)
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+            correct = jnp.sum(jnp.argmax(logits, -1) == labels)
+            return jnp.mean(losses), (new_stats, correct)
+
+        @partial(jax.jit, donate_argnums=0)
+        def dispatch(
+            live: Live, seed: jax.Array, index: jax.Array, rates: jax.Array, reset: jax.Array, n: jax.Array, split: Tree
+        ) -> Live:
+            """`n` steps, at most as many as `index` (chunk, batch) and `rates` (chunk,) have rows."""
+
+            def body(i: jax.Array, live: Live) -> Live:
+                batch = _gather(split, index[i])
+                key = jax.random.fold_in(_key(seed, "dropout"), live.step) if drops else None
+                (loss, (stats, correct)), grads = jax.value_and_grad(loss_of, has_aux=True)(
+                    live.params, live.stats, batch, key
+                )
+                params, moments = optim.update(config.optim, groups, grads, live.moments, live.params, rates[i])
+                step = live.step + 1
+                size = jnp.float32(index.shape[1])
+                window = live.window + jnp.stack([loss * size, correct.astype(jnp.float32), size])
+                bad = jnp.where((live.bad_step < 0) & ~jnp.isfinite(loss), step, live.bad_step)
+                return Live(step=step, params=params, stats=stats, moments=moments, window=window, bad_step=bad)
+
+            live = live._replace(window=jnp.where(reset, jnp.zeros_like(live.window), live.window))
+            return jax.lax.fori_loop(0, n, body, live)
+
+        @jax.jit
+        def evaluate(best: Best, batch: tuple[jax.Array, ...], weight: jax.Array) -> jax.Array:
+            """(2,) float32: summed loss and summed correct of one batch, padding weighted with 0."""
+            inputs, labels, lengths = batch
+            logits, _ = model.apply(best.params, best.stats, inputs, lengths, train=False)
+            losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+            correct = (jnp.argmax(logits, -1) == labels).astype(jnp.float32)
+            return jnp.stack([jnp.sum(losses * weight), jnp.sum(correct * weight)])
+
+        @jax.jit
+        def keep(live: Live) -> Best:
+            return Best(params=jax.tree.map(jnp.copy, live.params), stats=jax.tree.map(jnp.copy, live.stats))
+
+        self.init, self.dispatch, self.evaluate, self.keep = init, dispatch, evaluate, keep
+
+    def abstract(self) -> tuple[Live, Best]:
+        """Shapes and dtypes of a snapshot, for restoring one."""
+        live = jax.eval_shape(self.init, jnp.uint32(0))
+        return live, Best(params=live.params, stats=live.stats)
+
+
+_KEPT: OrderedDict[str, Programs] = OrderedDict()
+
+
+def programs(config: RunConfig, execution: Execution, spec: Spec) -> Programs:
+    """The programs of a configuration, kept for the next run of the same rung."""
+    key = program_key(config, execution) + f"|{execution.steps_per_dispatch}|{spec}"
+    if key not in _KEPT:
+        _KEPT[key] = Programs(config, execution, spec)
+        while len(_KEPT) > 4:
+            _KEPT.popitem(last=False)
+    _KEPT.move_to_end(key)
+    return _KEPT[key]
+
+
+def train(
+    config: RunConfig, execution: Execution, data: Data, *, resume: Snapshot | None = None, test: bool = True
+) -> Iterator[Event]:
+    """Trains one run, from `resume` or from the start, and evaluates it on test once at its best validation step.
+
+    Args:
+        test: False for tuning runs, which never see the test split.
+    """
+    compiled = programs(config, execution, data.spec)
+    schedule = config.train
+    seed = jnp.uint32(config.seed)
+    rates = optim.rates(config.optim, schedule.steps)
+    batches = Batches(config.seed, schedule.batch, len(data.train.labels))
+    split = _device(data.train)
+    started = time.perf_counter()
+    if resume is None:
+        live = compiled.init(seed)
+        best = compiled.keep(live)
+        score, best_step = -math.inf, 0
+    else:
+        live, best = jax.tree.map(jnp.asarray, (resume.live, resume.best))
+        score, best_step = resume.score, resume.best_step
+    step = int(live.step)
+
+    def advance(live: Live, step: int, n: int) -> Live:
+        index = np.zeros((compiled.chunk, schedule.batch), np.int32)
+        rate = np.zeros(compiled.chunk, np.float32)
+        for k in range(n):
+            index[k] = batches(step + k)
+        rate[:n] = rates[step : step + n]
+        return compiled.dispatch(live, seed, index, rate, np.bool_(step % schedule.log_every == 0), np.int32(n), split)
+
+    live = advance(live, step, 0)  # compiles, and takes no step
+    jax.block_until_ready(live)
+    yield Began(step=step, parameters=compiled.parameters, compile_seconds=time.perf_counter() - started)
+
+    busy, taken = 0.0, 0
+    while step < schedule.steps:
+        n = min(
+            compiled.chunk - step % compiled.chunk,
+            schedule.log_every - step % schedule.log_every,
+            schedule.eval_every - step % schedule.eval_every,
+            schedule.steps - step,
+        )
+        clock = time.perf_counter()
+        live = advance(live, step, n)
+        step += n
+        bad = int(live.bad_step)
+        busy += time.perf_counter() - clock
+        taken += n
+        if bad >= 0:
+            yield Measured(step=bad, values={"train/loss": math.nan})
+            snapshot = _snapshot(step, score, best_step, live, best)
+            yield Ended(state="diverged", step=bad, result=_speed(busy, taken), snapshot=snapshot)
+            return
+        values: dict[str, float] = {}
+        if step % schedule.log_every == 0 or step == schedule.steps:
+            loss, correct, count = np.asarray(live.window, np.float64)
+            values |= {"train/loss": float(loss / count), "train/accuracy": float(correct / count)}
+        if step % schedule.eval_every == 0 or step == schedule.steps:
+            measured = _evaluate(compiled, Best(live.params, live.stats), data.validation, schedule.batch)
+            values |= {f"val/{name}": value for name, value in measured.items()}
+            if measured["accuracy"] > score:
+                score, best_step = measured["accuracy"], step
+                best = compiled.keep(live)
+            values |= _speed(busy, taken)
+        if values:
+            yield Measured(step=step, values=values)
+        if step < schedule.steps:
+            yield Reached(step=step, snapshot=partial(_snapshot, step, score, best_step, live, best))
+
+    result = {"best_step": float(best_step)}
+    splits = {"val": data.validation} | ({"test": data.test} if test else {})
+    for name, part in splits.items():
+        measured = _evaluate(compiled, best, part, schedule.batch)
+        result |= {f"{name}/{key}": value for key, value in measured.items()}
+    if test:
+        yield Measured(step=best_step, values={k: v for k, v in result.items() if k.startswith("test/")})
+    snapshot = _snapshot(step, score, best_step, live, best)
+    yield Ended(state="done", step=step, result=result | _speed(busy, taken), snapshot=snapshot)
+
+
+class Batches:
+    """Batch k as a pure function of (seed, k): permutations of the examples, one after another, cut into batches."""
+
+    def __init__(self, seed: int, batch: int, examples: int) -> None:
+        self.seed, self.batch, self.examples = seed, batch, examples
+        self._epochs: OrderedDict[int, np.ndarray] = OrderedDict()
+
+    def __call__(self, step: int) -> np.ndarray:
+        """(batch,) int32 indices of the examples of step `step`, counted from 0."""
+        positions = np.arange(step * self.batch, (step + 1) * self.batch)
+        epochs, places = np.divmod(positions, self.examples)
+        index = np.empty(self.batch, np.int32)
+        for epoch in np.unique(epochs):
+            inside = epochs == epoch
+            index[inside] = self._order(int(epoch))[places[inside]]
+        return index
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if epoch not in self._epochs:
+            # RandomState's stream is frozen for ever; a Generator's may change between NumPy versions
+            self._epochs[epoch] = np.random.RandomState([self.seed, epoch]).permutation(self.examples)
+            while len(self._epochs) > 2:
+                self._epochs.popitem(last=False)
+        return self._epochs[epoch]
+
+
+def _key(seed: jax.Array, name: str) -> jax.Array:
+    return jax.random.fold_in(jax.random.key(seed), np.uint32(zlib.crc32(name.encode())))
+
+
+def _device(split: Split) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    lengths = None if split.lengths is None else jnp.asarray(split.lengths, jnp.int32)
+    return jnp.asarray(split.inputs), jnp.asarray(split.labels, jnp.int32), lengths
+
+
+def _gather(split: Tree, index: jax.Array) -> tuple[jax.Array, ...]:
+    return jax.tree.map(lambda array: jnp.take(array, index, axis=0), split)
+
+
+def _evaluate(compiled: Programs, best: Best, split: Split, batch: int) -> dict[str, float]:
+    """Mean loss and accuracy over a split, each example once; the last batch is padded, so nothing recompiles."""
+    count = len(split.labels)
+    totals = np.zeros(2)
+    for start in range(0, count, batch):
+        index = np.minimum(np.arange(start, start + batch), count - 1)
+        weight = (np.arange(start, start + batch) < count).astype(np.float32)
+        part = Split(
+            inputs=split.inputs[index],
+            labels=split.labels[index],
+            lengths=None if split.lengths is None else split.lengths[index],
+        )
+        totals += np.asarray(compiled.evaluate(best, _device(part), weight), np.float64)
+    return {"loss": float(totals[0] / count), "accuracy": float(totals[1] / count)}
+
+
+def _snapshot(step: int, score: float, best_step: int, live: Live, best: Best) -> Snapshot:
+    host_live, host_best = jax.device_get((live, best))
+    return Snapshot(step=step, score=score, best_step=best_step, live=host_live, best=host_best)
+
+
+def _speed(busy: float, taken: int) -> dict[str, float]:
+    return {"machine/steps_per_second": taken / busy} if taken and busy > 0 else {}

@@ -1,0 +1,305 @@
+"""A worker process: claims a run, trains it, writes down its events; then the next one.
+
+Its first line of standard input is its order, in JSON. It acts on SIGTERM alone, by saving at the next dispatch
+boundary; it dies with its supervisor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lrurun import provenance, tasks
+from lrurun.config import Execution, RunConfig
+from lrurun.errors import LrurunError
+from lrurun.ledger import owner
+from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.values import Claim
+from lrurun.strict import convert
+from lrurun.tasks import folder
+from lrurun.tasks.base import Data
+
+MACHINE_FAULT = 74
+"""Exit code (EX_IOERR) of a worker that could not write: the fault is the machine's, no run's."""
+
+FLUSH_SECONDS = 0.5
+IDLE_SECONDS = 0.2
+
+
+class Stop:
+    """Whether SIGTERM came, and whether a run is in hand."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.idle = True
+
+    def ask(self, *_: object) -> None:
+        self.asked = True
+
+
+def main() -> int:
+    """Reads the order and carries it out; the exit code."""
+    stop = Stop()
+    signal.signal(signal.SIGTERM, stop.ask)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    order = json.loads(sys.stdin.buffer.readline() or b"{}")
+    if not order:
+        return 0
+    _die_with(order["supervisor"], stop)
+    try:
+        if "prepare" in order:
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # at once: data appear whole or not at all
+            folder.prepare(tasks.get(order["prepare"]), Path(order["data"]))
+            return 0
+        with Ledger.open(Path(order["ledger"])) as ledger:
+            _work(ledger, order, stop)
+    except LrurunError as error:
+        # the supervisor reads this line and shows it as its own
+        print(json.dumps({"error": error.message, "hint": error.hint}), flush=True)
+        return MACHINE_FAULT
+    return 143 if stop.asked else 0
+
+
+def _work(ledger: Ledger, order: dict[str, Any], stop: Stop) -> None:
+    me = owner.here()
+    environment = {
+        "threads": order["threads"],
+        "code": provenance.code(),
+        "versions": provenance.versions(),
+        "machine": provenance.machine(),
+    }
+    while not stop.asked:
+        ledger.reap(me)
+        claim = ledger.claim(
+            order["ladder"],
+            me,
+            rungs=order["rungs"],
+            seeds=order["seeds"],
+            threads=order["threads"],
+            environment=environment,
+        )
+        if claim is None:
+            stop.idle = True
+            time.sleep(IDLE_SECONDS)
+            continue
+        stop.idle = False
+        with _log_of(Path(order["runs"]) / claim.run.id / str(claim.attempt)), contextlib.suppress(Fenced):
+            Attempt(ledger, claim, Path(order["runs"]), Path(order["data"]), stop).run()
+
+
+class Attempt:
+    """One go at one run."""
+
+    def __init__(self, ledger: Ledger, claim: Claim, runs: Path, data: Path, stop: Stop) -> None:
+        self.ledger, self.claim, self.runs, self.data, self.stop = ledger, claim, runs, data, stop
+        self.id = claim.run.id
+        self.rows: list[tuple[int, str, float]] = []
+        self.flushed = time.monotonic()
+
+    def run(self) -> None:
+        """Trains the run to its end, or to the next boundary after SIGTERM.
+
+        Raises:
+            Fenced: another attempt has taken over.
+            LrurunError: ledger or runs folder cannot be written.
+        """
+        try:
+            self._train()
+        except (Fenced, Unsaved):
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            text = error.message if isinstance(error, LrurunError) else f"{type(error).__name__}: {error}"
+            self._flush()
+            self.ledger.finish(
+                self.claim, "failed", error=text + "\n\n" + traceback.format_exc(), reason=f"failed: {text}"
+            )
+
+    def _train(self) -> None:
+        config = convert(self.claim.run.config, RunConfig, f"run {self.id}")
+        execution = convert(self.claim.run.execution, Execution, f"run {self.id}")
+        data = self._load(config)
+        import jax
+
+        from lrurun import checkpoint, train
+
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        device = jax.devices()[0]
+        print(f"run {self.id}, attempt {self.claim.attempt}, on {device.device_kind} ({device.platform})", flush=True)
+        self.ledger.describe(
+            self.claim,
+            data_sha256=data.sha256,
+            environment={"device": device.device_kind, "platform": device.platform, "devices": jax.device_count()},
+        )
+        if self._stopped(0):
+            return
+        compiled = train.programs(config, execution, data.spec)
+        resume = self._restore(compiled)
+        self.ledger.rewind(self.claim, resume.step if resume else 0)
+        stage = self.claim.run.memberships[0].stage
+        saved = time.monotonic()
+        for event in train.train(config, execution, data, resume=resume, test=stage != "tune"):
+            match event:
+                case train.Began():
+                    print(f"compiled in {event.compile_seconds:.1f} s; from step {event.step}", flush=True)
+                    self.ledger.describe(self.claim, parameters=event.parameters)
+                    if self._stopped(event.step):
+                        return
+                case train.Measured():
+                    self.rows += [(event.step, key, value) for key, value in event.values.items()]
+                case train.Reached():
+                    if self.stop.asked or time.monotonic() - saved >= execution.checkpoint_seconds:
+                        self._save(checkpoint, event.snapshot())
+                        saved = time.monotonic()
+                    elif time.monotonic() - self.flushed >= FLUSH_SECONDS:
+                        self._flush(event.step)
+                    if self._stopped(event.step):
+                        return
+                case train.Ended():
+                    self._save(checkpoint, event.snapshot, last=True)
+                    self.ledger.finish(
+                        self.claim, event.state, result=event.result, reason=event.state, step=event.step
+                    )
+                    print(f"{event.state} at step {event.step}: {event.result}", flush=True)
+
+    def _stopped(self, step: int) -> bool:
+        if self.stop.asked:
+            self.ledger.finish(self.claim, "interrupted", reason="interrupted: SIGTERM", step=step)
+        return self.stop.asked
+
+    def _load(self, config: RunConfig) -> Data:
+        data = _loaded(config.task, self.data)
+        before = self.claim.run.data_sha256
+        if before and before != data.sha256:
+            raise LrurunError(
+                f"run {self.id}: began on data {before[:19]}, the prepared data are {data.sha256[:19]}",
+                "restore the data it began on, or start again with --fresh",
+            )
+        return data
+
+    def _flush(self, step: int | None = None) -> None:
+        self.flushed = time.monotonic()
+        if self.rows or step is not None:
+            last = step if step is not None else max(row[0] for row in self.rows)
+            self.ledger.record(self.claim, self.rows, last)
+            self.rows = []
+
+    def _save(self, checkpoint: Any, snapshot: Any, *, last: bool = False) -> None:
+        """Metrics first, then the checkpoint: what the checkpoint has seen, the ledger has."""
+        self._flush(snapshot.step)
+        relative = f"{self.id}/{self.claim.attempt}/checkpoints/{snapshot.step}"
+        number = self.ledger.saving(self.claim, snapshot.step, relative)
+        try:
+            size, digest = checkpoint.save(self.runs / relative, snapshot, self.claim.run.fingerprint)
+        except Exception as error:
+            traceback.print_exc()
+            reason = f"the checkpoint of step {snapshot.step} could not be saved: {error}"
+            self.ledger.finish(self.claim, "interrupted", reason="interrupted: " + reason.splitlines()[0])
+            raise Unsaved(
+                f"{self.runs / relative}: {reason.splitlines()[0]}",
+                "make room or give permission there, or choose another --runs-dir, and type the command again",
+            ) from None
+        self.ledger.committed(self.claim, number, size, digest)
+        kept = 1 if last else 2
+        old = self.ledger.checkpoints(self.id)[kept:]
+        self._forget(checkpoint, [c for c in old if c.id != number])
+
+    def _forget(self, checkpoint: Any, old: list[Any]) -> None:
+        if old:
+            self.ledger.forget(self.claim, [c.id for c in old])
+            for entry in old:
+                checkpoint.remove(self.runs / entry.path)
+
+    def _restore(self, compiled: Any) -> Any:
+        """The newest snapshot that ledger and disk agree on, or None."""
+        from lrurun import checkpoint
+
+        every = self.ledger.checkpoints(self.id)
+        self._forget(checkpoint, [c for c in every if c.state != "committed"])
+        for entry in (c for c in every if c.state == "committed"):
+            path = self.runs / entry.path
+            try:
+                if not path.is_dir():
+                    raise LrurunError(f"{path} is missing")
+                if checkpoint.digest(path)[1] != entry.sha256:
+                    raise LrurunError(f"{path} does not hold the bytes that were saved")
+                snapshot = checkpoint.restore(path, compiled, self.claim.run.fingerprint)
+            except Exception as error:
+                text = f"checkpoint of step {entry.step} not used: {str(error).splitlines()[0]}"
+                print(text, flush=True)
+                self.ledger.event("checkpoint", text, run=self.id, attempt=self.claim.attempt)
+                self._forget(checkpoint, [entry])
+                continue
+            print(f"restored step {snapshot.step}", flush=True)
+            self.ledger.event("resumed", f"from step {snapshot.step}", run=self.id, attempt=self.claim.attempt)
+            return snapshot
+        return None
+
+
+class Unsaved(LrurunError):
+    """A checkpoint could not be written."""
+
+
+_DATA: dict[str, Data] = {}
+
+
+def _loaded(task: str, data_dir: Path) -> Data:
+    if task not in _DATA:
+        _DATA[task] = folder.load(tasks.get(task), data_dir)
+    return _DATA[task]
+
+
+@contextlib.contextmanager
+def _log_of(folder: Path) -> Iterator[None]:
+    """Standard output and error go to the attempt's own log, those of libraries too."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise LrurunError(
+            f"{folder}: {error.strerror}", "check space and permissions, or choose another --runs-dir"
+        ) from None
+    before = [(number, os.dup(number)) for number in (1, 2)]
+    try:
+        for number, _ in before:
+            os.dup2(log, number)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, copy in before:
+            os.dup2(copy, number)
+            os.close(copy)
+        os.close(log)
+
+
+def _die_with(supervisor: int, stop: Stop) -> None:
+    """This process ends when its supervisor does: told by the kernel on Linux, by end-of-file anywhere."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
+    if os.getppid() != supervisor:
+        os._exit(1)
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        while not stop.idle and os.getppid() == supervisor:
+            time.sleep(IDLE_SECONDS)
+        os._exit(0 if os.getppid() == supervisor else 1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

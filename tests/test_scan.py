@@ -1,0 +1,129 @@
+"""linear_scan: both backends against the sum it stands for, in double precision."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lrurun.scan import linear_scan, resolve
+
+BACKENDS = ["sequential", "associative"]
+
+
+def pair(z):
+    return jnp.asarray(z.real, jnp.float32), jnp.asarray(z.imag, jnp.float32)
+
+
+def whole(z):
+    return np.asarray(z[0], np.float64) + 1j * np.asarray(z[1], np.float64)
+
+
+def problem(steps, batch=3, states=5, seed=0):
+    """lambda, v, initial state and a cotangent, complex128 with float32 values."""
+    rng = np.random.default_rng(seed)
+
+    def normal(*shape):
+        return (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(np.complex64).astype(np.complex128)
+
+    lam = rng.uniform(0.3, 0.999, states) * np.exp(2j * np.pi * rng.uniform(size=states))
+    lam = lam.astype(np.complex64).astype(np.complex128)
+    return lam, normal(steps, batch, states), normal(batch, states), normal(steps, batch, states)
+
+
+def reference(lam, v, initial, g, reverse):
+    """Values and gradients of sum Re(conj(g) x) from x_k = lam^(k+1) x_0 + sum_j lam^(k-j) v_j, without recursion."""
+    if reverse:
+        v, g = v[::-1], g[::-1]
+    steps = len(v)
+    lag = np.arange(steps)[:, None] - np.arange(steps)[None, :]
+    power = np.where(lag[..., None] >= 0, lam ** np.maximum(lag, 0)[..., None], 0)
+    slope = np.where(lag[..., None] >= 1, lag[..., None] * lam ** np.maximum(lag - 1, 0)[..., None], 0)
+    k = np.arange(1, steps + 1)[:, None]
+    x = np.einsum("kjn,jbn->kbn", power, v) + (lam**k)[:, None] * initial
+    moved = np.einsum("kjn,jbn->kbn", slope, v) + (k * lam ** (k - 1))[:, None] * initial
+    dlam = np.sum(np.conj(moved) * g, axis=(0, 1))
+    dv = np.einsum("kjn,kbn->jbn", np.conj(power), g)
+    dinitial = np.sum(np.conj(lam**k)[:, None] * g, axis=0)
+    return (x[::-1], dlam, dv[::-1], dinitial) if reverse else (x, dlam, dv, dinitial)
+
+
+def close(found, wanted, tolerance=2e-6):
+    error = np.max(np.abs(found - wanted)) / np.max(np.abs(wanted))
+    assert error < tolerance, error
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("with_initial", [False, True])
+@pytest.mark.parametrize("steps", [1, 2, 7, 64])
+def test_values_and_gradients(strict, backend, reverse, with_initial, steps):
+    lam, v, initial, g = problem(steps)
+    initial = initial if with_initial else np.zeros_like(initial)
+    x, dlam, dv, dinitial = reference(lam, v, initial, g, reverse)
+
+    @jax.jit
+    def run(lam, v, initial, g):
+        states, back = jax.vjp(
+            lambda *a: linear_scan(*a[:2], reverse=reverse, initial=a[2], backend=backend), lam, v, initial
+        )
+        return states, back(g)
+
+    found, gradients = run(pair(lam), pair(v), pair(initial) if with_initial else None, pair(g))
+    close(whole(found), x)
+    close(whole(gradients[1]), dv)
+    if steps > 1 or with_initial:
+        close(whole(gradients[0]), dlam, 1e-5)
+    if with_initial:
+        close(whole(gradients[2]), dinitial)
+
+
+@pytest.mark.parametrize(("backend", "tolerance"), [("sequential", 2e-5), ("associative", 2e-3)])
+def test_long_slow_memory(backend, tolerance):
+    steps = 4096
+    lam, v, _, _ = problem(steps, batch=2, states=4)
+    lam = (0.9999 * lam / np.abs(lam)).astype(np.complex64).astype(np.complex128)
+    x, wanted = np.zeros((2, 4), complex), []
+    for v_k in v:
+        x = lam * x + v_k
+        wanted.append(x)
+    found = jax.jit(lambda lam, v: linear_scan(lam, v, backend=backend))(pair(lam), pair(v))
+    close(whole(found), np.stack(wanted), tolerance)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_keeps_nothing_but_the_states(backend):
+    lam, v, _, _ = problem(16)
+    _, back = jax.vjp(lambda lam, v: linear_scan(lam, v, backend=backend), pair(lam), pair(v))
+    kept = sum(leaf.size for leaf in jax.tree.leaves(back))
+    assert kept == 2 * lam.size + 2 * v.size
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_maps_over_models(backend):
+    problems = [problem(9, seed=seed)[:2] for seed in range(2)]
+    lam, v = (tuple(map(jnp.stack, zip(*(pair(p[i]) for p in problems), strict=True))) for i in range(2))
+    together = jax.vmap(jax.grad(lambda lam, v: jnp.sum(linear_scan(lam, v, backend=backend)[0])))(lam, v)
+    for i, (lam, v) in enumerate(problems):
+        alone = jax.grad(lambda lam, v: jnp.sum(linear_scan(lam, v, backend=backend)[0]))(pair(lam), pair(v))
+        np.testing.assert_allclose(together[0][i], alone[0], rtol=1e-4, atol=1e-4)
+
+
+def test_refuses_what_does_not_fit():
+    lam, v, initial, _ = problem(4)
+    with pytest.raises(ValueError, match="auto, sequential, associative, found 'pallas'"):
+        linear_scan(pair(lam), pair(v), backend="pallas")
+    with pytest.raises(ValueError, match="rank 3"):
+        linear_scan(pair(lam), pair(initial))
+    with pytest.raises(ValueError, match="shapes must be"):
+        linear_scan(pair(lam[:2]), pair(v))
+    with pytest.raises(ValueError, match="shapes must be"):
+        linear_scan(pair(lam), pair(v), initial=pair(initial[:1]))
+    with pytest.raises(ValueError, match="shapes must be"):
+        linear_scan(pair(lam), pair(v[:0]))
+
+
+def test_auto_is_sequential_on_a_cpu_alone(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    assert resolve("auto") == "sequential"
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert resolve("auto") == "associative"

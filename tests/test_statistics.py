@@ -1,0 +1,179 @@
+"""Statistics of reports against scipy.stats and against other ways to compute the same thing."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from lrurun import catalog
+from lrurun.report import claims, statistics
+
+SIZES = [(2, 2), (3, 3), (3, 5), (12, 2)]
+
+
+def samples(sizes: tuple[int, int], seed: int = 0) -> tuple[list[float], list[float]]:
+    random = np.random.default_rng(seed)
+    return list(random.normal(0.9, 0.02, sizes[0])), list(random.normal(0.88, 0.005, sizes[1]))
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_welch_agrees_with_scipy(sizes: tuple[int, int]) -> None:
+    mine, other = samples(sizes)
+    found = statistics.difference(mine, other)
+    expected = scipy.stats.ttest_ind(mine, other, equal_var=False)
+    assert found is not None
+    assert found.estimate == pytest.approx(np.mean(mine) - np.mean(other), rel=1e-12)
+    assert found.df == pytest.approx(expected.df, rel=1e-9)
+    assert found.p_value() == pytest.approx(expected.pvalue, rel=1e-9)
+    for level in (0.9, 0.95):
+        assert found.interval(level) == pytest.approx(tuple(expected.confidence_interval(level)), rel=1e-9)
+
+
+def test_mean_median_and_standard_error() -> None:
+    for n in (2, 3, 10):
+        values = list(np.random.default_rng(n).normal(size=n))
+        assert statistics.mean(values) == pytest.approx(np.mean(values), rel=1e-12)
+        assert statistics.median(values) == pytest.approx(np.median(values), rel=1e-12)
+        assert statistics.stderr(values) == pytest.approx(scipy.stats.sem(values), rel=1e-12)
+    assert statistics.mean([0.5]) == 0.5
+    assert statistics.stderr([0.5]) is None
+    assert (
+        statistics.mean([])
+        is statistics.median([])
+        is statistics.stderr([])
+        is statistics.difference([], [1.0])
+        is None
+    )
+
+
+def test_no_test_below_two_values_or_without_spread() -> None:
+    for mine, other in (([0.9], [0.8, 0.7]), ([0.9, 0.8], [0.7]), ([0.1] * 3, [0.7] * 3)):
+        found = statistics.difference(mine, other)
+        assert found is not None
+        assert found.estimate == pytest.approx(np.mean(mine) - np.mean(other))
+        assert found.p_value() is None
+        assert found.interval(0.95) is None
+    # One side with spread is enough: the test of one sample against a known mean.
+    one = statistics.difference([0.125] * 3, [0.6, 0.7, 0.8])
+    assert one is not None
+    assert one.df == pytest.approx(2)
+    assert one.p_value() == pytest.approx(scipy.stats.ttest_1samp([0.6, 0.7, 0.8], 0.125).pvalue)
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 0.97, 291 / 300])
+def test_equal_values_have_no_spread_at_all(value: float) -> None:
+    for n in range(2, 12):
+        assert statistics.mean([value] * n) == value
+        assert statistics.stderr([value] * n) == 0
+
+
+def test_holm_is_the_closed_test_of_bonferroni() -> None:
+    random = np.random.default_rng(3)
+    for _ in range(20):
+        p_values = list(random.uniform(size=5) ** 3)
+        subsets = [set(chosen) for size in range(1, 6) for chosen in itertools.combinations(range(5), size)]
+        expected = [
+            max(min(1.0, len(chosen) * min(p_values[i] for i in chosen)) for chosen in subsets if index in chosen)
+            for index in range(5)
+        ]
+        assert statistics.holm(p_values) == pytest.approx(expected, rel=1e-12)
+    assert statistics.holm([None, 0.02, None, 0.5]) == [None, 0.04, None, 0.5]
+    assert statistics.holm([]) == []
+
+
+def test_pooled_spread_is_that_of_a_one_way_layout() -> None:
+    groups = [[0.9, 0.92, 0.88], [0.5, 0.51], [0.7], []]
+    residuals = [value - np.mean(group) for group in groups if group for value in group]
+    assert statistics.pooled_spread(groups) == pytest.approx(math.sqrt(np.dot(residuals, residuals) / 3))
+    assert statistics.pooled_spread([[0.5], [0.5, 0.5]]) is None
+    assert statistics.pooled_spread([]) is None
+
+
+def power(delta: float, spread: float, n: int, *, alpha: float, two_sided: bool) -> float:
+    shift, df = delta / (spread * math.sqrt(2 / n)), 2 * n - 2
+    limit = scipy.stats.t.ppf(1 - (alpha / 2 if two_sided else alpha), df)
+    upper = scipy.stats.nct.sf(limit, df, shift)
+    return upper + (scipy.stats.nct.cdf(-limit, df, shift) if two_sided else 0)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 30])
+def test_the_detectable_difference_is_found_four_times_in_five(n: int) -> None:
+    found = statistics.detectable(0.013, n)
+    assert power(found, 0.013, n, alpha=0.05, two_sided=True) == pytest.approx(0.8, abs=1e-5)
+
+
+def test_seeds_to_decide_is_the_first_number_with_the_power() -> None:
+    for distance in (0.05, 0.02, 0.01, 0.006):
+        n = statistics.seeds_to_decide(distance, 0.013)
+        assert n is not None
+        assert power(distance, 0.013, n, alpha=0.05, two_sided=False) >= 0.8 - 1e-6
+        assert n == 2 or power(distance, 0.013, n - 1, alpha=0.05, two_sided=False) < 0.8
+    assert statistics.seeds_to_decide(0.001, 0.013) is None
+    assert statistics.seeds_to_decide(0.0, 0.013) is None
+
+
+def verdict(kind: str, mine: list[float], other: list[float], **more: object) -> str:
+    claim = {"text": "t", "source": "s", "rung": "b", "than": "a", "kind": kind}
+    if kind == "equal":
+        claim["margin"] = more.pop("margin", 0.01)
+    rungs = tuple(catalog.Rung(name=name, title=name) for name in "ab")
+    ladder = catalog.Ladder(name="l", title="t", source="s", rungs=rungs, claims=(catalog.Claim(**claim),))
+    sides = {
+        "a": claims.Side(scores=tuple(other), diverged=more.pop("other_diverged", 0), runs=frozenset("a")),
+        "b": claims.Side(scores=tuple(mine), diverged=more.pop("diverged", 0), runs=frozenset("b")),
+    }
+    (found,) = claims.judge(ladder, sides, task="x", **more)
+    return found.verdict
+
+
+def p_one_sided(mine: list[float], other: list[float], direction: str) -> float:
+    return scipy.stats.ttest_ind(mine, other, equal_var=False, alternative=direction).pvalue
+
+
+def test_better_is_the_one_sided_test_in_each_direction() -> None:
+    random, seen = np.random.default_rng(5), set()
+    for _ in range(60):
+        mine, other = list(random.normal(0.9, 0.01, 3)), list(random.normal(random.uniform(0.86, 0.94), 0.02, 4))
+        expected = (
+            "supported" if p_one_sided(mine, other, "greater") < 0.05
+            else "contradicted" if p_one_sided(mine, other, "less") < 0.05
+            else "undecided"
+        )  # fmt: skip
+        assert verdict("better", mine, other) == expected
+        seen.add(expected)
+    assert seen == {"supported", "contradicted", "undecided"}
+
+
+def test_equal_is_two_one_sided_tests() -> None:
+    random, seen = np.random.default_rng(6), set()
+    for _ in range(60):
+        mine, other = list(random.normal(0.9, 0.004, 4)), list(random.normal(random.uniform(0.87, 0.93), 0.004, 4))
+        above = p_one_sided([value + 0.01 for value in mine], other, "greater")
+        below = p_one_sided([value - 0.01 for value in mine], other, "less")
+        too_high = p_one_sided([value - 0.01 for value in mine], other, "greater")
+        too_low = p_one_sided([value + 0.01 for value in mine], other, "less")
+        expected = (
+            "supported" if max(above, below) < 0.05
+            else "contradicted" if min(too_high, too_low) < 0.05
+            else "undecided"
+        )  # fmt: skip
+        assert verdict("equal", mine, other) == expected
+        seen.add(expected)
+    assert seen == {"supported", "contradicted", "undecided"}
+
+
+def test_diverged_runs_decide_only_what_they_do_not_overturn() -> None:
+    high, low = [0.90, 0.91, 0.92], [0.80, 0.81, 0.82]
+    assert verdict("better", high, low) == "supported"
+    # The loser diverged once more: at chance it only falls further behind, but its spread hides the gap.
+    assert verdict("better", high, low, other_diverged=1, chance=0.1) == "undecided"
+    assert verdict("better", high, low, other_diverged=1, chance=0.79) == "supported"
+    # The winner diverged: at chance it no longer wins.
+    assert verdict("better", high, low, diverged=1, chance=0.1) == "undecided"
+    assert verdict("better", high, low, diverged=1, chance=None) == "undecided"
+    # All of one side diverged: no test of finished runs stands behind it.
+    assert verdict("better", high, [], other_diverged=3, chance=0.1) == "undecided"
