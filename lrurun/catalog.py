@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct, field
 
 from lrurun import strict
-from lrurun.errors import UsageError, hint_for
-from lrurun.paths import find, shown
+from lrurun.config import KIND, SECTIONS, known_paths
+from lrurun.errors import UsageError, hint_for, nearest
+from lrurun.paths import Kind, find, shown
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+T = TypeVar("T", bound="_Document")
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z")]
 
 
 class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,7 +96,7 @@ class Tune(_Document, frozen=True, kw_only=True):
     """Dotted path -> values to try."""
     found: str = ""
     """Where and when the rates in this recipe were chosen."""
-    results: dict[str, dict[str, float]] = field(default_factory=dict)
+    results: dict[str, dict[str, Annotated[float, Meta(ge=0, le=1)]]] = field(default_factory=dict)
     """Rung -> value -> best validation score, as measured."""
 
 
@@ -136,47 +138,80 @@ def load_ladder(name: str) -> Ladder:
     """The ladder of that name, or in that file.
 
     Raises:
-        UsageError: unknown name, TOML, unknown or missing keys, a rung that declares nothing, two rungs of one name,
-            a claim about an unknown rung.
+        UsageError: unknown name, TOML, unknown or missing keys, a rung that declares nothing or an unknown path, two
+            rungs of one name, a claim about an unknown rung.
     """
-    path = find("ablations", name)
-    where = shown(path)
-    ladder = strict.convert({**strict.load_toml(path), "path": where}, Ladder, where)
+    ladder = _load("ablations", name, Ladder)
+    where = ladder.path
     if not ladder.rungs:
         raise UsageError(f"{where}: a ladder needs at least one [[rung]]", "add one: name, title, change")
     seen: set[str] = set()
     for rung in ladder.rungs:
+        source = f"{where}, rung {rung.name}"
         if rung.name in seen:
-            raise UsageError(f"{where}, rung {rung.name}: there are two rungs of this name", "rename one of them")
+            raise UsageError(f"{source}: there are two rungs of this name", "rename one of them")
         seen.add(rung.name)
         if not rung.change and not rung.tunes:
             raise UsageError(
-                f"{where}, rung {rung.name}: declares no change",
-                'say what it moves: change = {"model.recurrence.activation" = "identity"}, or tunes = ["path"]',
+                f"{source}: declares no change",
+                'say what it moves: change = { "model.recurrence.activation" = "identity" }, or tunes = ["path"]',
             )
+        settings(rung.change, source, within=("model", "optim", "train"))
+        for path in rung.tunes:
+            check_path(path, source, within=("model", "optim"))
     for claim in ladder.claims:
+        source = f"{where}, claim {claim.text!r}"
         for rung_name in (claim.rung, claim.than):
             if rung_name not in seen:
-                raise UsageError(
-                    f"{where}, claim {claim.text!r}: unknown rung {rung_name!r}", hint_for(rung_name, seen, "rungs")
-                )
+                raise UsageError(f"{source}: unknown rung {rung_name!r}", hint_for(rung_name, seen, "rungs"))
         if (claim.kind == "equal") != (claim.margin is not None):
             raise UsageError(
-                f'{where}, claim {claim.text!r}: a margin belongs to kind = "equal", and to it alone',
-                "add margin = 0.005, or remove it",
+                f'{source}: a margin belongs to kind = "equal", and to it alone', "add margin = 0.005, or remove it"
             )
     return ladder
 
 
 def load_recipe(name: str) -> Recipe:
-    """The recipe of that task, or in that file.
+    """The recipe of that task, or in that file; every path in it is known, whether a command uses it or not.
 
     Raises:
-        UsageError: unknown name, TOML, unknown or missing keys.
+        UsageError: unknown name, TOML, unknown or missing keys, unknown paths.
     """
-    path = find("recipes", name)
+    recipe = _load("recipes", name, Recipe)
+    where = recipe.path
+    for path in recipe.ours:
+        check_path(path, f"{where} [ours]")
+    if recipe.tune:
+        _check_grid(recipe.tune.grid, f"{where} [tune.grid]")
+    _check_tables(recipe, where, "")
+    for profile_name, profile in recipe.profile.items():
+        _check_grid(profile.tune or {}, f"{where} [profile.{profile_name}.tune]")
+        _check_tables(profile, where, f"profile.{profile_name}.")
+    return recipe
+
+
+def _load(kind: Kind, name: str, type_: type[T]) -> T:
+    path = find(kind, name)
     where = shown(path)
-    return strict.convert({**strict.load_toml(path), "path": where}, Recipe, where)
+    table = strict.load_toml(path)
+    if "path" in table:
+        raise UsageError(f"{where}, path: unknown name", "remove it: lrurun knows where it read the file")
+    return strict.convert({**table, "path": where}, type_, where)
+
+
+def _check_tables(document: Recipe | Profile, where: str, prefix: str) -> None:
+    for section in SECTIONS:
+        settings({section: getattr(document, section)}, f"{where} [{prefix}{section}]" if prefix else where)
+    for rung, changes in document.rung.items():
+        settings(changes, f"{where} [{prefix}rung.{rung}]", within=("model", "optim"))
+
+
+def _check_grid(grid: dict[str, list[Any]], where: str) -> None:
+    for path, values in grid.items():
+        check_path(path, where, within=("model", "optim", "train"))
+        for value in values:
+            if values.count(value) > 1:
+                raise UsageError(f"{where}, {path}: {value!r} is there twice", "remove one of them")
 
 
 def get_profile(recipe: Recipe, name: str | None) -> Profile:
@@ -195,3 +230,35 @@ def flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield from flatten(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def settings(table: dict[str, Any], where: str, *, within: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Dotted path -> value, all of them known; the recurrence's kind first, for the other settings belong to it.
+
+    Raises:
+        UsageError: an unknown path, one outside the sections `within`, or one that is given twice.
+    """
+    found: dict[str, Any] = {}
+    for path, value in flatten(table):
+        check_path(path, where, within=within)
+        if path in found:
+            raise UsageError(f"{where}, {path}: given twice", "remove one of them")
+        found[path] = value
+    return dict(sorted(found.items(), key=lambda item: item[0] != KIND))
+
+
+def check_path(path: str, where: str, *, within: tuple[str, ...] = ()) -> None:
+    """Nothing, where `path` names a setting that may stand there.
+
+    Raises:
+        UsageError: with the nearest known path.
+    """
+    known = known_paths()
+    if path not in known:
+        last = path.rpartition(".")[2]
+        close = nearest(path, known) or next((p for p in known if p.rpartition(".")[2] == last), None)
+        hint = f"did you mean {close!r}?" if close else "paths begin with model., optim., train. or execution."
+        raise UsageError(f"{where}, {path}: unknown name", hint)
+    if within and path.partition(".")[0] not in within:
+        allowed = ", ".join(f"{section}.*" for section in within)
+        raise UsageError(f"{where}, {path}: cannot be set here", f"what can: {allowed}")

@@ -52,10 +52,9 @@ def restore(folder: Path, compiled: Programs, fingerprint: str) -> Snapshot:
             "remove the folder: the run starts from the checkpoint before, or anew",
         )
     live, best = compiled.abstract()
-    example = jax.tree.map(
-        lambda leaf: np.zeros(leaf.shape, leaf.dtype), {"live": live._asdict(), "best": best._asdict()}
-    )
-    tree: Any = ocp.load(folder.absolute(), _plain(example))
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (live, best))
+    example = {"live": _plain(zeros[0]._asdict()), "best": _plain(zeros[1]._asdict())}
+    tree: Any = ocp.load(folder.absolute(), example)
     score = metadata["score"]
     return Snapshot(
         step=int(metadata["step"]),

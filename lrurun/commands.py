@@ -41,7 +41,7 @@ def ladder(places: Places, asked: Asked, *, jobs: int | None = None, fresh: bool
     plan = asked.plan()
     rungs = planning.choose_rungs(plan, asked.rungs)
     seeds = planning.seeds_of(asked.seeds if asked.seeds is not None else str(plan.seeds))
-    _name_hidden(plan)
+    _name_hidden(asked)
     return _climb(places, asked, plan, rungs, seeds, jobs=jobs, fresh=fresh)
 
 
@@ -127,7 +127,7 @@ def plan(places: Places, asked: Asked, *, json: bool) -> int:
     made = asked.plan()
     rungs = planning.choose_rungs(made, asked.rungs)
     seeds = planning.seeds_of(asked.seeds if asked.seeds is not None else str(made.seeds))
-    _name_hidden(made)
+    _name_hidden(asked)
     ledger = Ledger.read(places.ledger)
     known: dict[str, Run] = {}
     if ledger is not None:
@@ -311,8 +311,7 @@ def _awaits_final(ledger: Any, instance: Instance) -> bool:
     return any((rung, "train") not in places for rung, stage in places if stage == "tune")
 
 
-def _name_hidden(plan: planning.Plan) -> None:
-    for kind, name in (("recipes", plan.recipe.path), ("ablations", plan.ladder.path)):
-        path = paths.Path(name)
-        if paths.hides_packaged(kind, path):  # type: ignore[arg-type]
-            console.say(f"using {name}, which hides the packaged file of that name")
+def _name_hidden(asked: Asked) -> None:
+    for path in (paths.find("recipes", asked.task), paths.find("ablations", asked.ladder)):
+        if paths.hides_packaged("recipes", path) or paths.hides_packaged("ablations", path):
+            console.say(f"using {path}, which hides the packaged file of that name")

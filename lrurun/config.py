@@ -1,7 +1,7 @@
 """The frozen configuration of a run, its defaults, its rules and its fingerprint.
 
 Every default of the project is visible here. `RunConfig` is what a run *is* and is hashed; `Execution` is how it is
-carried out and is recorded beside it. Both are made from plain tables by `lrurun.catalog`, never by replacing fields.
+carried out and is recorded beside it. Both are made from plain tables by `lrurun.plan`, never by replacing fields.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -20,8 +20,6 @@ CONFIG_VERSION = 1
 TUNING_SEED = 1000
 """The seed of tuning runs; final seeds lie below it, so that no final run has been used to choose a rate."""
 
-Positive = Annotated[float, Meta(gt=0, le=1e6)]
-NonNegative = Annotated[float, Meta(ge=0, le=1e6)]
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -58,6 +56,8 @@ class DiagonalRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", t
 
 
 Recurrence = DenseRecurrence | DiagonalRecurrence
+RECURRENCES: dict[str, type[Struct]] = {str(m.__struct_config__.tag): m for m in get_args(Recurrence)}
+"""By the value of `model.recurrence.kind`."""
 
 
 class ModelConfig(_Frozen, frozen=True, kw_only=True):
@@ -139,6 +139,28 @@ class Execution(_Frozen, frozen=True, kw_only=True):
     scan_backend: Literal["auto", "sequential", "associative"] = "auto"
 
 
+KIND = "model.recurrence.kind"
+SECTIONS: dict[str, type[Struct]] = {
+    "model": ModelConfig,
+    "optim": OptimConfig,
+    "train": TrainConfig,
+    "execution": Execution,
+}
+
+
+def known_paths() -> list[str]:
+    """Every dotted path that a ladder, a recipe or `--set` may name."""
+    paths = []
+    for section, type_ in SECTIONS.items():
+        for name in type_.__struct_fields__:
+            if (section, name) == ("model", "recurrence"):
+                settings = dict.fromkeys(s for member in RECURRENCES.values() for s in member.__struct_fields__)
+                paths += [KIND, *(f"model.recurrence.{setting}" for setting in settings)]
+            else:
+                paths.append(f"{section}.{name}")
+    return paths
+
+
 def canonical(value: Any) -> Any:
     """A config as plain data, fields at their default left out, so that a later version's field changes no hash."""
     if isinstance(value, Struct):
@@ -149,6 +171,8 @@ def canonical(value: Any) -> Any:
             if field.default is msgspec.NODEFAULT or item != field.default:
                 table[field.name] = canonical(item)
         return table
+    if isinstance(value, float):
+        return value + 0.0  # -0.0 and 0.0 are one value
     return value
 
 

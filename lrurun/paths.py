@@ -24,6 +24,9 @@ class Places(Struct, frozen=True, kw_only=True):
 
 def places(ledger: str | None = None, runs: str | None = None, data: str | None = None) -> Places:
     """Options win over the environment, the environment over the defaults."""
+    for option, text in (("--ledger", ledger), ("--runs-dir", runs), ("--data-dir", data)):
+        if text == "":
+            raise UsageError(f"{option}: expected a path, found nothing", "leave the option out, or name a path")
     ledger_text = ledger or os.environ.get("LRURUN_LEDGER") or "ledger.db"
     if "://" in ledger_text:
         scheme = ledger_text.split("://", 1)[0]
@@ -33,6 +36,8 @@ def places(ledger: str | None = None, runs: str | None = None, data: str | None 
                 "give the path of a file, as in --ledger ledger.db",
             )
         ledger_text = ledger_text.split("://", 1)[1].removeprefix("/")
+        if not ledger_text:
+            raise UsageError("--ledger: the URL names no file", "give the path of a file, as in --ledger ledger.db")
     ledger_path = Path(ledger_text).expanduser()
     runs_text = runs or os.environ.get("LRURUN_RUNS")
     data_text = data or os.environ.get("LRURUN_DATA")
@@ -70,7 +75,7 @@ def names(kind: Kind) -> dict[str, Path]:
 def hides_packaged(kind: Kind, path: Path) -> bool:
     """Whether `path` is a local file with the name of a packaged one."""
     original = packaged(kind) / path.name
-    return original.is_file() and original.resolve() != path.resolve() and path.parent == Path(kind)
+    return path.parent == Path(kind) and path.is_file() and original.is_file() and original.resolve() != path.resolve()
 
 
 def find(kind: Kind, name: str) -> Path:
@@ -86,15 +91,17 @@ def find(kind: Kind, name: str) -> Path:
     known = names(kind)
     if name not in known:
         what = "ladders" if kind == "ablations" else "tasks"
-        raise UsageError(f"unknown {'ladder' if kind == 'ablations' else 'task'} {name!r}", hint_for(name, known, what))
+        raise UsageError(f"unknown {what[:-1]} {name!r}", hint_for(name, known, what))
     return known[name]
 
 
 def shown(path: Path) -> str:
-    """A path as a person would type it: relative to the working directory where it lies below it."""
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        if packaged("recipes").parent in path.resolve().parents:
-            return str(path.resolve().relative_to(packaged("recipes").parent))
-        return str(path)
+    """A path as a person would type it: from the working directory, or as `recipes/X.toml` if it comes with lrurun."""
+    full = path.resolve()
+    for base in (Path.cwd(), packaged("recipes").parent):
+        if full.is_relative_to(base):
+            short = full.relative_to(base)
+            # a local file of the same name would be taken for it
+            if not short.exists() or short.samefile(full):
+                return str(short)
+    return str(path)

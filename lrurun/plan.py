@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from lrurun import strict, tasks
-from lrurun.catalog import Ladder, Profile, Recipe, flatten, get_profile, load_ladder, load_recipe
+from lrurun.catalog import (
+    Ladder,
+    Profile,
+    Recipe,
+    check_path,
+    flatten,
+    get_profile,
+    load_ladder,
+    load_recipe,
+    settings,
+)
 from lrurun.config import (
+    KIND,
+    RECURRENCES,
+    SECTIONS,
     TUNING_SEED,
     Execution,
-    ModelConfig,
-    OptimConfig,
-    Recurrence,
     RunConfig,
-    TrainConfig,
     canonical,
     fingerprint,
+    known_paths,
 )
 from lrurun.errors import UsageError, hint_for
 from lrurun.ledger.values import Wanted
 
-_KIND = "model.recurrence.kind"
-_SECTIONS: dict[str, Any] = {"model": ModelConfig, "optim": OptimConfig, "train": TrainConfig, "execution": Execution}
-_RECURRENCES = {member.__struct_config__.tag: member for member in get_args(Recurrence)}
+__all__ = ["Move", "Plan", "ResolvedRung", "choose_rungs", "grid_points", "known_paths", "make", "parse_set", "plain"]
+__all__ += ["seeds_of", "wanted_final", "wanted_tuning"]
+
+_RECURRENCE = "model.recurrence."
+_Values = dict[str, tuple[Any, str]]
+"""Dotted path -> value and where it came from, the one that was set last at the end."""
 
 
 class Move(Struct, frozen=True):
@@ -46,9 +60,9 @@ class ResolvedRung(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     values: dict[str, Any]
-    """Dotted path -> value, the seed left out."""
+    """Dotted path -> value, as given: no defaults."""
     provenance: dict[str, str]
-    """Dotted path -> where its value came from."""
+    """Dotted path -> where its value came from, defaults too."""
     config: RunConfig
     """With seed 0."""
     execution: Execution
@@ -69,6 +83,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """`--set`, execution left out: what makes this instance another one."""
     tune: bool
     grid: dict[str, list[Any]]
+    """Dotted path -> values to try; what `--set` fixes is not in it."""
     rungs: tuple[ResolvedRung, ...]
 
     @property
@@ -95,26 +110,36 @@ def make(
         UsageError: unknown names, wrong values, rungs that change unknown fields.
     """
     recipe = load_recipe(task)
-    data = tasks.get(recipe.task)
+    if recipe.task not in tasks.TASKS:
+        raise UsageError(
+            f"{recipe.path}, task: unknown task {recipe.task!r}", hint_for(recipe.task, tasks.TASKS, "tasks")
+        )
     document = load_ladder(ladder)
     shrink = get_profile(recipe, profile)
-    changes = sets if isinstance(sets, dict) else dict(parse_set(text) for text in sets)
-    grid = shrink.tune or (recipe.tune.grid if recipe.tune else {})
+    changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text) for text in sets)
+    rungs = _resolve(document, recipe, profile, shrink, changes)
+    grid, grid_source = (recipe.tune.grid, f"{recipe.path} [tune.grid]") if recipe.tune else ({}, "")
+    if shrink.tune:
+        grid, grid_source = shrink.tune, f"{recipe.path} [profile.{profile}.tune]"
+    free = {path: values for path, values in grid.items() if path not in changes}
     if tune and not grid:
         raise UsageError(f"{recipe.path}: has no grid to tune over", "add a table [tune.grid], or leave --tune out")
-    rungs = _resolve(document, recipe, profile, shrink, changes, data.version)
-    for path, values in grid.items():
-        _tuned_values(rungs[0], {path: values[0]}, recipe.path)
-        for value in values:
-            _tuned(rungs[0], {path: value}, f"{recipe.path} [tune.grid]")
+    if tune and not free:
+        raise UsageError(f"--tune: nothing is left to tune, --set fixes {', '.join(grid)}", "leave one of them out")
+    for rung in rungs:
+        for path, values in free.items():
+            for value in values:
+                _tuned(rung, {path: value}, grid_source)
+    typed = {path: value for rung in reversed(rungs) for path, value in _full(rung.config).items()}
     return Plan(
         ladder=document,
         recipe=recipe,
         profile=profile,
         seeds=shrink.seeds or recipe.seeds,
-        changes={path: value for path, value in changes.items() if not path.startswith("execution.")},
+        # as converted: 1 and 1.0 are one instance
+        changes={path: typed[path] for path in changes if not path.startswith("execution.")},
         tune=tune,
-        grid=grid,
+        grid=free,
         rungs=tuple(rungs),
     )
 
@@ -129,51 +154,39 @@ def parse_set(text: str) -> tuple[str, Any]:
     path = path.strip()
     if not equals or not path:
         raise UsageError(f"--set {text}: expected path=value", "as in --set optim.lr=0.002")
-    try:
-        value = tomllib.loads(f"x = {word}")["x"]
-    except tomllib.TOMLDecodeError:
-        value = word
     if path in ("seed", "seeds"):
         raise UsageError(f"--set {path}: seeds are not set this way", "use --seeds 0,1,2")
-    known = known_paths()
-    if path not in known:
-        raise UsageError(f"--set {path}: unknown path", hint_for(path, known, "paths"))
-    return path, value
-
-
-def known_paths() -> list[str]:
-    """Every dotted path that a ladder, a recipe or `--set` may name."""
-    paths = []
-    for section, type_ in _SECTIONS.items():
-        for field in msgspec.structs.fields(type_):
-            if section == "model" and field.name == "recurrence":
-                names = {name: None for member in _RECURRENCES.values() for name in member.__struct_fields__}
-                paths += [_KIND, *(f"model.recurrence.{name}" for name in names)]
-            else:
-                paths.append(f"{section}.{field.name}")
-    return paths
+    if path not in known_paths():
+        check_path(path, "--set")
+    try:
+        table = tomllib.loads(f"x = {word}")
+    except (ValueError, RecursionError):
+        table = {}
+    return path, table["x"] if list(table) == ["x"] else word
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """`3` means 0, 1, 2; `0,4,7` is a list.
+    """`3` means 0, 1, 2; `0,4,7` is a list, and so is `4,`.
 
     Raises:
         UsageError: no number, none, one twice, or one kept for tuning.
     """
     hint = "a number of seeds, as in --seeds 3, or a list, as in --seeds 0,4,7"
-    try:
-        numbers = [int(part) for part in text.rstrip(",").split(",")] if "," in text else list(range(int(text)))
-    except ValueError:
-        raise UsageError(f"--seeds {text}: not a number", hint) from None
-    if not numbers or (("," not in text) and int(text) < 1):
+    if not re.fullmatch(r"-?[0-9]{1,9}(,-?[0-9]{1,9})*,?", text, re.ASCII):
+        raise UsageError(f"--seeds {text}: expected whole numbers", hint)
+    if "," in text:
+        numbers = tuple(map(int, text.removesuffix(",").split(",")))
+    elif int(text) < 1:
         raise UsageError(f"--seeds {text}: at least one seed is needed", hint)
+    else:
+        numbers = tuple(range(min(int(text), TUNING_SEED + 1)))
     if len(set(numbers)) < len(numbers):
         raise UsageError(f"--seeds {text}: a seed is named twice", hint)
     if min(numbers) < 0 or max(numbers) >= TUNING_SEED:
         raise UsageError(
             f"--seeds {text}: seeds lie between 0 and {TUNING_SEED - 1}", f"{TUNING_SEED} is the seed of tuning runs"
         )
-    return tuple(numbers)
+    return numbers
 
 
 def choose_rungs(plan: Plan, names: Sequence[str]) -> tuple[ResolvedRung, ...]:
@@ -187,22 +200,19 @@ def choose_rungs(plan: Plan, names: Sequence[str]) -> tuple[ResolvedRung, ...]:
 
 def wanted_tuning(plan: Plan, rungs: Iterable[ResolvedRung]) -> list[Wanted]:
     """The tuning runs: each rung at each point of the grid, one seed."""
-    wanted = []
-    for rung in rungs:
-        for k, point in enumerate(grid_points(plan.grid)):
-            tuned = _tuned(rung, point, "the tuning grid")
-            wanted.append(_wanted(plan, rung, tuned, "tune", TUNING_SEED, k))
-    return wanted
+    return [
+        _wanted(plan, _tuned(rung, point, "the tuning grid"), "tune", TUNING_SEED, k)
+        for rung in rungs
+        for k, point in enumerate(grid_points(plan.grid))
+    ]
 
 
 def wanted_final(
     plan: Plan, rung: ResolvedRung, seeds: Iterable[int], point: dict[str, Any] | None = None
 ) -> list[Wanted]:
     """The final runs of a rung; `point` holds the tuned values."""
-    values = (
-        (rung.values, rung.provenance, rung.config) if point is None else _tuned(rung, point, "tuned on validation")
-    )
-    return [_wanted(plan, rung, values, "train", seed, 5000 + seed) for seed in seeds]
+    tuned = rung if point is None else _tuned(rung, point, "tuned on validation")
+    return [_wanted(plan, tuned, "train", seed, 5000 + seed) for seed in seeds]
 
 
 def grid_points(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:
@@ -210,16 +220,13 @@ def grid_points(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
-def _wanted(
-    plan: Plan,
-    rung: ResolvedRung,
-    values: tuple[dict[str, Any], dict[str, str], RunConfig],
-    stage: str,
-    seed: int,
-    order: int,
-) -> Wanted:
-    _, provenance, config = values
-    config = msgspec.structs.replace(config, seed=seed)  # a checked int: nothing else moves
+def plain(value: Any) -> Any:
+    """A config as the plain table that the ledger keeps."""
+    return msgspec.to_builtins(value)
+
+
+def _wanted(plan: Plan, rung: ResolvedRung, stage: str, seed: int, order: int) -> Wanted:
+    config = msgspec.structs.replace(rung.config, seed=seed)  # a checked int: nothing else moves
     index = [r.name for r in plan.rungs].index(rung.name)
     return Wanted(
         fingerprint=fingerprint(config),
@@ -228,162 +235,153 @@ def _wanted(
         stage=stage,
         seed=seed,
         steps=config.train.steps,
-        config=msgspec.to_builtins(config),
-        execution=msgspec.to_builtins(rung.execution),
-        provenance=provenance,
+        config=plain(config),
+        execution=plain(rung.execution),
+        provenance={**rung.provenance, "seed": "the seed of tuning runs" if stage == "tune" else "the ladder's seeds"},
         position=index * 10_000 + order,
     )
 
 
-def _tuned_values(rung: ResolvedRung, point: dict[str, Any], where: str) -> None:
-    for path in point:
-        if path not in known_paths() or path.startswith("execution."):
-            raise UsageError(f"{where} [tune.grid]: unknown path {path!r}", hint_for(path, known_paths(), "paths"))
-
-
-def _tuned(rung: ResolvedRung, point: dict[str, Any], source: str) -> tuple[dict[str, Any], dict[str, str], RunConfig]:
-    values = {**rung.values, **point}
-    provenance = {**rung.provenance, **dict.fromkeys(point, source)}
-    config, _ = _convert(values, provenance, rung.config.data.version, rung.config.task)
-    return values, provenance, config
+def _tuned(rung: ResolvedRung, point: dict[str, Any], source: str) -> ResolvedRung:
+    """The rung with the values of a point of the grid."""
+    values = {path: (value, rung.provenance[path]) for path, value in rung.values.items()}
+    for path, value in point.items():
+        _put(values, path, value, source)
+    config, execution = _convert(values, rung.config.task, rung.config.data.version, source)
+    return msgspec.structs.replace(
+        rung,
+        values={path: value for path, (value, _) in values.items()},
+        provenance=rung.provenance | dict.fromkeys(point, source),
+        config=config,
+        execution=execution,
+    )
 
 
 def _resolve(
-    ladder: Ladder, recipe: Recipe, profile: str | None, shrink: Profile, sets: dict[str, Any], version: str
+    ladder: Ladder, recipe: Recipe, profile: str | None, shrink: Profile, sets: dict[str, Any]
 ) -> list[ResolvedRung]:
-    values: dict[str, Any] = {}
-    provenance: dict[str, str] = {}
-
-    def put(path: str, value: Any, source: str) -> None:
-        if path not in known_paths():
-            raise UsageError(f"{source}: unknown path {path!r}", hint_for(path, known_paths(), "paths"))
-        if path == _KIND and values.get(path, value) != value:
-            # another recurrence: the settings of the one before mean nothing to it
-            for old in [p for p in values if p.startswith("model.recurrence.")]:
-                del values[old], provenance[old]
-        values[path] = value
-        provenance[path] = source
-
-    for section in _SECTIONS:
-        for path, value in flatten(getattr(recipe, section), f"{section}."):
-            put(path, value, recipe.path)
-        for path, value in flatten(getattr(shrink, section), f"{section}."):
-            put(path, value, f"{recipe.path} [profile.{profile}]")
-    tables = {name: (dict(flatten(table)), f"{recipe.path} [rung.{name}]") for name, table in recipe.rung.items()}
-    overrides = {
-        name: (dict(flatten(table)), f"{recipe.path} [profile.{profile}.rung.{name}]")
-        for name, table in shrink.rung.items()
-    }
+    own = f"{recipe.path} [profile.{profile}]"
+    values: _Values = {}
+    for document, source in ((recipe, recipe.path), (shrink, own)):
+        for path, value in settings({name: getattr(document, name) for name in SECTIONS}, source).items():
+            _put(values, path, value, source)
     resolved: list[ResolvedRung] = []
+    used: set[str] = set()
     for rung in ladder.rungs:
         source = f"{ladder.path}, rung {rung.name}"
-        # the recurrence's kind first: it starts the table that the others fill
-        for path in sorted(rung.change, key=lambda p: p != _KIND):
-            put(path, rung.change[path], source)
-        alone: dict[str, tuple[Any, str]] = {}
+        for path, value in settings(rung.change, source).items():
+            _put(values, path, value, source)
+        alone: _Values = {}
         given: set[str] = set()
-        for table, table_source in filter(None, (tables.get(rung.name), overrides.get(rung.name))):
-            for path, value in table.items():
+        for document, where in ((recipe, recipe.path), (shrink, own)):
+            source = f"{recipe.path} [rung.{rung.name}]" if document is recipe else f"{where[:-1]}.rung.{rung.name}]"
+            for path, value in settings(document.rung.get(rung.name, {}), source).items():
                 given.add(path)
-                if path.startswith("model."):
-                    put(path, value, table_source)
-                elif path.startswith("optim."):
-                    alone[path] = (value, table_source)
-                else:
-                    raise UsageError(
-                        f"{table_source}: {path!r} cannot differ between rungs", "a rung may set model.* and optim.*"
-                    )
+                _put(values if path.startswith("model.") else alone, path, value, source)
         for path in rung.tunes:
-            if path not in known_paths():
-                raise UsageError(f"{source}: unknown path {path!r}", hint_for(path, known_paths(), "paths"))
             if path not in given:
                 raise UsageError(
                     f"{recipe.path}: [rung.{rung.name}] gives no {path}, which ladder {ladder.name} leaves to it",
                     f"add {path} to [rung.{rung.name}], or write it into the ladder's rung",
                 )
-        here = {**values, **{path: value for path, (value, _) in alone.items()}}
-        whence = {**provenance, **{path: where for path, (_, where) in alone.items()}}
-        resolved.append(_finish(rung.name, rung.title, here, whence, sets, recipe.task, version, resolved))
-    _check_sets(resolved, sets)
+        here = dict(values)
+        for path, (value, source) in alone.items():
+            _put(here, path, value, source)
+        used |= _override(here, sets, kept=(recipe.path, own), rung=rung.name)
+        resolved.append(_finish(rung.name, rung.title, here, recipe, resolved))
+    for path in sets:
+        if path not in used:
+            raise UsageError(
+                f"--set {path}: no rung of this ladder has it", f"lrurun plan {recipe.task} shows what the rungs have"
+            )
     return resolved
 
 
-def _finish(
-    name: str,
-    title: str,
-    values: dict[str, Any],
-    provenance: dict[str, str],
-    sets: dict[str, Any],
-    task: str,
-    version: str,
-    before: list[ResolvedRung],
-) -> ResolvedRung:
-    kind = sets.get(_KIND, values.get(_KIND))
-    fields = _RECURRENCES[kind].__struct_fields__ if kind in _RECURRENCES else ()
+def _put(values: _Values, path: str, value: Any, source: str) -> None:
+    if path == KIND and path in values and values[path][0] != value:
+        # another recurrence: the settings of the one before mean nothing to it
+        for old in [p for p in values if p.startswith(_RECURRENCE)]:
+            del values[old]
+    # to the end: a rule about several values is laid to the one that was set last
+    values.pop(path, None)
+    values[path] = (value, source)
+
+
+def _override(values: _Values, sets: dict[str, Any], *, kept: tuple[str, ...], rung: str) -> set[str]:
+    """Puts `--set` values over a rung's own; the paths that it has.
+
+    Raises:
+        UsageError: another recurrence, where rungs set what only theirs has.
+    """
+    if KIND in sets:
+        fields = _fields(sets[KIND])
+        for path, (_, source) in values.items():
+            if fields and path.startswith(_RECURRENCE) and path != KIND and source not in kept:
+                if path.removeprefix(_RECURRENCE) not in fields:
+                    raise UsageError(
+                        f"--set {KIND}={sets[KIND]}: rung {rung} sets {path}, which this kind has not ({source})",
+                        "leave it out: what the rungs change is the ladder's",
+                    )
+        _put(values, KIND, sets[KIND], f"--set {KIND}")
+    fields = _fields(values[KIND][0] if KIND in values else None)
+    used = set()
     for path, value in sets.items():
-        setting = path.removeprefix("model.recurrence.")
-        if setting != path and path != _KIND and setting not in fields:
-            continue
-        values[path] = value
-        provenance[path] = f"--set {path}"
-    config, execution = _convert(values, provenance, version, task)
-    moves: list[Move] = []
-    same = False
-    if before:
-        old, new = _full(before[-1].config), _full(config)
-        for path in {**old, **new}:
-            if old.get(path) != new.get(path):
-                moves.append(Move(path, old.get(path), new.get(path), provenance.get(path, "the recurrence's default")))
-        same = canonical(config) == canonical(before[-1].config)
+        if not path.startswith(_RECURRENCE) or path == KIND or path.removeprefix(_RECURRENCE) in fields:
+            _put(values, path, value, f"--set {path}")
+            used.add(path)
+    return used
+
+
+def _fields(kind: Any) -> tuple[str, ...]:
+    return RECURRENCES[kind].__struct_fields__ if isinstance(kind, str) and kind in RECURRENCES else ()
+
+
+def _finish(name: str, title: str, values: _Values, recipe: Recipe, before: list[ResolvedRung]) -> ResolvedRung:
+    task = tasks.get(recipe.task)
+    config, execution = _convert(values, task.name, task.version, recipe.path)
+    new = _full(config)
+    provenance = dict.fromkeys([*new, *(f"execution.{field}" for field in execution.__struct_fields__)], "default")
+    provenance |= {"task": recipe.path, "data.version": f"task {task.name}", "seed": "the ladder's seeds"}
+    provenance |= {path: source for path, (_, source) in values.items()}
+    old = _full(before[-1].config) if before else new
+    moves = tuple(
+        # what another kind dropped is laid to the change of kind
+        Move(path, old.get(path), new.get(path), provenance.get(path, provenance[KIND]))
+        for path in {**old, **new}
+        if old.get(path) != new.get(path)
+    )
     return ResolvedRung(
         name=name,
         title=title,
-        values=values,
+        values={path: value for path, (value, _) in values.items()},
         provenance=provenance,
         config=config,
         execution=execution,
-        moves=tuple(moves),
-        same_as_before=same,
+        moves=moves,
+        same_as_before=bool(before) and canonical(config) == canonical(before[-1].config),
     )
 
 
-def _convert(
-    values: dict[str, Any], provenance: dict[str, str], version: str, task: str
-) -> tuple[RunConfig, Execution]:
-    table: dict[str, Any] = {"task": task, "data": {"version": version}, "seed": 0}
-    execution: dict[str, Any] = {}
-    for path, value in values.items():
-        *sections, name = path.split(".")
-        here = table if sections[0] != "execution" else {"execution": execution}
-        for section in sections:
-            here = here.setdefault(section, {})
+class _Whole(RunConfig, frozen=True, kw_only=True):
+    """Everything that paths may name, converted at once."""
+
+    execution: Execution
+
+
+def _convert(values: _Values, task: str, version: str, where: str) -> tuple[RunConfig, Execution]:
+    table: dict[str, Any] = {"task": task, "data": {"version": version}, "seed": 0, **{name: {} for name in SECTIONS}}
+    sources: dict[str, str] = {}
+    for path, (value, source) in values.items():
+        *parents, name = path.split(".")
+        here = table
+        for parent in parents:
+            here = here.setdefault(parent, {})
         here[name] = value
-    for section in _SECTIONS:
-        if section != "execution":
-            table.setdefault(section, {})
-    sources = {**provenance}
-    for path, source in provenance.items():
-        # an error of a whole table is laid to the last file that wrote into it
-        sources[path.rpartition(".")[0]] = source
-    config = strict.convert(table, RunConfig, f"the run of {task}", sources)
-    settings = {f"execution.{k}": v for k, v in execution.items()}
-    at = {k.removeprefix("execution."): v for k, v in sources.items() if k in settings}
-    where = next(iter(at.values()), "execution")
-    return config, strict.convert(execution, Execution, where, at)
-
-
-def _check_sets(rungs: list[ResolvedRung], sets: dict[str, Any]) -> None:
-    for path in sets:
-        if not any(path in rung.values and rung.provenance[path] == f"--set {path}" for rung in rungs):
-            raise UsageError(
-                f"--set {path}: no rung of this ladder has it", "lrurun plan TASK shows what each rung has"
-            )
-
-
-def plain(value: Any) -> Any:
-    """A config as the plain table that the ledger keeps."""
-    return msgspec.to_builtins(value)
+        sources[path] = sources[".".join(parents)] = source
+    whole = strict.convert(table, _Whole, where, sources)
+    config = RunConfig(**{name: getattr(whole, name) for name in RunConfig.__struct_fields__})
+    return config, whole.execution
 
 
 def _full(config: RunConfig) -> dict[str, Any]:
-    return dict(flatten(msgspec.to_builtins(config)))
+    return dict(flatten(plain(config)))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
+import math
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -22,7 +25,6 @@ _KINDS = {
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
-    "null": "nothing",
 }
 
 
@@ -36,12 +38,14 @@ def load_toml(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{shown(path)}: not valid TOML: {error}", "mend the line named above") from None
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{shown(path)}: not valid TOML: not UTF-8 text ({error.reason})", "save the file as UTF-8"
         ) from None
+    except ValueError as error:
+        raise UsageError(f"{shown(path)}: not valid TOML: {error}", "mend the line named above") from None
+    except RecursionError:
+        raise UsageError(f"{shown(path)}: not valid TOML: nested too deeply", "write it flatter") from None
     except OSError as error:
         raise LrurunError(f"{shown(path)}: {error.strerror}", "check the path and its permissions") from None
 
@@ -64,57 +68,85 @@ def _explain(message: str, table: Any, type_: Any, where: str, sources: dict[str
     rule, _, at = message.partition(" - at `")
     path = _path(at.rstrip("`"), table, type_, message)
     value, found = _walk(table, path)
-    dotted = _dotted(path)
-    unknown = re.match(r"Object contains unknown field `(.*)`", rule)
-    missing = re.match(r"Object missing required field `(.*)`", rule)
-    if unknown or missing:
-        name = (unknown or missing).group(1)  # type: ignore[union-attr]
-        full = f"{dotted}.{name}" if dotted else name
-        fields = _fields(_type_at(type_, path, table))
-        place = sources.get(full, where)
-        if unknown:
-            return UsageError(f"{place}, {full}: unknown name", hint_for(name, fields, "known names here"))
-        return UsageError(f"{place}, {full}: missing", "add it; " + hint_for(name, fields, "known names here"))
-    place = sources.get(dotted, where)
-    rule = re.sub(r"`(\w+)`", lambda m: _KINDS.get(m.group(1), m.group(1)), rule)
-    rule = rule.replace("Expected", "expected").replace(" | nothing", "")
-    invalid = re.match(r"Invalid (?:enum )?value '?(.*?)'?$", rule)
-    if invalid:
-        options = _options(_type_at(type_, path, table), value)
-        what = f"expected one of {', '.join(map(repr, options))}, found {value!r}"
-        return UsageError(f"{place}, {dotted}: {what}", hint_for(str(value), [str(o) for o in options], "known values"))
-    rule = re.sub(r", got .*$", "", rule)
-    what = rule
-    if found and not isinstance(value, dict | list):
-        what += f", found {value!r}"
-    return UsageError(
-        f"{place}{', ' + dotted if dotted else ''}: {what}",
-        f"change {dotted or 'the table'}, and run the command again",
-    )
+    dotted = _dotted(path, table)
+    if name := re.match(r"Object (?:contains unknown|missing required) field `(.*)`", rule):
+        path.append(name.group(1))
+        dotted = _dotted(path, table)
+        place = _place(sources.get(dotted, where), dotted)
+        if "missing" in rule:
+            return UsageError(f"{place}: missing", f"add {path[-1]} to {_dotted(path[:-1], table) or 'the file'}")
+        fields = _fields(_type_at(type_, path[:-1], table))
+        return UsageError(f"{place}: unknown name", hint_for(str(path[-1]), fields, "known names here"))
+    source = sources.get(dotted, where)
+    place = _place(source, dotted)
+    if re.match(r"Invalid (?:enum )?value", rule):
+        options = [str(option) for option in get_args(_type_at(type_, path, table))]
+        return UsageError(
+            f"{place}: expected one of {', '.join(options)}, found {_found(value)}",
+            hint_for(str(value), options, "known values"),
+        )
+    if isinstance(value, dict) and not rule.startswith("Expected"):
+        return UsageError(f"{place}: {rule}", "change one of the values named above")
+    rule = re.sub(r"`(.*?)`", lambda kinds: _words(kinds.group(1)), re.sub(r", got .*$", "", rule))
+    rule = re.sub(r"(\d)\.0\b", r"\1", rule[:1].lower() + rule[1:])
+    if isinstance(value, float) and not math.isfinite(value):
+        rule = "expected a finite number"
+    if source.startswith("--set "):
+        hint = f"give it another value: {source}=..."
+    else:
+        hint = f"change {dotted or 'the table'} in {source}"
+    return UsageError(f"{place}: {rule}{f', found {_found(value)}' if found else ''}", hint)
+
+
+def _place(source: str, dotted: str) -> str:
+    """Where, for a person: `--set` names its path itself."""
+    return source if source.startswith("--set ") or not dotted else f"{source}, {dotted}"
+
+
+def _words(kinds: str) -> str:
+    """`float | null` in words; there is no null in TOML."""
+    return " or ".join(_KINDS.get(kind, kind) for kind in kinds.split(" | ") if kind != "null")
+
+
+def _found(value: Any) -> str:
+    """A value as TOML would write it, shortened."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "an empty list" if not value else "a list"
+    try:
+        text = json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
+    except ValueError:
+        # more digits than Python prints
+        return "a very long number"
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _path(text: str, table: Any, type_: Any, message: str) -> list[str | int]:
-    """The steps of msgspec's `$.a.b[0][...]`; for `[...]`, the key without which the error goes."""
+    """The steps of msgspec's `$.a.b[0][...]`; for `[...]`, the key that leads to the same error on its own."""
     steps: list[str | int] = []
-    for dot, index in re.findall(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]", text):
-        if dot:
-            steps.append(dot)
+    for name, index in re.findall(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]", text):
+        if name:
+            steps.append(name)
         elif index != "...":
             steps.append(int(index))
         else:
             parent, _ = _walk(table, steps)
-            for key in list(parent):
-                trial = copy.deepcopy(table)
-                inner, _ = _walk(trial, steps)
-                del inner[key]
-                try:
-                    msgspec.convert(trial, type_, strict=True)
-                except msgspec.ValidationError as error:
-                    if str(error) == message:
-                        continue
-                steps.append(key)
-                break
+            steps.append(next((key for key in parent if _fails_alone(table, steps, key, type_, message)), index))
     return steps
+
+
+def _fails_alone(table: Any, steps: list[str | int], key: str, type_: Any, message: str) -> bool:
+    trial = copy.deepcopy(table)
+    parent, _ = _walk(trial, steps)
+    for other in list(parent):
+        if other != key:
+            del parent[other]
+    try:
+        msgspec.convert(trial, type_, strict=True)
+    except msgspec.ValidationError as error:
+        return str(error) == message
+    return False
 
 
 def _walk(table: Any, path: list[str | int]) -> tuple[Any, bool]:
@@ -126,10 +158,16 @@ def _walk(table: Any, path: list[str | int]) -> tuple[Any, bool]:
     return table, True
 
 
-def _dotted(path: list[str | int]) -> str:
+def _dotted(path: list[str | int], table: Any) -> str:
+    """The path as a person writes it; an item of a list by its name, where it has one."""
     text = ""
-    for step in path:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    for depth, step in enumerate(path):
+        if isinstance(step, str):
+            text += f".{step}"
+            continue
+        item, _ = _walk(table, path[: depth + 1])
+        name = item.get("name") if isinstance(item, dict) else None
+        text += f"[{name if isinstance(name, str) else step}]"
     return text.lstrip(".")
 
 
@@ -137,26 +175,24 @@ def _type_at(type_: Any, path: list[str | int], table: Any) -> Any:
     """The declared type at `path`, unions of tagged structs resolved by the tag that `table` carries there."""
     for depth, step in enumerate([*path, None]):
         here, _ = _walk(table, path[:depth])
-        while get_origin(type_) is not None and hasattr(type_, "__metadata__"):
+        while get_origin(type_) is Annotated:
             type_ = get_args(type_)[0]
-        if get_origin(type_) is Union or type(type_).__name__ == "UnionType":
-            members = [m for m in get_args(type_) if m is not type(None)]
-            structs = [m for m in members if isinstance(m, type) and issubclass(m, Struct)]
-            type_ = members[0]
-            for member in structs:
-                config = member.__struct_config__
-                if isinstance(here, dict) and here.get(config.tag_field) == config.tag:
-                    type_ = member
+        if get_origin(type_) in (Union, UnionType):
+            members = [member for member in get_args(type_) if member is not type(None)]
+            tags = {m.__struct_config__.tag: m for m in members if isinstance(m, type) and issubclass(m, Struct)}
+            tag_field = next((m.__struct_config__.tag_field for m in tags.values()), None)
+            if tag_field is not None and step == tag_field:
+                return Literal[tuple(tags)]
+            tag = here.get(tag_field) if isinstance(here, dict) else None
+            type_ = next((member for name, member in tags.items() if name == tag), members[0])
         if step is None:
             return type_
         if isinstance(type_, type) and issubclass(type_, Struct):
             hints = get_type_hints(type_, include_extras=True)
             names = {f.encode_name: f.name for f in msgspec.structs.fields(type_)}
             type_ = hints.get(names.get(str(step), ""), Any)
-        elif get_origin(type_) is dict:
-            type_ = get_args(type_)[1]
-        elif get_origin(type_) in (list, tuple):
-            type_ = get_args(type_)[0]
+        elif get_origin(type_) in (dict, list, tuple):
+            type_ = get_args(type_)[1 if get_origin(type_) is dict else 0]
         else:
             return Any
     return type_
@@ -167,8 +203,3 @@ def _fields(type_: Any) -> list[str]:
         tag = type_.__struct_config__.tag_field
         return ([tag] if tag else []) + [f.encode_name for f in msgspec.structs.fields(type_)]
     return []
-
-
-def _options(type_: Any, value: Any) -> list[Any]:
-    args = get_args(type_)
-    return list(args) if args else []

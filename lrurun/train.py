@@ -102,6 +102,7 @@ class Programs:
     def __init__(self, config: RunConfig, execution: Execution, spec: Spec) -> None:
         self.model = Model(config.model, spec, backend=execution.scan_backend)
         self.chunk = execution.steps_per_dispatch
+        self.rows = max(2, self.chunk)  # XLA compiles a loop over one row into other sums
         abstract = jax.eval_shape(self.model.init, jax.random.key(0))
         groups = self.model.groups(abstract[0])
         self.parameters = self.model.count(abstract[0])
@@ -131,7 +132,7 @@ class Programs:
         def dispatch(
             live: Live, seed: jax.Array, index: jax.Array, rates: jax.Array, reset: jax.Array, n: jax.Array, split: Tree
         ) -> Live:
-            """`n` steps, at most as many as `index` (chunk, batch) and `rates` (chunk,) have rows."""
+            """`n` steps, at most as many as `index` (rows, batch) and `rates` (rows,) hold."""
 
             def body(i: jax.Array, live: Live) -> Live:
                 batch = _gather(split, index[i])
@@ -209,8 +210,8 @@ def train(
     step = int(live.step)
 
     def advance(live: Live, step: int, n: int) -> Live:
-        index = np.zeros((compiled.chunk, schedule.batch), np.int32)
-        rate = np.zeros(compiled.chunk, np.float32)
+        index = np.zeros((compiled.rows, schedule.batch), np.int32)
+        rate = np.zeros(compiled.rows, np.float32)
         for k in range(n):
             index[k] = batches(step + k)
         rate[:n] = rates[step : step + n]

@@ -52,7 +52,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, stop.ask)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    order = json.loads(sys.stdin.buffer.readline() or b"{}")
+    order = _order()
     if not order:
         return 0
     _die_with(order["supervisor"], stop)
@@ -283,6 +283,18 @@ def _log_of(folder: Path) -> Iterator[None]:
         os.close(log)
 
 
+def _order() -> dict[str, Any]:
+    """The first line of standard input, read without a buffer: the thread that waits for its end must hold no lock."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            return {}
+        line += piece
+    order: dict[str, Any] = json.loads(line)
+    return order
+
+
 def _die_with(supervisor: int, stop: Stop) -> None:
     """This process ends when its supervisor does: told by the kernel on Linux, by end-of-file anywhere."""
     if sys.platform == "linux":
@@ -293,7 +305,8 @@ def _die_with(supervisor: int, stop: Stop) -> None:
         os._exit(1)
 
     def watch() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 4096):
+            pass
         while not stop.idle and os.getppid() == supervisor:
             time.sleep(IDLE_SECONDS)
         os._exit(0 if os.getppid() == supervisor else 1)

@@ -36,7 +36,7 @@ def test_schedule_against_optax(warmup, steps):
     np.testing.assert_allclose(optim.rates(config, steps), wanted, rtol=1e-4, atol=1e-9)
 
 
-def test_steps_against_numpy(strict):
+def test_steps_against_numpy():
     rng = np.random.default_rng(0)
     params = {"slow": {"A": rng.normal(size=(3, 4))}, "fast": rng.normal(size=5), "other": rng.normal(size=(2, 2))}
     groups = {"slow": {"A": "recurrent"}, "fast": "regular", "other": "regular"}

@@ -93,7 +93,8 @@ def test_long_slow_memory(backend, tolerance):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_keeps_nothing_but_the_states(backend):
     lam, v, _, _ = problem(16)
-    _, back = jax.vjp(lambda lam, v: linear_scan(lam, v, backend=backend), pair(lam), pair(v))
+    scan = jax.jit(lambda lam, v: linear_scan(lam, v, backend=backend))
+    _, back = jax.vjp(scan, pair(lam), pair(v))
     kept = sum(leaf.size for leaf in jax.tree.leaves(back))
     assert kept == 2 * lam.size + 2 * v.size
 
@@ -102,9 +103,10 @@ def test_keeps_nothing_but_the_states(backend):
 def test_maps_over_models(backend):
     problems = [problem(9, seed=seed)[:2] for seed in range(2)]
     lam, v = (tuple(map(jnp.stack, zip(*(pair(p[i]) for p in problems), strict=True))) for i in range(2))
-    together = jax.vmap(jax.grad(lambda lam, v: jnp.sum(linear_scan(lam, v, backend=backend)[0])))(lam, v)
+    gradient = jax.jit(jax.grad(lambda lam, v: jnp.sum(linear_scan(lam, v, backend=backend)[0])))
+    together = jax.jit(jax.vmap(gradient))(lam, v)
     for i, (lam, v) in enumerate(problems):
-        alone = jax.grad(lambda lam, v: jnp.sum(linear_scan(lam, v, backend=backend)[0]))(pair(lam), pair(v))
+        alone = gradient(pair(lam), pair(v))
         np.testing.assert_allclose(together[0][i], alone[0], rtol=1e-4, atol=1e-4)
 
 

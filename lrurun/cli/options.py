@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Optional
 
 import typer
 
 from lrurun import paths
+from lrurun.errors import LrurunError
 
 
 def _tasks(incomplete: str) -> list[str]:
@@ -20,26 +22,30 @@ def _ladders(incomplete: str) -> list[str]:
 def _rungs(context: typer.Context, incomplete: str) -> list[str]:
     from lrurun.catalog import load_ladder
 
-    ladder = load_ladder(context.params.get("ladder") or "lru")
-    return [rung.name for rung in ladder.rungs if rung.name.startswith(incomplete)]
+    with suppress(LrurunError):
+        ladder = load_ladder(context.params.get("ladder") or "lru")
+        return [rung.name for rung in ladder.rungs if rung.name.startswith(incomplete)]
+    return []
 
 
 def _profiles(context: typer.Context, incomplete: str) -> list[str]:
     from lrurun.catalog import load_recipe
 
-    task = context.params.get("task")
-    return [name for name in load_recipe(task).profile if name.startswith(incomplete)] if task else []
+    with suppress(LrurunError):
+        recipe = load_recipe(context.params.get("task") or "")
+        return [name for name in recipe.profile if name.startswith(incomplete)]
+    return []
 
 
 def _runs(context: typer.Context, incomplete: str) -> list[str]:
     from lrurun.ledger.store import Ledger
 
-    root = context.find_root().params
-    ledger = Ledger.read(paths.places(root.get("ledger")).ledger)
-    if ledger is None:
-        return []
-    with ledger:
-        return [run.id for run in ledger.runs() if run.id.startswith(incomplete)]
+    with suppress(LrurunError):
+        ledger = Ledger.read(paths.places(context.find_root().params.get("ledger")).ledger)
+        if ledger is not None:
+            with ledger:
+                return [run.id for run in ledger.runs() if run.id.startswith(incomplete)]
+    return []
 
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="A task, or the path of a recipe.", autocompletion=_tasks)]

@@ -1,0 +1,80 @@
+"""Builds the ledger that later versions must be able to upgrade: `python tests/ledgers/make.py FILE`.
+
+`0001.db` was made by this script when revision 0001 was the newest, and is never made again: it stands for the ledgers
+that people have. A later revision gets a file of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sqlite3
+import sys
+from pathlib import Path
+
+from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import Owner, Wanted
+
+
+def wanted(rung: str, seed: int, position: int, stage: str = "train") -> Wanted:
+    return Wanted(
+        fingerprint="sha256:" + hashlib.sha256(f"{rung} {stage} {seed}".encode()).hexdigest(),
+        task="sDigits",
+        rung=rung,
+        stage=stage,
+        seed=seed,
+        steps=100,
+        config={"config_version": 1, "task": {"name": "sDigits"}, "seed": seed, "model": {"rung": rung, "r_max": 0.99}},
+        execution={"threads": 1},
+        provenance={"model.r_max": f"[rung.{rung}] of recipes/sDigits.toml"},
+        position=position,
+    )
+
+
+def build(path: Path) -> None:
+    owner = Owner(host="old-host", boot="old-boot", namespace="pid:[1]", pid=123, pid_started=4567.89)
+    code = {"lrurun": "0.1.0", "commit": "0123456789abcdef0123456789abcdef01234567"}
+    with Ledger.open(path) as ledger:
+        ladder = ledger.add_ladder("lru", "sDigits", None, {"set": {}, "tune": True})
+        other = ledger.add_ladder("lru", "sDigits", "smoke", {"set": {"optimizer.lr": 0.001}, "tune": False})
+        runs = [wanted("tanh-rnn", 1000, 0, "tune")]
+        runs += [wanted(rung, seed, 1) for rung in ("tanh-rnn", "linear-rnn") for seed in range(3)]
+        ledger.enqueue(ladder.key, runs)
+        ledger.enqueue(other.key, [wanted("linear-rnn", 0, 0)])
+
+        def take(key: str = ladder.key):
+            claim = ledger.claim(key, owner, environment={"code": code, "device": "cpu", "threads": 1})
+            assert claim is not None
+            return claim
+
+        for result in (0.5, 0.875):
+            claim = take()
+            ledger.rewind(claim, 0)
+            ledger.describe(claim, parameters=1234, data_sha256="d" * 64)
+            ledger.record(claim, [(s, "train/loss", 2.0 / s) for s in range(1, 41)], 40)
+            ledger.record(claim, [(40, "val/accuracy", result), (40, "machine/steps_per_second", 321.5)], 40)
+            checkpoint = ledger.saving(claim, 40, f"{claim.run.id}/1/checkpoints/40")
+            ledger.committed(claim, checkpoint, 1000, "c" * 64)
+            ledger.finish(
+                claim, "done", result={"val/accuracy": result, "best_step": 40, "steps_per_second": 321.5}, step=100
+            )
+        claim = take()
+        ledger.record(claim, [(1, "train/loss", 2.5), (2, "train/loss", math.inf), (3, "train/loss", math.nan)], 3)
+        ledger.record(claim, [(3, "train/gradient", -math.inf)], 3)
+        ledger.finish(claim, "diverged", result={"train/loss": math.nan, "val/accuracy": -math.inf}, step=3)
+        claim = take()
+        ledger.finish(claim, "failed", error="Traceback: ü → \n  boom", reason="failed: boom")
+        ledger.requeue([claim.run.id])
+        claim = take()
+        ledger.saving(claim, 10, f"{claim.run.id}/2/checkpoints/10")
+        ledger.finish(claim, "interrupted", reason="interrupted: SIGTERM", step=10)
+        take()
+        ledger.event("tuned", "tanh-rnn: chosen on validation", ladder=ladder.key)
+        ledger.enqueue(ladder.key, [runs[0]], fresh=True)
+    with sqlite3.connect(path) as connection:
+        connection.execute("VACUUM")
+    connection.close()
+
+
+if __name__ == "__main__":
+    build(Path(sys.argv[1]))

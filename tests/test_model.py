@@ -1,0 +1,354 @@
+"""The network: sizes as published, and outputs against plain NumPy in double precision."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lrurun.config import DenseRecurrence, DiagonalRecurrence, ModelConfig
+from lrurun.model import Model
+from lrurun.tasks.base import Spec
+
+LRU = DiagonalRecurrence(normalize=True, r_min=0.5, r_max=0.9)
+FEATURES = {"name": "pixels", "kind": "features"}
+TOKENS = {"name": "letters", "kind": "tokens"}
+
+
+def features(**changes):
+    return Spec(**{**FEATURES, "features": 1, "classes": 3, "length": 12, "scale": 0.1, **changes})
+
+
+def tokens(**changes):
+    return Spec(**{**TOKENS, "features": 7, "classes": 3, "length": 12, **changes})
+
+
+def config(**changes):
+    return ModelConfig(**{"recurrence": LRU, "depth": 2, "width": 6, "state": 5, **changes})
+
+
+def initial(model, seed=0):
+    """Parameters off their symmetric start: norms that scale and biases that are not zero."""
+    params, stats = jax.jit(model.init)(jax.random.key(seed))
+    rng = np.random.default_rng(seed)
+
+    def jiggle(path, x):
+        moved = path[-1].key in ("bias", "scale")
+        return x + jnp.asarray(0.3 * rng.normal(size=x.shape), jnp.float32) if moved else x
+
+    return jax.tree_util.tree_map_with_path(jiggle, params), stats
+
+
+def batch(spec, size=4, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = (size, 2, spec.length) if spec.pair else (size, spec.length)
+    inputs = rng.integers(0, spec.features if spec.kind == "tokens" else 17, shape).astype(np.uint8)
+    lengths = rng.integers(1, spec.length + 1, shape[:-1]).astype(np.int16)
+    lengths[0] = spec.length
+    return jnp.asarray(inputs), jnp.asarray(lengths)
+
+
+def junk(inputs, lengths):
+    """The same with other values in the padding."""
+    padded = np.arange(inputs.shape[-1]) >= np.asarray(lengths)[..., None]
+    return jnp.where(padded, (inputs + 3) % 7, inputs).astype(inputs.dtype)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "spec", "count"),
+    [
+        ({"width": 512, "state": 384}, {**FEATURES, "features": 3, "classes": 10, "length": 1024}, 7_893_770),
+        ({"width": 128, "state": 256}, {**TOKENS, "features": 20, "classes": 10, "length": 2048}, 995_466),
+        ({"width": 256, "state": 192}, {**TOKENS, "features": 135, "classes": 2, "length": 4096}, 2_012_546),
+        (
+            {"width": 128, "state": 256},
+            {**TOKENS, "features": 98, "classes": 2, "length": 4000, "pair": True},
+            1_070_082,
+        ),
+        (
+            {"width": 192, "state": 256, "bidirectional": True},
+            {**FEATURES, "features": 1, "classes": 2, "length": 1024},
+            2_222_978,
+        ),
+        (
+            {"width": 128, "state": 256, "bidirectional": True, "glu": "half"},
+            {**FEATURES, "features": 1, "classes": 2, "length": 16384},
+            1_286_146,
+        ),
+    ],
+)
+def test_published_sizes(sizes, spec, count):
+    model = Model(ModelConfig(recurrence=DiagonalRecurrence(normalize=True), depth=6, **sizes), Spec(**spec))
+    params, _ = jax.eval_shape(model.init, jax.random.key(0))
+    assert model.count(params) == count
+
+
+def test_init_is_a_function_of_the_key_with_the_scales_of_its_layers():
+    model = Model(config(width=48, state=32, depth=2), tokens(features=60, pair=True))
+    init = jax.jit(model.init)
+    one, two, other = (init(jax.random.key(seed))[0] for seed in (1, 1, 2))
+    assert all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(two)))
+    first, second = one["blocks"]["0"], one["blocks"]["1"]
+    for a, b in (
+        (one["encoder"]["kernel"], other["encoder"]["kernel"]),
+        (first["gate"]["kernel"], second["gate"]["kernel"]),
+    ):
+        assert not np.any(np.asarray(a) == np.asarray(b))
+    assert not np.array_equal(first["recurrence"]["nu_log"], second["recurrence"]["nu_log"])
+    kernels = {"encoder": 60, "hidden": 4 * 48, "head": 48}
+    found = {name: (one[name]["kernel"], fan_in) for name, fan_in in kernels.items()}
+    found |= {name: (first[name]["kernel"], 48) for name in ("gate", "value")}
+    for kernel, fan_in in found.values():
+        assert kernel.shape[0] == fan_in
+        unit = np.asarray(kernel) * fan_in**0.5
+        assert np.var(unit) == pytest.approx(1.0, abs=0.3 if kernel.shape[1] == 3 else 0.1)
+        assert np.max(np.abs(unit)) < 2.28
+    assert not np.any(one["head"]["bias"])
+
+
+def test_every_parameter_is_in_the_group_of_its_kind():
+    model = Model(config(bidirectional=True), features())
+    params, _ = jax.eval_shape(model.init, jax.random.key(0))
+    groups = model.groups(params)
+    assert jax.tree.structure(groups) == jax.tree.structure(params)
+    listing = model.listing(params)
+    assert len(listing) == len(jax.tree.leaves(params))
+    recurrent = {path for path, _, group in listing if group == "recurrent"}
+    names = ("nu_log", "theta", "gamma_log", "B_re", "B_im")
+    assert recurrent == {f"blocks.{i}.recurrence.{name}" for i in (0, 1) for name in names}
+    assert {group for path, _, group in listing if path not in recurrent} == {"regular"}
+    assert ("blocks.1.recurrence.C_im_back", (6, 5), "regular") in listing
+
+
+def reference(model, params, inputs, lengths, momentum=None):
+    """Logits in float64, one sequence after another; with `momentum`, also the statistics after one training step."""
+    p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
+    spec, settings, new = model.spec, model.config, {}
+    inputs, lengths = np.asarray(inputs), np.asarray(lengths)
+    if spec.pair:
+        inputs, lengths = np.concatenate([inputs[:, 0], inputs[:, 1]]), np.concatenate([lengths[:, 0], lengths[:, 1]])
+
+    def linear(layer, x):
+        return x @ layer["kernel"] + layer["bias"]
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+
+    xs = []
+    for row, length in zip(inputs, lengths, strict=True):
+        step = np.eye(spec.features)[row] if spec.kind == "tokens" else row[:, None] * spec.scale
+        xs.append(linear(p["encoder"], step[:length]))
+    for i in range(settings.depth):
+        block = p["blocks"][str(i)]
+        everything = np.concatenate(xs)
+        mean, var = (everything.mean(0), everything.var(0)) if momentum is not None else (0.0, 1.0)
+        if momentum is not None:
+            new[str(i)] = {"mean": (1 - momentum) * mean, "var": (1 - momentum) * var, "weight": 1 - momentum}
+        r, outputs = block["recurrence"], []
+        lam = np.exp(-np.exp(r["nu_log"]) + 1j * r["theta"])
+        b = np.exp(r["gamma_log"])[:, None] * (r["B_re"] + 1j * r["B_im"])
+        for x in xs:
+            if settings.norm == "layer":
+                mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+            u = (x - mean) / np.sqrt(var + 1e-5) * block["norm"]["scale"] + block["norm"]["bias"]
+            y = r["D"] * u
+            for suffix in ("", "_back") if settings.bidirectional else ("",):
+                order = range(len(u)) if not suffix else reversed(range(len(u)))
+                state, c = np.zeros(len(lam), complex), r[f"C_re{suffix}"] + 1j * r[f"C_im{suffix}"]
+                for k in order:
+                    state = lam * state + b @ u[k]
+                    y[k] += (c @ state).real
+            y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
+            gate = sigmoid(linear(block["gate"], y))
+            outputs.append(x + (linear(block["value"], y) if settings.glu == "full" else y) * gate)
+        xs = outputs
+    pooled = np.stack([x.mean(0) for x in xs])
+    if spec.pair:
+        a, b = np.split(pooled, 2)
+        pooled = np.maximum(linear(p["hidden"], np.concatenate([a, b, a - b, a * b], axis=1)), 0)
+    return linear(p["head"], pooled), new
+
+
+@pytest.mark.parametrize(
+    ("settings", "spec"),
+    [
+        ({}, features()),
+        ({"bidirectional": True, "glu": "half", "norm_momentum": 0.7}, tokens()),
+        ({"norm": "layer", "bidirectional": True}, features()),
+        ({}, tokens(pair=True)),
+    ],
+    ids=["pixels", "letters-both-ways", "layer-norm", "pairs"],
+)
+def test_logits_statistics_and_gradients(strict, settings, spec):
+    model = Model(config(**settings), spec)
+    params, stats = initial(model)
+    inputs, lengths = batch(spec)
+    batch_norm = model.config.norm == "batch"
+    momentum = model.config.norm_momentum if batch_norm else None
+
+    def loss(p):
+        logits, seen = model.apply(p, stats, inputs, lengths, train=True)
+        return jnp.sum(logits**2), (logits, seen)
+
+    gradient, (logits, seen) = jax.jit(jax.grad(loss, has_aux=True))(params)
+    evaluate = jax.jit(lambda stats: model.apply(params, stats, inputs, lengths, train=False))
+    wanted, moments = reference(model, params, inputs, lengths, momentum)
+    np.testing.assert_allclose(logits, wanted, rtol=1e-4, atol=1e-4)
+    assert jax.tree.structure(seen) == jax.tree.structure(stats)
+    for i, moment in moments.items():
+        for name, value in moment.items():
+            np.testing.assert_allclose(seen["blocks"][i]["norm"][name], value, rtol=1e-4, atol=1e-5)
+    # Before a first step the statistics are mean 0 and variance 1; after one, those of its batch.
+    untrained, same = evaluate(stats)
+    np.testing.assert_allclose(untrained, reference(model, params, inputs, lengths)[0], rtol=1e-4, atol=1e-4)
+    assert all(map(np.array_equal, jax.tree.leaves(same), jax.tree.leaves(stats)))
+    np.testing.assert_allclose(evaluate(seen)[0], wanted, rtol=1e-4, atol=1e-4)
+    rng = np.random.default_rng(0)
+    direction = jax.tree.map(lambda x: rng.normal(size=x.shape), params)
+    ends = []
+    for h in (1e-5, -1e-5):
+        moved = jax.tree.map(lambda x, d, h=h: np.asarray(x, np.float64) + h * d, params, direction)
+        ends.append(np.sum(reference(model, moved, inputs, lengths, momentum)[0] ** 2))
+    found = sum(float(np.sum(g * d)) for g, d in zip(*map(jax.tree.leaves, (gradient, direction)), strict=True))
+    assert found == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("recurrence", "bidirectional"),
+    [(LRU, False), (LRU, True), (DenseRecurrence(activation="tanh"), True)],
+    ids=["lru", "lru-both-ways", "tanh-both-ways"],
+)
+def test_padding_changes_nothing(recurrence, bidirectional):
+    spec = tokens()
+    inputs, lengths = batch(spec)
+    other = junk(inputs, lengths)
+    longer = jnp.pad(inputs, ((0, 0), (0, 5)), constant_values=6)
+    assert not np.array_equal(inputs, other)
+    results = {}
+    for parity in ("none", "reference"):
+        model = Model(config(recurrence=recurrence, bidirectional=bidirectional, parity=parity), spec)
+        params, stats = initial(model)
+        apply = jax.jit(lambda s, x, train, m=model, p=params: m.apply(p, s, x, lengths, train=train), static_argnums=2)
+        for x in (inputs, other, longer) if parity == "none" else (inputs, other):
+            logits, seen = apply(stats, x, True)
+            results.setdefault(parity, []).append([logits, *jax.tree.leaves(seen), apply(seen, x, False)[0]])
+    first, *rest = results["none"]
+    for again in rest:
+        for a, b in zip(first, again, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+    # The published code counts the padding: its statistics move, and with them everything else.
+    first, second = results["reference"]
+    assert all(np.max(np.abs(first[i] - second[i])) > 1e-3 for i in (0, -1))
+    assert np.max(np.abs(first[0] - results["none"][0][0])) > 1e-3
+
+
+def test_reference_parity_starts_the_backward_scan_in_the_padding():
+    spec = tokens()
+    inputs, lengths = batch(spec)
+    for bidirectional, moves in ((True, True), (False, False)):
+        model = Model(config(norm="layer", bidirectional=bidirectional, parity="reference"), spec)
+        params, stats = initial(model)
+        apply = jax.jit(lambda x, m=model, p=params, s=stats: m.apply(p, s, x, lengths, train=False)[0])
+        assert (np.max(np.abs(apply(inputs) - apply(junk(inputs, lengths)))) > 1e-4) == moves
+
+
+def test_full_lengths_are_no_lengths():
+    spec = features(features=3)
+    model = Model(config(), spec)
+    params, stats = initial(model)
+    inputs = jnp.asarray(np.random.default_rng(0).integers(0, 17, (4, 12, 3)), jnp.uint8)
+    apply = jax.jit(lambda n, train: model.apply(params, stats, inputs, n, train=train), static_argnums=1)
+    with_lengths, one = apply(jnp.full((4,), 12), True)
+    without, two = apply(None, True)
+    np.testing.assert_allclose(with_lengths, without, rtol=1e-5, atol=1e-5)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    empty, _ = apply(jnp.array([12, 0, 0, 3]), True)
+    assert np.all(np.isfinite(empty))
+
+
+def test_running_averages_are_bias_corrected():
+    spec = features()
+    model = Model(config(depth=1, norm_momentum=0.9), spec)
+    params, stats = initial(model)
+    step = jax.jit(lambda s, x: model.apply(params, s, x, train=True)[1])
+    kept = []
+    for seed in range(3):
+        inputs, _ = batch(spec, seed=seed)
+        x = np.asarray(inputs)[..., None] * spec.scale @ np.asarray(params["encoder"]["kernel"], np.float64)
+        kept.append((x + np.asarray(params["encoder"]["bias"])).mean((0, 1)))
+        stats = step(stats, inputs)
+    norm = stats["blocks"]["0"]["norm"]
+    weights = np.array([0.1 * 0.81, 0.1 * 0.9, 0.1])
+    np.testing.assert_allclose(norm["weight"], weights.sum(), rtol=1e-5)
+    np.testing.assert_allclose(norm["mean"] / norm["weight"], np.average(kept, axis=0, weights=weights), rtol=1e-4)
+
+
+def test_dropout():
+    spec = features()
+    model = Model(config(dropout=0.5, width=32), spec)
+    params, stats = initial(model)
+    inputs, _ = batch(spec)
+    apply = jax.jit(lambda key, train: model.apply(params, stats, inputs, train=train, key=key)[0], static_argnums=1)
+    one, two = jax.random.key(1), jax.random.key(2)
+    np.testing.assert_array_equal(apply(one, True), apply(one, True))
+    assert np.max(np.abs(apply(one, True) - apply(two, True))) > 1e-3
+    np.testing.assert_array_equal(apply(one, False), apply(two, False))
+    with pytest.raises(ValueError, match=r"dropout = 0\.5 needs a key"):
+        model.apply(params, stats, inputs, train=True)
+    # No noise where nothing is dropped: the same key in a network without dropout changes nothing.
+    plain = Model(config(width=32), spec)
+    plain_apply = jax.jit(lambda key: plain.apply(params, stats, inputs, train=True, key=key)[0])
+    with_key, without = plain_apply(one), plain_apply(None)
+    np.testing.assert_array_equal(with_key, without)
+
+
+def test_dropout_keeps_the_mean_and_holds_over_time():
+    """With only the last factor in play, logits are linear in it: their mean over keys is the undropped output."""
+    spec = features(length=3)
+    rate = 0.25
+    model = Model(config(depth=1, dropout=rate, width=16, glu="half", norm="layer"), spec)
+    params, stats = initial(model)
+    # The gate ignores its input, so both factors of a feature multiply to (0 or 1 / (1 - rate)^2), whatever the time.
+    params["blocks"]["0"]["gate"]["kernel"] = jnp.zeros((16, 16))
+    params["head"] = {"kernel": jnp.eye(16, 3), "bias": jnp.zeros(3)}
+    inputs, _ = batch(spec, size=2)
+    apply = jax.jit(jax.vmap(lambda key: model.apply(params, stats, inputs, train=True, key=key)[0]))
+    logits = np.asarray(apply(jax.random.split(jax.random.key(0), 4000)))
+    undropped = np.asarray(jax.jit(lambda x: model.apply(params, stats, x, train=False)[0])(inputs))
+    dropped = logits.min(0), logits.max(0)
+    # Two values alone: a mask of its own at each of 3 times would give 2^3.
+    levels = [np.unique(np.round(column, 4)).size for column in logits.reshape(4000, -1).T]
+    assert levels == [2] * 6
+    share = np.mean(
+        np.isclose(logits, np.where(undropped - dropped[0] > dropped[1] - undropped, *dropped), atol=1e-3), axis=0
+    )
+    spread = np.std(logits, axis=0) / 4000**0.5
+    assert np.all(np.abs(logits.mean(0) - undropped) < 5 * spread)
+    assert np.all((np.abs(share - (1 - rate) ** 2) < 0.05) | (np.abs(share - (1 - (1 - rate) ** 2)) < 0.05))
+
+
+def test_both_modes_of_nnx():
+    """The library's coming default has no shared references; the same numbers must come out."""
+    program = (
+        "import jax, jax.numpy as jnp\n"
+        "from lrurun.config import DiagonalRecurrence, ModelConfig\n"
+        "from lrurun.model import Model\n"
+        "from lrurun.tasks.base import Spec\n"
+        "model = Model(ModelConfig(recurrence=DiagonalRecurrence(), depth=1, width=4, state=3, dropout=0.5),\n"
+        "              Spec(name='x', kind='tokens', features=5, classes=2, length=4))\n"
+        "params, stats = jax.jit(model.init)(jax.random.key(0))\n"
+        "step = jax.jit(lambda p, s: model.apply(p, s, jnp.ones((2, 4), int), train=True, key=jax.random.key(1)))\n"
+        "logits, stats = step(params, stats)\n"
+        "print(logits.tolist(), stats['blocks']['0']['norm']['weight'])\n"
+    )
+    outputs = []
+    for mode in ("true", "false"):
+        environment = {**os.environ, "NNX_GRAPH_MODE": mode, "NNX_GRAPH_UPDATES": mode}
+        command = [sys.executable, "-W", "error", "-c", program]
+        outputs.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=False))
+    assert [run.returncode for run in outputs] == [0, 0], outputs[-1].stderr
+    assert outputs[0].stdout == outputs[1].stdout

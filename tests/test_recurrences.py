@@ -1,0 +1,341 @@
+"""The recurrences against plain NumPy in double precision, and against what the paper says of their initial values."""
+
+import math
+from typing import final
+
+import jax
+import jax.numpy as jnp
+import msgspec
+import numpy as np
+import pytest
+
+from lrurun import conformance, recurrences
+from lrurun.config import DenseRecurrence, DiagonalRecurrence
+from lrurun.recurrences import diagonal
+
+KINDS = {
+    "tanh": DenseRecurrence(activation="tanh"),
+    "relu": DenseRecurrence(activation="relu"),
+    "linear": DenseRecurrence(),
+    "cartesian": DiagonalRecurrence(parametrization="cartesian"),
+    "cartesian-gamma": DiagonalRecurrence(parametrization="cartesian", normalize=True, r_max=0.99),
+    "exponential": DiagonalRecurrence(parametrization="exponential"),
+    "exponential-log": DiagonalRecurrence(parametrization="exponential", phase="log"),
+    "stable": DiagonalRecurrence(r_min=0.9, r_max=0.999),
+    "lru": DiagonalRecurrence(normalize=True, phase="log", r_min=0.9, r_max=0.999),
+}
+WIDTH, STATE = 5, 8
+
+
+def double(params):
+    return {name: np.asarray(value, np.float64) for name, value in params.items()}
+
+
+def reference(settings, p, u, lengths, bidirectional):
+    """Outputs of each sequence by itself, without its padding, from float64 parameters; zero in the padding."""
+    if isinstance(settings, DenseRecurrence):
+        act = {"tanh": np.tanh, "relu": lambda x: np.where(x > 0, x, 0), "identity": lambda x: x}[settings.activation]
+        a, b = p["A"], p["B"]
+        readouts = [p["C"], p["C_back"]] if bidirectional else [p["C"]]
+    else:
+        if settings.parametrization == "cartesian":
+            a = p["lam_re"] + 1j * p["lam_im"]
+        else:
+            theta = np.exp(p["theta_log"]) if settings.phase == "log" else p["theta"]
+            nu = np.exp(p["nu_log"]) if settings.parametrization == "stable-exponential" else p["nu"]
+            a = np.exp(-nu + 1j * theta)
+        act, b, a = (lambda x: x), p["B_re"] + 1j * p["B_im"], np.diag(a)
+        if settings.normalize:
+            b = np.exp(p["gamma_log"])[:, None] * b
+        readouts = [p["C_re"] + 1j * p["C_im"]]
+        if bidirectional:
+            readouts.append(p["C_re_back"] + 1j * p["C_im_back"])
+    y = np.zeros(u.shape)
+    for i, length in enumerate(lengths):
+        y[:length, i] = p["D"] * u[:length, i]
+        for c, order in zip(readouts, (range(length), reversed(range(length))), strict=False):
+            x = np.zeros(len(a), a.dtype)
+            for k in order:
+                x = act(a @ x + b @ u[k, i])
+                y[k, i] += (c @ x).real
+    return y
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_and_gradients(strict, kind, bidirectional):
+    settings = KINDS[kind]
+    recurrence = recurrences.build(settings, width=WIDTH, state=STATE, bidirectional=bidirectional)
+    params = jax.jit(recurrence.init)(jax.random.key(3))
+    rng = np.random.default_rng(0)
+    lengths, steps = [11, 6, 1], 11
+    mask = np.arange(steps)[:, None] < np.array(lengths)
+    u = np.asarray(rng.normal(size=(steps, 3, WIDTH)), np.float32)
+    weight = np.asarray(rng.normal(size=u.shape) * mask[..., None], np.float32)
+
+    def loss(params, u):
+        y = recurrence.scan(params, u, mask)
+        return jnp.sum(y * weight), y
+
+    (gradients, slope), y = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))(params, jnp.asarray(u))
+    p = double(params)
+    wanted = reference(settings, p, u.astype(np.float64), lengths, bidirectional)
+    np.testing.assert_allclose(np.asarray(y)[mask], wanted[mask], rtol=1e-4, atol=2e-5)
+    assert not np.any(np.asarray(slope)[~mask])
+    for name, found in {**gradients, "u": slope}.items():
+        direction, h = rng.normal(size=found.shape), 1e-6
+
+        def at(sign, name=name, direction=direction, h=h):
+            moved = {**p, "u": u.astype(np.float64)}
+            moved[name] = moved[name] + sign * h * direction
+            return np.sum(weight * reference(settings, moved, moved.pop("u"), lengths, bidirectional))
+
+        expected = (at(1) - at(-1)) / (2 * h)
+        assert float(np.sum(found * direction)) == pytest.approx(expected, rel=1e-3, abs=1e-3), name
+
+
+@pytest.mark.parametrize("kind", ["tanh", "linear", "cartesian", "exponential", "lru"])
+def test_conforms(kind):
+    failed = [finding for finding in conformance.check(KINDS[kind]) if not finding.passed]
+    assert not failed
+
+
+def test_the_scan_backend_is_the_one_asked_for():
+    key, u = jax.random.key(0), jax.random.normal(jax.random.key(1), (6, 3, WIDTH), jnp.float32)
+    sizes = {"width": WIDTH, "state": STATE, "bidirectional": True}
+    one, two = (recurrences.build(KINDS["lru"], backend=name, **sizes) for name in ("sequential", "associative"))
+    params = one.init(key)
+    np.testing.assert_allclose(jax.jit(two.scan)(params, u), jax.jit(one.scan)(params, u), atol=1e-4)
+    with pytest.raises(ValueError, match="scan backend must be one of"):
+        recurrences.build(KINDS["lru"], backend="parallel", **sizes).scan(params, u)
+
+
+def test_parameters_and_groups():
+    def names(settings, bidirectional):
+        recurrence = recurrences.build(settings, width=WIDTH, state=STATE, bidirectional=bidirectional)
+        shapes = {name: leaf.shape for name, leaf in jax.eval_shape(recurrence.init, jax.random.key(0)).items()}
+        return shapes, recurrence.slow
+
+    n, h = (STATE,), (WIDTH,)
+    shapes, slow = names(DenseRecurrence(), True)
+    assert shapes == {"A": n + n, "B": n + h, "C": h + n, "C_back": h + n, "D": h}
+    assert slow == {"A", "B"}
+    shapes, slow = names(DiagonalRecurrence(normalize=True, phase="log"), True)
+    inner = {"nu_log": n, "theta_log": n, "gamma_log": n, "B_re": n + h, "B_im": n + h}
+    outer = dict.fromkeys(("C_re", "C_im", "C_re_back", "C_im_back"), h + n)
+    assert shapes == {**inner, **outer, "D": h}
+    assert slow == set(inner)
+    shapes, slow = names(DiagonalRecurrence(parametrization="cartesian"), False)
+    assert slow == {"lam_re", "lam_im", "B_re", "B_im"}
+    assert set(shapes) == slow | {"C_re", "C_im", "D"}
+    assert names(DiagonalRecurrence(parametrization="exponential"), False)[1] == {"nu", "theta", "B_re", "B_im"}
+
+
+@pytest.mark.parametrize(
+    ("r_min", "r_max", "mean", "tolerance"),
+    [(0.0, 0.99, 4.00, 0.02), (0.9, 0.999, 24.2, 0.015), (0.999, 0.9999, 1279.7, 0.01)],
+)
+def test_ring_mean_gain(r_min, r_max, mean, tolerance):
+    """The mean of 1 / (1 - |lambda|^2) over the ring (proposition 3.3), four or more standard errors wide."""
+    nu, _ = diagonal.ring(jax.random.key(1), 200_000, r_min, r_max, 1.0)
+    gain = -1.0 / np.expm1(-2.0 * np.asarray(nu, np.float64))
+    assert np.mean(gain) == pytest.approx(mean, rel=tolerance)
+
+
+def test_ring_is_uniform_in_area_and_stays_inside():
+    nu, theta = (np.asarray(x, np.float64) for x in diagonal.ring(jax.random.key(2), 100_000, 0.5, 0.9, math.pi / 10))
+    share = np.sort((np.exp(-2 * nu) - 0.25) / (0.81 - 0.25))
+    assert np.max(np.abs(share - np.linspace(0, 1, share.size))) < 0.01
+    assert share[0] > -1e-6
+    assert share[-1] < 1 + 1e-6
+    assert np.max(np.abs(np.sort(theta) / (math.pi / 10) - np.linspace(0, 1, theta.size))) < 0.01
+    assert abs(np.corrcoef(nu, theta)[0, 1]) < 0.02
+
+
+@pytest.mark.parametrize("r", [(0.0, 1.0), (0.0, 0.0), (1.0, 1.0), (0.99, 0.99), (0.999999, 1.0)])
+def test_extreme_rings_have_finite_logarithms(r):
+    nu, theta = (np.asarray(x, np.float64) for x in diagonal.ring(jax.random.key(0), 100_000, *r, 2 * math.pi))
+    assert nu.min() >= 0.999e-7
+    assert nu.max() <= -math.log(1e-4) * 1.0001
+    assert theta.min() > 0
+    assert theta.max() <= 2 * math.pi * 1.000001
+    inner, outer = np.clip(r, 1e-4, 1 - 1e-7)
+    assert nu.min() >= -math.log(outer) * (1 - 1e-5)
+    assert nu.max() <= -math.log(inner) * (1 + 1e-5)
+
+
+def test_gamma_keeps_its_digits():
+    nu = jnp.asarray(np.logspace(-7, 0.9, 2000), jnp.float32)
+    wanted = np.sqrt(-np.expm1(-2.0 * np.asarray(nu, np.float64)))
+    # log gamma is near -8 there, and rounding it costs up to 8 units of the last place in gamma itself.
+    np.testing.assert_allclose(np.exp(np.asarray(diagonal.log_gamma(nu), np.float64)), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("parametrization", ["cartesian", "exponential", "stable-exponential"])
+def test_all_parametrizations_start_at_the_same_eigenvalues(parametrization):
+    ring = {"r_min": 0.9, "r_max": 0.999, "max_phase": 1.0, "normalize": True}
+    lru = recurrences.build(DiagonalRecurrence(**ring), width=3, state=50)
+    other = recurrences.build(DiagonalRecurrence(parametrization=parametrization, **ring), width=3, state=50)
+    one, two = lru.init(jax.random.key(0)), other.init(jax.random.key(0))
+    for wanted, found in zip(recurrences.eigenvalues(one), recurrences.eigenvalues(two), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for wanted, found in zip(recurrences.decay_and_phase(one), recurrences.decay_and_phase(two), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4)
+    np.testing.assert_array_equal(one["gamma_log"], two["gamma_log"])
+    radius_squared = sum(np.square(np.asarray(part, np.float64)) for part in recurrences.eigenvalues(one))
+    np.testing.assert_allclose(np.exp(2 * double(one)["gamma_log"]), 1 - radius_squared, rtol=1e-4)
+
+
+def test_gamma_makes_the_norm_of_the_state_that_of_its_input():
+    """E|x_L|^2 = (1 - |lambda|^(2L)) E|B u|^2 for white u, for each state (proposition 3.3, eq. 7)."""
+    radius = np.array([0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999])
+    batch, steps = 4000, 300
+    recurrence = recurrences.build(DiagonalRecurrence(normalize=True), width=2, state=radius.size)
+    nu = jnp.asarray(-np.log(radius), jnp.float32)
+    params = recurrence.init(jax.random.key(0)) | {"nu_log": jnp.log(nu), "gamma_log": diagonal.log_gamma(nu)}
+    u = jnp.asarray(np.random.default_rng(0).normal(size=(steps, batch, 2)), jnp.float32)
+
+    @jax.jit
+    def states(u):
+        def body(x, u_k):
+            x, _ = recurrence.step(params, x, u_k)
+            return x, jnp.mean(x[0] ** 2 + x[1] ** 2, axis=0)
+
+        return jax.lax.scan(body, recurrence.initial_state(batch), u)[1]
+
+    found = np.asarray(states(u), np.float64)
+    p = double(params)
+    driven = np.sum(p["B_re"] ** 2 + p["B_im"] ** 2, axis=1)
+    for length in (1, 3, 30, 100, 300):
+        wanted = -np.expm1(2 * length * np.log(radius)) * driven
+        np.testing.assert_allclose(found[length - 1] / wanted, 1.0, atol=5 * math.sqrt(2 / batch))
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_a_dense_linear_rnn_is_the_diagonal_one_in_its_own_eigenvectors(bidirectional):
+    dense = recurrences.build(DenseRecurrence(), width=WIDTH, state=STATE, bidirectional=bidirectional)
+    params = dense.init(jax.random.key(5))
+    a = np.asarray(params["A"], np.float64)
+    params["A"] = jnp.asarray(a * 0.95 / np.max(np.abs(np.linalg.eigvals(a))), jnp.float32)
+    p = double(params)
+    lam, vectors = np.linalg.eig(p["A"])
+    assert np.any(lam.imag != 0)
+    b = np.linalg.solve(vectors, p["B"])
+    changed = {"lam_re": lam.real, "lam_im": lam.imag, "B_re": b.real, "B_im": b.imag, "D": p["D"]}
+    for suffix in ("", "_back") if bidirectional else ("",):
+        c = p[f"C{suffix}"] @ vectors
+        changed |= {f"C_re{suffix}": c.real, f"C_im{suffix}": c.imag}
+    changed = {name: jnp.asarray(value, jnp.float32) for name, value in changed.items()}
+    settings = DiagonalRecurrence(parametrization="cartesian")
+    other = recurrences.build(settings, width=WIDTH, state=STATE, bidirectional=bidirectional)
+    assert set(changed) == set(jax.eval_shape(other.init, jax.random.key(0)))
+    u = jax.random.normal(jax.random.key(6), (100, 4, WIDTH), jnp.float32)
+    wanted = np.asarray(dense.scan(params, u))
+    np.testing.assert_allclose(other.scan(changed, u), wanted, atol=2e-5 * np.max(np.abs(wanted)))
+
+
+def test_an_unknown_kind_is_named():
+    class Other(msgspec.Struct, tag_field="kind", tag="other"):
+        pass
+
+    with pytest.raises(ValueError, match="dense, diagonal, found 'other'"):
+        recurrences.build(Other(), width=2, state=2)
+
+
+class Faulty(msgspec.Struct, frozen=True, tag_field="kind", tag="faulty"):
+    faults: tuple[str, ...] = ()
+
+
+@final
+class Leaky(recurrences.Recurrence):
+    """A leaky sum of its inputs that goes wrong in the ways it is told to."""
+
+    slow = frozenset({"decay"})
+
+    @property
+    def variances(self):
+        return {"D": 4.0 if "scale" in self.settings.faults else 1.0}
+
+    def init(self, key):
+        faults = self.settings.faults
+        key = jax.random.key(0) if "key" in faults else key
+        decay = jnp.full((1,), 0.5, jnp.float16 if "type" in faults else jnp.float32)
+        return {
+            "rate" if "slow" in faults else "decay": decay,
+            "D": jax.random.normal(key, (self.width,), jnp.float32),
+        }
+
+    def decay(self, params, dtype):
+        return params["rate" if "slow" in self.settings.faults else "decay"][0].astype(dtype)
+
+    def scan(self, params, u, mask=None):
+        faults, decay = self.settings.faults, self.decay(params, u.dtype)
+        seen = u if mask is None or "padding" in faults else jnp.where(mask[..., None], u, 0.0)
+        if "gradient" in faults:
+            decay = jax.lax.stop_gradient(decay)
+
+        def one_way(reverse):
+            def body(x, u_k):
+                x = decay * x + u_k
+                return x, x
+
+            return jax.lax.scan(body, jnp.zeros_like(u[0]), seen, reverse=reverse)[1]
+
+        x = one_way(False)
+        if (self.bidirectional and "one way" not in faults) or "causal" in faults:
+            x = x + one_way(True)
+        y = params["D"][None, None] * x
+        return y * jnp.nan if "finite" in faults and len(u) > 1000 else y
+
+    def initial_state(self, batch):
+        return jnp.zeros((batch, self.width), jnp.float32)
+
+    def step(self, params, state, u):
+        if "refuse" not in self.settings.faults:
+            self.require_causal()
+        x = self.decay(params, u.dtype) * state + u
+        return x, params["D"][None] * x * (2.0 if "step" in self.settings.faults else 1.0)
+
+
+def either_way(name):
+    return {f"{name}, one direction", f"{name}, both directions"}
+
+
+@pytest.mark.parametrize(
+    ("faults", "caught"),
+    [
+        ((), set()),
+        (
+            ("step", "gradient", "padding", "finite"),
+            {
+                "scan equals step",
+                *either_way("gradients"),
+                "padding does not leak, both directions",
+                *either_way("finite"),
+            },
+        ),
+        (("causal", "scale"), {"scan equals step", "causal", "initial scale"}),
+        (
+            ("key", "type", "slow", "one way", "refuse"),
+            {
+                "initial scale",
+                "looks both ways",
+                "step refuses both directions",
+                *either_way("same key, same parameters"),
+                *either_way("float32 throughout"),
+                *either_way("slow parameters exist"),
+            },
+        ),
+    ],
+)
+def test_the_checks_catch_what_they_are_for(monkeypatch, faults, caught):
+    monkeypatch.setitem(recurrences.KINDS, "faulty", (Leaky, "a leaky sum"))
+    findings = conformance.check(Faulty(faults))
+    assert {finding.name for finding in findings if not finding.passed} == caught
+
+
+def test_a_check_that_raises_is_a_finding(monkeypatch):
+    monkeypatch.setitem(recurrences.KINDS, "faulty", (Leaky, "a leaky sum"))
+    monkeypatch.setattr(Leaky, "init", lambda self, key: 1 / 0)
+    findings = conformance.check(Faulty())
+    assert any("raised ZeroDivisionError" in finding.detail for finding in findings)
