@@ -211,7 +211,7 @@ def _check_grid(grid: dict[str, list[Any]], where: str) -> None:
         check_path(path, where, within=("model", "optim", "train"))
         for value in values:
             if values.count(value) > 1:
-                raise UsageError(f"{where}, {path}: {value!r} is there twice", "remove one of them")
+                raise UsageError(f"{strict.place(where, path)}: {value!r} is there twice", "remove one of them")
 
 
 def get_profile(recipe: Recipe, name: str | None) -> Profile:
@@ -242,7 +242,7 @@ def settings(table: dict[str, Any], where: str, *, within: tuple[str, ...] = ())
     for path, value in flatten(table):
         check_path(path, where, within=within)
         if path in found:
-            raise UsageError(f"{where}, {path}: given twice", "remove one of them")
+            raise UsageError(f"{strict.place(where, path)}: given twice", "remove one of them")
         found[path] = value
     return dict(sorted(found.items(), key=lambda item: item[0] != KIND))
 
@@ -258,7 +258,7 @@ def check_path(path: str, where: str, *, within: tuple[str, ...] = ()) -> None:
         last = path.rpartition(".")[2]
         close = nearest(path, known) or next((p for p in known if p.rpartition(".")[2] == last), None)
         hint = f"did you mean {close!r}?" if close else "paths begin with model., optim., train. or execution."
-        raise UsageError(f"{where}, {path}: unknown name", hint)
+        raise UsageError(f"{strict.place(where, path)}: unknown name", hint)
     if within and path.partition(".")[0] not in within:
         allowed = ", ".join(f"{section}.*" for section in within)
-        raise UsageError(f"{where}, {path}: cannot be set here", f"what can: {allowed}")
+        raise UsageError(f"{strict.place(where, path)}: cannot be set here", f"what can: {allowed}")

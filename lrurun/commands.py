@@ -252,14 +252,17 @@ def _short(value: Any) -> str:
 
 def _print_groups(rungs: Sequence[planning.ResolvedRung]) -> None:
     """Which parameter learns in which group; building the model's shapes needs jax."""
+    import jax
+
     from lrurun.model import Model
 
     for rung in rungs:
         model = Model(rung.config.model, tasks.get(rung.config.task).spec())
+        params, _ = jax.eval_shape(model.init, jax.random.key(0))
         rate = rung.config.optim.lr
         rates = {"recurrent": rate * rung.config.optim.recurrent_factor, "regular": rate}
         rows = [
-            [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"] for path, shape, group in model.table()
+            [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"] for path, shape, group in model.listing(params)
         ]
         console.table(f"{rung.name}: parameters", ["parameter", "shape", "group", "peak rate"], rows)
 

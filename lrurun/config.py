@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -148,9 +149,10 @@ SECTIONS: dict[str, type[Struct]] = {
 }
 
 
-def known_paths() -> list[str]:
+@cache
+def known_paths() -> tuple[str, ...]:
     """Every dotted path that a ladder, a recipe or `--set` may name."""
-    paths = []
+    paths: list[str] = []
     for section, type_ in SECTIONS.items():
         for name in type_.__struct_fields__:
             if (section, name) == ("model", "recurrence"):
@@ -158,7 +160,7 @@ def known_paths() -> list[str]:
                 paths += [KIND, *(f"model.recurrence.{setting}" for setting in settings)]
             else:
                 paths.append(f"{section}.{name}")
-    return paths
+    return tuple(paths)
 
 
 def canonical(value: Any) -> Any:

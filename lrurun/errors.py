@@ -38,7 +38,7 @@ class LedgerError(LrurunError):
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known name most like `word`, upper and lower case alike, or None."""
     by_lower = {name.lower(): name for name in known}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
+    found = difflib.get_close_matches(word.lower(), by_lower, n=1)
     return by_lower[found[0]] if found else None
 
 

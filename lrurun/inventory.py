@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json as jsonlib
-from typing import Any
+from typing import Any, Literal, get_args
 
 from lrurun import catalog, console, paths, tasks
 from lrurun import plan as planning
+from lrurun.config import DenseRecurrence, DiagonalRecurrence, Recurrence
 from lrurun.errors import LrurunError, UsageError, hint_for
 
-RECURRENCES = {
-    "dense": "x_k = activation(A x_(k-1) + B u_k), dense real A: tanh-rnn, relu-rnn, linear-rnn",
-    "diagonal": "x_k = lambda x_(k-1) + gamma B u_k, complex diagonal lambda: diagonal to small-phase",
-}
+RECURRENCES = {member.__struct_config__.tag: member for member in get_args(Recurrence)}
 
 
 def list_(what: str | None, *, json: bool) -> int:
@@ -74,7 +72,7 @@ def _tasks() -> list[dict[str, Any]]:
 
 
 def _recurrences() -> list[dict[str, Any]]:
-    return [{"name": name, "what": what} for name, what in RECURRENCES.items()]
+    return [{"name": name, "what": (settings.__doc__ or "").strip()} for name, settings in RECURRENCES.items()]
 
 
 def check(what: str, name: str | None, *, all_: bool, json: bool) -> int:
@@ -147,13 +145,29 @@ def _check_recipe(name: str) -> list[dict[str, Any]]:
     return findings
 
 
+def _variants(name: str) -> list[tuple[str, Any]]:
+    """Settings of a recurrence, one for each that a rung of the ladders has."""
+    if name == "dense":
+        activations: tuple[Literal["tanh", "relu", "identity"], ...] = ("tanh", "relu", "identity")
+        return [(f"dense, {a}", DenseRecurrence(activation=a)) for a in activations]
+    ring = {"r_min": 0.9, "r_max": 0.999}
+    return [
+        ("diagonal, cartesian", DiagonalRecurrence(parametrization="cartesian")),
+        ("diagonal, exponential", DiagonalRecurrence(parametrization="exponential")),
+        ("diagonal, stable-exponential", DiagonalRecurrence()),
+        ("diagonal, on a ring", DiagonalRecurrence(**ring)),
+        ("diagonal, normalised", DiagonalRecurrence(**ring, normalize=True)),
+        ("diagonal, small phase", DiagonalRecurrence(**ring, normalize=True, phase="log", max_phase=0.314)),
+    ]
+
+
 def _check_recurrence(name: str) -> list[dict[str, Any]]:
     if name not in RECURRENCES:
         raise UsageError(f"unknown recurrence {name!r}", hint_for(name, RECURRENCES, "recurrences"))
     from lrurun import conformance
 
     findings = []
-    for label, settings in conformance.variants(name):
-        for finding in conformance.check(settings, width=8, state=12):
+    for label, settings in _variants(name):
+        for finding in conformance.check(settings):
             findings.append({"name": label, "check": finding.name, "passed": finding.passed, "detail": finding.detail})
     return findings

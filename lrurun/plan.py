@@ -156,8 +156,7 @@ def parse_set(text: str) -> tuple[str, Any]:
         raise UsageError(f"--set {text}: expected path=value", "as in --set optim.lr=0.002")
     if path in ("seed", "seeds"):
         raise UsageError(f"--set {path}: seeds are not set this way", "use --seeds 0,1,2")
-    if path not in known_paths():
-        check_path(path, "--set")
+    check_path(path, f"--set {path}")
     try:
         table = tomllib.loads(f"x = {word}")
     except (ValueError, RecursionError):

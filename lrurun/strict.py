@@ -65,29 +65,31 @@ def convert(table: Any, type_: type[T], where: str, sources: dict[str, str] | No
 
 
 def _explain(message: str, table: Any, type_: Any, where: str, sources: dict[str, str]) -> UsageError:
-    rule, _, at = message.partition(" - at `")
-    path = _path(at.rstrip("`"), table, type_, message)
+    rule, _, steps = message.partition(" - at `")
+    path = _path(steps.rstrip("`"), table, type_, message)
     value, found = _walk(table, path)
     dotted = _dotted(path, table)
     if name := re.match(r"Object (?:contains unknown|missing required) field `(.*)`", rule):
         path.append(name.group(1))
         dotted = _dotted(path, table)
-        place = _place(sources.get(dotted, where), dotted)
+        at = place(sources.get(dotted, where), dotted)
         if "missing" in rule:
-            return UsageError(f"{place}: missing", f"add {path[-1]} to {_dotted(path[:-1], table) or 'the file'}")
+            return UsageError(f"{at}: missing", f"add {path[-1]} to {_dotted(path[:-1], table) or 'the file'}")
         fields = _fields(_type_at(type_, path[:-1], table))
-        return UsageError(f"{place}: unknown name", hint_for(str(path[-1]), fields, "known names here"))
+        return UsageError(f"{at}: unknown name", hint_for(str(path[-1]), fields, "known names here"))
     source = sources.get(dotted, where)
-    place = _place(source, dotted)
+    at = place(source, dotted)
     if re.match(r"Invalid (?:enum )?value", rule):
         options = [str(option) for option in get_args(_type_at(type_, path, table))]
         return UsageError(
-            f"{place}: expected one of {', '.join(options)}, found {_found(value)}",
+            f"{at}: expected one of {', '.join(options)}, found {_found(value)}",
             hint_for(str(value), options, "known values"),
         )
     if isinstance(value, dict) and not rule.startswith("Expected"):
-        return UsageError(f"{place}: {rule}", "change one of the values named above")
+        return UsageError(f"{at}: {rule}", "change one of the values named above")
     rule = re.sub(r"`(.*?)`", lambda kinds: _words(kinds.group(1)), re.sub(r", got .*$", "", rule))
+    # names have the one pattern there is
+    rule = re.sub(r"a string matching regex .*", "a name of letters, digits, '.', '_' and '-'", rule)
     rule = re.sub(r"(\d)\.0\b", r"\1", rule[:1].lower() + rule[1:])
     if isinstance(value, float) and not math.isfinite(value):
         rule = "expected a finite number"
@@ -95,10 +97,10 @@ def _explain(message: str, table: Any, type_: Any, where: str, sources: dict[str
         hint = f"give it another value: {source}=..."
     else:
         hint = f"change {dotted or 'the table'} in {source}"
-    return UsageError(f"{place}: {rule}{f', found {_found(value)}' if found else ''}", hint)
+    return UsageError(f"{at}: {rule}{f', found {_found(value)}' if found else ''}", hint)
 
 
-def _place(source: str, dotted: str) -> str:
+def place(source: str, dotted: str) -> str:
     """Where, for a person: `--set` names its path itself."""
     return source if source.startswith("--set ") or not dotted else f"{source}, {dotted}"
 
@@ -201,5 +203,7 @@ def _type_at(type_: Any, path: list[str | int], table: Any) -> Any:
 def _fields(type_: Any) -> list[str]:
     if isinstance(type_, type) and issubclass(type_, Struct):
         tag = type_.__struct_config__.tag_field
-        return ([tag] if tag else []) + [f.encode_name for f in msgspec.structs.fields(type_)]
+        names = [f.encode_name for f in msgspec.structs.fields(type_)]
+        # a document's `path` is filled in by the catalog, not written
+        return ([tag] if tag else []) + [name for name in names if name != "path"]
     return []

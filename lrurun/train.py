@@ -215,7 +215,8 @@ def train(
         for k in range(n):
             index[k] = batches(step + k)
         rate[:n] = rates[step : step + n]
-        return compiled.dispatch(live, seed, index, rate, np.bool_(step % schedule.log_every == 0), np.int32(n), split)
+        reset = np.bool_(n > 0 and step % schedule.log_every == 0)
+        return compiled.dispatch(live, seed, index, rate, reset, np.int32(n), split)
 
     live = advance(live, step, 0)  # compiles, and takes no step
     jax.block_until_ready(live)

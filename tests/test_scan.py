@@ -55,7 +55,7 @@ def close(found, wanted, tolerance=2e-6):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("with_initial", [False, True])
-@pytest.mark.parametrize("steps", [1, 2, 7, 64])
+@pytest.mark.parametrize("steps", [1, 2, 37])
 def test_values_and_gradients(strict, backend, reverse, with_initial, steps):
     lam, v, initial, g = problem(steps)
     initial = initial if with_initial else np.zeros_like(initial)
@@ -77,9 +77,8 @@ def test_values_and_gradients(strict, backend, reverse, with_initial, steps):
         close(whole(gradients[2]), dinitial)
 
 
-@pytest.mark.parametrize(("backend", "tolerance"), [("sequential", 2e-5), ("associative", 2e-3)])
-def test_long_slow_memory(backend, tolerance):
-    steps = 4096
+@pytest.mark.parametrize(("backend", "steps", "tolerance"), [("sequential", 4096, 2e-5), ("associative", 1000, 2e-4)])
+def test_long_slow_memory(backend, steps, tolerance):
     lam, v, _, _ = problem(steps, batch=2, states=4)
     lam = (0.9999 * lam / np.abs(lam)).astype(np.complex64).astype(np.complex128)
     x, wanted = np.zeros((2, 4), complex), []

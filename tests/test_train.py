@@ -151,6 +151,16 @@ def test_resume_is_bit_identical(stop: int, undisturbed: list[train.Event], data
     assert_same(second[-1].snapshot, undisturbed[-1].snapshot)  # type: ignore[union-attr]
 
 
+def test_resume_from_the_last_step_is_the_same_end(undisturbed: list[train.Event], data: Data) -> None:
+    """Killed between its last checkpoint and its last word, a run ends as it would have."""
+    for steps in (20, 23):
+        ended = list(train.train(config(steps=steps), EXECUTION, data))[-1]
+        again = list(train.train(config(steps=steps), EXECUTION, data, resume=ended.snapshot))  # type: ignore[union-attr]
+        assert_same(again[-1].snapshot, ended.snapshot)  # type: ignore[union-attr]
+        test = {key: value for key, value in ended.result.items() if not key.startswith("machine/")}  # type: ignore[union-attr]
+        assert again[-1].result == test  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 40])
 def test_steps_per_dispatch_change_no_bit(chunk: int, undisturbed: list[train.Event], data: Data) -> None:
     other = Execution(steps_per_dispatch=chunk, scan_backend="sequential")

@@ -29,8 +29,12 @@ def manifest(task: Task, data_dir: Path) -> dict[str, Any] | None:
         table = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise LrurunError(f"{path}: cannot be read: {error}", _HINT) from None
+    except OSError as error:
+        raise LrurunError(f"{path}: {error.strerror}", "check the data folder and its permissions") from None
+    except ValueError as error:
+        raise LrurunError(f"{path}: not a manifest: {error}", _HINT) from None
+    if not isinstance(table, dict) or not isinstance(table.get("sha256"), dict):
+        raise LrurunError(f"{path}: not a manifest: there are no digests in it", _HINT)
     if table.get("task") != task.name or table.get("version") != task.version:
         found = f"{table.get('task')} version {table.get('version')}"
         raise LrurunError(f"{path.parent}: expected {task.name} version {task.version}, found {found}", _HINT)
@@ -45,7 +49,7 @@ def prepare(task: Task, data_dir: Path) -> dict[str, Any]:
     target = data_dir / task.name
     work = data_dir / f".{task.name}.{os.getpid()}.tmp"
     try:
-        work.mkdir(parents=True)
+        work.mkdir(parents=True, exist_ok=True)
         arrays: dict[str, str] = {}
         for split, content in task.make().items():
             for part in ("inputs", "labels", "lengths"):
@@ -66,8 +70,9 @@ def prepare(task: Task, data_dir: Path) -> dict[str, Any]:
         try:
             work.rename(target)
         except OSError:
+            # another process was first, or something else stands there
             if manifest(task, data_dir) is None:
-                raise
+                raise LrurunError(f"{target}: a folder without a manifest is in the way", _HINT) from None
     except OSError as error:
         raise LrurunError(
             f"{error.filename or target}: {error.strerror}",
@@ -102,13 +107,15 @@ def load(task: Task, data_dir: Path) -> Data:
                 if sha256(path) != table["sha256"][name]:
                     raise LrurunError(f"{path}: not the bytes that the manifest names", _HINT)
                 parts[part] = np.load(path, mmap_mode="r", allow_pickle=False)
-            except (OSError, ValueError) as error:
-                raise LrurunError(f"{path}: {error}", _HINT) from None
+            except OSError as error:
+                raise LrurunError(f"{path}: {error.strerror}", _HINT) from None
+        for part in ("inputs", "labels"):
+            count = len(parts[part]) if part in parts else 0
+            if count != task.sizes[split]:
+                raise LrurunError(
+                    f"{folder}: {split}-{part}: expected {task.sizes[split]} examples, found {count}", _HINT
+                )
         splits[split] = Split(**parts)
-        if len(splits[split].labels) != task.sizes[split] or len(splits[split].inputs) != task.sizes[split]:
-            raise LrurunError(
-                f"{folder}: {split}: expected {task.sizes[split]} examples, found {len(splits[split].labels)}", _HINT
-            )
     return Data(spec=task.spec(), sha256=digest(table), **splits)
 
 

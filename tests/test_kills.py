@@ -1,0 +1,209 @@
+"""Kills at random moments: whatever dies, the same command finishes the ladder with the same bits."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.machine import LONG, Machine, stop, training, wait_for, workers_of
+
+pytestmark = pytest.mark.slow
+
+WORDS = ("ladder", "sDigits", *LONG)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, cache):
+    """The history of the ladder that nobody disturbs, and how long it takes."""
+    machine = Machine(tmp_path_factory.mktemp("undisturbed"), cache)
+    machine.run(*WORDS)
+    again = Machine(tmp_path_factory.mktemp("again"), cache)
+    began = time.monotonic()
+    again.run(*WORDS)
+    assert again.history() == machine.history()
+    return machine.history(), time.monotonic() - began
+
+
+def kill(process: subprocess.Popen[str], what: str) -> None:
+    if what in ("worker", "both"):
+        for worker in workers_of(process):
+            worker.kill()
+    if what in ("supervisor", "both"):
+        stop(process, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("seed", [0])
+def test_ten_kills_change_no_bit(seed: int, machine: Machine, undisturbed) -> None:
+    history, seconds = undisturbed
+    draw = random.Random(seed)
+    kills = 0
+    for _ in range(60):
+        process = machine.start(*WORDS)
+        what = draw.choice(["supervisor", "worker", "both"])
+        try:
+            process.wait(timeout=draw.uniform(0.5, 0.35 * seconds))
+        except subprocess.TimeoutExpired:
+            kill(process, what)
+            kills += 1
+            if what != "worker":
+                process.wait(timeout=10)
+                # a worker dies with its supervisor, and status says so
+                wait_for(lambda: "running" not in machine.states(), 15)
+            else:
+                time.sleep(draw.uniform(0, 1))
+                stop(process, signal.SIGKILL)
+                process.wait(timeout=10)
+        process.stdout.close()  # type: ignore[union-attr]
+        process.stderr.close()  # type: ignore[union-attr]
+        if kills >= 10:
+            break
+        if machine.states() == {"done": len(history)}:
+            break
+    machine.run(*WORDS)
+    assert kills >= 5
+    assert machine.history() == history
+    for attempts in machine.attempts().values():
+        assert [a.reason for a in attempts].count("done") == 1
+        assert attempts[-1].reason == "done"
+
+
+def test_supervisor_killed_while_two_terminals_work(machine: Machine, undisturbed) -> None:
+    """The other terminal takes over what the dead one left, and finishes alone."""
+    history, _ = undisturbed
+    first = machine.start(*WORDS, "--jobs", "1")
+    second = machine.start(*WORDS, "--jobs", "1")
+    wait_for(training(machine, step=60))
+    kill(first, "supervisor")
+    first.communicate(timeout=10)
+    out, err = second.communicate(timeout=300)
+    assert second.returncode == 0, err
+    assert machine.history() == history
+
+
+def test_stopped_worker_keeps_its_run(machine: Machine) -> None:
+    """A process that is only stopped is alive: nobody takes its run."""
+    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
+    first = machine.start(*words)
+    wait_for(training(machine, step=60))
+    [worker] = workers_of(first)
+    worker.suspend()
+    stop(first, signal.SIGSTOP)
+    second = machine.start(*words)
+    time.sleep(4)
+    assert machine.states() == {"running": 1}
+    assert second.poll() is None
+    assert [len(a) for a in machine.attempts().values()] == [1]
+    worker.resume()
+    stop(first, signal.SIGCONT)
+    for process in (first, second):
+        process.communicate(timeout=120)
+        assert process.returncode == 0
+    assert [len(a) for a in machine.attempts().values()] == [1]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "missing"])
+def test_damaged_checkpoint_falls_back_to_the_one_before(damage: str, machine: Machine, undisturbed) -> None:
+    history, _ = undisturbed
+    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
+    process = machine.start(*words)
+    wait_for(lambda: len(_committed(machine)) >= 2)
+    kill(process, "both")
+    process.communicate(timeout=10)
+    wait_for(lambda: "running" not in machine.states(), 15)
+    newest, before = _committed(machine)[:2]
+    folder = machine.runs / newest.path
+    files = sorted((p for p in folder.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    if damage == "missing":
+        folder.rename(folder.with_name("elsewhere"))
+    else:
+        content = files[-1].read_bytes()
+        middle = len(content) // 2
+        bad = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :] if damage == "flipped" else content[:middle]
+        files[-1].write_bytes(bad)
+    machine.run(*words)
+    assert machine.history() == {key: value for key, value in history.items() if key[0] == "gamma-norm"}
+    [attempts] = machine.attempts().values()
+    assert attempts[-1].resumed_from == before.step
+    [run] = machine.json("runs")["runs"]
+    events = [event["text"] for event in machine.json("show", run["id"])["events"] if event["kind"] == "checkpoint"]
+    assert any(f"checkpoint of step {newest.step} not used" in text for text in events)
+    log = (machine.runs / run["id"] / str(attempts[-1].n) / "log.txt").read_text()
+    assert f"checkpoint of step {newest.step} not used" in log
+
+
+def _committed(machine: Machine):
+    from lrurun.ledger.store import Ledger
+
+    ledger = Ledger.read(machine.ledger)
+    if ledger is None:
+        return []
+    with ledger:
+        return [c for run in ledger.runs() for c in ledger.checkpoints(run.id, "committed")]
+
+
+def _tmpfs(folder, size: str):
+    folder.mkdir(parents=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a tmpfs here: {mounted.stderr.decode().strip()}")
+
+
+@pytest.fixture
+def small_disk(machine):
+    folder = machine.folder / "small"
+    _tmpfs(folder, "256k")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def test_full_disk_under_the_runs(machine: Machine, small_disk) -> None:
+    """No room for a checkpoint: an error and a hint, the run resumable, finished when there is room."""
+    words = ("ladder", "sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--jobs", "1")
+    (small_disk / "ballast").write_bytes(b"\0" * (150 * 1024))
+    done = machine.run(*words, "--runs-dir", str(small_disk), code=1)
+    assert done.stderr.splitlines()[-2].startswith("error: ")
+    assert "could not be saved" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("hint: make room")
+    assert machine.states() in ({"interrupted": 1}, {"queued": 1})
+    (small_disk / "ballast").unlink()
+    machine.run(*words, "--runs-dir", str(small_disk))
+    assert machine.states() == {"done": 1}
+
+
+def test_no_room_at_all_is_said_before_training(machine: Machine, small_disk) -> None:
+    with pytest.raises(OSError, match="No space"):
+        (small_disk / "ballast").write_bytes(b"\0" * (300 * 1024))
+    done = machine.run("ladder", "sDigits", "--profile", "smoke", "--runs-dir", str(small_disk), code=1)
+    assert "the runs folder cannot be written: No space left on device" in done.stderr
+    assert all(not attempts for attempts in machine.attempts().values())
+
+
+@pytest.fixture
+def read_only(machine):
+    folder = machine.folder / "fixed"
+    _tmpfs(folder, "4m")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=False)
+
+
+def test_read_only_places(machine: Machine, read_only) -> None:
+    machine.run("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn")
+    os.makedirs(read_only / "runs")
+    for name in ("ledger.db", "ledger.db-wal"):
+        if (machine.folder / name).exists():
+            (read_only / name).write_bytes((machine.folder / name).read_bytes())
+    subprocess.run(["mount", "-o", "remount,ro", str(read_only)], check=True)
+    words = ("ladder", "sDigits", "--profile", "smoke", "--rung", "linear-rnn")
+    done = machine.run(*words, "--runs-dir", str(read_only / "runs"), code=1)
+    assert "the runs folder cannot be written: Read-only file system" in done.stderr
+    done = machine.run(*words, "--ledger", str(read_only / "ledger.db"), code=1)
+    assert done.stderr.splitlines()[-2].startswith("error: ")
+    listed = machine.json("runs", "--ledger", str(read_only / "ledger.db"))["runs"]
+    assert [run["state"] for run in listed] == ["done"]
+    done = machine.run("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn", "--data-dir", str(read_only / "data"), "--fresh", code=1)
+    assert "Read-only file system" in done.stderr

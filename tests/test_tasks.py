@@ -1,0 +1,249 @@
+"""Tasks: the digits are the digits, and prepared data are whole, verified, or refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lrurun
+from lrurun import tasks
+from lrurun.errors import LrurunError, UsageError
+from lrurun.tasks import folder
+from lrurun.tasks.base import SPLITS
+
+DIGITS = tasks.get("sDigits")
+HINT = "remove the folder, and run the command again: it is made anew"
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    place = tmp_path_factory.mktemp("data")
+    folder.prepare(DIGITS, place)
+    return place
+
+
+@pytest.fixture
+def data_dir(prepared, tmp_path):
+    """A copy that a test may harm."""
+    return Path(shutil.copytree(prepared, tmp_path / "data"))
+
+
+def files(place: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_an_unknown_task_gets_the_nearest_one():
+    with pytest.raises(UsageError) as caught:
+        tasks.get("digits")
+    assert caught.value.message == "unknown task 'digits'"
+    assert caught.value.hint == "did you mean 'sDigits'? tasks: sDigits"
+
+
+def test_every_task_declares_what_a_run_needs():
+    for name, task in tasks.TASKS.items():
+        assert (task.name, task.spec().name) == (name, name)
+        assert set(task.sizes) == set(SPLITS)
+        assert task.version
+        assert task.title
+        assert task.source
+
+
+def test_the_digits_are_all_of_them_once_in_three_splits():
+    from sklearn.datasets import load_digits
+
+    made = DIGITS.make()
+    spec = DIGITS.spec()
+    assert {name: len(split.labels) for name, split in made.items()} == {"train": 1197, "validation": 300, "test": 300}
+    for split in made.values():
+        assert split.inputs.shape == (len(split.labels), spec.length)
+        assert split.inputs.dtype == split.labels.dtype == np.uint8
+        assert split.lengths is None
+    inputs = np.concatenate([made[name].inputs for name in SPLITS])
+    labels = np.concatenate([made[name].labels for name in SPLITS])
+    assert inputs.max() * spec.scale == 1.0
+    source = load_digits()
+    rows = sorted(zip(inputs.tolist(), labels.tolist(), strict=True))
+    assert rows == sorted(zip(source.data.astype(int).tolist(), source.target.tolist(), strict=True))
+
+
+def test_every_digit_is_in_every_split():
+    for split in DIGITS.make().values():
+        counts = np.bincount(split.labels, minlength=10)
+        assert counts.min() > 0.06 * len(split.labels)
+        assert counts.max() < 0.15 * len(split.labels)
+
+
+def test_version_1_of_the_digits_is_these_bytes_for_ever():
+    # other bytes are another version: change Digits.version, which is in every fingerprint, not this digest
+    assert DIGITS.version == "1"
+    made = DIGITS.make()
+    digest = hashlib.sha256(b"".join(made[s].inputs.tobytes() + made[s].labels.tobytes() for s in SPLITS))
+    assert digest.hexdigest() == "31c27d4909481fd36bdf96d8eb9dc9865d9c77ab15937f6d8037580ee61a8d50"
+
+
+def test_preparing_writes_the_arrays_and_the_manifest_and_nothing_else(prepared):
+    names = {f"sDigits/{split}-{part}.npy" for split in SPLITS for part in ("inputs", "labels")}
+    assert set(files(prepared)) == names | {"sDigits/manifest.json"}
+    table = json.loads((prepared / "sDigits/manifest.json").read_text())
+    assert table["task"] == "sDigits"
+    assert table["version"] == "1"
+    assert table["source"] == "scikit-learn load_digits"
+    assert table["counts"] == {"train": 1197, "validation": 300, "test": 300}
+    assert table["sha256"] == {
+        name: hashlib.sha256((prepared / f"sDigits/{name}.npy").read_bytes()).hexdigest() for name in table["sha256"]
+    }
+    assert len(table["sha256"]) == 6
+
+
+def test_preparing_again_changes_nothing(data_dir):
+    before = files(data_dir)
+    stamp = (data_dir / "sDigits/manifest.json").stat().st_mtime_ns
+    folder.prepare(DIGITS, data_dir)
+    assert files(data_dir) == before
+    assert (data_dir / "sDigits/manifest.json").stat().st_mtime_ns == stamp
+
+
+def test_what_is_loaded_is_what_was_made(prepared):
+    data = folder.load(DIGITS, prepared)
+    for name, split in DIGITS.make().items():
+        loaded = getattr(data, name)
+        np.testing.assert_array_equal(loaded.inputs, split.inputs)
+        np.testing.assert_array_equal(loaded.labels, split.labels)
+        assert loaded.lengths is None
+        assert not loaded.inputs.flags.writeable
+    assert data.spec == DIGITS.spec()
+
+
+def test_the_digest_is_of_all_arrays_wherever_they_lie(prepared, tmp_path):
+    folder.prepare(DIGITS, tmp_path)
+    digest = folder.load(DIGITS, tmp_path).sha256
+    assert digest == folder.load(DIGITS, prepared).sha256
+    assert digest.startswith("sha256:")
+    table = folder.manifest(DIGITS, prepared)
+    for name in table["sha256"]:
+        assert folder.digest({"sha256": table["sha256"] | {name: "0" * 64}}) != digest
+
+
+def test_processes_that_prepare_at_once_all_find_it_whole(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from lrurun import tasks; from lrurun.tasks import folder\n"
+        "task = tasks.get('sDigits'); place = Path(sys.argv[1])\n"
+        "sys.stdin.readline(); folder.prepare(task, place); print(folder.load(task, place).sha256)"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(lrurun.__file__).parent.parent)}
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path / "data")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for _ in range(3)
+    ]
+    for worker in workers:
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+    told = [worker.communicate()[0].strip() for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0, 0]
+    assert set(told) == {folder.load(DIGITS, tmp_path / "data").sha256}
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["sDigits"]
+
+
+def refused(data_dir: Path) -> tuple[str, str | None]:
+    with pytest.raises(LrurunError) as caught:
+        folder.load(DIGITS, data_dir)
+    assert caught.value.exit_code == 1
+    return caught.value.message.replace(str(data_dir), "data"), caught.value.hint
+
+
+def test_data_that_are_not_there_are_told(tmp_path):
+    assert folder.manifest(DIGITS, tmp_path) is None
+    assert refused(tmp_path) == ("data/sDigits: there are no prepared data for sDigits", "run: lrurun ladder sDigits")
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_changed_byte_is_found(data_dir):
+    path = data_dir / "sDigits/train-inputs.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert refused(data_dir) == ("data/sDigits/train-inputs.npy: not the bytes that the manifest names", HINT)
+
+
+def test_a_missing_array_is_found(data_dir):
+    (data_dir / "sDigits/test-labels.npy").unlink()
+    assert refused(data_dir) == ("data/sDigits/test-labels.npy: No such file or directory", HINT)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": "2"}, "data/sDigits: expected sDigits version 1, found sDigits version 2"),
+        ({"task": "other"}, "data/sDigits: expected sDigits version 1, found other version 1"),
+        ({"sha256": None}, "data/sDigits/manifest.json: not a manifest: there are no digests in it"),
+        ({"sha256": {}}, "data/sDigits: train-inputs: expected 1197 examples, found 0"),
+    ],
+)
+def test_a_manifest_of_something_else_is_refused(data_dir, change, message):
+    path = data_dir / "sDigits/manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    before = files(data_dir)
+    assert refused(data_dir) == (message, HINT)
+    if "sha256" not in change:
+        with pytest.raises(LrurunError, match="expected sDigits version 1"):
+            folder.prepare(DIGITS, data_dir)
+    assert files(data_dir) == before
+
+
+@pytest.mark.parametrize("content", ["", '{"task": "sDig', "[]", "3"])
+def test_a_manifest_that_is_none_is_refused(data_dir, content):
+    (data_dir / "sDigits/manifest.json").write_text(content)
+    message, hint = refused(data_dir)
+    assert message.startswith("data/sDigits/manifest.json: not a manifest: ")
+    assert hint == HINT
+
+
+def test_arrays_of_other_sizes_are_refused(data_dir):
+    path = data_dir / "sDigits/validation-labels.npy"
+    np.save(path, np.load(path)[:299])
+    manifest = data_dir / "sDigits/manifest.json"
+    table = json.loads(manifest.read_text())
+    table["sha256"]["validation-labels"] = folder.sha256(path)
+    manifest.write_text(json.dumps(table))
+    assert refused(data_dir) == ("data/sDigits: validation-labels: expected 300 examples, found 299", HINT)
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
+    (tmp_path / "sDigits").mkdir()
+    (tmp_path / "sDigits/mine.txt").write_text("x")
+    with pytest.raises(LrurunError) as caught:
+        folder.prepare(DIGITS, tmp_path)
+    assert caught.value.message == f"{tmp_path}/sDigits: a folder without a manifest is in the way"
+    assert caught.value.hint == HINT
+    assert files(tmp_path) == {"sDigits/mine.txt": b"x"}
+
+
+def test_a_place_that_cannot_be_written_is_told_and_nothing_is_left(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LrurunError) as caught:
+        folder.prepare(DIGITS, tmp_path / "file")
+    assert caught.value.message == f"{tmp_path}/file/sDigits/manifest.json: Not a directory"
+
+    def full(path: Path, array: np.ndarray) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(folder.np, "save", full)
+    with pytest.raises(LrurunError) as caught:
+        folder.prepare(DIGITS, tmp_path / "data")
+    assert caught.value.message == f"{tmp_path}/data/sDigits: No space left on device"
+    assert caught.value.hint == "check space and permissions, or choose another folder with --data-dir"
+    assert list((tmp_path / "data").iterdir()) == []
