@@ -96,12 +96,12 @@ def _usage(error: Exception, rest: list[str]) -> UsageError:
     command = context.command_path if context else " ".join(["lrurun", *[w for w in rest if w[0:1] != "-"][:1]])
     commands = getattr(context.command, "commands", {}) if context else {}
     help_ = f"{command} --help lists what it takes"
-    if type(error).__name__ == "NoArgsIsHelpError":
-        return UsageError(f"{command}: no command given", f"{command} --help; commands: {', '.join(commands)}")
     message = error.format_message().strip()  # type: ignore[attr-defined]
     message = re.sub(r" Did you mean.*| \(Possible options:.*|Value error, ", "", message, flags=re.DOTALL).rstrip(".")
     message = message[:1].lower() + message[1:]
-    choice = re.search(r"'(.*?)' is not one of (.*)", message)
+    if type(error).__name__ == "NoArgsIsHelpError" or message == "missing command":
+        return UsageError(f"{command}: no command given", f"{command} --help; commands: {', '.join(commands)}")
+    choice = re.search(r"'([^']*)' is not one of (.*)", message)
     option = getattr(error, "option_name", None)
     if choice:
         return UsageError(message, hint_for(choice[1], re.findall("'(.*?)'", choice[2]), "known values"))

@@ -145,12 +145,12 @@ def load_ladder(name: str) -> Ladder:
     where = ladder.path
     if not ladder.rungs:
         raise UsageError(f"{where}: a ladder needs at least one [[rung]]", "add one: name, title, change")
-    seen: set[str] = set()
+    seen: list[str] = []
     for rung in ladder.rungs:
         source = f"{where}, rung {rung.name}"
         if rung.name in seen:
             raise UsageError(f"{source}: there are two rungs of this name", "rename one of them")
-        seen.add(rung.name)
+        seen.append(rung.name)
         if not rung.change and not rung.tunes:
             raise UsageError(
                 f"{source}: declares no change",

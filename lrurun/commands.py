@@ -262,7 +262,8 @@ def _print_groups(rungs: Sequence[planning.ResolvedRung]) -> None:
         rate = rung.config.optim.lr
         rates = {"recurrent": rate * rung.config.optim.recurrent_factor, "regular": rate}
         rows = [
-            [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"] for path, shape, group in model.listing(params)
+            [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"]
+            for path, shape, group in model.listing(params)
         ]
         console.table(f"{rung.name}: parameters", ["parameter", "shape", "group", "peak rate"], rows)
 

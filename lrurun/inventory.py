@@ -150,14 +150,16 @@ def _variants(name: str) -> list[tuple[str, Any]]:
     if name == "dense":
         activations: tuple[Literal["tanh", "relu", "identity"], ...] = ("tanh", "relu", "identity")
         return [(f"dense, {a}", DenseRecurrence(activation=a)) for a in activations]
-    ring = {"r_min": 0.9, "r_max": 0.999}
     return [
         ("diagonal, cartesian", DiagonalRecurrence(parametrization="cartesian")),
         ("diagonal, exponential", DiagonalRecurrence(parametrization="exponential")),
         ("diagonal, stable-exponential", DiagonalRecurrence()),
-        ("diagonal, on a ring", DiagonalRecurrence(**ring)),
-        ("diagonal, normalised", DiagonalRecurrence(**ring, normalize=True)),
-        ("diagonal, small phase", DiagonalRecurrence(**ring, normalize=True, phase="log", max_phase=0.314)),
+        ("diagonal, on a ring", DiagonalRecurrence(r_min=0.9, r_max=0.999)),
+        ("diagonal, normalised", DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True)),
+        (
+            "diagonal, small phase",
+            DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True, phase="log", max_phase=0.314),
+        ),
     ]
 
 

@@ -65,15 +65,15 @@ def convert(table: Any, type_: type[T], where: str, sources: dict[str, str] | No
 
 
 def _explain(message: str, table: Any, type_: Any, where: str, sources: dict[str, str]) -> UsageError:
-    rule, _, steps = message.partition(" - at `")
-    path = _path(steps.rstrip("`"), table, type_, message)
+    rule, steps = re.fullmatch(r"(.*?)(?: - at `([^`]*)`)?", message, re.DOTALL).groups("")  # type: ignore[union-attr]
+    path = _path(steps, table, type_, message)
     value, found = _walk(table, path)
     dotted = _dotted(path, table)
-    if name := re.match(r"Object (?:contains unknown|missing required) field `(.*)`", rule):
+    if name := re.match(r"Object (?:contains unknown|missing required) field `(.*)`", rule, re.DOTALL):
         path.append(name.group(1))
         dotted = _dotted(path, table)
         at = place(sources.get(dotted, where), dotted)
-        if "missing" in rule:
+        if rule.startswith("Object missing"):
             return UsageError(f"{at}: missing", f"add {path[-1]} to {_dotted(path[:-1], table) or 'the file'}")
         fields = _fields(_type_at(type_, path[:-1], table))
         return UsageError(f"{at}: unknown name", hint_for(str(path[-1]), fields, "known names here"))
@@ -165,7 +165,7 @@ def _dotted(path: list[str | int], table: Any) -> str:
     text = ""
     for depth, step in enumerate(path):
         if isinstance(step, str):
-            text += f".{step}"
+            text += f".{step}" if step else '.""'
             continue
         item, _ = _walk(table, path[: depth + 1])
         name = item.get("name") if isinstance(item, dict) else None

@@ -201,15 +201,15 @@ class Supervisor:
         runs = [by_fingerprint.get(w.fingerprint) for w in points]
         if any(run is None or not self._over(run) for run in runs):
             return
+        # of two equal scores the lower loss, then the earlier point
         scored = [
-            (run.result["val/accuracy"], -k)
+            (run.result["val/accuracy"], -run.result["val/loss"], -k)
             for k, run in enumerate(runs)
             if run is not None and run.state == "done" and run.result
         ]
         self.tuned.add(rung.name)
         if scored:
-            _, place = max(scored)
-            point = planning.grid_points(self.plan.grid)[-place]
+            point = planning.grid_points(self.plan.grid)[-max(scored)[-1]]
             text = f"{rung.name}: chosen on validation: " + ", ".join(f"{k} = {v:g}" for k, v in point.items())
         else:
             point = None

@@ -48,7 +48,9 @@ class Machine:
             **options,
         )
 
-    def run(self, *words: str, code: int | None = 0, timeout: float = 300, **options: Any) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *words: str, code: int | None = 0, timeout: float = 300, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
         """Runs it to its end and checks its exit code."""
         process = self.start(*words, **options)
         out, err = process.communicate(timeout=timeout)

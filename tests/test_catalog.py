@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from lrurun import catalog, paths
+from lrurun import catalog, paths, strict
 from lrurun.errors import LrurunError, UsageError
 
 RECIPE = """
@@ -437,3 +439,27 @@ def test_nested_tables_and_dotted_keys_are_the_same_paths():
     assert catalog.settings(nested, "x") == catalog.settings(dotted, "x") == dotted
     # whatever the order of the file, the kind comes first: it starts the table that the others fill
     assert next(iter(catalog.settings(dotted, "x"))) == "model.recurrence.kind"
+
+
+HOSTILE = ["", "x - at `$.model`", "missing", "a.b", "[0]", "`", "\x1b[31m", "é" * 300]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_any_key_anywhere_is_an_error_of_the_file_never_of_the_program(name):
+    for section in (None, "about", "model", "optim", "rung", "profile", "tune", "ours", "seeds"):
+        for value in (1, "x", [], {}, {"x": {}}, {name: [{name: 1}]}):
+            table = tomllib.loads(RECIPE)
+            inner = table if section is None else table.setdefault(section, {})
+            inner[name] = value
+            with contextlib.suppress(UsageError):
+                strict.convert(table, catalog.Recipe, "r.toml")
+    with pytest.raises(UsageError) as caught:
+        strict.convert(tomllib.loads(RECIPE) | {name: 1}, catalog.Recipe, "r.toml")
+    shown = name or '""'
+    assert caught.value.message == f"r.toml, {shown}: unknown name"
+
+
+def test_a_key_that_reads_like_a_rule_is_still_unknown():
+    message, hint = recipe_error("missing = 1\n" + RECIPE)
+    assert message == "r.toml, missing: unknown name"
+    assert hint.startswith("known names here: task, about")

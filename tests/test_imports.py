@@ -31,13 +31,19 @@ def below(name: str, roots: tuple[str, ...]) -> bool:
     return any(name == f"lrurun.{root}" or name.startswith(f"lrurun.{root}.") for root in roots)
 
 
+def nodes(source: str) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker sees."""
+    todo: list[ast.AST] = [ast.parse(source)]
+    while todo:
+        node = todo.pop()
+        yield node
+        hidden = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        todo += node.orelse if hidden else list(ast.iter_child_nodes(node))
+
+
 def imported(name: str, source: str, *, package: bool = False, known: tuple[str, ...] = ()) -> Iterator[str]:
     """Every module that a source names in an import statement, anywhere in it but under TYPE_CHECKING."""
-    skipped: set[ast.AST] = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            skipped |= {inner for statement in node.body for inner in ast.walk(statement)}
-    for node in ast.walk(ast.parse(source)) if not skipped else _walk_without(source):
+    for node in nodes(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -48,16 +54,6 @@ def imported(name: str, source: str, *, package: bool = False, known: tuple[str,
                 base = ".".join([*parents, *([base] if base else [])])
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names if f"{base}.{alias.name}" in known)
-
-
-def _walk_without(source: str) -> Iterator[ast.AST]:
-    """All nodes but those that only a type checker sees."""
-    todo: list[ast.AST] = [ast.parse(source)]
-    while todo:
-        node = todo.pop()
-        yield node
-        hidden = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
-        todo += node.orelse if hidden else list(ast.iter_child_nodes(node))
 
 
 def imports_of(name: str) -> set[str]:

@@ -80,7 +80,7 @@ def test_supervisor_killed_while_two_terminals_work(machine: Machine, undisturbe
     wait_for(training(machine, step=60))
     kill(first, "supervisor")
     first.communicate(timeout=10)
-    out, err = second.communicate(timeout=300)
+    _, err = second.communicate(timeout=300)
     assert second.returncode == 0, err
     assert machine.history() == history
 
@@ -123,7 +123,11 @@ def test_damaged_checkpoint_falls_back_to_the_one_before(damage: str, machine: M
     else:
         content = files[-1].read_bytes()
         middle = len(content) // 2
-        bad = content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :] if damage == "flipped" else content[:middle]
+        bad = (
+            content[:middle] + bytes([content[middle] ^ 255]) + content[middle + 1 :]
+            if damage == "flipped"
+            else content[:middle]
+        )
         files[-1].write_bytes(bad)
     machine.run(*words)
     assert machine.history() == {key: value for key, value in history.items() if key[0] == "gamma-norm"}
@@ -205,5 +209,16 @@ def test_read_only_places(machine: Machine, read_only) -> None:
     assert done.stderr.splitlines()[-2].startswith("error: ")
     listed = machine.json("runs", "--ledger", str(read_only / "ledger.db"))["runs"]
     assert [run["state"] for run in listed] == ["done"]
-    done = machine.run("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn", "--data-dir", str(read_only / "data"), "--fresh", code=1)
+    done = machine.run(
+        "ladder",
+        "sDigits",
+        "--profile",
+        "smoke",
+        "--rung",
+        "tanh-rnn",
+        "--data-dir",
+        str(read_only / "data"),
+        "--fresh",
+        code=1,
+    )
     assert "Read-only file system" in done.stderr

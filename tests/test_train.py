@@ -171,7 +171,9 @@ def test_steps_per_dispatch_change_no_bit(chunk: int, undisturbed: list[train.Ev
 
 def test_seeds_and_rates_share_one_program(data: Data) -> None:
     train._KEPT.clear()
-    results = [list(train.train(config(seed=s, lr=lr), EXECUTION, data))[-1] for s, lr in ((0, 0.01), (1, 0.01), (0, 0.02))]
+    results = [
+        list(train.train(config(seed=s, lr=lr), EXECUTION, data))[-1] for s, lr in ((0, 0.01), (1, 0.01), (0, 0.02))
+    ]
     assert len(train._KEPT) == 1
     compiled = next(iter(train._KEPT.values()))
     assert compiled.dispatch._cache_size() == 1

@@ -32,7 +32,8 @@ def _profiles(context: typer.Context, incomplete: str) -> list[str]:
     from lrurun.catalog import load_recipe
 
     with suppress(LrurunError):
-        recipe = load_recipe(context.params.get("task") or "")
+        # a line that ends in an option without its value is not parsed: the words are left in args
+        recipe = load_recipe(context.params.get("task") or next(iter(context.args), ""))
         return [name for name in recipe.profile if name.startswith(incomplete)]
     return []
 

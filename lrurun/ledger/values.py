@@ -130,7 +130,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class Owner(Struct, frozen=True, kw_only=True):
-    """The process that claims a run. Alive means: same host, boot and pid namespace, and a process of that pid and start."""
+    """The process that claims a run: alive while one of its pid and start runs on its host, boot and pid namespace."""
 
     host: str
     boot: str

@@ -129,13 +129,15 @@ def view(progress: Progress, width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", caption_justify="left")
+    wide, narrow = width >= 90, width < 76
+    padding = (0, 1, 0, 0) if narrow else (0, 1)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=padding, title_justify="left", caption_justify="left")
     table.title = Text(title(progress.ladder))
-    wide = width >= 90
     table.add_column("rung", no_wrap=True)
     table.add_column("runs", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    table.add_column("steps", justify="right", no_wrap=True)
+    if not narrow:
+        table.add_column("steps", justify="right", no_wrap=True)
     if wide:
         table.add_column("loss", justify="right", no_wrap=True)
     table.add_column("val %", justify="right", no_wrap=True)
@@ -145,12 +147,13 @@ def view(progress: Progress, width: int) -> RenderableType:
     for rung in progress.rungs:
         finished = rung.counts.get("done", 0) + rung.counts.get("diverged", 0)
         name = rung.rung + (" (tune)" if rung.stage == "tune" else "")
-        cells = [
+        cells: list[Text | str] = [
             Text(name),
             f"{finished}/{rung.total}",
             Text(state_of(rung.counts), style=_STYLE.get(_main(rung.counts), "")),
         ]
-        cells.append(f"{rung.step / rung.steps:.0%}" if rung.steps else "")
+        if not narrow:
+            cells.append(f"{rung.step / rung.steps:.0%}" if rung.steps else "")
         if wide:
             cells.append("" if rung.loss is None else f"{rung.loss:.3f}")
         cells.append("" if rung.score is None else f"{100 * rung.score:.1f}")

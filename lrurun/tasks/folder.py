@@ -72,7 +72,10 @@ def prepare(task: Task, data_dir: Path) -> dict[str, Any]:
         except OSError:
             # another process was first, or something else stands there
             if manifest(task, data_dir) is None:
-                raise LrurunError(f"{target}: a folder without a manifest is in the way", _HINT) from None
+                raise LrurunError(
+                    f"{target}: a folder without a manifest is in the way",
+                    "move it away, or choose another folder with --data-dir",
+                ) from None
     except OSError as error:
         raise LrurunError(
             f"{error.filename or target}: {error.strerror}",
