@@ -78,8 +78,9 @@ def digest(folder: Path) -> tuple[int, str]:
 
 
 def remove(folder: Path) -> None:
-    """Removes a checkpoint that is no longer needed; one that is gone already is no error."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Removes a checkpoint that is no longer needed, half-written too; one that is gone already is no error."""
+    for path in [folder, *folder.parent.glob(f"{folder.name}.orbax-checkpoint-tmp*")]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _plain(tree: Any) -> Any:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from lrurun import console, paths, provenance, tasks
 from lrurun import plan as planning
-from lrurun.errors import LrurunError
+from lrurun.errors import UsageError
 from lrurun.ledger.values import FINISHED, Run
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
@@ -57,23 +57,29 @@ def _climb(
 ) -> int:
     from lrurun.ledger.store import Ledger
     from lrurun.report.live import Display
-    from lrurun.supervise import Signals, Stopped, Supervisor
+    from lrurun.supervise import Signals, Stopped, Supervisor, check_runs_folder
 
+    readable = Ledger.read(places.ledger)  # what is no ledger of this version is refused before anything is written
+    if readable is not None:
+        readable.close()
+    if readable is not None or places.ledger.absolute().parent.is_dir():
+        check_runs_folder(places)
     signals = Signals()
     with signals.noted(), Ledger.open(places.ledger) as ledger:
         if ledger.note:
             console.warn(ledger.note)
-        with Display() as display:
-            supervisor = Supervisor(ledger, places, plan, rungs, seeds, jobs, display, signals)
-            _remember(ledger, supervisor.instance, asked, seeds)
-            try:
+        try:
+            with Display() as display:
+                supervisor = Supervisor(ledger, places, plan, rungs, seeds, jobs, display, signals)
+                _remember(ledger, supervisor.instance, asked, seeds)
                 outcome = supervisor.run(fresh=fresh)
-            except Stopped as stopped:
-                console.say(f"stopped by {stopped}; the same command goes on from here")
-                return stopped.exit_code
-        if not outcome.worked:
-            console.say("nothing to do: every run of this ladder is finished")
-        _print_report(ledger, plan, outcome.instance)
+            if not outcome.worked:
+                console.say("nothing to do: every run of this ladder is finished")
+            _print_report(ledger, plan, outcome.instance)
+            signals.check()
+        except Stopped as stopped:
+            console.say(f"stopped by {stopped}; the same command goes on from here")
+            return stopped.exit_code
         for run in outcome.runs:
             if run.state not in FINISHED:
                 first = (run.error or run.state).splitlines()[0]
@@ -84,7 +90,7 @@ def _climb(
 
 
 def resume(places: Places, *, jobs: int | None) -> int:
-    """Finishes every ladder of the ledger that is not finished; the exit code is the first that is not 0."""
+    """Finishes every ladder of the ledger, oldest first, as far as it was ever asked for; the worst exit code."""
     from lrurun.ledger import owner
     from lrurun.ledger.store import Ledger
 
@@ -93,31 +99,39 @@ def resume(places: Places, *, jobs: int | None) -> int:
         return 0
     with Ledger.open(places.ledger) as ledger:
         ledger.reap(owner.here())
-        open_ladders = []
-        for instance in ledger.ladders():
-            asked = _asked(ledger, instance)
-            if asked is not None and (_unfinished(ledger, instance) or _awaits_final(ledger, instance)):
-                open_ladders.append((instance, asked))
-    if not open_ladders:
+        unfinished = {
+            instance.key: (instance, _asked(ledger, instance))
+            for instance in ledger.ladders()
+            if _unfinished(ledger, instance)
+        }
+    if not unfinished:
         console.say("nothing to do: every ladder of this ledger is finished")
         return 0
-    codes = []
-    for instance, asked in reversed(open_ladders):
-        plan = asked.plan()
-        if (plan.ladder.name, plan.recipe.task) != (instance.name, instance.task):
-            raise LrurunError(
-                f"ladder {instance.key}: {asked.ladder} is now {plan.ladder.name} on {plan.recipe.task}, "
-                f"it was {instance.name} on {instance.task}",
-                "restore the files, or start another ladder",
-            )
-        rungs = planning.choose_rungs(plan, asked.rungs)
-        code = _climb(
-            places, asked, plan, rungs, planning.seeds_of(asked.seeds or str(plan.seeds)), jobs=jobs, fresh=False
+    worst = 0
+    for instance, commands in unfinished.values():
+        for asked in commands:
+            try:
+                code = _again(places, instance, asked, jobs)
+            except UsageError as error:  # one whose files have changed holds up none of the others
+                console.fail(error)
+                code = error.exit_code
+            if code > 128:
+                return code
+            worst = max(worst, code)
+    return worst
+
+
+def _again(places: Places, instance: Instance, asked: Asked, jobs: int | None) -> int:
+    plan = asked.plan()
+    if (plan.ladder.name, plan.recipe.task) != (instance.name, instance.task):
+        raise UsageError(
+            f"ladder {instance.key}: {asked.ladder} is now {plan.ladder.name} on {plan.recipe.task}, "
+            f"it was {instance.name} on {instance.task}",
+            "restore the files, or start another ladder",
         )
-        if code > 128:
-            return code
-        codes.append(code)
-    return max(codes)
+    rungs = planning.choose_rungs(plan, asked.rungs)
+    seeds = planning.seeds_of(asked.seeds or str(plan.seeds))
+    return _climb(places, asked, plan, rungs, seeds, jobs=jobs, fresh=False)
 
 
 def plan(places: Places, asked: Asked, *, json: bool) -> int:
@@ -167,12 +181,13 @@ def _planned(
     made: planning.Plan, rung: planning.ResolvedRung, seeds: Sequence[int], known: dict[str, Run]
 ) -> dict[str, Any]:
     tuning = planning.wanted_tuning(made, [rung]) if made.tune else []
-    final = planning.wanted_final(made, rung, seeds)
-    if made.tune:
-        # which final runs there will be is known once the rate is chosen; until then they count as left
-        states = [_state(known, w.fingerprint) for w in tuning] + ["queued"] * len(final)
-    else:
-        states = [_state(known, w.fingerprint) for w in final]
+    found = [known.get(want.fingerprint) for want in tuning]
+    chosen = all(run is not None and run.state in FINISHED for run in found)
+    results = [run.result if run is not None and run.state == "done" else None for run in found]
+    final = planning.wanted_final(made, rung, seeds, planning.choose_point(made, results) if tuning else None)
+    states = [_state(known, want.fingerprint) for want in tuning]
+    # which final runs there will be is known once the grid is finished; until then they count as left
+    states += [_state(known, want.fingerprint) if chosen else "queued" for want in final]
     speed = _past_speed(rung, known)
     unfinished = [s for s in states if s not in FINISHED]
     steps = rung.config.train.steps * len(unfinished)
@@ -288,9 +303,12 @@ def _remember(ledger: Any, instance: Instance, asked: Asked, seeds: Sequence[int
         "sets": asked.sets,
     }
     text = jsonlib.dumps(table, sort_keys=True)
-    last = [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]
-    if not last or last[-1] != text:
+    if text not in _texts(ledger, instance):
         ledger.event(ASKED, text, ladder=instance.key)
+
+
+def _texts(ledger: Any, instance: Instance) -> list[str]:
+    return [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]
 
 
 def _anywhere(kind: paths.Kind, name: str) -> str:
@@ -298,21 +316,16 @@ def _anywhere(kind: paths.Kind, name: str) -> str:
     return name if path.parent.resolve() == paths.packaged(kind).resolve() else os.path.abspath(path)
 
 
-def _asked(ledger: Any, instance: Instance) -> Asked | None:
-    texts = [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]
-    return Asked(**jsonlib.loads(texts[-1])) if texts else None
+def _asked(ledger: Any, instance: Instance) -> list[Asked]:
+    return [Asked(**jsonlib.loads(text)) for text in _texts(ledger, instance)]
 
 
 def _unfinished(ledger: Any, instance: Instance) -> bool:
-    return any(run.state not in FINISHED for run in ledger.runs(instance.key))
-
-
-def _awaits_final(ledger: Any, instance: Instance) -> bool:
-    """Whether a tuned ladder has rungs whose final runs were never asked for."""
-    places = {
-        (m.rung, m.stage) for run in ledger.runs(instance.key) for m in run.memberships if m.ladder_key == instance.key
-    }
-    return any((rung, "train") not in places for rung, stage in places if stage == "tune")
+    """Whether a run is left, or a tuned rung whose final runs were not yet asked for."""
+    runs = ledger.runs(instance.key, brief=True)
+    places = {(m.rung, m.stage) for run in runs for m in run.memberships if m.ladder_key == instance.key}
+    awaited = any((rung, "train") not in places for rung, stage in places if stage == "tune")
+    return awaited or any(run.state not in FINISHED for run in runs)
 
 
 def _name_hidden(asked: Asked) -> None:

@@ -6,6 +6,7 @@ is data: no markup is read in it, and escape sequences and control characters ar
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -164,8 +165,18 @@ def _talk(label: str, style: str, text: str) -> None:
     from rich.text import Text
 
     console = err()
-    # Lines are left to the terminal to break: what is copied or searched for stays in one piece.
-    console.print(Text.assemble((label, style), clean(text, lines=True)), soft_wrap=True)
+    try:
+        # Lines are left to the terminal to break: what is copied or searched for stays in one piece.
+        console.print(Text.assemble((label, style), clean(text, lines=True)), soft_wrap=True)
+    except OSError:
+        mute()
+
+
+def mute() -> None:
+    """Talk goes nowhere from now on: the terminal is gone, and the work goes on."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            _discard(sys.stderr)
 
 
 def _is_tty(stream: IO[str] | None) -> bool:

@@ -31,7 +31,7 @@ def check(places: Places, *, json: bool) -> int:
         )
     with ledger:
         problems = ledger.check()
-        found = ledger.runs(superseded=True)
+        found = ledger.runs(superseded=True, brief=True)
         kept = [c for run in found for c in ledger.checkpoints(run.id, "committed")]
     problems += [
         f"checkpoint of run {c.run}, step {c.step}: {places.runs / c.path} is missing"
@@ -141,7 +141,7 @@ def _ledger(places: Places) -> dict[str, Any]:
             note = f"; {ledger.note}" if ledger.note else ""
             return _finding(
                 "ledger",
-                f"{places.ledger}: {len(ledger.runs())} runs{note}; {'; '.join(problems) or 'sound'}",
+                f"{places.ledger}: {len(ledger.runs(brief=True))} runs{note}; {'; '.join(problems) or 'sound'}",
                 not problems,
             )
     except LrurunError as error:

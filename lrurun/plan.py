@@ -214,6 +214,18 @@ def wanted_final(
     return [_wanted(plan, tuned, "train", seed, 5000 + seed) for seed in seeds]
 
 
+def choose_point(plan: Plan, results: Sequence[dict[str, float] | None]) -> dict[str, Any] | None:
+    """The point of the grid that did best on validation; None where no point has a result.
+
+    `results` holds the metrics of each point, in the order of `grid_points`. Of two equal scores the lower loss wins,
+    then the earlier point.
+    """
+    scored = [
+        (result["val/accuracy"], -result["val/loss"], -k) for k, result in enumerate(results) if result is not None
+    ]
+    return grid_points(plan.grid)[-max(scored)[-1]] if scored else None
+
+
 def grid_points(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """Every combination of the grid's values, the first path slowest."""
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]

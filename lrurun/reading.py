@@ -12,8 +12,8 @@ from typing import Any
 from lrurun import catalog, console, tasks
 from lrurun import plan as planning
 from lrurun.commands import Asked
-from lrurun.errors import LrurunError, NotFoundError
-from lrurun.ledger.values import FINISHED, Attempt, Event, Run
+from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
+from lrurun.ledger.values import Attempt, Event, Run
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
 from lrurun.report import comparison, progress, render
@@ -22,35 +22,37 @@ WATCH_SECONDS = 1.0
 
 
 def status(places: Places, *, watch: bool, json: bool) -> int:
-    """Every ladder of the ledger; with `watch`, until all are finished."""
+    """Every ladder of the ledger; with `watch`, the one that runs, until nothing of it is queued or running."""
+    if watch and json:
+        raise UsageError("--watch shows for as long as it runs, --json prints one object", "leave one of them out")
+    if watch:
+        return _watch(places)
+    found = _progress(places)
+    if json:
+        console.write(_json({"ladders": [progress.as_json(p) for p in found]}))
+        return 0
+    if not found:
+        console.say(f"no ladders in {places.ledger} yet; lrurun ladder TASK starts one")
+    for one in found:
+        console.show(progress.view(one, console.width()))
+    return 0
+
+
+def _watch(places: Places) -> int:
     from lrurun.report.live import Display
 
-    while True:
-        found = _progress(places)
-        if json:
-            console.write(_json({"ladders": [progress.as_json(p) for p in found]}))
-        elif not watch:
-            if not found:
-                console.say(f"no ladders in {places.ledger} yet; lrurun ladder TASK starts one")
-            for one in found:
-                console.show(progress.view(one, console.width()))
-        if not watch:
-            return 0
-        unfinished = [p for p in found if any(run.state not in FINISHED for run in p.runs)]
-        with Display() as display:
-            while unfinished and not json:
-                display.update(unfinished[0])
-                time.sleep(WATCH_SECONDS)
-                again = [p for p in _progress(places) if p.ladder.key == unfinished[0].ladder.key]
-                if not again or all(run.state in FINISHED for run in again[0].runs):
-                    for one in again:
-                        display.update(one)
-                    break
-                unfinished = again
-        if not unfinished:
-            console.say("nothing to watch: every ladder of this ledger is finished")
-            return 0
-        if json:
+    at_work = [p for p in _progress(places) if p.counts.get("running") or p.counts.get("queued")]
+    if not at_work:
+        console.say("nothing to watch: no run is queued or running")
+        return 0
+    # the newest that has a run in hand, else the newest
+    chosen = max(at_work, key=lambda p: (p.counts.get("running", 0) > 0, p.ladder.created_at))
+    with Display() as display:
+        while True:
+            [now] = [p for p in _progress(places) if p.ladder.key == chosen.ladder.key]
+            display.update(now)
+            if not now.counts.get("running") and not now.counts.get("queued"):
+                return 0
             time.sleep(WATCH_SECONDS)
 
 
@@ -67,15 +69,14 @@ def _truthful(places: Places) -> Any:
     from lrurun.ledger import owner
     from lrurun.ledger.store import Ledger
 
-    if (
-        places.ledger.exists()
-        and os.access(places.ledger, os.W_OK)
-        and os.access(places.ledger.absolute().parent, os.W_OK)
-    ):
-        ledger = Ledger.open(places.ledger, create=False)
-        ledger.reap(owner.here())
+    ledger = _open(places)
+    folder = places.ledger.absolute().parent
+    if ledger is None or not (os.access(places.ledger, os.W_OK) and os.access(folder, os.W_OK)):
         return ledger
-    return _open(places)
+    ledger.close()
+    ledger = Ledger.open(places.ledger, create=False)
+    ledger.reap(owner.here())
+    return ledger
 
 
 def _open(places: Places) -> Any:
@@ -93,10 +94,13 @@ def runs(places: Places, *, ladder: str | None, limit: int | None, json: bool) -
     found: list[Run] = []
     if ledger is not None:
         with ledger:
-            found = ledger.runs(superseded=True)
+            found = ledger.runs(superseded=True, brief=True, limit=limit if ladder is None else None)
     if ladder is not None:
-        found = [run for run in found if any(m.ladder == ladder for m in run.memberships)]
-    found = found[:limit]
+        names = {m.ladder for run in found for m in run.memberships}
+        if found and ladder not in names:
+            hint = hint_for(ladder, sorted(names), "ladders here")
+            raise NotFoundError(f"ladder {ladder!r}: this ledger has no runs of it", hint)
+        found = [run for run in found if any(m.ladder == ladder for m in run.memberships)][:limit]
     if json:
         console.write(_json({"runs": [_run_json(run) for run in found]}))
         return 0
@@ -221,15 +225,24 @@ def report(
     if out is None:
         console.write(text)
         return 0
-    temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
+    _write(out, text if text.endswith("\n") else text + "\n")
+    console.say(f"wrote {out}")
+    return 0
+
+
+def _write(out: Path, text: str) -> None:
+    """A file whole or not at all; into a pipe or device as it is."""
+    target = out.resolve()
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
-        temporary.replace(out)
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+            return
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise LrurunError(f"{out}: {error.strerror}", "choose another --out FILE") from None
-    console.say(f"wrote {out}")
-    return 0
 
 
 def _instance(ledger: Any, plan: planning.Plan) -> Instance:

@@ -12,20 +12,20 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 from lrurun import plan as planning
 from lrurun import provenance, tasks
-from lrurun.config import canonical
+from lrurun.config import RunConfig, canonical
 from lrurun.errors import LrurunError
 from lrurun.executors.local import LocalWorker
 from lrurun.ledger import owner
 from lrurun.ledger.store import GONE, Ledger
-from lrurun.ledger.values import FINISHED, Run, Wanted
+from lrurun.ledger.values import FINISHED, Attempt, Run, Wanted
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
 from lrurun.report.progress import Progress, collect
+from lrurun.strict import convert
 from lrurun.tasks import folder
 from lrurun.worker import MACHINE_FAULT
 
@@ -68,7 +68,9 @@ class Signals:
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[Signals]:
-        before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        """Inside, signals are noted; those that the starter of this process ignores (nohup) stay ignored."""
+        heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self._note) for number in heeded}
         try:
             yield self
         finally:
@@ -113,10 +115,16 @@ class Supervisor:
         self.jobs, self.display, self.signals = jobs, display, signals
         self.me = owner.here()
         self.workers: list[LocalWorker] = []
-        self.selection: dict[str, None] = {}
+        self.barren = 0
+        """Workers in a row that died before they had claimed anything."""
+        self.selection: dict[str, int] = {}
+        """Run id -> threads of the runs that this command is for."""
         self.began = time.time()
+        self.points = {rung.name: planning.wanted_tuning(plan, [rung]) for rung in rungs} if plan.tune else {}
         self.tuned: set[str] = set()
         self.fresh = False
+        self.renewed: set[str] = set()
+        """Fingerprints that `--fresh` has started over."""
         self.instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
 
     def run(self, *, fresh: bool = False) -> Outcome:
@@ -128,94 +136,88 @@ class Supervisor:
         """
         self.fresh = fresh
         self.ledger.reap(self.me)
-        for rung in self.rungs:
-            if self.plan.tune:
-                self._enqueue(planning.wanted_tuning(self.plan, [rung]))
-            else:
-                self._enqueue(planning.wanted_final(self.plan, rung, self.seeds))
-        self._advance(first=True)
-        if self._settled():
-            return self._outcome(worked=False)
-        self._check_runs_folder()
+        if self.plan.tune:
+            self._enqueue([want for points in self.points.values() for want in points])
+        else:
+            self._enqueue([w for rung in self.rungs for w in planning.wanted_final(self.plan, rung, self.seeds)])
+        runs = self._advance(self._chosen(), first=True)
+        if all(self._over(run) for run in runs):
+            return Outcome(self.instance, self._chosen(), worked=False)
         try:
             self._prepare()
             self._loop()
-        except Stopped:
+        except BaseException:
             self._stop()
             raise
-        except BaseException:
-            for worker in self.workers:
-                worker.kill()
-            raise
-        finally:
-            for worker in self.workers:
-                worker.dismiss()
-            self._bury(wait=True)
-        return self._outcome(worked=True)
-
-    def _outcome(self, worked: bool) -> Outcome:
-        return Outcome(self.instance, self._chosen(), worked)
+        self._dismiss()
+        return Outcome(self.instance, self._chosen(), worked=True)
 
     def _enqueue(self, wanted: list[Wanted]) -> None:
-        """Asks for runs, and lets go of those that an earlier wording of the same rung asked for."""
-        by_place = {
-            (w.rung, w.stage): _recipe_of(w.config, self.plan.grid if w.stage == "tune" else {}) for w in wanted
-        }
+        """Asks for runs, and lets go of those that an earlier wording of the same rungs asked for."""
+        self._unlink_stale(wanted)
+        groups = [(wanted, False)]
+        if self.fresh:
+            new = [w for w in wanted if w.fingerprint not in self.renewed]
+            groups = [(new, True), ([w for w in wanted if w.fingerprint in self.renewed], False)]
+            self.renewed |= {w.fingerprint for w in new}
+        for group, fresh in groups:
+            for run in self.ledger.enqueue(self.instance.key, group, fresh=fresh) if group else []:
+                self.selection[run.id] = int(run.execution.get("threads", 1))
+
+    def _unlink_stale(self, wanted: list[Wanted]) -> None:
+        """Final runs of a rung must agree in all but the seed; tuning runs must be points of the grid."""
+        final = {w.rung: _without_seed(w.config) for w in wanted if w.stage == "train"}
+        points: dict[str, set[str]] = {}
+        for want in wanted:
+            if want.stage == "tune":
+                points.setdefault(want.rung, set()).add(want.fingerprint)
         stale: dict[tuple[str, str], list[str]] = {}
         for run in self.ledger.runs(self.instance.key):
             for member in run.memberships:
-                place = (member.rung, member.stage)
-                if member.ladder_key == self.instance.key and place in by_place:
-                    grid = self.plan.grid if member.stage == "tune" else {}
-                    if _recipe_of(run.config, grid) != by_place[place]:
-                        stale.setdefault(place, []).append(run.id)
+                if member.ladder_key != self.instance.key:
+                    continue
+                if member.stage == "train":
+                    old = member.rung in final and _without_seed(run.config) != final[member.rung]
+                else:
+                    old = member.rung in points and run.fingerprint not in points[member.rung]
+                if old:
+                    stale.setdefault((member.rung, member.stage), []).append(run.id)
         for (rung, stage), ids in stale.items():
             self.ledger.unlink(self.instance.key, ids, rung, stage)
-            self.display.say(
-                f"{rung}: {len(ids)} runs of an earlier wording of this rung leave the ladder; the ledger keeps them"
-            )
-        for run in self.ledger.enqueue(self.instance.key, wanted, fresh=self.fresh):
-            self.selection[run.id] = None
+            what = f"{len(ids)} {'tuning runs' if stage == 'tune' else 'runs'} of earlier settings"
+            self.display.say(f"{rung}: {what} leave this ladder; the ledger keeps them")
 
     def _chosen(self) -> list[Run]:
-        return self.ledger.runs(ids=list(self.selection))
+        return self.ledger.runs(ids=list(self.selection), brief=True)
 
-    def _advance(self, *, first: bool = False) -> list[Run]:
-        """Puts resumable runs back into the queue, and asks for the final runs of rungs whose tuning is finished."""
-        chosen = self._chosen()
-        again = []
-        for run in chosen:
-            if run.state in ("interrupted", "failed") and (first or not self._over(run)):
-                again.append(run.id)
-        if again:
-            self.ledger.requeue(again)
-        if self.plan.tune:
-            for rung in self.rungs:
-                if rung.name not in self.tuned:
-                    self._finish_tuning(rung, chosen)
-        return self._chosen() if again or self.plan.tune else chosen
-
-    def _finish_tuning(self, rung: planning.ResolvedRung, chosen: list[Run]) -> None:
-        points = planning.wanted_tuning(self.plan, [rung])
-        by_fingerprint = {run.fingerprint: run for run in chosen}
-        runs = [by_fingerprint.get(w.fingerprint) for w in points]
-        if any(run is None or not self._over(run) for run in runs):
-            return
-        # of two equal scores the lower loss, then the earlier point
-        scored = [
-            (run.result["val/accuracy"], -run.result["val/loss"], -k)
-            for k, run in enumerate(runs)
-            if run is not None and run.state == "done" and run.result
+    def _advance(self, runs: list[Run], *, first: bool = False) -> list[Run]:
+        """Puts resumable runs back into the queue, and asks for the final runs of rungs whose tuning is over."""
+        unfinished = [
+            run.id for run in runs if run.state in ("interrupted", "failed") and (first or not self._over(run))
         ]
+        asked = len(self.selection)
+        if unfinished:
+            self.ledger.requeue(unfinished)
+        for rung in self.rungs:
+            if self.plan.tune and rung.name not in self.tuned:
+                self._finish_tuning(rung, runs)
+        return self._chosen() if unfinished or len(self.selection) > asked else runs
+
+    def _finish_tuning(self, rung: planning.ResolvedRung, runs: list[Run]) -> None:
+        by_fingerprint = {run.fingerprint: run for run in runs}
+        tuning = [by_fingerprint[want.fingerprint] for want in self.points[rung.name]]
+        if not all(self._over(run) for run in tuning):
+            return
         self.tuned.add(rung.name)
-        if scored:
-            point = planning.grid_points(self.plan.grid)[-max(scored)[-1]]
-            text = f"{rung.name}: chosen on validation: " + ", ".join(f"{k} = {v:g}" for k, v in point.items())
-        else:
-            point = None
+        point = planning.choose_point(self.plan, [run.result if run.state == "done" else None for run in tuning])
+        if point is None:
             text = f"{rung.name}: no tuning run finished; the final runs keep the recipe's values"
-        self.ledger.event("tuned", text, ladder=self.instance.key)
-        self.display.say(text)
+        else:
+            text = f"{rung.name}: chosen on validation: " + ", ".join(f"{k} = {v}" for k, v in point.items())
+        known = [event.text for event in self.ledger.events(ladder_key=self.instance.key) if event.kind == "tuned"]
+        if text not in known:
+            self.ledger.event("tuned", text, ladder=self.instance.key)
+            self.display.say(text)
         self._enqueue(planning.wanted_final(self.plan, rung, self.seeds, point))
 
     def _over(self, run: Run) -> bool:
@@ -227,21 +229,23 @@ class Supervisor:
         reasons = [a.reason or "" for a in attempts if a.ended_at is not None and a.ended_at >= self.began]
         return sum(reason.startswith(("failed", GONE)) for reason in reasons)
 
-    def _settled(self) -> bool:
-        return all(self._over(run) for run in self._chosen())
-
     def _prepare(self) -> None:
         task = tasks.get(self.plan.recipe.task)
         if folder.manifest(task, self.places.data) is not None:
             return
         self.display.say(f"preparing {task.name} ({task.source}) in {self.places.data / task.name}")
         worker = self._start({"prepare": task.name}, threads=1)
+        said = time.monotonic()
         while worker.poll() is None:
             self.signals.check()
+            if time.monotonic() - said >= 30:
+                said = time.monotonic()
+                self.display.say(f"still preparing {task.name}")
             time.sleep(TICK_SECONDS)
+        tail = worker.tail()
         self._bury()
         if folder.manifest(task, self.places.data) is None:
-            raise LrurunError(f"{task.name} could not be prepared", worker.tail() or "run again with --debug")
+            raise LrurunError(f"{task.name} could not be prepared", tail or "lrurun doctor tells what this machine has")
 
     def _loop(self) -> None:
         looked = beaten = -1e9
@@ -249,13 +253,13 @@ class Supervisor:
             self.signals.check()
             now = time.monotonic()
             self._bury()
-            if now - beaten >= BEAT_SECONDS:
-                beaten = now
-                self._beat()
             if now - looked >= LOOK_SECONDS:
                 looked = now
-                self._reap()
-                runs = self._advance()
+                self.ledger.reap(self.me)
+                runs = self._advance(self._chosen())
+                if now - beaten >= BEAT_SECONDS:
+                    beaten = now
+                    self._beat(runs)
                 self.display.update(collect(self.ledger, self.instance))
                 if all(self._over(run) for run in runs):
                     return
@@ -263,24 +267,32 @@ class Supervisor:
             time.sleep(TICK_SECONDS)
 
     def _staff(self, runs: Sequence[Run]) -> None:
-        """As many workers as there are queued runs and room for."""
+        """As many workers as there are queued runs and room for, each with the threads that its runs have."""
         queued: dict[int, int] = {}
         for run in runs:
             if run.state == "queued":
-                threads = int(run.execution.get("threads", 1))
+                threads = self.selection[run.id]
                 queued[threads] = queued.get(threads, 0) + 1
+        accelerators = provenance.accelerators()
         for threads, count in sorted(queued.items()):
-            accelerators = provenance.accelerators()
             room = self.jobs or accelerators or max(1, provenance.cores() // threads)
-            mine = {run.id for run in runs if run.state == "running"}
-            idle = max(0, len(self.workers) - len(mine))
-            used = {worker.device for worker in self.workers}
-            while len(self.workers) < room and idle < count:
+            same = [worker for worker in self.workers if worker.threads == threads]
+            busy = self._busy(runs)
+            idle = sum(worker.pid not in busy for worker in same)
+            while idle < count and len(self.workers) < room:
+                used = {worker.device for worker in self.workers}
                 free = [k for k in range(accelerators) if k not in used] if accelerators > 1 else []
-                device = free[0] if free else None
-                used.add(device)
-                self.workers.append(self._start({"threads": threads}, threads=threads, device=device))
+                self._start({"threads": threads}, threads=threads, device=free[0] if free else None)
                 idle += 1
+            if not idle and not same:
+                for worker in self.workers:
+                    if worker.pid not in busy:
+                        worker.dismiss()  # no run has its number of threads any more
+
+    def _busy(self, runs: Sequence[Run]) -> set[int]:
+        """Processes of this host that have a run in hand."""
+        newest = [self.ledger.attempts(run.id)[-1] for run in runs if run.state == "running"]
+        return {attempt.pid for attempt in newest if attempt.host == self.me.host}
 
     def _start(self, order: dict[str, Any], *, threads: int, device: int | None = None) -> LocalWorker:
         order = {
@@ -293,69 +305,72 @@ class Supervisor:
             "runs": str(self.places.runs.absolute()),
             "data": str(self.places.data.absolute()),
         }
-        number, name = tempfile.mkstemp(prefix="lrurun-worker-", suffix=".log")
-        os.close(number)
-        worker = LocalWorker(order, threads=threads, log=Path(name), device=device)
-        if "prepare" in order:
-            self.workers.append(worker)
-        return worker
+        self.workers.append(LocalWorker(order, threads=threads, device=device))
+        return self.workers[-1]
 
-    def _bury(self, *, wait: bool = False) -> None:
-        """Takes note of workers that ended."""
-        deadline = time.monotonic() + GRACE_SECONDS
+    def _bury(self) -> None:
+        """Takes note of workers that ended.
+
+        Raises:
+            LrurunError: one could not write, or they keep dying before they have claimed a run.
+        """
         for worker in list(self.workers):
-            while wait and worker.poll() is None and time.monotonic() < deadline:
-                time.sleep(TICK_SECONDS)
-            if wait:
-                worker.kill()
             code = worker.poll()
             if code is None:
                 continue
-            worker.dismiss()
-            self.workers.remove(worker)
             tail = worker.tail()
-            worker.log.unlink(missing_ok=True)
+            worker.close()
+            self.workers.remove(worker)
             if code == MACHINE_FAULT:
                 raise _fault(tail)
-            if code not in (0, 143) and not wait:
-                said = f": {tail.splitlines()[-1]}" if tail else ""
-                self.display.say(f"a worker ended with {_cause(code)}{said}")
-                if code > 0:
-                    raise LrurunError(
-                        f"a worker could not start: {tail.splitlines()[-1] if tail else _cause(code)}",
-                        "lrurun doctor tells what this machine has",
-                    )
+            if code in (0, 143):
+                continue
+            said = f"a worker ended with {_cause(code)}" + (f": {tail.splitlines()[-1]}" if tail else "")
+            self.display.say(said)
+            claimed = any(a.pid == worker.pid for run in self._chosen() for a in self._since(run))
+            self.barren = 0 if claimed else self.barren + 1
+            if self.barren > RETRIES:
+                raise LrurunError(said, "lrurun doctor tells what this machine has")
 
-    def _reap(self) -> None:
-        self.ledger.reap(self.me)
-        for run in self._chosen():
-            if run.state == "running":
-                self._check_hang(run)
+    def _since(self, run: Run) -> list[Attempt]:
+        return [attempt for attempt in self.ledger.attempts(run.id) if attempt.started_at >= self.began]
 
-    def _check_hang(self, run: Run) -> None:
-        attempt = self.ledger.attempts(run.id)[-1]
-        limit = float(run.execution.get("hang_after_seconds", 1800.0))
+    def _beat(self, runs: Sequence[Run]) -> None:
+        """A sign of life for the runs of own workers; a worker that shows none itself is ended."""
         mine = {worker.pid: worker for worker in self.workers}
-        if attempt.pid in mine and time.time() - attempt.seen_at > limit:
-            self.display.say(f"{run.id}: no sign of its worker for {limit:.0f} s: killed")
-            mine[attempt.pid].kill()
-
-    def _beat(self) -> None:
-        pids = {worker.pid for worker in self.workers}
         pairs = []
-        for run in self._chosen():
-            if run.state == "running":
-                attempt = self.ledger.attempts(run.id)[-1]
-                if attempt.pid in pids and attempt.host == self.me.host:
-                    pairs.append((run.id, attempt.n))
+        for run in runs:
+            if run.state != "running":
+                continue
+            attempt = self.ledger.attempts(run.id)[-1]
+            if attempt.host != self.me.host or attempt.pid not in mine:
+                continue
+            pairs.append((run.id, attempt.n))
+            limit = float(self.ledger.run(run.id).execution.get("hang_after_seconds", 1800.0))
+            if time.time() - attempt.seen_at > limit:
+                self.display.say(f"{run.id}: no sign of its worker for {limit:.0f} s: killed")
+                mine[attempt.pid].kill()
         if pairs:
             self.ledger.beat(pairs)
 
     def _stop(self) -> None:
-        """Asks the workers to save, waits, ends those that do not answer, and leaves no row running."""
-        self.display.say("stopping: runs are saved at their next boundary (^C again stops at once)")
+        """Asks the workers to save, waits, ends those that do not answer, and leaves no row of theirs running."""
         for worker in self.workers:
             worker.terminate()
+        if self.workers:
+            self.display.say("stopping: runs are saved at their next boundary (^C again stops at once)")
+        self._wait()
+        with contextlib.suppress(Exception):
+            self.ledger.reap(self.me)
+            self.display.update(collect(self.ledger, self.instance))
+
+    def _dismiss(self) -> None:
+        """Lets idle workers go."""
+        for worker in self.workers:
+            worker.dismiss()
+        self._wait()
+
+    def _wait(self) -> None:
         deadline = time.monotonic() + GRACE_SECONDS
         while any(worker.poll() is None for worker in self.workers) and time.monotonic() < deadline:
             if self.signals.again:
@@ -363,39 +378,39 @@ class Supervisor:
             time.sleep(TICK_SECONDS)
         for worker in self.workers:
             worker.kill()
-        self.ledger.reap(self.me)
-        with contextlib.suppress(Exception):
-            self.display.update(collect(self.ledger, self.instance))
-
-    def _check_runs_folder(self) -> None:
-        """A folder that cannot take a file is found before anything is trained."""
-        runs = self.places.runs
-        try:
-            runs.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=runs, prefix=".room-") as file:
-                file.write(b"\0" * 65536)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise LrurunError(
-                f"{runs}: the runs folder cannot be written: {error.strerror}",
-                "make room or give permission there, or choose another place with --runs-dir",
-            ) from None
+            worker.close()
+        self.workers.clear()
 
 
-def _recipe_of(config: dict[str, Any], grid: dict[str, Any]) -> Any:
-    """A run's configuration without its seed and without what tuning varies."""
-    from lrurun.config import RunConfig
-    from lrurun.strict import convert
+def check_runs_folder(places: Places) -> None:
+    """Finds out whether the runs folder takes files, before anything is written anywhere.
 
+    Raises:
+        LrurunError: it does not.
+    """
+    runs = places.runs
+    made = False
+    try:
+        if not runs.exists():
+            runs.mkdir()
+            made = True
+        with tempfile.NamedTemporaryFile(dir=runs, prefix=".room-") as file:
+            file.write(b"\0" * 65536)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if made:
+            with contextlib.suppress(OSError):
+                runs.rmdir()
+        hint = "make room or give permission there, or choose another place with --runs-dir"
+        if isinstance(error, FileNotFoundError):
+            hint = f"make the folder: mkdir -p {runs.parent}"
+        raise LrurunError(f"{runs}: the runs folder cannot be written: {error.strerror}", hint) from None
+
+
+def _without_seed(config: dict[str, Any]) -> Any:
     table = canonical(convert(config, RunConfig, "a run of the ledger"))
-    table.pop("seed")
-    for path in grid:
-        here = table
-        *sections, name = path.split(".")
-        for section in sections:
-            here = here.get(section, {})
-        here.pop(name, None)
+    del table["seed"]
     return table
 
 
@@ -408,7 +423,9 @@ def _cause(code: int) -> str:
 
 def _fault(tail: str) -> LrurunError:
     for line in reversed(tail.splitlines()):
-        with contextlib.suppress(ValueError, KeyError):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
             table = json.loads(line)
-            return LrurunError(table["error"], table["hint"])
+            error = LrurunError(table["error"], table["hint"])
+            error.exit_code = int(table["exit_code"])
+            return error
     return LrurunError("a worker could not write its results", tail or None)

@@ -223,7 +223,8 @@ def train(
     yield Began(step=step, parameters=compiled.parameters, compile_seconds=time.perf_counter() - started)
 
     busy, taken = 0.0, 0
-    while step < schedule.steps:
+    bad = int(live.bad_step)
+    while step < schedule.steps and bad < 0:
         n = min(
             compiled.chunk - step % compiled.chunk,
             schedule.log_every - step % schedule.log_every,
@@ -237,10 +238,7 @@ def train(
         busy += time.perf_counter() - clock
         taken += n
         if bad >= 0:
-            yield Measured(step=bad, values={"train/loss": math.nan})
-            snapshot = _snapshot(step, score, best_step, live, best)
-            yield Ended(state="diverged", step=bad, result=_speed(busy, taken), snapshot=snapshot)
-            return
+            break
         values: dict[str, float] = {}
         if step % schedule.log_every == 0 or step == schedule.steps:
             loss, correct, count = np.asarray(live.window, np.float64)
@@ -257,6 +255,11 @@ def train(
         if step < schedule.steps:
             yield Reached(step=step, snapshot=partial(_snapshot, step, score, best_step, live, best))
 
+    snapshot = _snapshot(step, score, best_step, live, best)
+    if bad >= 0:
+        yield Measured(step=bad, values={"train/loss": math.nan})
+        yield Ended(state="diverged", step=bad, result=_speed(busy, taken), snapshot=snapshot)
+        return
     result = {"best_step": float(best_step)}
     splits = {"val": data.validation} | ({"test": data.test} if test else {})
     for name, part in splits.items():
@@ -264,7 +267,6 @@ def train(
         result |= {f"{name}/{key}": value for key, value in measured.items()}
     if test:
         yield Measured(step=best_step, values={k: v for k, v in result.items() if k.startswith("test/")})
-    snapshot = _snapshot(step, score, best_step, live, best)
     yield Ended(state="done", step=step, result=result | _speed(busy, taken), snapshot=snapshot)
 
 

@@ -65,7 +65,7 @@ def main() -> int:
             _work(ledger, order, stop)
     except LrurunError as error:
         # the supervisor reads this line and shows it as its own
-        print(json.dumps({"error": error.message, "hint": error.hint}), flush=True)
+        print(json.dumps({"error": error.message, "hint": error.hint, "exit_code": error.exit_code}), flush=True)
         return MACHINE_FAULT
     return 143 if stop.asked else 0
 
@@ -119,13 +119,17 @@ class Attempt:
             raise
         except Exception as error:
             traceback.print_exc()
-            text = error.message if isinstance(error, LrurunError) else f"{type(error).__name__}: {error}"
+            text = f"{type(error).__name__}: {error}"
+            if isinstance(error, LrurunError):
+                text = f"{error.message}; {error.hint}" if error.hint else error.message
             self._flush()
             self.ledger.finish(
                 self.claim, "failed", error=text + "\n\n" + traceback.format_exc(), reason=f"failed: {text}"
             )
 
     def _train(self) -> None:
+        if self._stopped():
+            return
         config = convert(self.claim.run.config, RunConfig, f"run {self.id}")
         execution = convert(self.claim.run.execution, Execution, f"run {self.id}")
         data = self._load(config)
@@ -141,7 +145,7 @@ class Attempt:
             data_sha256=data.sha256,
             environment={"device": device.device_kind, "platform": device.platform, "devices": jax.device_count()},
         )
-        if self._stopped(0):
+        if self._stopped():
             return
         compiled = train.programs(config, execution, data.spec)
         resume = self._restore(compiled)
@@ -149,22 +153,23 @@ class Attempt:
         stage = self.claim.run.memberships[0].stage
         saved = time.monotonic()
         for event in train.train(config, execution, data, resume=resume, test=stage != "tune"):
+            asked = self.stop.asked  # once an event: what is decided on it must agree
             match event:
                 case train.Began():
                     print(f"compiled in {event.compile_seconds:.1f} s; from step {event.step}", flush=True)
                     self.ledger.describe(self.claim, parameters=event.parameters)
-                    if self._stopped(event.step):
-                        return
+                    if asked:
+                        return self._interrupt()
                 case train.Measured():
                     self.rows += [(event.step, key, value) for key, value in event.values.items()]
                 case train.Reached():
-                    if self.stop.asked or time.monotonic() - saved >= execution.checkpoint_seconds:
+                    if asked or time.monotonic() - saved >= execution.checkpoint_seconds:
                         self._save(checkpoint, event.snapshot())
                         saved = time.monotonic()
                     elif time.monotonic() - self.flushed >= FLUSH_SECONDS:
                         self._flush(event.step)
-                    if self._stopped(event.step):
-                        return
+                    if asked:
+                        return self._interrupt()
                 case train.Ended():
                     self._save(checkpoint, event.snapshot, last=True)
                     self.ledger.finish(
@@ -172,10 +177,15 @@ class Attempt:
                     )
                     print(f"{event.state} at step {event.step}: {event.result}", flush=True)
 
-    def _stopped(self, step: int) -> bool:
-        if self.stop.asked:
-            self.ledger.finish(self.claim, "interrupted", reason="interrupted: SIGTERM", step=step)
-        return self.stop.asked
+    def _stopped(self) -> bool:
+        """Whether SIGTERM came before the run could go on; then it is interrupted where its last attempt left it."""
+        asked = self.stop.asked
+        if asked:
+            self._interrupt()
+        return asked
+
+    def _interrupt(self) -> None:
+        self.ledger.finish(self.claim, "interrupted", reason="interrupted: SIGTERM")
 
     def _load(self, config: RunConfig) -> Data:
         data = _loaded(config.task, self.data)
@@ -216,9 +226,9 @@ class Attempt:
 
     def _forget(self, checkpoint: Any, old: list[Any]) -> None:
         if old:
-            self.ledger.forget(self.claim, [c.id for c in old])
             for entry in old:
                 checkpoint.remove(self.runs / entry.path)
+            self.ledger.forget(self.claim, [c.id for c in old])
 
     def _restore(self, compiled: Any) -> Any:
         """The newest snapshot that ledger and disk agree on, or None."""
@@ -241,9 +251,27 @@ class Attempt:
                 self._forget(checkpoint, [entry])
                 continue
             print(f"restored step {snapshot.step}", flush=True)
+            self._compare()
             self.ledger.event("resumed", f"from step {snapshot.step}", run=self.id, attempt=self.claim.attempt)
             return snapshot
         return None
+
+    def _compare(self) -> None:
+        """Says what is another machine or code version than the attempt before had."""
+        before, here = (attempt.environment for attempt in self.ledger.attempts(self.id)[-2:])
+        pairs = [
+            ("machine", "cpu"),
+            ("versions", "jax"),
+            ("versions", "jaxlib"),
+            ("code", "lrurun"),
+            ("code", "commit"),
+        ]
+        for table, name in [*pairs, ("code", "dirty")]:
+            old, new = (environment.get(table, {}).get(name) for environment in (before, here))
+            if old != new:
+                text = f"resumed with another {name}: {old} before, {new} now"
+                print(text, flush=True)
+                self.ledger.event("changed", text, run=self.id, attempt=self.claim.attempt)
 
 
 class Unsaved(LrurunError):

@@ -207,6 +207,9 @@ def test_divergence_is_a_result_at_its_step(data: Data) -> None:
         assert "test/accuracy" not in ended.result
         assert math.isnan(events[-2].values["train/loss"])  # type: ignore[union-attr]
         at.append(ended.step)
+        # killed between its last checkpoint and its last word, it is still diverged
+        again = list(train.train(hot, Execution(steps_per_dispatch=chunk), data, resume=ended.snapshot))[-1]
+        assert (again.state, again.step) == ("diverged", ended.step)  # type: ignore[union-attr]
     assert at[0] == at[1] > 1
 
 

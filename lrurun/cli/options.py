@@ -45,7 +45,7 @@ def _runs(context: typer.Context, incomplete: str) -> list[str]:
         ledger = Ledger.read(paths.places(context.find_root().params.get("ledger")).ledger)
         if ledger is not None:
             with ledger:
-                return [run.id for run in ledger.runs() if run.id.startswith(incomplete)]
+                return [run.id for run in ledger.runs(brief=True) if run.id.startswith(incomplete)]
     return []
 
 

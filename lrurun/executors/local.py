@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
+import tempfile
 from typing import IO, Any
 
 from lrurun.paths import cache_dir
@@ -15,13 +15,12 @@ from lrurun.paths import cache_dir
 class LocalWorker:
     """One worker process. It ends when its standard input is closed, and dies with this process."""
 
-    def __init__(self, order: dict[str, Any], *, threads: int, log: Path, device: int | None = None) -> None:
+    def __init__(self, order: dict[str, Any], *, threads: int, device: int | None = None) -> None:
         """Starts the process.
 
         Args:
             order: what `lrurun.worker` reads as its first line.
             threads: size of XLA's thread pool.
-            log: where its output goes while it has no run in hand.
             device: the accelerator it may see; None for all.
         """
         env = dict(os.environ)
@@ -31,17 +30,15 @@ class LocalWorker:
         env.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
         if device is not None:
             env["CUDA_VISIBLE_DEVICES"] = str(device)
-        self.log = log
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "lrurun.worker"],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=env,
-                start_new_session=True,  # ^C reaches the supervisor alone
-            )
+        self._output = tempfile.TemporaryFile()  # what it says while it has no run in hand; runs have logs of their own
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "lrurun.worker"],
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,  # ^C reaches the supervisor alone
+        )
         self.threads = threads
         self.device = device
         pipe = self._process.stdin
@@ -81,8 +78,11 @@ class LocalWorker:
 
     def tail(self, lines: int = 3) -> str:
         """The end of what it said outside of runs."""
-        try:
-            text = self.log.read_text(errors="replace")
-        except OSError:
-            return ""
+        self._output.seek(0)
+        text = self._output.read().decode(errors="replace")
         return "\n".join(text.strip().splitlines()[-lines:])
+
+    def close(self) -> None:
+        """Lets go of an ended worker's pipe and output."""
+        self.dismiss()
+        self._output.close()

@@ -71,6 +71,9 @@ GONE_AFTER = 120.0
 GONE = "interrupted: owner gone"
 """The reason of an attempt that `reap` ended."""
 
+_SETTLED = ("threads", "steps_per_dispatch", "scan_backend")
+"""Of a run's execution: what a later command cannot change once the run has begun."""
+
 _ENDS = ("done", "diverged", "failed", "interrupted")
 
 
@@ -193,6 +196,7 @@ class Ledger:
         """Make `wanted` the runs of a ladder, and return them: one run a fingerprint, in the order of `wanted`.
 
         Runs that exist are used as they are, whatever their state, and whichever ladder made them; others are queued.
+        Unfinished ones take over the execution wanted, but for what a first attempt has settled.
         `fresh` starts over: existing runs are superseded and a next generation is queued, for every ladder that has
         them, except where the existing one is queued still. Raises LrurunError when `fresh` meets a running run.
         """
@@ -217,6 +221,12 @@ class Ledger:
             ]
             if new:
                 connection.execute(insert(runs), new)
+            for fingerprint, row in existing.items():
+                if row.state in ("queued", "interrupted", "failed") and fingerprint not in over:
+                    # What results could depend on stays as the first attempt had it.
+                    kept = {k: v for k, v in _unpack(row.execution).items() if k in _SETTLED and row.attempt}
+                    execution = _pack({**first[fingerprint].execution, **kept})
+                    connection.execute(update(runs).where(runs.c.number == row.number).values(execution=execution))
             numbers = {f: row.number for f, row in _newest(connection, first).items()}
             for fingerprint, row in over.items():
                 connection.execute(update(runs).where(runs.c.number == row.number).values(superseded=1))
@@ -843,7 +853,7 @@ def _note(
 def _newest(connection: Connection, fingerprints: Iterable[str]) -> dict[str, Any]:
     """Fingerprint -> the run of its newest generation."""
     found = connection.execute(
-        select(runs.c.number, runs.c.id, runs.c.fingerprint, runs.c.generation, runs.c.state)
+        select(runs)
         .where(_among(runs.c.fingerprint, fingerprints))
         .order_by(runs.c.generation)
     )

@@ -33,20 +33,27 @@ class Display:
         if console.verbosity() < 0:
             return
         if console.is_terminal():
-            terminal = console.err()
-            picture = view(progress, terminal.width)
-            if self._live is None:
-                from rich.live import Live
-
-                self._live = Live(
-                    picture, console=terminal, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-                )
-                self._live.start()
-            self._live.update(picture, refresh=True)
+            try:
+                self._draw(progress)
+            except OSError:
+                self._live = None
+                console.mute()
             return
         self._lines.key = progress.ladder.key
         for line in self._lines.update(progress):
             console.say(line)
+
+    def _draw(self, progress: Progress) -> None:
+        terminal = console.err()
+        picture = view(progress, terminal.width)
+        if self._live is None:
+            from rich.live import Live
+
+            self._live = Live(
+                picture, console=terminal, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            )
+            self._live.start()
+        self._live.update(picture, refresh=True)
 
     def say(self, text: str) -> None:
         """A line of talk, above the live view where there is one."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-from lrurun.ledger.values import STATES, Ladder, Run
+from lrurun.ledger.values import STATES, Attempt, Ladder, Run
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,7 +21,9 @@ _WATCHED = ["train/loss", "val/accuracy", SPEED]
 class Source(Protocol):
     """What this needs of a ledger."""
 
-    def runs(self, ladder_key: str | None = None) -> list[Run]: ...
+    def runs(self, ladder_key: str | None = None, *, brief: bool = False) -> list[Run]: ...
+
+    def attempts(self, run_id: str) -> list[Attempt]: ...
 
     def latest(self, run_ids: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, tuple[int, float]]]: ...
 
@@ -56,6 +58,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     eta_seconds: float | None
     """None where nothing runs, or no run has told its speed yet."""
     runs: tuple[Run, ...]
+    places: dict[str, str]
+    """Running run -> where it runs: host, process and device."""
 
     @property
     def total(self) -> int:
@@ -64,7 +68,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 def collect(ledger: Source, ladder: Ladder) -> Progress:
     """The progress of one ladder instance."""
-    runs = ledger.runs(ladder.key)
+    runs = ledger.runs(ladder.key, brief=True)
     latest = ledger.latest([run.id for run in runs], _WATCHED)
     speeds = [latest[run.id][SPEED][1] for run in runs if SPEED in latest.get(run.id, {})]
     usual = statistics.median(speeds) if speeds else None
@@ -84,7 +88,14 @@ def collect(ledger: Source, ladder: Ladder) -> Progress:
         rungs=rungs,
         eta_seconds=known if any(run.state == "running" for run in runs) else None,
         runs=tuple(runs),
+        places={run.id: _place(ledger.attempts(run.id)) for run in runs if run.state == "running"},
     )
+
+
+def _place(attempts: list[Attempt]) -> str:
+    newest = attempts[-1]
+    device = newest.environment.get("device")
+    return f"{newest.host}:{newest.pid}" + (f" ({device})" if device else "")
 
 
 def as_json(progress: Progress) -> dict[str, Any]:
@@ -105,6 +116,7 @@ def as_json(progress: Progress) -> dict[str, Any]:
         "instance": progress.ladder.key,
         "set": progress.ladder.spec.get("set", {}),
         "tune": progress.ladder.spec.get("tune", False),
+        "running_on": progress.places,
         "rungs": [
             {
                 "rung": rung.rung,
@@ -161,7 +173,13 @@ def view(progress: Progress, width: int) -> RenderableType:
             cells.append("" if rung.speed is None else f"{rung.speed:.0f}")
         cells.append("" if rung.eta_seconds is None else clock(rung.eta_seconds))
         table.add_row(*cells)
-    table.caption = Text(summary(progress))
+    lines = [summary(progress)]
+    for run in progress.runs:
+        if run.id in progress.places and not narrow:
+            name, stage, _ = _member(run, progress.ladder.key)
+            what = f"{name} seed {run.seed}" if stage != "tune" else f"{name} (tune)"
+            lines.append(f"{what} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}")
+    table.caption = Text("\n".join(lines))
     return table
 
 
@@ -238,8 +256,8 @@ class Lines:
 
 
 def _line(run: Run, key: str) -> str:
-    rung, stage, _ = _member(run, key)
-    what = f"{rung} seed {run.seed}" if stage != "tune" else f"{rung} tuning lr {run.config['optim']['lr']:g}"
+    rung, stage, position = _member(run, key)
+    what = f"{rung} seed {run.seed}" if stage != "tune" else f"{rung} tuning, point {position % 10_000 + 1}"
     text = f"{what} ({run.id}): {run.state}"
     if run.state == "running":
         return text + (f" from step {run.step}" if run.step else "")
