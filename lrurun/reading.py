@@ -156,7 +156,7 @@ def show(places: Places, prefix: str, *, json: bool) -> int:
         return 0
     where = ", ".join(dict.fromkeys(f"{m.ladder}/{m.rung} ({m.stage})" for m in run.memberships))
     console.write(f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at step {run.step} of {run.steps}")
-    console.write(f"of {where or 'no ladder'}; {run.fingerprint}")
+    console.write(console.clean(f"of {where or 'no ladder'}; {run.fingerprint}"))
     if run.error:
         console.write(console.clean(run.error, lines=True))
     if run.result:
@@ -235,8 +235,8 @@ def _write(out: Path, text: str) -> None:
     target = out.resolve()
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")
+        if out.exists() and not out.is_file():
+            out.write_text(text, encoding="utf-8")
             return
         temporary.write_text(text, encoding="utf-8")
         temporary.replace(target)

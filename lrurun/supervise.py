@@ -286,8 +286,8 @@ class Supervisor:
                 idle += 1
             if not idle and not same:
                 for worker in self.workers:
-                    if worker.pid not in busy:
-                        worker.dismiss()  # no run has its number of threads any more
+                    if worker.pid not in busy and worker.threads not in queued:
+                        worker.dismiss()  # makes room: no run is left for its number of threads
 
     def _busy(self, runs: Sequence[Run]) -> set[int]:
         """Processes of this host that have a run in hand."""

@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from tests.machine import Machine
+from tests.machine import LONG, Machine
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -25,3 +25,11 @@ def cache(tmp_path_factory):
 def machine(tmp_path, cache):
     """A folder with a ledger of its own, to run commands in."""
     return Machine(tmp_path / "here", cache)
+
+
+@pytest.fixture(scope="session")
+def long_history(tmp_path_factory, cache):
+    """An undisturbed ladder of longer runs."""
+    machine = Machine(tmp_path_factory.mktemp("long"), cache)
+    machine.run("ladder", "sDigits", *LONG)
+    return machine.history()

@@ -223,14 +223,6 @@ def test_signal_in_training_saves_and_the_same_command_goes_on(
     assert any(a.resumed_from for a in resumed), "something was saved, and used"
 
 
-@pytest.fixture(scope="session")
-def long_history(tmp_path_factory, cache):
-    """An undisturbed ladder of longer runs."""
-    machine = Machine(tmp_path_factory.mktemp("long"), cache)
-    machine.run("ladder", "sDigits", *LONG)
-    return machine.history()
-
-
 def test_sigterm_while_starting_and_compiling(machine: Machine) -> None:
     """No compiled programs to reuse: the workers are importing or compiling when the signal comes."""
     words = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn")

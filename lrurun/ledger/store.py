@@ -852,11 +852,7 @@ def _note(
 
 def _newest(connection: Connection, fingerprints: Iterable[str]) -> dict[str, Any]:
     """Fingerprint -> the run of its newest generation."""
-    found = connection.execute(
-        select(runs)
-        .where(_among(runs.c.fingerprint, fingerprints))
-        .order_by(runs.c.generation)
-    )
+    found = connection.execute(select(runs).where(_among(runs.c.fingerprint, fingerprints)).order_by(runs.c.generation))
     return {row.fingerprint: row for row in found}
 
 

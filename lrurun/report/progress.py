@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from lrurun.console import clean
 from lrurun.ledger.values import STATES, Attempt, Ladder, Run
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def view(progress: Progress, width: int) -> RenderableType:
     wide, narrow = width >= 90, width < 76
     padding = (0, 1, 0, 0) if narrow else (0, 1)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=padding, title_justify="left", caption_justify="left")
-    table.title = Text(title(progress.ladder))
+    table.title = Text(clean(title(progress.ladder)))
     table.add_column("rung", no_wrap=True)
     table.add_column("runs", justify="right", no_wrap=True)
     table.add_column("state", no_wrap=True)
@@ -160,7 +161,7 @@ def view(progress: Progress, width: int) -> RenderableType:
         finished = rung.counts.get("done", 0) + rung.counts.get("diverged", 0)
         name = rung.rung + (" (tune)" if rung.stage == "tune" else "")
         cells: list[Text | str] = [
-            Text(name),
+            Text(clean(name)),
             f"{finished}/{rung.total}",
             Text(state_of(rung.counts), style=_STYLE.get(_main(rung.counts), "")),
         ]
@@ -179,7 +180,7 @@ def view(progress: Progress, width: int) -> RenderableType:
             name, stage, _ = _member(run, progress.ladder.key)
             what = f"{name} seed {run.seed}" if stage != "tune" else f"{name} (tune)"
             lines.append(f"{what} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}")
-    table.caption = Text("\n".join(lines))
+    table.caption = Text("\n".join(map(clean, lines)))
     return table
 
 

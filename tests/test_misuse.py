@@ -1,0 +1,257 @@
+"""Commands misused, terminals that go away, machines that misbehave."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import sqlite3
+import sys
+import time
+
+import pytest
+
+from tests.machine import LONG, Machine, stop, training, wait_for
+
+SMOKE = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn")
+
+
+def error_and_hint(machine: Machine, *words: str, code: int) -> tuple[str, str]:
+    """The two lines of an error; nothing else may be said or written."""
+    before = {path: path.read_bytes() for path in machine.folder.rglob("*") if path.is_file()}
+    done = machine.run(*words, code=code)
+    lines = done.stderr.splitlines()
+    assert done.stdout == ""
+    assert [line.split(" ")[0] for line in lines] == ["error:", "hint:"], done.stderr
+    assert {path: path.read_bytes() for path in machine.folder.rglob("*") if path.is_file()} == before
+    return lines[0].removeprefix("error: "), lines[1].removeprefix("hint: ")
+
+
+def test_ledger_that_is_none(machine: Machine) -> None:
+    (machine.folder / "notes.txt").write_text("buy milk\n")
+    connection = sqlite3.connect(machine.folder / "other.db")
+    connection.execute("create table milk (litres)")
+    connection.commit()
+    connection.close()
+    for name in ("notes.txt", "other.db"):
+        for words in (SMOKE, ("runs",), ("status",), ("report", "sDigits"), ("ledger", "check"), ("ledger", "migrate")):
+            error, hint = error_and_hint(machine, *words, "--ledger", name, code=5)
+            assert error == f"{machine.folder / name} is not a ledger of lrurun"
+            assert hint == "name another file with --ledger; this one is left as it is"
+
+
+def test_ledger_of_a_newer_version(machine: Machine) -> None:
+    machine.run("ledger", "migrate")
+    connection = sqlite3.connect(machine.ledger)
+    connection.execute("update lrurun_version set version_num = '9999'")
+    connection.commit()
+    connection.execute("pragma wal_checkpoint(truncate)")
+    connection.close()
+    for words in (SMOKE, ("runs",), ("status",), ("ledger", "migrate")):
+        error, hint = error_and_hint(machine, *words, code=5)
+        assert "newer" in error
+        assert "pip install" in hint
+
+
+def test_ledger_in_a_missing_folder(machine: Machine) -> None:
+    error, hint = error_and_hint(machine, *SMOKE, "--ledger", "nowhere/ledger.db", code=1)
+    assert error == f"the folder {machine.folder / 'nowhere'} of the ledger does not exist"
+    assert hint == f"make it: mkdir -p {machine.folder / 'nowhere'}"
+    assert machine.json("runs", "--ledger", "nowhere/ledger.db")["runs"] == []
+
+
+def test_empty_file_is_not_made_a_ledger_by_readers(machine: Machine) -> None:
+    machine.ledger.touch()
+    for words in (("runs",), ("status",)):
+        machine.run(*words)
+    machine.run("report", "sDigits", code=4)
+    assert machine.ledger.read_bytes() == b""
+
+
+def test_runs_folder_that_cannot_be(machine: Machine) -> None:
+    (machine.folder / "file").write_text("in the way")
+    error, _ = error_and_hint(machine, *SMOKE, "--runs-dir", "file", code=1)
+    assert error.startswith("file: the runs folder cannot be written: ")
+    error, hint = error_and_hint(machine, *SMOKE, "--runs-dir", "no/where", code=1)
+    assert error == "no/where: the runs folder cannot be written: No such file or directory"
+    assert hint == "make the folder: mkdir -p no"
+    assert not machine.ledger.exists()
+
+
+def test_out_file_is_written_whole(machine: Machine) -> None:
+    machine.run(*SMOKE)
+    words = ("report", "sDigits", "--profile", "smoke", "--format", "md")
+    text = machine.run(*words).stdout
+    (machine.folder / "real.md").write_text("old")
+    (machine.folder / "link.md").symlink_to("real.md")
+    machine.run(*words, "--out", "link.md")
+    assert (machine.folder / "link.md").is_symlink()
+    assert (machine.folder / "real.md").read_text() == text
+    assert machine.run(*words, "--out", "/dev/stdout").stdout == text
+    error, _ = error_and_hint(machine, *words, "--out", ".", code=1)
+    assert error == ".: Is a directory"
+    error, hint = error_and_hint(machine, "runs", "--ladder", "lruu", code=4)
+    assert (error, hint.split("?")[0]) == ("ladder 'lruu': this ledger has no runs of it", "did you mean 'lru'")
+    error, _ = error_and_hint(machine, "status", "--watch", "--json", code=2)
+    assert error.startswith("--watch shows")
+
+
+def test_worker_that_always_dies_ends_the_command(machine: Machine) -> None:
+    """A machine on which no worker comes as far as claiming a run is said to be so, soon."""
+    broken = machine.folder / "site"
+    broken.mkdir()
+    (broken / "sitecustomize.py").write_text(
+        "import sys, os, signal\nif 'lrurun.worker' in ' '.join(sys.orig_argv): os.kill(os.getpid(), signal.SIGSEGV)\n"
+    )
+    machine.run(*SMOKE[:-2], "--rung", "linear-rnn")  # the data are prepared
+    done = machine.run(*SMOKE, code=1, env={"PYTHONPATH": str(broken)})
+    lines = done.stderr.splitlines()
+    assert lines[-2] == "error: a worker ended with SIGSEGV"
+    assert lines[-1].startswith("hint: lrurun doctor")
+    assert machine.states() == {"done": 1, "queued": 1}
+    machine.run(*SMOKE)
+
+
+def test_ledger_texts_do_not_reach_the_terminal_raw(machine: Machine) -> None:
+    """What stands in the ledger is data: escape sequences and markup in it do nothing."""
+    machine.run(*SMOKE)
+    connection = sqlite3.connect(machine.ledger)
+    connection.execute("update ladder_runs set rung = char(27) || '[31m[red]tanh' || char(7)")
+    connection.execute("update events set text = char(27) || ']0;owned' || char(7)")
+    connection.commit()
+    connection.close()
+    [run] = machine.json("runs")["runs"]
+    for words in (("runs",), ("status",), ("show", run["id"])):
+        text = machine.run(*words).stdout
+        assert "\x1b" not in text
+        assert "\x07" not in text
+        assert words[0] == "show" or "[red]tanh" in text
+
+
+@pytest.mark.slow
+def test_closed_terminal_saves_and_exits_129(machine: Machine) -> None:
+    """The terminal is gone before anything can be said to it."""
+    words = [sys.executable, "-m", "lrurun", "ladder", "sDigits", *LONG, "--rung", "gamma-norm"]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(machine.folder)
+        os.execvpe(words[0], words, machine.env | {"TERM": "xterm"})
+    end = time.monotonic() + 120
+    condition = training(machine, step=100)
+    while not condition():
+        assert time.monotonic() < end
+        os.set_blocking(terminal, False)
+        try:
+            os.read(terminal, 65536)
+        except BlockingIOError:
+            time.sleep(0.05)
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 129
+    assert machine.states() == {"interrupted": 1}
+    [attempts] = machine.attempts().values()
+    assert attempts[0].reason == "interrupted: SIGTERM"
+    machine.run("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    [attempts] = machine.attempts().values()
+    assert attempts[-1].resumed_from
+
+
+@pytest.mark.slow
+def test_nohup_is_respected(machine: Machine) -> None:
+    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    process = machine.start(*words, prefix=("nohup",))
+    wait_for(training(machine))
+    stop(process, signal.SIGHUP)
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert machine.states() == {"done": 1}
+
+
+@pytest.mark.slow
+def test_runs_keep_the_threads_they_began_with(machine: Machine, long_history) -> None:
+    """A ladder with runs of one thread and of two finishes, and those begun with one give the bits of one."""
+    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    process = machine.start(*words, "--jobs", "1")
+    wait_for(training(machine, step=60))
+    stop(process, signal.SIGTERM)
+    process.communicate(timeout=10)
+    assert machine.states() == {"interrupted": 1}
+    machine.run(*words, "--seeds", "2", "--set", "execution.threads=2", timeout=120)
+    assert machine.states() == {"done": 2}
+    assert machine.history()["gamma-norm", "train", 0] == long_history["gamma-norm", "train", 0]
+    threads = {
+        run["seed"]: machine.json("show", run["id"])["execution"]["threads"] for run in machine.json("runs")["runs"]
+    }
+    assert threads == {0: 1, 1: 2}
+
+
+@pytest.mark.slow
+def test_resume_finishes_all_that_was_ever_asked_for(machine: Machine) -> None:
+    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    process = machine.start(*words, "--seeds", "3", "--jobs", "1")
+    wait_for(training(machine, step=60))
+    stop(process, signal.SIGTERM)
+    process.communicate(timeout=10)
+    machine.run(*words, "--seeds", "1")
+    assert machine.states() != {"done": 3}
+    machine.run("resume")
+    assert machine.states() == {"done": 3}
+
+
+@pytest.mark.slow
+def test_points_taken_out_of_the_grid_are_not_trained(machine: Machine) -> None:
+    from lrurun import paths
+
+    recipe = (paths.packaged("recipes") / "sDigits.toml").read_text()
+    (machine.folder / "mine.toml").write_text(recipe.replace("[0.004, 0.016]", "[0.004, 0.008, 0.016, 0.032]"))
+    words = ("ladder", "mine.toml", "--profile", "smoke", "--rung", "tanh-rnn", "--tune", "--jobs", "1")
+    process = machine.start(*words)
+    wait_for(training(machine, step=0))
+    stop(process, signal.SIGTERM)
+    process.communicate(timeout=10)
+    (machine.folder / "mine.toml").write_text(recipe.replace("[0.004, 0.016]", "[0.016]"))
+    done = machine.run(*words)
+    assert "3 tuning runs of earlier settings leave this ladder" in done.stderr
+    finished = [run for run in machine.json("runs")["runs"] if run["state"] == "done"]
+    assert sorted(run["stage"] for run in finished) == ["train", "tune"]
+    assert machine.json("status")["ladders"][0]["total"] == 2
+    plan = machine.json("plan", *words[1:-2])
+    assert [(row["runs"], row["runs_done"], row["runs_left"]) for row in plan["rungs"]] == [(2, 2, 0)]
+    assert "nothing to do" in machine.run("resume").stderr
+
+
+@pytest.mark.slow
+def test_resume_on_another_machine_says_so(machine: Machine) -> None:
+    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    process = machine.start(*words)
+    wait_for(training(machine, step=60))
+    stop(process, signal.SIGTERM)
+    process.communicate(timeout=10)
+    connection = sqlite3.connect(machine.ledger)
+    connection.execute("update attempts set environment = json_set(environment, '$.machine.cpu', 'an abacus')")
+    connection.commit()
+    connection.close()
+    machine.run(*words)
+    [run] = machine.json("runs")["runs"]
+    events = [event["text"] for event in machine.json("show", run["id"])["events"] if event["kind"] == "changed"]
+    assert len(events) == 1
+    assert events[0].startswith("resumed with another cpu: an abacus before, ")
+
+
+@pytest.mark.slow
+def test_one_faulty_run_lets_the_others_save(machine: Machine) -> None:
+    """A checkpoint folder that cannot be: the command ends with 1, the healthy run is saved."""
+    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--rung", "ring-init", "--set", "train.steps=4000")
+    process = machine.start(*words, "--jobs", "2")
+    wait_for(lambda: len([r for r in machine.json("runs")["runs"] if r["step"] > 100]) == 2)
+    victim = machine.json("runs")["runs"][0]["id"]
+    folder = machine.runs / victim / "1" / "checkpoints"
+    folder.rename(folder.with_name("gone"))
+    folder.write_text("in the way")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert "could not be saved" in err
+    assert "running" not in machine.states()
+    reasons = {i: attempts[-1].reason for i, attempts in machine.attempts().items()}
+    assert reasons[victim].startswith("interrupted: the checkpoint of step")
+    assert all(reason == "interrupted: SIGTERM" for i, reason in reasons.items() if i != victim)
