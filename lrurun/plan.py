@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -118,6 +119,13 @@ def make(
     shrink = get_profile(recipe, profile)
     changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text) for text in sets)
     rungs = _resolve(document, recipe, profile, shrink, changes)
+    known = tasks.TASKS[recipe.task].protocols
+    for rung in rungs:
+        if rung.config.train.protocol not in known:
+            source = rung.provenance.get("train.protocol", recipe.path)
+            found = f"{recipe.task} has no protocol {rung.config.train.protocol!r}"
+            where = source if source.startswith("--set") else f"{source}, train.protocol"
+            raise UsageError(f"{where}: {found}", f"protocols of this task: {', '.join(known)}")
     grid, grid_source = (recipe.tune.grid, f"{recipe.path} [tune.grid]") if recipe.tune else ({}, "")
     if shrink.tune:
         grid, grid_source = shrink.tune, f"{recipe.path} [profile.{profile}.tune]"
@@ -221,7 +229,9 @@ def choose_point(plan: Plan, results: Sequence[dict[str, float] | None]) -> dict
     then the earlier point.
     """
     scored = [
-        (result["val/accuracy"], -result["val/loss"], -k) for k, result in enumerate(results) if result is not None
+        (result["val/accuracy"], -result["val/loss"], -k)
+        for k, result in enumerate(results)
+        if result is not None and math.isfinite(result["val/loss"])
     ]
     return grid_points(plan.grid)[-max(scored)[-1]] if scored else None
 

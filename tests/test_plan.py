@@ -133,7 +133,7 @@ def changed(text: str, old: str, new: str) -> str:
 
 
 def test_each_rung_of_the_lru_ladder_moves_exactly_what_it_declares():
-    made = rungs(planning.make("sDigits"))
+    made = rungs(planning.make("sDigits", sets=["optim.lr=0.01"]))  # each rung has a rate of its own otherwise
     assert moved(made["tanh-rnn"]) == {}
     assert moved(made["linear-rnn"]) == {"activation": "identity"}
     assert moved(made["diagonal"]) == {
@@ -667,3 +667,25 @@ def test_every_known_path_is_one_that_a_config_has():
     names = {path for path, _ in flat} - {"seed", "task", "data.version"}
     names |= {path for path, _ in flatten(planning.plain(made.rungs[0].execution), "execution.")}
     assert sorted(planning.known_paths()) == sorted(names)
+
+
+def test_protocol_that_the_task_does_not_know_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        planning.make("sDigits", sets=["train.protocol=paper"])
+    assert caught.value.message == "--set train.protocol: sDigits has no protocol 'paper'"
+    assert caught.value.hint == "protocols of this task: holdout"
+
+
+def test_point_is_chosen_on_validation_and_ties_go_to_the_lower_loss() -> None:
+    made = planning.make("sDigits", profile="smoke", tune=True)
+    low, high = planning.grid_points(made.grid)
+
+    def result(accuracy: float, loss: float) -> dict[str, float]:
+        return {"val/accuracy": accuracy, "val/loss": loss, "test/accuracy": 1 - accuracy}
+
+    assert planning.choose_point(made, [result(0.9, 0.2), result(0.8, 0.1)]) == low
+    assert planning.choose_point(made, [result(0.9, 0.2), result(0.9, 0.1)]) == high
+    assert planning.choose_point(made, [result(0.9, 0.2), result(0.9, 0.2)]) == low
+    assert planning.choose_point(made, [None, result(0.1, 3.0)]) == high
+    assert planning.choose_point(made, [result(0.9, float("nan")), result(0.1, 3.0)]) == high
+    assert planning.choose_point(made, [None, None]) is None

@@ -58,6 +58,8 @@ class Task(ABC):
     source: str
     sizes: dict[str, int]
     """Examples per split, as they must be."""
+    protocols: tuple[str, ...] = ("holdout",)
+    """Ways of selecting a model that the task knows; "paper" where a published habit differs from a held-out split."""
 
     @abstractmethod
     def spec(self) -> Spec:
