@@ -35,6 +35,12 @@ class LedgerError(LrurunError):
     exit_code = 5
 
 
+class LedgerFileError(LedgerError):
+    """The disk or the permissions of the ledger's file do not allow it: a fault of the machine."""
+
+    exit_code = 1
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """The known name most like `word`, upper and lower case alike, or None."""
     by_lower = {name.lower(): name for name in known}

@@ -20,7 +20,7 @@ from typing import Any
 
 from lrurun import provenance, tasks
 from lrurun.config import Execution, RunConfig
-from lrurun.errors import LrurunError
+from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Fenced, Ledger
 from lrurun.ledger.values import Claim
@@ -115,8 +115,8 @@ class Attempt:
         """
         try:
             self._train()
-        except (Fenced, Unsaved):
-            raise
+        except (Fenced, Unsaved, LedgerError):
+            raise  # the fault of the machine, or none at all: not of the run
         except Exception as error:
             traceback.print_exc()
             text = f"{type(error).__name__}: {error}"

@@ -188,26 +188,26 @@ def test_no_room_at_all_is_said_before_training(machine: Machine, small_disk) ->
 
 
 @pytest.fixture
-def read_only(machine):
-    folder = machine.folder / "fixed"
+def other_disk(machine):
+    folder = machine.folder / "other"
     _tmpfs(folder, "4m")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
-def test_read_only_places(machine: Machine, read_only) -> None:
+def test_read_only_places(machine: Machine, other_disk) -> None:
     machine.run("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn")
-    os.makedirs(read_only / "runs")
+    os.makedirs(other_disk / "runs")
     for name in ("ledger.db", "ledger.db-wal"):
         if (machine.folder / name).exists():
-            (read_only / name).write_bytes((machine.folder / name).read_bytes())
-    subprocess.run(["mount", "-o", "remount,ro", str(read_only)], check=True)
+            (other_disk / name).write_bytes((machine.folder / name).read_bytes())
+    subprocess.run(["mount", "-o", "remount,ro", str(other_disk)], check=True)
     words = ("ladder", "sDigits", "--profile", "smoke", "--rung", "linear-rnn")
-    done = machine.run(*words, "--runs-dir", str(read_only / "runs"), code=1)
+    done = machine.run(*words, "--runs-dir", str(other_disk / "runs"), code=1)
     assert "the runs folder cannot be written: Read-only file system" in done.stderr
-    done = machine.run(*words, "--ledger", str(read_only / "ledger.db"), code=1)
+    done = machine.run(*words, "--ledger", str(other_disk / "ledger.db"), code=1)
     assert done.stderr.splitlines()[-2].startswith("error: ")
-    listed = machine.json("runs", "--ledger", str(read_only / "ledger.db"))["runs"]
+    listed = machine.json("runs", "--ledger", str(other_disk / "ledger.db"))["runs"]
     assert [run["state"] for run in listed] == ["done"]
     done = machine.run(
         "ladder",
@@ -217,8 +217,26 @@ def test_read_only_places(machine: Machine, read_only) -> None:
         "--rung",
         "tanh-rnn",
         "--data-dir",
-        str(read_only / "data"),
+        str(other_disk / "data"),
         "--fresh",
         code=1,
     )
     assert "Read-only file system" in done.stderr
+
+
+def test_full_disk_under_the_ledger(machine: Machine, other_disk) -> None:
+    """The ledger cannot grow: the command says so and exits 1, no run is called failed, and later it goes on."""
+    words = ("ladder", "sDigits", *LONG, "--set", "train.steps=6000", "--rung", "gamma-norm", "--jobs", "1")
+    ledger = ("--ledger", str(other_disk / "ledger.db"), "--runs-dir", str(machine.folder / "runs"))
+    machine.ledger = other_disk / "ledger.db"
+    process = machine.start(*words, *ledger)
+    wait_for(training(machine, step=20))
+    with pytest.raises(OSError, match="No space"):
+        (other_disk / "ballast").write_bytes(b"\0" * (5 * 2**20))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert "error: no space left for the ledger" in err
+    (other_disk / "ballast").unlink()
+    assert machine.json("runs", *ledger)["runs"][0]["state"] == "interrupted"
+    machine.run(*words, *ledger)
+    assert machine.json("runs", *ledger)["runs"][0]["state"] == "done"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
-from lrurun.errors import LedgerError, LrurunError
+from lrurun.errors import LedgerError, LedgerFileError, LrurunError
 
 NETWORK = frozenset(
     "9p afpfs afs beegfs ceph cifs davfs fhgfs glusterfs gpfs lustre ncpfs nfs nfs4 orangefs panfs pvfs2 smb3 smbfs "
@@ -175,21 +175,21 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
             "restore a backup, or save what is readable: sqlite3 FILE .recover",
         )
     if name == "SQLITE_FULL":
-        return LrurunError(
+        return LedgerFileError(
             f"no space left for the ledger {path}", "make room and type the command again: nothing recorded is lost"
         )
     if name.startswith("SQLITE_READONLY"):
-        return LrurunError(
+        return LedgerFileError(
             f"the ledger {path} cannot be written: {error}",
             f"make {path} and its folder writable, or name another ledger with --ledger",
         )
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
-        return LrurunError(
+        return LedgerFileError(
             f"the ledger {path} cannot be opened: {error}",
             f"look at the permissions of {path} and of its folder, or name another ledger with --ledger",
         )
     if name.startswith("SQLITE_IOERR"):
-        return LrurunError(
+        return LedgerFileError(
             f"reading or writing the ledger {path} failed: {error}",
             f"look at the disk that holds {path.parent}: is it full, over quota, or gone?",
         )
