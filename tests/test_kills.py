@@ -240,3 +240,26 @@ def test_full_disk_under_the_ledger(machine: Machine, other_disk) -> None:
     assert machine.json("runs", *ledger)["runs"][0]["state"] == "interrupted"
     machine.run(*words, *ledger)
     assert machine.json("runs", *ledger)["runs"][0]["state"] == "done"
+
+
+def test_worker_that_hangs_is_killed_by_its_own_supervisor(machine: Machine) -> None:
+    words = (
+        "ladder",
+        "sDigits",
+        *LONG,
+        "--rung",
+        "gamma-norm",
+        "--jobs",
+        "1",
+        "--set",
+        "execution.hang_after_seconds=4",
+    )
+    process = machine.start(*words)
+    wait_for(training(machine, step=60))
+    workers_of(process)[0].suspend()
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    assert "no sign of its worker for 4 s: killed" in err
+    [attempts] = machine.attempts().values()
+    assert [a.reason for a in attempts] == ["interrupted: owner gone", "done"]
+    assert attempts[1].resumed_from
