@@ -19,10 +19,12 @@ from lrurun.paths import Places
 from lrurun.report import comparison, progress, render
 
 WATCH_SECONDS = 1.0
+PATIENCE_SECONDS = 30.0
+"""How long a watch waits for a queue that nobody works on."""
 
 
 def status(places: Places, *, watch: bool, json: bool) -> int:
-    """Every ladder of the ledger; with `watch`, the one that runs, until nothing of it is queued or running."""
+    """Every ladder of the ledger; with `watch`, the one that runs, until it is finished or nobody works on it."""
     if watch and json:
         raise UsageError("--watch shows for as long as it runs, --json prints one object", "leave one of them out")
     if watch:
@@ -47,11 +49,17 @@ def _watch(places: Places) -> int:
         return 0
     # the newest that has a run in hand, else the newest
     chosen = max(at_work, key=lambda p: (p.counts.get("running", 0) > 0, p.ladder.created_at))
+    last_seen = time.monotonic()
     with Display() as display:
         while True:
             [now] = [p for p in _progress(places) if p.ladder.key == chosen.ladder.key]
             display.update(now)
+            if now.counts.get("running"):
+                last_seen = time.monotonic()
             if not now.counts.get("running") and not now.counts.get("queued"):
+                return 0
+            if time.monotonic() - last_seen > PATIENCE_SECONDS:
+                console.say("nothing has run for a while: the runs in the queue wait for their ladder command")
                 return 0
             time.sleep(WATCH_SECONDS)
 
