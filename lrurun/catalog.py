@@ -164,6 +164,10 @@ def load_ladder(name: str) -> Ladder:
         for rung_name in (claim.rung, claim.than):
             if rung_name not in seen:
                 raise UsageError(f"{source}: unknown rung {rung_name!r}", hint_for(rung_name, seen, "rungs"))
+        if claim.rung == claim.than:
+            raise UsageError(
+                f"{where}, claim {claim.text!r}: compares {claim.rung} with itself", "name another rung in `than`"
+            )
         if (claim.kind == "equal") != (claim.margin is not None):
             raise UsageError(
                 f'{source}: a margin belongs to kind = "equal", and to it alone', "add margin = 0.005, or remove it"

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from lrurun import console, paths, provenance, tasks
+from lrurun import catalog, console, paths, provenance, tasks
 from lrurun import plan as planning
 from lrurun.errors import UsageError
 from lrurun.ledger.values import FINISHED, Run
@@ -57,11 +57,12 @@ def _climb(
 ) -> int:
     from lrurun.ledger.store import Ledger
     from lrurun.report.live import Display
-    from lrurun.supervise import Signals, Stopped, Supervisor, check_runs_folder
+    from lrurun.supervise import Signals, Stopped, Supervisor, check_data_folder, check_runs_folder
 
     readable = Ledger.read(places.ledger)  # what is no ledger of this version is refused before anything is written
     if readable is not None:
         readable.close()
+    check_data_folder(places, plan.recipe.task)
     if readable is not None or places.ledger.absolute().parent.is_dir():
         check_runs_folder(places)
     signals = Signals()
@@ -332,3 +333,10 @@ def _name_hidden(asked: Asked) -> None:
     for path in (paths.find("recipes", asked.task), paths.find("ablations", asked.ladder)):
         if paths.hides_packaged("recipes", path) or paths.hides_packaged("ablations", path):
             console.say(f"using {path}, which hides the packaged file of that name")
+    ladder = catalog.load_ladder(asked.ladder)
+    packaged = paths.packaged("ablations") / f"{ladder.name}.toml"
+    own = paths.find("ablations", asked.ladder)
+    if packaged.is_file() and own.resolve() != packaged.resolve() and own.stem != ladder.name:
+        console.warn(
+            f"{own} calls itself {ladder.name!r} as a packaged ladder does: one ledger keeps both as one ladder"
+        )

@@ -120,7 +120,7 @@ def table(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str
     picture = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold")
     picture.title = Text(clean(title)) if title else None
     for header in headers:
-        picture.add_column(Text(header), overflow="fold")
+        picture.add_column(Text(header), overflow="fold", no_wrap=header in ("id", "rung", "step"))
     for row in rows:
         picture.add_row(*[Text(clean(cell)) for cell in row])
     show(picture)

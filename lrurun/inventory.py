@@ -101,7 +101,8 @@ def check(what: str, name: str | None, *, all_: bool, json: bool) -> int:
     if all(finding["passed"] for finding in findings):
         return 0
     bad = [f["name"] for f in findings if not f["passed"]]
-    raise LrurunError(
+    kind = LrurunError if what == "recurrence" else UsageError
+    raise kind(
         f"check {what}: {len(bad)} of {len(findings)} checks failed: {', '.join(dict.fromkeys(bad))}",
         "the lines above say which",
     )
@@ -116,7 +117,9 @@ def _check_ladder(name: str) -> list[dict[str, Any]]:
         try:
             made = planning.make(task, ladder=name)
         except UsageError as error:
-            findings.append({"name": name, "check": f"on {task}", "passed": False, "detail": error.message})
+            findings.append(
+                {"name": name, "check": f"on {task}", "passed": False, "detail": f"{error.message}; {error.hint}"}
+            )
             continue
         runnable.append(task)
         moved = "; ".join(f"{r.name}: {', '.join(m.path for m in r.moves) or 'as before'}" for r in made.rungs[1:])
@@ -131,7 +134,7 @@ def _check_recipe(name: str) -> list[dict[str, Any]]:
     known = {rung.name for ladder in map(catalog.load_ladder, paths.names("ablations")) for rung in ladder.rungs}
     for rung in [*recipe.rung, *(r for p in recipe.profile.values() for r in p.rung)]:
         if rung not in known:
-            detail = f"[rung.{rung}] is in no ladder; " + hint_for(rung, known, "rungs")
+            detail = f"[rung.{rung}] is in no ladder; " + hint_for(rung, sorted(known), "rungs")
             findings.append({"name": name, "check": "rung tables", "passed": False, "detail": detail})
     for profile in [None, *recipe.profile]:
         made = planning.make(name, profile=profile)

@@ -241,6 +241,18 @@ def grid_points(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
+def common_settings(config: Mapping[str, Any], without: Iterable[str] = ()) -> dict[str, Any]:
+    """What all seeds of a rung have in common: a run's configuration less its seed and the paths `without`."""
+    table: dict[str, Any] = canonical(strict.convert(config, RunConfig, "a run of the ledger"))
+    for path in ("seed", *without):
+        *sections, name = path.split(".")
+        here = table
+        for section in sections:
+            here = here.get(section, {})
+        here.pop(name, None)
+    return table
+
+
 def plain(value: Any) -> Any:
     """A config as the plain table that the ledger keeps."""
     return msgspec.to_builtins(value)

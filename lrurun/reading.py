@@ -241,6 +241,11 @@ def report(
 def _write(out: Path, text: str) -> None:
     """A file whole or not at all; into a pipe or device as it is."""
     target = out.resolve()
+    try:
+        if target.is_file() and target.open("rb").read(15) == b"SQLite format 3":
+            raise UsageError(f"--out {out}: is a database, and would be lost", "choose another --out FILE")
+    except OSError as error:
+        raise LrurunError(f"{out}: {error.strerror}", "choose another --out FILE") from None
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         if out.exists() and not out.is_file():
@@ -280,16 +285,36 @@ def build(plan: planning.Plan, instance: Instance, found: list[Run], *, rungs: i
             claims=tuple(c for c in ladder.claims if {c.rung, c.than} <= named),
             path=ladder.path,
         )
+    current, notes = _current(plan, instance, found)
     return comparison.build(
         ladder,
         task=task.name,
         profile=plan.profile,
         instance=instance.key,
-        runs=found,
+        runs=current,
+        notes=notes,
         same_as_before=plan.same_as_before,
         test_items=task.sizes["test"],
         chance=1 / task.spec().classes,
     )
+
+
+def _current(plan: planning.Plan, instance: Instance, found: list[Run]) -> tuple[list[Run], list[str]]:
+    """The runs whose settings are those that ladder and recipe have now, and a note on the others."""
+    free = tuple(plan.grid) if plan.tune else ()
+    wanted = {rung.name: planning.common_settings(planning.plain(rung.config), free) for rung in plan.rungs}
+    current, others = [], []
+    for run in found:
+        rungs = {m.rung for m in run.memberships if m.ladder_key == instance.key and m.stage == "train"}
+        if rungs and planning.common_settings(run.config, free) not in [
+            wanted[rung] for rung in rungs if rung in wanted
+        ]:
+            others.append(run.id)
+        else:
+            current.append(run)
+    if not others:
+        return current, []
+    return current, [f"left out, because ladder or recipe say otherwise now: {', '.join(sorted(others))}"]
 
 
 def _run_json(run: Run) -> dict[str, Any]:

@@ -12,12 +12,12 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from lrurun import plan as planning
 from lrurun import provenance, tasks
-from lrurun.config import RunConfig, canonical
-from lrurun.errors import LrurunError
+from lrurun.errors import LedgerError, LrurunError
 from lrurun.executors.local import LocalWorker
 from lrurun.ledger import owner
 from lrurun.ledger.store import GONE, Ledger
@@ -25,7 +25,6 @@ from lrurun.ledger.values import FINISHED, Attempt, Run, Wanted
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
 from lrurun.report.progress import Progress, collect
-from lrurun.strict import convert
 from lrurun.tasks import folder
 from lrurun.worker import MACHINE_FAULT
 
@@ -120,12 +119,14 @@ class Supervisor:
         self.selection: dict[str, int] = {}
         """Run id -> threads of the runs that this command is for."""
         self.began = time.time()
+        self.file = _identity(places.ledger)
         self.points = {rung.name: planning.wanted_tuning(plan, [rung]) for rung in rungs} if plan.tune else {}
         self.tuned: set[str] = set()
         self.fresh = False
         self.renewed: set[str] = set()
         """Fingerprints that `--fresh` has started over."""
         self.instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+        self.heard = max((event.id for event in ledger.events(limit=1)), default=0)
 
     def run(self, *, fresh: bool = False) -> Outcome:
         """Runs everything that is chosen and not yet done, to the end; with `fresh`, all of it once more.
@@ -146,8 +147,11 @@ class Supervisor:
         try:
             self._prepare()
             self._loop()
+        except Stopped:
+            self._stop("stopping: runs are saved at their next boundary (^C again stops at once)")
+            raise
         except BaseException:
-            self._stop()
+            self._stop("stopping the other workers, which save their runs")
             raise
         self._dismiss()
         return Outcome(self.instance, self._chosen(), worked=True)
@@ -166,7 +170,7 @@ class Supervisor:
 
     def _unlink_stale(self, wanted: list[Wanted]) -> None:
         """Final runs of a rung must agree in all but the seed; tuning runs must be points of the grid."""
-        final = {w.rung: _without_seed(w.config) for w in wanted if w.stage == "train"}
+        final = {w.rung: planning.common_settings(w.config) for w in wanted if w.stage == "train"}
         points: dict[str, set[str]] = {}
         for want in wanted:
             if want.stage == "tune":
@@ -177,7 +181,7 @@ class Supervisor:
                 if member.ladder_key != self.instance.key:
                     continue
                 if member.stage == "train":
-                    old = member.rung in final and _without_seed(run.config) != final[member.rung]
+                    old = member.rung in final and planning.common_settings(run.config) != final[member.rung]
                 else:
                     old = member.rung in points and run.fingerprint not in points[member.rung]
                 if old:
@@ -255,16 +259,33 @@ class Supervisor:
             self._bury()
             if now - looked >= LOOK_SECONDS:
                 looked = now
+                self._check_ledger()
                 self.ledger.reap(self.me)
                 runs = self._advance(self._chosen())
                 if now - beaten >= BEAT_SECONDS:
                     beaten = now
                     self._beat(runs)
+                self._tell()
                 self.display.update(collect(self.ledger, self.instance))
                 if all(self._over(run) for run in runs):
                     return
                 self._staff(runs)
             time.sleep(TICK_SECONDS)
+
+    def _check_ledger(self) -> None:
+        """A deleted or exchanged file goes on taking what is written, and nobody would ever see it again."""
+        if _identity(self.places.ledger) != self.file:
+            raise LedgerError(
+                f"the ledger {self.places.ledger} was removed or replaced while this command was writing to it",
+                "put it back if you can; the same command starts a new one",
+            )
+
+    def _tell(self) -> None:
+        """Says what the workers found when they resumed: damaged checkpoints, another machine."""
+        for event in self.ledger.events(after=self.heard, ladder_key=self.instance.key):
+            self.heard = event.id
+            if event.kind in ("checkpoint", "changed", "resumed"):
+                self.display.say(f"{event.run}: {event.text}")
 
     def _staff(self, runs: Sequence[Run]) -> None:
         """As many workers as there are queued runs and room for, each with the threads that its runs have."""
@@ -353,12 +374,12 @@ class Supervisor:
         if pairs:
             self.ledger.beat(pairs)
 
-    def _stop(self) -> None:
+    def _stop(self, words: str) -> None:
         """Asks the workers to save, waits, ends those that do not answer, and leaves no row of theirs running."""
         for worker in self.workers:
             worker.terminate()
         if self.workers:
-            self.display.say("stopping: runs are saved at their next boundary (^C again stops at once)")
+            self.display.say(words)
         self._wait()
         with contextlib.suppress(Exception):
             self.ledger.reap(self.me)
@@ -380,6 +401,23 @@ class Supervisor:
             worker.kill()
             worker.close()
         self.workers.clear()
+
+
+def check_data_folder(places: Places, task_name: str) -> None:
+    """Finds out whether the data are sound or can be prepared, before anything is written anywhere.
+
+    Raises:
+        LrurunError: they are not.
+    """
+    if folder.manifest(tasks.get(task_name), places.data) is None:
+        above = places.data.absolute()
+        while not above.exists():
+            above = above.parent
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+            why = "cannot be written" if above.is_dir() else "is no folder"
+            raise LrurunError(
+                f"{places.data}: no data folder can be made there: {above} {why}", "choose another with --data-dir"
+            )
 
 
 def check_runs_folder(places: Places) -> None:
@@ -408,10 +446,12 @@ def check_runs_folder(places: Places) -> None:
         raise LrurunError(f"{runs}: the runs folder cannot be written: {error.strerror}", hint) from None
 
 
-def _without_seed(config: dict[str, Any]) -> Any:
-    table = canonical(convert(config, RunConfig, "a run of the ledger"))
-    del table["seed"]
-    return table
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _cause(code: int) -> str:

@@ -115,7 +115,7 @@ class Attempt:
         """
         try:
             self._train()
-        except (Fenced, Unsaved, LedgerError):
+        except (Fenced, Unusable, LedgerError):
             raise  # the fault of the machine, or none at all: not of the run
         except Exception as error:
             traceback.print_exc()
@@ -188,7 +188,12 @@ class Attempt:
         self.ledger.finish(self.claim, "interrupted", reason="interrupted: SIGTERM")
 
     def _load(self, config: RunConfig) -> Data:
-        data = _loaded(config.task, self.data)
+        try:
+            data = _loaded(config.task, self.data)
+        except LrurunError as error:
+            # of all runs, not of this one
+            self.ledger.finish(self.claim, "interrupted", reason=f"interrupted: {error.message}")
+            raise Unusable(error.message, error.hint) from None
         before = self.claim.run.data_sha256
         if before and before != data.sha256:
             raise LrurunError(
@@ -215,7 +220,7 @@ class Attempt:
             traceback.print_exc()
             reason = f"the checkpoint of step {snapshot.step} could not be saved: {error}"
             self.ledger.finish(self.claim, "interrupted", reason="interrupted: " + reason.splitlines()[0])
-            raise Unsaved(
+            raise Unusable(
                 f"{self.runs / relative}: {reason.splitlines()[0]}",
                 "make room or give permission there, or choose another --runs-dir, and type the command again",
             ) from None
@@ -274,8 +279,8 @@ class Attempt:
                 self.ledger.event("changed", text, run=self.id, attempt=self.claim.attempt)
 
 
-class Unsaved(LrurunError):
-    """A checkpoint could not be written."""
+class Unusable(LrurunError):
+    """A checkpoint could not be written, or the data not be read."""
 
 
 _DATA: dict[str, Data] = {}
@@ -291,7 +296,10 @@ def _loaded(task: str, data_dir: Path) -> Data:
 def _log_of(folder: Path) -> Iterator[None]:
     """Standard output and error go to the attempt's own log, those of libraries too."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if folder.exists():
+            # of a ledger that is gone, or of another one: this attempt has written nothing yet
+            folder.rename(folder.with_name(f"{folder.name}.old-{time.time_ns()}"))
+        folder.mkdir(parents=True)
         log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     except OSError as error:
         raise LrurunError(

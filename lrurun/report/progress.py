@@ -153,7 +153,7 @@ def view(progress: Progress, width: int) -> RenderableType:
         table.add_column("steps", justify="right", no_wrap=True)
     if wide:
         table.add_column("loss", justify="right", no_wrap=True)
-    table.add_column("val %", justify="right", no_wrap=True)
+    table.add_column("last val %", justify="right", no_wrap=True)
     if wide:
         table.add_column("steps/s", justify="right", no_wrap=True)
     table.add_column("left", justify="right", no_wrap=True)
@@ -261,7 +261,7 @@ def _line(run: Run, key: str) -> str:
     what = f"{rung} seed {run.seed}" if stage != "tune" else f"{rung} tuning, point {position % 10_000 + 1}"
     text = f"{what} ({run.id}): {run.state}"
     if run.state == "running":
-        return text + (f" from step {run.step}" if run.step else "")
+        return text
     if run.state == "done" and run.result:
         scores = [
             f"{n} {100 * run.result[k]:.2f} %"

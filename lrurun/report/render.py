@@ -103,14 +103,21 @@ def document(report: Report) -> dict[str, Any]:
     )
 
 
+def _unfinite(value: Any) -> bool:
+    """Whether a number, or a list of lists of them, holds one that JSON has no word for."""
+    if isinstance(value, list | tuple):
+        return any(_unfinite(item) for item in value)
+    return isinstance(value, float) and not math.isfinite(value)
+
+
 def finite(value: Any) -> Any:
     """NaN and infinities as null, beside "finite": false in the object that held them."""
     if isinstance(value, dict):
         table = {key: finite(item) for key, item in value.items()}
-        if any(isinstance(item, float) and not math.isfinite(item) for item in value.values()):
+        if any(_unfinite(item) for item in value.values()):
             table["finite"] = False
         return table
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [finite(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
