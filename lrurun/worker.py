@@ -118,7 +118,7 @@ class Attempt:
         except (Fenced, Unusable, LedgerError):
             raise  # the fault of the machine, or none at all: not of the run
         except Exception as error:
-            traceback.print_exc()
+            _log(traceback.format_exc())
             text = f"{type(error).__name__}: {error}"
             if isinstance(error, LrurunError):
                 text = f"{error.message}; {error.hint}" if error.hint else error.message
@@ -139,7 +139,7 @@ class Attempt:
 
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         device = jax.devices()[0]
-        print(f"run {self.id}, attempt {self.claim.attempt}, on {device.device_kind} ({device.platform})", flush=True)
+        _log(f"run {self.id}, attempt {self.claim.attempt}, on {device.device_kind} ({device.platform})")
         self.ledger.describe(
             self.claim,
             data_sha256=data.sha256,
@@ -156,7 +156,7 @@ class Attempt:
             asked = self.stop.asked  # once an event: what is decided on it must agree
             match event:
                 case train.Began():
-                    print(f"compiled in {event.compile_seconds:.1f} s; from step {event.step}", flush=True)
+                    _log(f"compiled in {event.compile_seconds:.1f} s; from step {event.step}")
                     self.ledger.describe(self.claim, parameters=event.parameters)
                     if asked:
                         return self._interrupt()
@@ -175,7 +175,7 @@ class Attempt:
                     self.ledger.finish(
                         self.claim, event.state, result=event.result, reason=event.state, step=event.step
                     )
-                    print(f"{event.state} at step {event.step}: {event.result}", flush=True)
+                    _log(f"{event.state} at step {event.step}: {event.result}")
 
     def _stopped(self) -> bool:
         """Whether SIGTERM came before the run could go on; then it is interrupted where its last attempt left it."""
@@ -217,7 +217,7 @@ class Attempt:
         try:
             size, digest = checkpoint.save(self.runs / relative, snapshot, self.claim.run.fingerprint)
         except Exception as error:
-            traceback.print_exc()
+            _log(traceback.format_exc())
             reason = f"the checkpoint of step {snapshot.step} could not be saved: {error}"
             self.ledger.finish(self.claim, "interrupted", reason="interrupted: " + reason.splitlines()[0])
             raise Unusable(
@@ -251,11 +251,11 @@ class Attempt:
                 snapshot = checkpoint.restore(path, compiled, self.claim.run.fingerprint)
             except Exception as error:
                 text = f"checkpoint of step {entry.step} not used: {str(error).splitlines()[0]}"
-                print(text, flush=True)
+                _log(text)
                 self.ledger.event("checkpoint", text, run=self.id, attempt=self.claim.attempt)
                 self._forget(checkpoint, [entry])
                 continue
-            print(f"restored step {snapshot.step}", flush=True)
+            _log(f"restored step {snapshot.step}")
             self._compare()
             self.ledger.event("resumed", f"from step {snapshot.step}", run=self.id, attempt=self.claim.attempt)
             return snapshot
@@ -275,7 +275,7 @@ class Attempt:
             old, new = (environment.get(table, {}).get(name) for environment in (before, here))
             if old != new:
                 text = f"resumed with another {name}: {old} before, {new} now"
-                print(text, flush=True)
+                _log(text)
                 self.ledger.event("changed", text, run=self.id, attempt=self.claim.attempt)
 
 
@@ -311,12 +311,19 @@ def _log_of(folder: Path) -> Iterator[None]:
             os.dup2(log, number)
         yield
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
         for number, copy in before:
             os.dup2(copy, number)
             os.close(copy)
         os.close(log)
+
+
+def _log(text: str) -> None:
+    """A line of the attempt's log; a full disk must not hide what is being reported."""
+    with contextlib.suppress(OSError):
+        print(text, flush=True)
 
 
 def _order() -> dict[str, Any]:

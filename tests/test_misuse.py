@@ -128,6 +128,58 @@ def test_ledger_texts_do_not_reach_the_terminal_raw(machine: Machine) -> None:
         assert words[0] == "show" or "[red]tanh" in text
 
 
+def test_out_onto_a_ledger_is_refused(machine: Machine) -> None:
+    machine.run(*SMOKE)
+    error, _ = error_and_hint(machine, "report", "sDigits", "--profile", "smoke", "--out", "ledger.db", code=2)
+    assert error == "--out ledger.db: is a database, and would be lost"
+    assert machine.states() == {"done": 1}
+
+
+def test_report_leaves_out_what_an_edit_has_made_another_model(machine: Machine) -> None:
+    ladder = (
+        'name = "radius"\ntitle = "t"\nsource = "ours"\n'
+        '[[rung]]\nname = "ring"\ntitle = "r"\n'
+        'change = { "model.recurrence.kind" = "diagonal", "model.recurrence.r_min" = 0.9 }\n'
+    )
+    (machine.folder / "radius.toml").write_text(ladder)
+    words = ("sDigits", "--profile", "smoke", "--ladder", "radius.toml")
+    machine.run("ladder", *words)
+    [run] = machine.json("runs")["runs"]
+    (machine.folder / "radius.toml").write_text(ladder.replace("0.9", "0.8"))
+    report = machine.json("report", *words)
+    assert [row["n"] for row in report["rows"]] == [0]
+    assert report["notes"] == [f"left out, because ladder or recipe say otherwise now: {run['id']}"]
+    (machine.folder / "radius.toml").write_text(ladder)
+    assert [row["n"] for row in machine.json("report", *words)["rows"]] == [1]
+
+
+def test_damaged_data_are_one_error(machine: Machine) -> None:
+    words = (*SMOKE[:-2], "--data-dir", "data", "--rung", "tanh-rnn", "--rung", "diagonal")
+    machine.run(*words[:-2])
+    path = machine.folder / "data" / "sDigits" / "train-inputs.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    done = machine.run(*words, code=1)
+    assert done.stderr.splitlines()[-2].endswith("train-inputs.npy: not the bytes that the manifest names")
+    assert done.stderr.splitlines()[-1].startswith("hint: remove the folder")
+    assert machine.states().get("failed") is None
+
+
+@pytest.mark.slow
+def test_ledger_deleted_under_a_ladder_is_said_and_runs_left_behind_hinder_nobody(machine: Machine) -> None:
+    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--set", "train.steps=6000")
+    process = machine.start(*words)
+    wait_for(training(machine, step=20))
+    for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
+        (machine.folder / name).unlink(missing_ok=True)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 5, err
+    assert "was removed or replaced while this command was writing to it" in err
+    machine.run("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--set", "train.steps=600")
+    machine.ledger.unlink()
+    machine.run("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--set", "train.steps=600")
+    assert machine.states() == {"done": 1}
+
+
 @pytest.mark.slow
 def test_closed_terminal_saves_and_exits_129(machine: Machine) -> None:
     """The terminal is gone before anything can be said to it."""
