@@ -112,7 +112,6 @@ def _check_ladder(name: str) -> list[dict[str, Any]]:
     ladder = catalog.load_ladder(name)
     detail = f"{len(ladder.rungs)} rungs, {len(ladder.claims)} claims"
     findings = [{"name": name, "check": "the document", "passed": True, "detail": detail}]
-    runnable = []
     for task in paths.names("recipes"):
         try:
             made = planning.make(task, ladder=name)
@@ -121,7 +120,6 @@ def _check_ladder(name: str) -> list[dict[str, Any]]:
                 {"name": name, "check": f"on {task}", "passed": False, "detail": f"{error.message}; {error.hint}"}
             )
             continue
-        runnable.append(task)
         moved = "; ".join(f"{r.name}: {', '.join(m.path for m in r.moves) or 'as before'}" for r in made.rungs[1:])
         findings.append({"name": name, "check": f"on {task}", "passed": True, "detail": moved})
     return findings

@@ -78,6 +78,7 @@ def _git(root: Path, *words: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
+@functools.cache
 def accelerators() -> int:
     """NVIDIA devices that an installed CUDA plugin of jax could use; 0 on a CPU machine. Imports nothing."""
     try:

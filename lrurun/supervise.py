@@ -294,11 +294,13 @@ class Supervisor:
             if run.state == "queued":
                 threads = self.selection[run.id]
                 queued[threads] = queued.get(threads, 0) + 1
+        if not queued:
+            return
         accelerators = provenance.accelerators()
+        busy = self._busy(runs)
         for threads, count in sorted(queued.items()):
             room = self.jobs or accelerators or max(1, provenance.cores() // threads)
             same = [worker for worker in self.workers if worker.threads == threads]
-            busy = self._busy(runs)
             idle = sum(worker.pid not in busy for worker in same)
             while idle < count and len(self.workers) < room:
                 used = {worker.device for worker in self.workers}
