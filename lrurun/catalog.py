@@ -32,11 +32,13 @@ class Published(_Document, frozen=True, kw_only=True):
 
 
 class Rung(_Document, frozen=True, kw_only=True):
-    """One named change to the rung before it."""
+    """One named change to an earlier rung."""
 
     name: Name
     title: str
     """What the rung is, in the words of a table."""
+    on: Name | None = None
+    """The rung that it changes, and is compared with; the one before it where this is left out."""
     why: str = ""
     change: dict[str, Any] = field(default_factory=dict)
     """Dotted path -> value: what the ladder itself sets."""
@@ -54,9 +56,10 @@ class Claim(_Document, frozen=True, kw_only=True):
     rung: Name
     """The rung that is claimed to be better, or as good."""
     than: Name
-    kind: Literal["better", "equal"] = "better"
+    kind: Literal["better", "no-worse", "equal"] = "better"
     margin: Annotated[float, Meta(gt=0, le=1)] | None = None
-    """For "equal": the difference, as a fraction, within which two scores count as equal."""
+    """For "equal": the difference, as a fraction, within which two scores count as equal. For "no-worse": the loss that
+    does not count as one."""
     tasks: tuple[str, ...] = ()
     """Tasks on which the paper makes it; elsewhere it is judged as a stand-in, and says so."""
 
@@ -72,6 +75,12 @@ class Ladder(_Document, frozen=True, kw_only=True):
     claims: tuple[Claim, ...] = field(name="claim", default=())
     path: str = ""
     """The file it was read from."""
+
+    @property
+    def bases(self) -> dict[str, str | None]:
+        """Rung -> the rung that it changes; the first changes none."""
+        before = (None, *(rung.name for rung in self.rungs))
+        return {rung.name: rung.on or name for name, rung in zip(before, self.rungs, strict=False)}
 
 
 class About(_Document, frozen=True, kw_only=True):
@@ -106,6 +115,8 @@ class Profile(_Document, frozen=True, kw_only=True):
     why: str = ""
     seeds: Annotated[int, Meta(ge=1, le=1000)] | None = None
     """How many seeds a ladder of this profile trains where `--seeds` says nothing."""
+    data: dict[str, Any] = field(default_factory=dict)
+    """Settings of the data, over the recipe's; they have a folder of their own, `<task>-<profile>`."""
     model: dict[str, Any] = field(default_factory=dict)
     optim: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
@@ -121,6 +132,8 @@ class Recipe(_Document, frozen=True, kw_only=True):
     task: Name
     about: About
     seeds: Annotated[int, Meta(ge=1, le=1000)] = 3
+    data: dict[str, Any] = field(default_factory=dict)
+    """Settings of the data, as the task names them; the published data without it."""
     model: dict[str, Any]
     optim: dict[str, Any]
     train: dict[str, Any]
@@ -130,7 +143,7 @@ class Recipe(_Document, frozen=True, kw_only=True):
     rung: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Rung -> what it sets; of the model for the rungs above it too, of the optimizer for itself alone."""
     tune: Tune | None = None
-    profile: dict[str, Profile] = field(default_factory=dict)
+    profile: dict[Name, Profile] = field(default_factory=dict)
     path: str = ""
 
 
@@ -139,7 +152,7 @@ def load_ladder(name: str) -> Ladder:
 
     Raises:
         UsageError: unknown name, TOML, unknown or missing keys, a rung that declares nothing or an unknown path, two
-            rungs of one name, a claim about an unknown rung.
+            rungs of one name, a rung that changes none of the earlier ones, a claim about an unknown rung.
     """
     ladder = _load("ablations", name, Ladder)
     where = ladder.path
@@ -150,6 +163,13 @@ def load_ladder(name: str) -> Ladder:
         source = f"{where}, rung {rung.name}"
         if rung.name in seen:
             raise UsageError(f"{source}: there are two rungs of this name", "rename one of them")
+        if rung.on is not None and rung.on not in seen:
+            wrong = f"unknown rung {rung.on!r}"
+            if rung.on == rung.name:
+                wrong = "a rung cannot change itself"
+            elif rung.on in ladder.bases:
+                wrong = f"{rung.on} does not come before it"
+            raise UsageError(f"{source}, on: {wrong}", hint_for(rung.on, seen, "rungs before it"))
         seen.append(rung.name)
         if not rung.change and not rung.tunes:
             raise UsageError(
@@ -168,9 +188,10 @@ def load_ladder(name: str) -> Ladder:
             raise UsageError(
                 f"{where}, claim {claim.text!r}: compares {claim.rung} with itself", "name another rung in `than`"
             )
-        if (claim.kind == "equal") != (claim.margin is not None):
+        if (claim.kind == "better") == (claim.margin is not None):
             raise UsageError(
-                f'{source}: a margin belongs to kind = "equal", and to it alone', "add margin = 0.005, or remove it"
+                f'{source}: a margin belongs to kind = "equal" or "no-worse", and to them alone',
+                "add margin = 0.005, or remove it",
             )
     return ladder
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json as jsonlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
 
-from lrurun import catalog, console, paths, provenance, tasks
+from lrurun import catalog, console, paths, provenance
 from lrurun import plan as planning
 from lrurun.errors import UsageError
 from lrurun.ledger.values import FINISHED, Run
@@ -57,15 +59,31 @@ def _climb(
 ) -> int:
     from lrurun.ledger.store import Ledger
     from lrurun.report.live import Display
-    from lrurun.supervise import Signals, Stopped, Supervisor, check_data_folder, check_runs_folder
+    from lrurun.supervise import Signals, Stopped, Supervisor, check_data_folder, check_runs_folder, prepare_data
 
     readable = Ledger.read(places.ledger)  # what is no ledger of this version is refused before anything is written
     if readable is not None:
         readable.close()
-    check_data_folder(places, plan.recipe.task)
-    if readable is not None or places.ledger.absolute().parent.is_dir():
-        check_runs_folder(places)
+    check_data_folder(places, plan)
     signals = Signals()
+    has_home = places.ledger.absolute().parent.is_dir()
+    had_runs = places.runs.exists()
+    if readable is not None or has_home:
+        check_runs_folder(places)
+    if readable is None and has_home:
+        # no ledger is begun for data that cannot be had
+        ready = False
+        try:
+            with signals.noted():
+                prepare_data(places.data, plan, signals)
+            ready = True
+        except Stopped as stopped:
+            console.say(f"stopped by {stopped}; the same command goes on from here")
+            return stopped.exit_code
+        finally:
+            if not ready and not had_runs:
+                with contextlib.suppress(OSError):
+                    places.runs.rmdir()  # goes only while it is empty
     with signals.noted(), Ledger.open(places.ledger) as ledger:
         if ledger.note:
             console.warn(ledger.note)
@@ -174,7 +192,7 @@ def plan(places: Places, asked: Asked, *, json: bool) -> int:
         return 0
     _print_plan(made, rows, seeds, total, jobs)
     if console.verbosity() > 0:
-        _print_groups(rungs)
+        _print_groups(places, made, rungs)
     return 0
 
 
@@ -195,6 +213,7 @@ def _planned(
     return {
         "rung": rung.name,
         "title": rung.title,
+        "on": rung.on,
         "same_as_before": rung.same_as_before,
         "moves": [
             {"path": move.path, "before": move.before, "after": move.after, "source": move.source}
@@ -218,14 +237,13 @@ def _past_speed(rung: planning.ResolvedRung, known: dict[str, Run]) -> float | N
     """Steps a second of the newest finished run with this rung's model and batch."""
     from lrurun.report.comparison import SPEED
 
-    like = {"model": planning.plain(rung.config.model), "batch": rung.config.train.batch, "task": rung.config.task}
+    def alike(config: Mapping[str, Any]) -> list[Any]:
+        table = planning.common_settings(config)
+        return [table["task"], table["data"], table["model"], table["train"]["batch"]]
+
+    wanted = alike(planning.plain(rung.config))
     for run in reversed(known.values()):
-        config = run.config
-        if (
-            run.result
-            and SPEED in run.result
-            and like == {"model": config["model"], "batch": config["train"]["batch"], "task": run.task}
-        ):
+        if run.result and SPEED in run.result and alike(run.config) == wanted:
             return run.result[SPEED]
     return None
 
@@ -235,14 +253,20 @@ def _print_plan(
 ) -> None:
     from lrurun.report.progress import clock
 
+    before = dict(pairwise(rung.name for rung in reversed(made.rungs)))
     table = []
     for row in rows:
+        branches = row["on"] != before.get(row["rung"])
         moves = [
             f"{m['path'].removeprefix('model.').removeprefix('recurrence.')} = {_short(m['after'])}"
             for m in row["moves"]
             if m["after"] is not None
         ]
-        what = "as the rung before" if row["same_as_before"] else "; ".join(moves) or "the first rung"
+        what = "; ".join(moves) or "the first rung"
+        if row["same_as_before"]:
+            what = f"as {row['on']}" if branches else "as the rung before"
+        elif branches:
+            what = f"on {row['on']}: {what}"
         left = (
             ""
             if not row["runs_left"]
@@ -266,14 +290,20 @@ def _short(value: Any) -> str:
     return f"{value:.6g}" if isinstance(value, float) else jsonlib.dumps(value) if not isinstance(value, str) else value
 
 
-def _print_groups(rungs: Sequence[planning.ResolvedRung]) -> None:
-    """Which parameter learns in which group; building the model's shapes needs jax."""
+def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.ResolvedRung]) -> None:
+    """Which parameter learns in which group; building the model's shapes needs jax, and the size of the vocabulary."""
     import jax
 
     from lrurun.model import Model
+    from lrurun.tasks import folder
 
+    table = folder.manifest(made.task, made.options, places.data / made.data_name) or {}
+    spec = made.task.spec(made.options, table.get("vocabulary", ()))
+    if spec.features == 0:
+        console.say(f"the parameters are known once the data are prepared: lrurun data prepare {made.task.name}")
+        return
     for rung in rungs:
-        model = Model(rung.config.model, tasks.get(rung.config.task).spec())
+        model = Model(rung.config.model, spec)
         params, _ = jax.eval_shape(model.init, jax.random.key(0))
         rate = rung.config.optim.lr
         rates = {"recurrent": rate * rung.config.optim.recurrent_factor, "regular": rate}
@@ -288,7 +318,7 @@ def _print_report(ledger: Any, plan: planning.Plan, instance: Instance) -> None:
     from lrurun import reading
     from lrurun.report import render
 
-    made = reading.build(plan, instance, ledger.runs(instance.key))
+    made = reading.build(plan, instance, ledger)
     console.write(render.render(made, "table", width=console.width(), color=console.has_color()))
 
 

@@ -33,6 +33,9 @@ class DenseRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", tag=
     """x_k = activation(A x_(k-1) + B u_k) with a dense real A (Orvieto et al. 2023, eq. 1 and section 3.1)."""
 
     activation: Literal["tanh", "relu", "identity"] = "identity"
+    draw: Literal["normal", "truncated"] = "normal"
+    """How A starts: N(0, 1/N), whose eigenvalues reach a little beyond the unit circle, or the same normal cut off at
+    two standard deviations, whose eigenvalues reach to about 0.9."""
 
 
 class DiagonalRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", tag="diagonal"):
@@ -112,17 +115,12 @@ class TrainConfig(_Frozen, frozen=True, kw_only=True):
     """"paper": selection as published where that used the test split; flagged in every report."""
 
 
-class DataConfig(_Frozen, frozen=True, kw_only=True):
-    """The declared version of the data, as the task states it."""
-
-    version: Annotated[str, Meta(min_length=1)]
-
-
 class RunConfig(_Frozen, frozen=True, kw_only=True):
     """One training with one result: task, model, optimizer, schedule, seed."""
 
     task: Annotated[str, Meta(min_length=1)]
-    data: DataConfig
+    data: dict[str, Any]
+    """The declared "version" of the data, and the settings they were made with, those at their default left out."""
     model: ModelConfig
     optim: OptimConfig
     train: TrainConfig
@@ -138,6 +136,9 @@ class Execution(_Frozen, frozen=True, kw_only=True):
     checkpoint_seconds: Annotated[float, Meta(ge=0, le=1e6)] = 60.0
     hang_after_seconds: Annotated[float, Meta(gt=0, le=1e7)] = 1800.0
     scan_backend: Literal["auto", "sequential", "associative"] = "auto"
+    feed: Literal["auto", "device", "stream"] = "auto"
+    """Where batches are gathered: on the device, where the training data then live, or on the host, which holds up to
+    five blocks of steps_per_dispatch * train.batch examples; "auto" goes by their size."""
 
 
 KIND = "model.recurrence.kind"

@@ -8,7 +8,8 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from lrurun import console, paths, provenance, tasks
+from lrurun import console, paths, provenance
+from lrurun import plan as planning
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.paths import Places
 from lrurun.tasks import folder
@@ -107,25 +108,22 @@ def _devices() -> dict[str, Any]:
 
 def _data(places: Places) -> list[dict[str, Any]]:
     findings = []
-    for task in tasks.TASKS.values():
-        where = places.data / task.name
+    for name in paths.names("recipes"):
         try:
-            table = folder.manifest(task, places.data)
+            task, options, folder_name = planning.data_of(name)
+            where = places.data / folder_name
+            table = folder.manifest(task, options, where)
             if table is None:
                 findings.append(
-                    _finding(
-                        f"data of {task.name}", f"not prepared yet; lrurun ladder {task.name} prepares it in {where}"
-                    )
+                    _finding(f"data of {name}", f"not prepared yet; lrurun ladder {name} prepares them in {where}")
                 )
                 continue
-            folder.load(task, places.data)
+            folder.load(task, options, where)
             findings.append(
-                _finding(
-                    f"data of {task.name}", f"version {table['version']}, from {table['source']}, verified, in {where}"
-                )
+                _finding(f"data of {name}", f"version {table['version']}, from {table['source']}, verified, in {where}")
             )
         except LrurunError as error:
-            findings.append(_finding(f"data of {task.name}", f"{error.message}; {error.hint}", ok=False))
+            findings.append(_finding(f"data of {name}", f"{error.message}; {error.hint}", ok=False))
     return findings
 
 

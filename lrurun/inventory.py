@@ -64,8 +64,8 @@ def _tasks() -> list[dict[str, Any]]:
         {
             "name": task.name,
             "title": task.title,
-            "source": task.source,
-            "sizes": [f"{k} {v}" for k, v in task.sizes.items()],
+            "classes": task.classes,
+            "sizes": [f"{k} {v}" for k, v in task.sizes(task.options()).items()],
         }
         for task in tasks.TASKS.values()
     ]
@@ -150,7 +150,8 @@ def _variants(name: str) -> list[tuple[str, Any]]:
     """Settings of a recurrence, one for each that a rung of the ladders has."""
     if name == "dense":
         activations: tuple[Literal["tanh", "relu", "identity"], ...] = ("tanh", "relu", "identity")
-        return [(f"dense, {a}", DenseRecurrence(activation=a)) for a in activations]
+        drawn = [("dense, identity, truncated", DenseRecurrence(draw="truncated"))]
+        return [(f"dense, {a}", DenseRecurrence(activation=a)) for a in activations] + drawn
     return [
         ("diagonal, cartesian", DiagonalRecurrence(parametrization="cartesian")),
         ("diagonal, exponential", DiagonalRecurrence(parametrization="exponential")),

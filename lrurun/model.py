@@ -237,7 +237,12 @@ class _Network(nnx.Module):
             return y
         if inputs.ndim == 2:
             inputs = inputs[..., None]
-        z: Array = self.encoder(inputs.astype(jnp.float32) * self.spec.scale)
+        x = inputs.astype(jnp.float32) * self.spec.scale
+        if self.spec.mean:
+            x = x - _spread(jnp.asarray(self.spec.mean, jnp.float32), x)
+        if self.spec.std:
+            x = x / _spread(jnp.asarray(self.spec.std, jnp.float32), x)
+        z: Array = self.encoder(x)
         return z
 
     @staticmethod

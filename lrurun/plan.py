@@ -17,6 +17,7 @@ from lrurun.catalog import (
     Ladder,
     Profile,
     Recipe,
+    Rung,
     check_path,
     flatten,
     get_profile,
@@ -37,6 +38,7 @@ from lrurun.config import (
 )
 from lrurun.errors import UsageError, hint_for
 from lrurun.ledger.values import Wanted
+from lrurun.tasks.base import Options, Task
 
 __all__ = ["Move", "Plan", "ResolvedRung", "choose_rungs", "grid_points", "known_paths", "make", "parse_set", "plain"]
 __all__ += ["seeds_of", "wanted_final", "wanted_tuning"]
@@ -47,7 +49,7 @@ _Values = dict[str, tuple[Any, str]]
 
 
 class Move(Struct, frozen=True):
-    """A value that a rung has and the rung before it has not."""
+    """A value that a rung has and the rung that it changes has not."""
 
     path: str
     before: Any
@@ -60,6 +62,8 @@ class ResolvedRung(Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
+    on: str | None
+    """The rung that it changes; the first changes none."""
     values: dict[str, Any]
     """Dotted path -> value, as given: no defaults."""
     provenance: dict[str, str]
@@ -69,7 +73,7 @@ class ResolvedRung(Struct, frozen=True, kw_only=True):
     execution: Execution
     moves: tuple[Move, ...]
     same_as_before: bool
-    """Its runs are those of the rung before."""
+    """Its runs are those of the rung that it changes."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -86,6 +90,14 @@ class Plan(Struct, frozen=True, kw_only=True):
     grid: dict[str, list[Any]]
     """Dotted path -> values to try; what `--set` fixes is not in it."""
     rungs: tuple[ResolvedRung, ...]
+    options: Options
+    """Of the data."""
+    data_name: str
+    """Of their folder in the data folder."""
+
+    @property
+    def task(self) -> Task:
+        return tasks.get(self.recipe.task)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -118,7 +130,8 @@ def make(
     document = load_ladder(ladder)
     shrink = get_profile(recipe, profile)
     changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text) for text in sets)
-    rungs = _resolve(document, recipe, profile, shrink, changes)
+    options, provenance = _data(recipe, profile, shrink)
+    rungs = _resolve(document, recipe, profile, shrink, changes, options, provenance)
     known = tasks.TASKS[recipe.task].protocols
     for rung in rungs:
         if rung.config.train.protocol not in known:
@@ -149,7 +162,31 @@ def make(
         tune=tune,
         grid=free,
         rungs=tuple(rungs),
+        options=options,
+        data_name=f"{recipe.task}-{profile}" if shrink.data else recipe.task,
     )
+
+
+def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:
+    """The task of a recipe, the settings of its data, and the name of their folder.
+
+    Raises:
+        UsageError: an unknown name, or a setting that the task has not.
+    """
+    recipe = load_recipe(task)
+    shrink = get_profile(recipe, profile)
+    options, _ = _data(recipe, profile, shrink)
+    return tasks.get(recipe.task), options, f"{recipe.task}-{profile}" if shrink.data else recipe.task
+
+
+def _data(recipe: Recipe, profile: str | None, shrink: Profile) -> tuple[Options, dict[str, str]]:
+    """The settings of the data, and where each came from."""
+    sources = dict.fromkeys(recipe.data, f"{recipe.path} [data]")
+    sources |= dict.fromkeys(shrink.data, f"{recipe.path} [profile.{profile}.data]")
+    options = strict.convert(
+        recipe.data | shrink.data, tasks.get(recipe.task).options, f"{recipe.path} [data]", sources
+    )
+    return options, {f"data.{name}": source for name, source in sources.items()}
 
 
 def parse_set(text: str) -> tuple[str, Any]:
@@ -164,6 +201,11 @@ def parse_set(text: str) -> tuple[str, Any]:
         raise UsageError(f"--set {text}: expected path=value", "as in --set optim.lr=0.002")
     if path in ("seed", "seeds"):
         raise UsageError(f"--set {path}: seeds are not set this way", "use --seeds 0,1,2")
+    if path.startswith("data."):
+        raise UsageError(
+            f"--set {path}: the data of a ladder are not set this way, for they have a folder of their own",
+            "copy the recipe to ./recipes and set it in [data] or in a [profile.<name>.data]",
+        )
     check_path(path, f"--set {path}")
     try:
         table = tomllib.loads(f"x = {word}")
@@ -280,7 +322,7 @@ def _tuned(rung: ResolvedRung, point: dict[str, Any], source: str) -> ResolvedRu
     values = {path: (value, rung.provenance[path]) for path, value in rung.values.items()}
     for path, value in point.items():
         _put(values, path, value, source)
-    config, execution = _convert(values, rung.config.task, rung.config.data.version, source)
+    config, execution = _convert(values, rung.config.task, rung.config.data, source)
     return msgspec.structs.replace(
         rung,
         values={path: value for path, (value, _) in values.items()},
@@ -291,16 +333,29 @@ def _tuned(rung: ResolvedRung, point: dict[str, Any], source: str) -> ResolvedRu
 
 
 def _resolve(
-    ladder: Ladder, recipe: Recipe, profile: str | None, shrink: Profile, sets: dict[str, Any]
+    ladder: Ladder,
+    recipe: Recipe,
+    profile: str | None,
+    shrink: Profile,
+    sets: dict[str, Any],
+    options: Options,
+    provenance: dict[str, str],
 ) -> list[ResolvedRung]:
+    data = {"version": tasks.get(recipe.task).version, **canonical(options)}
+    provenance = {"task": recipe.path, "data.version": f"task {recipe.task}", **provenance}
     own = f"{recipe.path} [profile.{profile}]"
     values: _Values = {}
     for document, source in ((recipe, recipe.path), (shrink, own)):
         for path, value in settings({name: getattr(document, name) for name in SECTIONS}, source).items():
             _put(values, path, value, source)
-    resolved: list[ResolvedRung] = []
+    bases = ladder.bases
+    resolved: dict[str, ResolvedRung] = {}
+    inherited: dict[str, _Values] = {}
     used: set[str] = set()
     for rung in ladder.rungs:
+        on = bases[rung.name]
+        if on is not None:
+            values = dict(inherited[on])
         source = f"{ladder.path}, rung {rung.name}"
         for path, value in settings(rung.change, source).items():
             _put(values, path, value, source)
@@ -317,17 +372,18 @@ def _resolve(
                     f"{recipe.path}: [rung.{rung.name}] gives no {path}, which ladder {ladder.name} leaves to it",
                     f"add {path} to [rung.{rung.name}], or write it into the ladder's rung",
                 )
+        inherited[rung.name] = values
         here = dict(values)
         for path, (value, source) in alone.items():
             _put(here, path, value, source)
         used |= _override(here, sets, kept=(recipe.path, own), rung=rung.name)
-        resolved.append(_finish(rung.name, rung.title, here, recipe, resolved))
+        resolved[rung.name] = _finish(rung, here, recipe, data, provenance, resolved[on] if on is not None else None)
     for path in sets:
         if path not in used:
             raise UsageError(
                 f"--set {path}: no rung of this ladder has it", f"lrurun plan {recipe.task} shows what the rungs have"
             )
-    return resolved
+    return list(resolved.values())
 
 
 def _put(values: _Values, path: str, value: Any, source: str) -> None:
@@ -369,14 +425,20 @@ def _fields(kind: Any) -> tuple[str, ...]:
     return RECURRENCES[kind].__struct_fields__ if isinstance(kind, str) and kind in RECURRENCES else ()
 
 
-def _finish(name: str, title: str, values: _Values, recipe: Recipe, before: list[ResolvedRung]) -> ResolvedRung:
-    task = tasks.get(recipe.task)
-    config, execution = _convert(values, task.name, task.version, recipe.path)
+def _finish(
+    rung: Rung,
+    values: _Values,
+    recipe: Recipe,
+    data: dict[str, Any],
+    given: dict[str, str],
+    base: ResolvedRung | None,
+) -> ResolvedRung:
+    config, execution = _convert(values, recipe.task, data, recipe.path)
     new = _full(config)
     provenance = dict.fromkeys([*new, *(f"execution.{field}" for field in execution.__struct_fields__)], "default")
-    provenance |= {"task": recipe.path, "data.version": f"task {task.name}", "seed": "the ladder's seeds"}
-    provenance |= {path: source for path, (_, source) in values.items()}
-    old = _full(before[-1].config) if before else new
+    provenance |= {path: source for path, source in given.items() if path in new}
+    provenance |= {"seed": "the ladder's seeds"} | {path: source for path, (_, source) in values.items()}
+    old = _full(base.config) if base else new
     moves = tuple(
         # what another kind dropped is laid to the change of kind
         Move(path, old.get(path), new.get(path), provenance.get(path, provenance[KIND]))
@@ -384,14 +446,15 @@ def _finish(name: str, title: str, values: _Values, recipe: Recipe, before: list
         if old.get(path) != new.get(path)
     )
     return ResolvedRung(
-        name=name,
-        title=title,
+        name=rung.name,
+        title=rung.title,
+        on=base.name if base else None,
         values={path: value for path, (value, _) in values.items()},
         provenance=provenance,
         config=config,
         execution=execution,
         moves=moves,
-        same_as_before=bool(before) and canonical(config) == canonical(before[-1].config),
+        same_as_before=base is not None and canonical(config) == canonical(base.config),
     )
 
 
@@ -401,8 +464,8 @@ class _Whole(RunConfig, frozen=True, kw_only=True):
     execution: Execution
 
 
-def _convert(values: _Values, task: str, version: str, where: str) -> tuple[RunConfig, Execution]:
-    table: dict[str, Any] = {"task": task, "data": {"version": version}, "seed": 0, **{name: {} for name in SECTIONS}}
+def _convert(values: _Values, task: str, data: dict[str, Any], where: str) -> tuple[RunConfig, Execution]:
+    table: dict[str, Any] = {"task": task, "data": data, "seed": 0, **{name: {} for name in SECTIONS}}
     sources: dict[str, str] = {}
     for path, (value, source) in values.items():
         *parents, name = path.split(".")

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lrurun import catalog, console, tasks
+from lrurun import catalog, console
 from lrurun import plan as planning
 from lrurun.commands import Asked
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
@@ -223,7 +223,7 @@ def report(
             )
         else:
             found = _instance(ledger, plan)
-        made = build(plan, found, ledger.runs(found.key), rungs=limit)
+        made = build(plan, found, ledger, rungs=limit)
     text = render.render(
         made,
         format,
@@ -269,9 +269,10 @@ def _instance(ledger: Any, plan: planning.Plan) -> Instance:
     raise NotFoundError(f"{wanted}: not in this ledger", hint)
 
 
-def build(plan: planning.Plan, instance: Instance, found: list[Run], *, rungs: int | None = None) -> comparison.Report:
-    """The report on an instance, from its runs."""
-    task = tasks.get(plan.recipe.task)
+def build(plan: planning.Plan, instance: Instance, ledger: Any, *, rungs: int | None = None) -> comparison.Report:
+    """The report on an instance, from its runs in the ledger."""
+    found: list[Run] = ledger.runs(instance.key)
+    task = plan.task
     ladder = plan.ladder
     if rungs is not None:
         named = {rung.name for rung in ladder.rungs[:rungs]}
@@ -294,9 +295,19 @@ def build(plan: planning.Plan, instance: Instance, found: list[Run], *, rungs: i
         runs=current,
         notes=notes,
         same_as_before=plan.same_as_before,
-        test_items=task.sizes["test"],
-        chance=1 / task.spec().classes,
+        test_items=task.sizes(plan.options)["test"],
+        data=_data(ledger, current),
+        chance=1 / task.classes,
     )
+
+
+def _data(ledger: Any, found: list[Run]) -> dict[str, Any]:
+    """What the newest finished run recorded of its data; reports refuse runs of unequal ones."""
+    for run in sorted(found, key=lambda run: run.finished_at or 0.0, reverse=True):
+        for attempt in reversed(ledger.attempts(run.id)):
+            if "data" in attempt.environment:
+                return dict(attempt.environment["data"])
+    return {}
 
 
 def _current(plan: planning.Plan, instance: Instance, found: list[Run]) -> tuple[list[Run], list[str]]:

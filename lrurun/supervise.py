@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lrurun import plan as planning
-from lrurun import provenance, tasks
+from lrurun import provenance
+from lrurun.config import canonical
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.executors.local import LocalWorker
 from lrurun.ledger import owner
@@ -24,8 +25,10 @@ from lrurun.ledger.store import GONE, Ledger
 from lrurun.ledger.values import FINISHED, Attempt, Run, Wanted
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
+from lrurun.report.live import Preparing
 from lrurun.report.progress import Progress, collect
 from lrurun.tasks import folder
+from lrurun.tasks.base import Options, Task
 from lrurun.worker import MACHINE_FAULT
 
 TICK_SECONDS = 0.1
@@ -145,7 +148,7 @@ class Supervisor:
         if all(self._over(run) for run in runs):
             return Outcome(self.instance, self._chosen(), worked=False)
         try:
-            self._prepare()
+            prepare_data(self.places.data, self.plan, self.signals)
             self._loop()
         except Stopped:
             self._stop("stopping: runs are saved at their next boundary (^C again stops at once)")
@@ -233,24 +236,6 @@ class Supervisor:
         reasons = [a.reason or "" for a in attempts if a.ended_at is not None and a.ended_at >= self.began]
         return sum(reason.startswith(("failed", GONE)) for reason in reasons)
 
-    def _prepare(self) -> None:
-        task = tasks.get(self.plan.recipe.task)
-        if folder.manifest(task, self.places.data) is not None:
-            return
-        self.display.say(f"preparing {task.name} ({task.source}) in {self.places.data / task.name}")
-        worker = self._start({"prepare": task.name}, threads=1)
-        said = time.monotonic()
-        while worker.poll() is None:
-            self.signals.check()
-            if time.monotonic() - said >= 30:
-                said = time.monotonic()
-                self.display.say(f"still preparing {task.name}")
-            time.sleep(TICK_SECONDS)
-        tail = worker.tail()
-        self._bury()
-        if folder.manifest(task, self.places.data) is None:
-            raise LrurunError(f"{task.name} could not be prepared", tail or "lrurun doctor tells what this machine has")
-
     def _loop(self) -> None:
         looked = beaten = -1e9
         while True:
@@ -326,7 +311,7 @@ class Supervisor:
             "seeds": self.seeds,
             "ledger": str(self.places.ledger.absolute()),
             "runs": str(self.places.runs.absolute()),
-            "data": str(self.places.data.absolute()),
+            "where": str((self.places.data / self.plan.data_name).absolute()),
         }
         self.workers.append(LocalWorker(order, threads=threads, device=device))
         return self.workers[-1]
@@ -405,13 +390,74 @@ class Supervisor:
         self.workers.clear()
 
 
-def check_data_folder(places: Places, task_name: str) -> None:
+class Prepares(Protocol):
+    """What says which data are meant: a plan, or the words of `lrurun data`."""
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def options(self) -> Options: ...
+
+    @property
+    def data_name(self) -> str: ...
+
+
+def prepare_data(data_dir: Path, what: Prepares, signals: Signals, *, given: Path | None = None) -> bool:
+    """Makes the data where they are missing, in a process of its own; whether there was anything to do.
+
+    Raises:
+        Stopped: a signal came; nothing half-written stays behind.
+        LrurunError: they cannot be had or written.
+    """
+    where = (data_dir / what.data_name).absolute()
+    if folder.manifest(what.task, what.options, where) is not None:
+        return False
+    order = {
+        "prepare": what.task.name,
+        "options": canonical(what.options),
+        "where": str(where),
+        "given": None if given is None else str(given.absolute()),
+        "supervisor": os.getpid(),
+    }
+    worker = LocalWorker(order, threads=1)
+    try:
+        with Preparing() as display:
+            while worker.poll() is None:
+                signals.check()
+                _pass_on(worker.tail(1), display)
+                time.sleep(TICK_SECONDS)
+        code, tail = worker.poll(), worker.tail()
+    finally:
+        worker.terminate()
+        deadline = time.monotonic() + GRACE_SECONDS
+        while worker.poll() is None and time.monotonic() < deadline and not signals.again:
+            time.sleep(TICK_SECONDS)
+        worker.kill()
+        worker.close()
+    if code == MACHINE_FAULT:
+        raise _fault(tail)
+    if code != 0:
+        last = tail.splitlines()[-1] if tail else "it said nothing"
+        raise LrurunError(
+            f"{what.data_name}: preparing ended with {_cause(code or 1)}: {last}",
+            "lrurun doctor tells what this machine has",
+        )
+    return True
+
+
+def _pass_on(line: str, display: Preparing) -> None:
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        display.tell(*json.loads(line)["tell"])
+
+
+def check_data_folder(places: Places, what: Prepares) -> None:
     """Finds out whether the data are sound or can be prepared, before anything is written anywhere.
 
     Raises:
         LrurunError: they are not.
     """
-    if folder.manifest(tasks.get(task_name), places.data) is None:
+    if folder.manifest(what.task, what.options, places.data / what.data_name) is None:
         above = places.data.absolute()
         while not above.exists():
             above = above.parent

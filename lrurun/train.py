@@ -7,11 +7,13 @@ step number is the whole state of its input.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,11 +24,19 @@ import optax
 from msgspec import Struct
 
 from lrurun import optim
-from lrurun.config import Execution, RunConfig, program_key
+from lrurun.config import Execution, RunConfig, TrainConfig, program_key
 from lrurun.model import Model
 from lrurun.tasks.base import Data, Spec, Split
 
 Tree = Any
+
+RESIDENT_ACCELERATOR = 4_000_000_000
+"""Bytes of training data that `feed = "auto"` puts on an accelerator: a quarter of the memory of the smaller cards, the
+rest being for parameters and activations; the largest task of the Long Range Arena has 3.3e9."""
+
+RESIDENT_CPU = 1_000_000_000
+"""The same on a CPU, where each worker's copy lies in the machine's own memory, beside the file's cached pages that all
+workers share."""
 
 
 class Live(NamedTuple):
@@ -198,62 +208,59 @@ def train(
     seed = jnp.uint32(config.seed)
     rates = optim.rates(config.optim, schedule.steps)
     batches = Batches(config.seed, schedule.batch, len(data.train.labels))
-    split = _device(data.train)
-    started = time.perf_counter()
-    if resume is None:
-        live = compiled.init(seed)
-        best = compiled.keep(live)
-        score, best_step = -math.inf, 0
-    else:
-        live, best = jax.tree.map(jnp.asarray, (resume.live, resume.best))
-        score, best_step = resume.score, resume.best_step
-    step = int(live.step)
+    step = 0 if resume is None else resume.step
+    feed = _streamed if streams(execution, data.train) else _resident
+    plan = dispatches(schedule, compiled.chunk, step)
+    blocks = feed(data.train, batches, plan, compiled.rows, _longest(schedule, compiled.chunk))
 
-    def advance(live: Live, step: int, n: int) -> Live:
-        index = np.zeros((compiled.rows, schedule.batch), np.int32)
+    def advance(live: Live, block: Block) -> Live:
+        step, n = block.step, block.n
         rate = np.zeros(compiled.rows, np.float32)
-        for k in range(n):
-            index[k] = batches(step + k)
         rate[:n] = rates[step : step + n]
         reset = np.bool_(n > 0 and step % schedule.log_every == 0)
-        return compiled.dispatch(live, seed, index, rate, reset, np.int32(n), split)
+        return compiled.dispatch(live, seed, block.places, rate, reset, np.int32(n), block.split)
 
-    live = advance(live, step, 0)  # compiles, and takes no step
-    jax.block_until_ready(live)
-    yield Began(step=step, parameters=compiled.parameters, compile_seconds=time.perf_counter() - started)
+    with contextlib.closing(blocks):
+        block = next(blocks)
+        started = time.perf_counter()
+        if resume is None:
+            live = compiled.init(seed)
+            best = compiled.keep(live)
+            score, best_step = -math.inf, 0
+        else:
+            live, best = jax.tree.map(jnp.asarray, (resume.live, resume.best))
+            score, best_step = resume.score, resume.best_step
+        live = advance(live, block)  # compiles, and takes no step
+        jax.block_until_ready(live)
+        yield Began(step=step, parameters=compiled.parameters, compile_seconds=time.perf_counter() - started)
 
-    busy, taken = 0.0, 0
-    bad = int(live.bad_step)
-    while step < schedule.steps and bad < 0:
-        n = min(
-            compiled.chunk - step % compiled.chunk,
-            schedule.log_every - step % schedule.log_every,
-            schedule.eval_every - step % schedule.eval_every,
-            schedule.steps - step,
-        )
-        clock = time.perf_counter()
-        live = advance(live, step, n)
-        step += n
+        busy, taken = 0.0, 0
         bad = int(live.bad_step)
-        busy += time.perf_counter() - clock
-        taken += n
-        if bad >= 0:
-            break
-        values: dict[str, float] = {}
-        if step % schedule.log_every == 0 or step == schedule.steps:
-            loss, correct, count = np.asarray(live.window, np.float64)
-            values |= {"train/loss": float(loss / count), "train/accuracy": float(correct / count)}
-        if step % schedule.eval_every == 0 or step == schedule.steps:
-            measured = _evaluate(compiled, Best(live.params, live.stats), data.validation, schedule.batch)
-            values |= {f"val/{name}": value for name, value in measured.items()}
-            if measured["accuracy"] > score:
-                score, best_step = measured["accuracy"], step
-                best = compiled.keep(live)
-            values |= _speed(busy, taken)
-        if values:
-            yield Measured(step=step, values=values)
-        if step < schedule.steps:
-            yield Reached(step=step, snapshot=partial(_snapshot, step, score, best_step, live, best))
+        while step < schedule.steps and bad < 0:
+            clock = time.perf_counter()
+            block = next(blocks)
+            live = advance(live, block)
+            step += block.n
+            bad = int(live.bad_step)
+            busy += time.perf_counter() - clock
+            taken += block.n
+            if bad >= 0:
+                break
+            values: dict[str, float] = {}
+            if step % schedule.log_every == 0 or step == schedule.steps:
+                loss, correct, count = np.asarray(live.window, np.float64)
+                values |= {"train/loss": float(loss / count), "train/accuracy": float(correct / count)}
+            if step % schedule.eval_every == 0 or step == schedule.steps:
+                measured = _evaluate(compiled, Best(live.params, live.stats), data.validation, schedule.batch)
+                values |= {f"val/{name}": value for name, value in measured.items()}
+                if measured["accuracy"] > score:
+                    score, best_step = measured["accuracy"], step
+                    best = compiled.keep(live)
+                values |= _speed(busy, taken)
+            if values:
+                yield Measured(step=step, values=values)
+            if step < schedule.steps:
+                yield Reached(step=step, snapshot=partial(_snapshot, step, score, best_step, live, best))
 
     snapshot = _snapshot(step, score, best_step, live, best)
     if bad >= 0:
@@ -294,6 +301,96 @@ class Batches:
             while len(self._epochs) > 2:
                 self._epochs.popitem(last=False)
         return self._epochs[epoch]
+
+
+def dispatches(schedule: TrainConfig, chunk: int, start: int) -> np.ndarray:
+    """(k, 2): the first step and the number of steps of every dispatch from step `start` on.
+
+    They end at multiples of `chunk`, at rows of the curve, at evaluations and at the end of training. The first one, of
+    no steps, is there to compile.
+    """
+    cuts = (np.arange(start // n * n + n, schedule.steps, n) for n in (chunk, schedule.log_every, schedule.eval_every))
+    ends = np.unique(np.concatenate([*cuts, [start, max(start, schedule.steps)]]))
+    edges = np.concatenate([[start], ends])
+    return np.stack([edges[:-1], np.diff(edges)], axis=1)
+
+
+def _longest(schedule: TrainConfig, chunk: int) -> int:
+    """At least as many steps as any dispatch takes, wherever training starts."""
+    return min(chunk, schedule.log_every, schedule.eval_every, schedule.steps)
+
+
+class Block(NamedTuple):
+    """What one dispatch trains on."""
+
+    step: int
+    n: int
+    places: np.ndarray
+    """(rows, batch) int32: where in `split` the examples of each step are; of rows past `n`, anywhere in it."""
+    split: Tree
+
+
+Feed = Generator[Block, None, None]
+
+
+def streams(execution: Execution, split: Split) -> bool:
+    """Whether batches are gathered on the host, from a split that stays where it is."""
+    if execution.feed != "auto":
+        return execution.feed == "stream"
+    room = RESIDENT_CPU if jax.default_backend() == "cpu" else RESIDENT_ACCELERATOR
+    return sum(array.nbytes for array in (split.inputs, split.labels, split.lengths) if array is not None) > room
+
+
+def _resident(split: Split, batches: Batches, plan: np.ndarray, rows: int, longest: int) -> Feed:
+    """Blocks that are the whole split, on the device."""
+    arrays = _device(split)
+    for row in plan:
+        step, n = row.tolist()
+        places = np.zeros((rows, batches.batch), np.int32)
+        for k in range(n):
+            places[k] = batches(step + k)
+        yield Block(step, n, places, arrays)
+
+
+def _streamed(split: Split, batches: Batches, plan: np.ndarray, rows: int, longest: int) -> Feed:
+    """Blocks of the examples of one dispatch, in their order, gathered by a thread two dispatches ahead.
+
+    A block has room for `longest` steps; with those ahead, up to five are in memory. A mapped file is read example by
+    example. The thread has ended when this generator has.
+    """
+    import grain  # here, because runs that fit the device need not pay for it
+
+    size = batches.batch
+    places = np.minimum(np.arange(rows * size, dtype=np.int32), longest * size - 1).reshape(rows, size)
+    sources = ((split.inputs, split.inputs.dtype), (split.labels, np.int32), (split.lengths, np.int32))
+    threads: set[threading.Thread] = set()
+    over = threading.Event()
+
+    def gather(number: int) -> Block:
+        threads.add(threading.current_thread())
+        step, n = plan[number].tolist()
+        arrays = tuple(
+            None if source is None else np.zeros((longest * size, *source.shape[1:]), dtype)
+            for source, dtype in sources
+        )
+        for k in range(n):
+            if over.is_set():
+                break  # nobody waits for the rest
+            examples = batches(step + k)
+            for array, (source, _) in zip(arrays, sources, strict=True):
+                if array is not None and source is not None:
+                    array[k * size : (k + 1) * size] = source[examples]
+        return Block(step, n, places, arrays)
+
+    options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
+    iterator = iter(grain.MapDataset.range(len(plan)).map(gather).to_iter_dataset(options))
+    try:
+        yield from iterator
+    finally:
+        over.set()
+        iterator.close()  # it does not wait
+        for thread in tuple(threads):
+            thread.join()
 
 
 def _key(seed: jax.Array, name: str) -> jax.Array:

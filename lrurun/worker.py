@@ -32,6 +32,7 @@ MACHINE_FAULT = 74
 """Exit code (EX_IOERR) of a worker that could not write: the fault is the machine's, no run's."""
 
 FLUSH_SECONDS = 0.5
+TELL_SECONDS = 0.2
 IDLE_SECONDS = 0.2
 
 
@@ -59,7 +60,7 @@ def main() -> int:
     try:
         if "prepare" in order:
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # at once: data appear whole or not at all
-            folder.prepare(tasks.get(order["prepare"]), Path(order["data"]))
+            _prepare(order)
             return 0
         with Ledger.open(Path(order["ledger"])) as ledger:
             _work(ledger, order, stop)
@@ -68,6 +69,22 @@ def main() -> int:
         print(json.dumps({"error": error.message, "hint": error.hint, "exit_code": error.exit_code}), flush=True)
         return MACHINE_FAULT
     return 143 if stop.asked else 0
+
+
+def _prepare(order: dict[str, Any]) -> None:
+    """Makes the data that the order names, telling its supervisor how far it is."""
+    task = tasks.get(order["prepare"])
+    said: tuple[str, float] = ("", 0.0)
+
+    def tell(what: str, done: int, total: int | None) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if what != said[0] or now - said[1] >= TELL_SECONDS:
+            said = (what, now)
+            print(json.dumps({"tell": [what, done, total]}), flush=True)
+
+    given = Path(order["given"]) if order["given"] else None
+    folder.prepare(task, tasks.options_of(task, order["options"]), Path(order["where"]), given=given, tell=tell)
 
 
 def _work(ledger: Ledger, order: dict[str, Any], stop: Stop) -> None:
@@ -94,7 +111,7 @@ def _work(ledger: Ledger, order: dict[str, Any], stop: Stop) -> None:
             continue
         stop.idle = False
         with _log_of(Path(order["runs"]) / claim.run.id / str(claim.attempt)), contextlib.suppress(Fenced):
-            Attempt(ledger, claim, Path(order["runs"]), Path(order["data"]), stop).run()
+            Attempt(ledger, claim, Path(order["runs"]), Path(order["where"]), stop).run()
 
 
 class Attempt:
@@ -102,6 +119,7 @@ class Attempt:
 
     def __init__(self, ledger: Ledger, claim: Claim, runs: Path, data: Path, stop: Stop) -> None:
         self.ledger, self.claim, self.runs, self.data, self.stop = ledger, claim, runs, data, stop
+        """`data` is the folder of the task's prepared data."""
         self.id = claim.run.id
         self.rows: list[tuple[int, str, float]] = []
         self.flushed = time.monotonic()
@@ -143,7 +161,12 @@ class Attempt:
         self.ledger.describe(
             self.claim,
             data_sha256=data.sha256,
-            environment={"device": device.device_kind, "platform": device.platform, "devices": jax.device_count()},
+            environment={
+                "device": device.device_kind,
+                "platform": device.platform,
+                "devices": jax.device_count(),
+                "data": {"source": data.source, "kind": data.kind, "baselines": data.baselines},
+            },
         )
         if self._stopped():
             return
@@ -189,7 +212,7 @@ class Attempt:
 
     def _load(self, config: RunConfig) -> Data:
         try:
-            data = _loaded(config.task, self.data)
+            data = _loaded(config, self.data)
         except LrurunError as error:
             # of all runs, not of this one
             self.ledger.finish(self.claim, "interrupted", reason=f"interrupted: {error.message}")
@@ -286,10 +309,12 @@ class Unusable(LrurunError):
 _DATA: dict[str, Data] = {}
 
 
-def _loaded(task: str, data_dir: Path) -> Data:
-    if task not in _DATA:
-        _DATA[task] = folder.load(tasks.get(task), data_dir)
-    return _DATA[task]
+def _loaded(config: RunConfig, where: Path) -> Data:
+    key = json.dumps([config.task, config.data, config.train.protocol, str(where)], sort_keys=True)
+    if key not in _DATA:
+        task = tasks.get(config.task)
+        _DATA[key] = folder.load(task, tasks.options_of(task, config.data), where, config.train.protocol)
+    return _DATA[key]
 
 
 @contextlib.contextmanager

@@ -200,8 +200,8 @@ def test_a_file_that_cannot_be_read_is_no_usage_error(monkeypatch):
             "[train]",
             "[trian]",
             "r.toml, trian: unknown name",
-            "did you mean 'train'? known names here: task, about, seeds, model, optim, train, execution, ours, rung, "
-            "tune, profile",
+            "did you mean 'train'? known names here: task, about, seeds, data, model, optim, train, execution, ours, "
+            "rung, tune, profile",
         ),
         ('device = "a core"\n', "", "r.toml, about.device: missing", "add device to about"),
         (
@@ -354,7 +354,7 @@ def test_a_wrong_recipe_is_refused(old, new, message, hint):
             'title = "the second"',
             'titel = "x"',
             "l.toml, rung[second].titel: unknown name",
-            "did you mean 'title'? known names here: name, title, why, change, tunes, published",
+            "did you mean 'title'? known names here: name, title, on, why, change, tunes, published",
         ),
         (
             'name = "second"',
@@ -380,7 +380,51 @@ def test_a_ladder_without_rungs_is_refused():
     assert (message, hint) == ("l.toml: a ladder needs at least one [[rung]]", "add one: name, title, change")
 
 
+def on(rung: str, name: str) -> str:
+    """The ladder with `on = name` in that rung."""
+    return changed(LADDER, f'name = "{rung}"', f'name = "{rung}"\non = "{name}"')
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (
+            on("second", "frist"),
+            "l.toml, rung second, on: unknown rung 'frist'",
+            "did you mean 'first'? rungs before it: first",
+        ),
+        (on("second", "second"), "l.toml, rung second, on: a rung cannot change itself", "rungs before it: first"),
+        (
+            on("first", "second"),
+            "l.toml, rung first, on: second does not come before it",
+            "there are no rungs before it",
+        ),
+        (on("first", "first"), "l.toml, rung first, on: a rung cannot change itself", "there are no rungs before it"),
+        (
+            on("second", ""),
+            "l.toml, rung[second].on: expected a name of letters, digits, '.', '_' and '-', found \"\"",
+            "change rung[second].on in l.toml",
+        ),
+    ],
+)
+def test_a_rung_changes_an_earlier_one_or_is_refused(text, message, hint):
+    assert ladder_error(text) == (message, hint)
+
+
+def test_a_rung_changes_the_one_before_it_unless_it_names_another(folder):
+    third = '\n[[rung]]\nname = "third"\ntitle = "x"\non = "first"\nchange = { "model.depth" = 2 }\n'
+    fourth = third.replace("third", "fourth").replace('on = "first"\n', "")
+    (folder / "l.toml").write_text(LADDER + third + fourth)
+    assert catalog.load_ladder("./l.toml").bases == {
+        "first": None,
+        "second": "first",
+        "third": "first",
+        "fourth": "third",
+    }
+
+
 CLAIM = '\n[[claim]]\ntext = "t"\nsource = "s"\nrung = "second"\nthan = "first"\n'
+MARGIN = "l.toml, claim 't': " + 'a margin belongs to kind = "equal" or "no-worse", and to them alone'
 
 
 @pytest.mark.parametrize(
@@ -391,20 +435,18 @@ CLAIM = '\n[[claim]]\ntext = "t"\nsource = "s"\nrung = "second"\nthan = "first"\
             "l.toml, claim 't': unknown rung 'frist'",
             "did you mean 'first'? rungs: first, second",
         ),
-        (
-            CLAIM + 'kind = "equal"',
-            "l.toml, claim 't': a margin belongs to kind = \"equal\", and to it alone",
-            "add margin = 0.005, or remove it",
-        ),
-        (
-            CLAIM + "margin = 0.01",
-            "l.toml, claim 't': a margin belongs to kind = \"equal\", and to it alone",
-            "add margin = 0.005, or remove it",
-        ),
+        (CLAIM + 'kind = "equal"', MARGIN, "add margin = 0.005, or remove it"),
+        (CLAIM + 'kind = "no-worse"', MARGIN, "add margin = 0.005, or remove it"),
+        (CLAIM + "margin = 0.01", MARGIN, "add margin = 0.005, or remove it"),
         (
             CLAIM + 'kind = "same"',
-            'l.toml, claim[0].kind: expected one of better, equal, found "same"',
-            "known values: better, equal",
+            'l.toml, claim[0].kind: expected one of better, no-worse, equal, found "same"',
+            "known values: better, no-worse, equal",
+        ),
+        (
+            CLAIM + 'kind = "no-worse"\nmargin = 0',
+            "l.toml, claim[0].margin: expected a number > 0, found 0",
+            "change claim[0].margin in l.toml",
         ),
     ],
 )

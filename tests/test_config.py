@@ -132,6 +132,7 @@ def test_defaults_change_only_together_with_the_config_version():
     assert config.CONFIG_VERSION == 1
     assert dense | diagonal == {
         "model__recurrence__activation": "identity",
+        "model__recurrence__draw": "normal",
         "model__recurrence__parametrization": "stable-exponential",
         "model__recurrence__phase": "plain",
         "model__recurrence__r_min": 0.0,
@@ -179,6 +180,7 @@ def test_every_field_moves_the_fingerprint():
         "model__bidirectional": True,
         "model__parity": "reference",
         "model__recurrence__activation": "relu",
+        "model__recurrence__draw": "truncated",
         "optim__lr": 0.009,
         "optim__recurrent_factor": 0.25,
         "optim__weight_decay": 0.04,
@@ -304,7 +306,7 @@ def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
         (
             {"model__recurrence": {"kind": "dense", "r_min": 0.5}},
             "model.recurrence.r_min: unknown name",
-            "known names here: kind, activation",
+            "known names here: kind, activation, draw",
         ),
         (
             {"model__recurrence": {"kind": "diagonal", "rmin": 0.5}},

@@ -252,8 +252,8 @@ def test_sigterm_while_preparing_leaves_no_half_data(machine: Machine) -> None:
     stop(process, signal.SIGTERM)
     process.communicate(timeout=10)
     assert process.returncode == 143
-    assert [path.name for path in (machine.folder / "data").iterdir()] == []
-    assert machine.states() == {"queued": 1}
+    assert not (machine.folder / "data").exists()
+    assert not machine.ledger.exists()  # nothing is asked for before there are data
     machine.run(*words)
     assert machine.states() == {"done": 1}
 
@@ -335,7 +335,8 @@ def test_report_formats_carry_the_same_numbers(finished: Machine, tmp_path) -> N
     for kind in ("table", "md", "csv"):
         text = finished.run(*words, "--format", kind).stdout
         for row in rows:
-            [line] = [line for line in text.splitlines() if re.match(rf"(\| *|sDigits,.*,)?{row['rung']}[ ,]", line)]
+            start = rf"(\| *|sDigits(,[^,]*){{4}},)?{row['rung']}[ ,]"
+            [line] = [line for line in text.splitlines() if re.match(start, line)]
             assert f"{row['mean'] * 100:.2f}" in line or repr(row["mean"]) in line
     finished.run(*words, "--format", "csv", "--out", str(tmp_path / "table.csv"))
     assert (tmp_path / "table.csv").read_text() == finished.run(*words, "--format", "csv").stdout

@@ -287,6 +287,21 @@ def test_running_averages_are_bias_corrected():
     np.testing.assert_allclose(norm["mean"] / norm["weight"], np.average(kept, axis=0, weights=weights), rtol=1e-4)
 
 
+def test_features_are_scaled_less_the_mean_over_the_deviation(strict):
+    """As if NumPy had done it before; nothing is done where nothing is given."""
+    inputs = np.random.default_rng(0).integers(-300, 300, (4, 12, 3)).astype(np.int16)
+    mean, std = (0.5, -2.0, 3.0), (2.0, 0.25, 1.5)
+    changed = {"both": ((inputs * 0.1 - mean) / std, mean, std), "mean": (inputs * 0.1 - mean, mean, ())}
+    changed |= {"std": (inputs * 0.1 / std, (), std), "neither": (inputs * 0.1, (), ())}
+    plain = Model(config(depth=1), features(features=3, scale=1.0))
+    params, stats = initial(plain)
+    wanted = jax.jit(lambda x: plain.apply(params, stats, x, train=False)[0])
+    for values, mean, std in changed.values():
+        model = Model(config(depth=1), features(features=3, mean=mean, std=std))
+        found = jax.jit(lambda x, m=model: m.apply(params, stats, x, train=False)[0])(inputs)
+        np.testing.assert_allclose(found, wanted(values.astype(np.float32)), rtol=1e-4, atol=1e-4)
+
+
 def test_dropout():
     spec = features()
     model = Model(config(dropout=0.5, width=32), spec)

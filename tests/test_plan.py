@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from lrurun import commands, paths, strict, tasks
 from lrurun import plan as planning
-from lrurun import strict
-from lrurun.catalog import flatten
+from lrurun.catalog import flatten, load_recipe
 from lrurun.config import Execution, RunConfig, fingerprint
 from lrurun.errors import UsageError
 
@@ -140,6 +141,7 @@ def test_each_rung_of_the_lru_ladder_moves_exactly_what_it_declares():
         # another kind: its settings go, with the values that the new one starts from
         "kind": "diagonal",
         "activation": None,
+        "draw": None,
         "parametrization": "cartesian",
         "phase": "plain",
         "r_min": 0.0,
@@ -154,9 +156,16 @@ def test_each_rung_of_the_lru_ladder_moves_exactly_what_it_declares():
     assert set(moved(made["small-phase"])) == {"phase", "max_phase"}
 
 
-@pytest.mark.parametrize("profile", [None, "smoke"])
-def test_the_shipped_ladder_declares_what_it_moves(profile):
-    made = planning.make("sDigits", profile=profile)
+SHIPPED = sorted(
+    (path.stem, profile or "")
+    for path in paths.packaged("recipes").glob("*.toml")
+    for profile in (None, *load_recipe(path.stem).profile)
+)
+
+
+@pytest.mark.parametrize(("task", "profile"), SHIPPED)
+def test_the_shipped_ladder_declares_what_it_moves(task, profile):
+    made = planning.make(task, profile=profile or None)
     documents = {rung.name: rung for rung in made.ladder.rungs}
     for rung in made.rungs[1:]:
         declared = {*documents[rung.name].change, *documents[rung.name].tunes}
@@ -216,14 +225,115 @@ def test_a_rung_with_its_own_rate_alone_is_not_as_the_rung_before():
 def test_a_kind_change_drops_the_old_settings_wherever_it_is_written():
     back = LADDER + '\n[[rung]]\nname = "again"\ntitle = "x"\nchange = { "model.recurrence.kind" = "dense" }\n'
     again = rungs(make(ladder=back))["again"]
-    assert msgspec.to_builtins(again.config.model.recurrence) == {"kind": "dense", "activation": "identity"}
+    assert msgspec.to_builtins(again.config.model.recurrence) == {
+        "kind": "dense",
+        "activation": "identity",
+        "draw": "normal",
+    }
     # in the recipe, with the kind after its settings
     late = RECIPE + '\n[rung.norm.model.recurrence]\nactivation = "relu"\nkind = "dense"\n'
     plain = changed(LADDER, '"model.recurrence.normalize" = true', '"model.depth" = 2')
     assert msgspec.to_builtins(rungs(make(late, plain))["norm"].config.model.recurrence) == {
         "kind": "dense",
         "activation": "relu",
+        "draw": "normal",
     }
+
+
+def on(base: str, name: str, change: str) -> str:
+    """A rung that changes an earlier one."""
+    return f'\n[[rung]]\nname = "{name}"\ntitle = "x"\non = "{base}"\nchange = {{ {change} }}\n'
+
+
+def test_a_rung_on_an_earlier_one_starts_from_its_values():
+    ladder = LADDER + on("plane", "half", '"model.recurrence.r_max" = 0.5') + on("ring", "wide", '"model.width" = 16')
+    made = rungs(make(ladder=ladder))
+    assert [rung.on for rung in made.values()] == [None, "dense", "plane", "ring", "plane", "ring"]
+    half = made["half"]
+    recurrence = half.config.model.recurrence
+    assert (recurrence.r_min, recurrence.r_max, recurrence.normalize) == (0.0, 0.5, False)
+    assert half.moves == (planning.Move("model.recurrence.r_max", 1.0, 0.5, "l.toml, rung half"),)
+    # what [rung.ring] says of the model comes along, what it says of the optimizer stays behind
+    wide = made["wide"]
+    recurrence = wide.config.model.recurrence
+    assert (recurrence.r_min, recurrence.r_max, recurrence.normalize) == (0.5, 0.9, False)
+    assert wide.provenance["model.recurrence.r_min"] == "r.toml [rung.ring]"
+    assert {move.path: (move.before, move.after) for move in wide.moves} == {
+        "model.width": (8, 16),
+        "optim.lr": (0.02, 0.01),
+    }
+    # the rungs that the branch leaves are as they are without it
+    alone = rungs(make())
+    assert {name: made[name] for name in alone} == alone
+
+
+def test_a_rung_after_a_branch_goes_on_from_the_branch():
+    kind = '"model.recurrence.kind" = "diagonal"'
+    ladder = changed(LADDER, kind, f'{kind}, "optim.weight_decay" = 0') + on("dense", "relu", '"model.depth" = 2')
+    ladder += '\n[[rung]]\nname = "deep"\ntitle = "x"\nchange = { "model.depth" = 3 }\n'
+    made = rungs(make(ladder=ladder))
+    for name, depth in (("relu", 2), ("deep", 3)):
+        assert msgspec.to_builtins(made[name].config.model.recurrence)["activation"] == "tanh"
+        assert (made[name].config.model.depth, made[name].config.optim.weight_decay) == (depth, 0.05)
+    assert made["deep"].on == "relu"
+    assert moved(made["deep"]) == {"model.depth": 3}
+
+
+def test_as_before_means_as_the_rung_that_is_changed():
+    # `again` is plane, two rungs on; `too` is the one before it, and yet changes ring
+    ladder = LADDER + on("plane", "again", '"model.recurrence.r_max" = 1') + on("ring", "too", '"model.depth" = 1')
+    same = changed(RECIPE, "[rung.ring.optim]\nlr = 0.02", "")
+    made = make(same, ladder)
+    assert made.same_as_before == {"again", "too"}
+    assert rungs(made)["again"].moves == ()
+    plane, again = (planning.wanted_final(made, rungs(made)[name], (0, 1)) for name in ("plane", "again"))
+    assert [want.fingerprint for want in again] == [want.fingerprint for want in plane]
+    neighbours = LADDER + on("ring", "twin", '"model.recurrence.normalize" = true')
+    assert make(same, neighbours).same_as_before == frozenset()
+
+
+def test_the_plan_says_which_rung_is_changed_where_it_is_not_the_one_before(folder, capsys):
+    ladder = LADDER + on("plane", "half", '"model.recurrence.r_max" = 0.5')
+    ladder += on("dense", "same", '"model.recurrence.activation" = "tanh"')
+    Path("l.toml").write_text(ladder)
+    asked = commands.Asked(
+        task="./r.toml", ladder="./l.toml", profile=None, rungs=[], seeds=None, tune=False, sets=["optim.lr=0.01"]
+    )
+    places = paths.Places(ledger=folder / "none.db", runs=folder, data=folder)
+    commands.plan(places, asked, json=True)
+    rows = json.loads(capsys.readouterr().out)["rungs"]
+    assert [(row["rung"], row["on"]) for row in rows] == [
+        ("dense", None),
+        ("plane", "dense"),
+        ("ring", "plane"),
+        ("norm", "ring"),
+        ("half", "plane"),
+        ("same", "dense"),
+    ]
+    commands.plan(places, asked, json=False)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[4:8] == [
+        "ring r_min = 0.5; r_max = 0.9 0/2 unknown",
+        "norm normalize = true 0/2 unknown",
+        "half on plane: r_max = 0.5 0/2 unknown",
+        "same as dense 0/2",
+    ]
+
+
+def test_the_ladder_of_table_5_is_a_grid_on_its_first_rung():
+    made = planning.make("sDigits", ladder="stability")
+    assert len(made.rungs) == 27
+    assert made.same_as_before == frozenset()
+    forms = {"free": ("exponential", False), "stable": ("stable-exponential", False)}
+    forms["gamma"] = ("stable-exponential", True)
+    for rung in made.rungs:
+        form, r_min, r_max = rung.name.split("-")
+        found = rung.config.model.recurrence
+        assert (found.parametrization, found.normalize) == forms[form]
+        assert (found.r_min, found.r_max) == (float(r_min), float(r_max))
+        base = {"free": "free-0-0.9", "stable": f"free-{r_min}-{r_max}", "gamma": f"stable-{r_min}-{r_max}"}[form]
+        assert rung.on == (None if rung.name == "free-0-0.9" else base)
+        assert not any(path.startswith(("optim.", "train.")) for path in moved(rung))
 
 
 def test_later_wins_recipe_profile_rung_set():
@@ -279,6 +389,7 @@ def test_the_provenance_of_every_value_is_kept():
         "execution.checkpoint_seconds": "default",
         "execution.hang_after_seconds": "default",
         "execution.scan_backend": "default",
+        "execution.feed": "default",
     }
 
 
@@ -571,7 +682,7 @@ def test_a_set_is_toml_or_a_word(text, value):
             changed(RECIPE, '"sDigits"', '"sDigit"'),
             LADDER,
             "r.toml, task: unknown task 'sDigit'",
-            "did you mean 'sDigits'? tasks: sDigits",
+            f"did you mean 'sDigits'? tasks: {', '.join(tasks.TASKS)}",
         ),
         (
             RECIPE,

@@ -8,15 +8,17 @@ import jax.numpy as jnp
 import msgspec
 import numpy as np
 import pytest
+import scipy.stats
 
 from lrurun import conformance, recurrences
 from lrurun.config import DenseRecurrence, DiagonalRecurrence
-from lrurun.recurrences import diagonal
+from lrurun.recurrences import dense, diagonal
 
 KINDS = {
     "tanh": DenseRecurrence(activation="tanh"),
     "relu": DenseRecurrence(activation="relu"),
     "linear": DenseRecurrence(),
+    "truncated": DenseRecurrence(draw="truncated"),
     "cartesian": DiagonalRecurrence(parametrization="cartesian"),
     "cartesian-gamma": DiagonalRecurrence(parametrization="cartesian", normalize=True, r_max=0.99),
     "exponential": DiagonalRecurrence(parametrization="exponential"),
@@ -63,7 +65,7 @@ def reference(settings, p, u, lengths, bidirectional):
 
 @pytest.mark.parametrize(
     ("kind", "bidirectional"),
-    [(kind, True) for kind in KINDS] + [(kind, False) for kind in ("tanh", "cartesian", "lru")],
+    [(kind, True) for kind in KINDS if kind != "truncated"] + [(kind, False) for kind in ("tanh", "cartesian", "lru")],
 )
 def test_values_and_gradients(strict, kind, bidirectional):
     settings = KINDS[kind]
@@ -96,7 +98,7 @@ def test_values_and_gradients(strict, kind, bidirectional):
         assert float(np.sum(found * direction)) == pytest.approx(expected, rel=1e-3, abs=1e-3), name
 
 
-@pytest.mark.parametrize("kind", ["tanh", "linear", "cartesian", "lru"])
+@pytest.mark.parametrize("kind", ["tanh", "linear", "truncated", "cartesian", "lru"])
 def test_conforms(kind):
     failed = [finding for finding in conformance.check(KINDS[kind]) if not finding.passed]
     assert not failed
@@ -224,8 +226,8 @@ def test_gamma_makes_the_norm_of_the_state_that_of_its_input():
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_a_dense_linear_rnn_is_the_diagonal_one_in_its_own_eigenvectors(bidirectional):
-    dense = recurrences.build(DenseRecurrence(), width=WIDTH, state=STATE, bidirectional=bidirectional)
-    params = dense.init(jax.random.key(5))
+    linear = recurrences.build(DenseRecurrence(), width=WIDTH, state=STATE, bidirectional=bidirectional)
+    params = linear.init(jax.random.key(5))
     a = np.asarray(params["A"], np.float64)
     params["A"] = jnp.asarray(a * 0.95 / np.max(np.abs(np.linalg.eigvals(a))), jnp.float32)
     p = double(params)
@@ -241,8 +243,62 @@ def test_a_dense_linear_rnn_is_the_diagonal_one_in_its_own_eigenvectors(bidirect
     other = recurrences.build(settings, width=WIDTH, state=STATE, bidirectional=bidirectional)
     assert set(changed) == set(jax.eval_shape(other.init, jax.random.key(0)))
     u = jax.random.normal(jax.random.key(6), (100, 4, WIDTH), jnp.float32)
-    wanted = np.asarray(dense.scan(params, u))
+    wanted = np.asarray(linear.scan(params, u))
     np.testing.assert_allclose(other.scan(changed, u), wanted, atol=2e-5 * np.max(np.abs(wanted)))
+
+
+def test_a_truncated_draw_is_that_of_a_normal_cut_off_at_two_standard_deviations():
+    n = 300
+    normal, cut = (
+        jax.jit(recurrences.build(DenseRecurrence(draw=draw), width=7, state=n, bidirectional=True).init)(
+            jax.random.key(4)
+        )
+        for draw in ("normal", "truncated")
+    )
+    entries = np.sort(double(cut)["A"].ravel()) * math.sqrt(n)
+    law = scipy.stats.truncnorm(-2, 2)
+    assert scipy.stats.kstest(entries, law.cdf).pvalue > 0.01
+    assert max(abs(entries[0]), abs(entries[-1])) <= 2 * (1 + 1e-6)
+    assert np.std(entries) == pytest.approx(law.std(), abs=5 * law.std() / math.sqrt(2 * n * n))
+    declared = recurrences.build(DenseRecurrence(draw="truncated"), width=7, state=n).variances
+    assert dense.TRUNCATED == pytest.approx(law.std(), rel=1e-12)
+    assert round(dense.TRUNCATED, 4) == 0.8796
+    assert declared["A"] == pytest.approx(law.var() / n)
+    # A alone is another, and its entries keep their order
+    assert list(cut) == list(normal)
+    assert {name for name in cut if not np.array_equal(cut[name], normal[name])} == {"A"}
+    assert np.all(np.diff(np.asarray(cut["A"]).ravel()[np.argsort(np.asarray(normal["A"]).ravel())]) >= 0)
+
+
+def test_the_ends_of_the_normal_draw_are_truncated_too():
+    z = jnp.asarray([-40.0, -6.0, -1.0, 0.0, 1.0, 6.0, 40.0], jnp.float32)
+    found = np.asarray(dense.truncated(z))
+    assert found == pytest.approx([-2, -2, -found[4], 0, found[4], 2, 2], abs=1e-6)
+    assert found[4] == pytest.approx(scipy.stats.truncnorm(-2, 2).ppf(scipy.stats.norm.cdf(1.0)), abs=1e-6)
+
+
+def test_a_truncated_draw_stays_finite_where_a_normal_one_overflows():
+    """192 states, 4,096 steps, as on the longer tasks: the state grows like a power of the spectral radius."""
+    n, steps, width = 192, 4096, 4
+    layers = {
+        draw: recurrences.build(DenseRecurrence(draw=draw), width=width, state=n) for draw in ("normal", "truncated")
+    }
+    inits = {draw: jax.jit(layer.init) for draw, layer in layers.items()}
+
+    def radius(draw, seed):
+        return np.max(np.abs(np.linalg.eigvals(double(inits[draw](jax.random.key(seed)))["A"])))
+
+    radii = {draw: np.array([radius(draw, seed) for seed in range(20)]) for draw in layers}
+    overflows = steps * np.log(radii["normal"]) > math.log(np.finfo(np.float32).max)
+    assert np.sum(overflows) >= 5
+    assert np.max(radii["truncated"]) < 1.0
+    assert np.mean(radii["truncated"]) == pytest.approx(0.9, abs=0.03)
+    seed = jax.random.key(int(np.argmax(radii["normal"])))
+    u = jax.random.normal(jax.random.key(0), (steps, 1, width), jnp.float32)
+    finite = {
+        draw: bool(np.all(np.isfinite(jax.jit(layer.scan)(inits[draw](seed), u)))) for draw, layer in layers.items()
+    }
+    assert finite == {"normal": False, "truncated": True}
 
 
 def test_an_unknown_kind_is_named():

@@ -70,8 +70,10 @@ def make_run(
     return values.Run(**(fields | more))
 
 
-def make_rung(name: str, title: str = "a rung", **published: tuple[catalog.Published, ...]) -> catalog.Rung:
-    return catalog.Rung(name=name, title=title, change={"x": 1}, published=published)
+def make_rung(
+    name: str, title: str = "a rung", *, on: str | None = None, **published: tuple[catalog.Published, ...]
+) -> catalog.Rung:
+    return catalog.Rung(name=name, title=title, on=on, change={"x": 1}, published=published)
 
 
 PAPER = catalog.Published(source="Paper, Table 1", value=0.699, stderr=0.003)
@@ -193,6 +195,152 @@ def test_a_shared_rung_has_the_runs_of_the_one_before() -> None:
     assert [row.same_as_before for row in report.rows] == [False, True, True, False]
 
 
+GRID = catalog.Ladder(
+    name="grid",
+    title="two forms on two rings",
+    source="s",
+    rungs=(
+        make_rung("free-1"),
+        make_rung("stable-1"),
+        make_rung("free-2", on="free-1"),
+        make_rung("stable-2"),
+        make_rung("free-3", on="free-1"),
+        make_rung("stable-3", on="stable-1"),
+    ),
+)
+ON = [None, "free-1", "free-1", "free-2", "free-1", "stable-1"]
+GRID_SCORES = {
+    "free-1": (0.70, 0.72, 0.71),
+    "stable-1": (0.80, 0.83, 0.82),
+    "free-2": (0.60, 0.64, 0.61),
+    "stable-2": (0.90, 0.91, 0.93),
+}
+GRID_RUNS = [
+    make_run(f"{rung}.{seed}", rung, seed, score)
+    for rung, scores in GRID_SCORES.items()
+    for seed, score in enumerate(scores)
+]
+
+
+def grid(width: int | None = None, rungs: int = 6) -> Any:
+    """The report on the grid, in which free-3 is as free-1; its table where a width is given."""
+    ladder = msgspec.structs.replace(GRID, rungs=GRID.rungs[:rungs])
+    report = build(ladder, GRID_RUNS, same_as_before={"free-3", "stable-3"})
+    return report if width is None else render.render(report, "table", width=width)
+
+
+def test_a_rung_is_compared_with_the_one_that_it_changes() -> None:
+    rows = {row.rung: row for row in grid().rows}
+    assert [row.on for row in rows.values()] == ON
+    assert [row.branches for row in rows.values()] == [False, False, True, False, True, True]
+    tests = {
+        rung: scipy.stats.ttest_ind(GRID_SCORES[rung], GRID_SCORES[on], equal_var=False)
+        for rung, on in (("stable-1", "free-1"), ("free-2", "free-1"), ("stable-2", "free-2"))
+    }
+    corrected = dict(zip(tests, multiple([test.pvalue for test in tests.values()]), strict=True))
+    for rung, test in tests.items():
+        low, high = test.confidence_interval(0.95)
+        found = rows[rung]
+        assert (found.delta_low, found.delta_high) == pytest.approx((low, high))
+        assert found.delta == pytest.approx((low + high) / 2)
+        assert found.p_value == pytest.approx(corrected[rung])
+
+
+def multiple(p_values: list[float]) -> list[float]:
+    """Holm's correction of three p-values, written out."""
+    order = sorted(range(3), key=p_values.__getitem__)
+    first = 3 * p_values[order[0]]
+    second = max(first, 2 * p_values[order[1]])
+    third = max(second, p_values[order[2]])
+    return [min(1.0, dict(zip(order, (first, second, third), strict=True))[k]) for k in range(3)]
+
+
+def test_runs_are_shared_with_the_rung_that_is_changed_however_far_it_is() -> None:
+    report = grid()
+    rows = {row.rung: row for row in report.rows}
+    for rung, on in (("free-3", "free-1"), ("stable-3", "stable-1")):
+        assert rows[rung].same_as_before
+        assert (rows[rung].runs, rows[rung].mean) == (rows[on].runs, rows[on].mean)
+        assert (rows[rung].delta, rows[rung].p_value, rows[rung].delta_low) == (0.0, None, None)
+    # those in between keep their own, and none is counted twice
+    assert rows["stable-2"].runs == ("stable-2.0", "stable-2.1", "stable-2.2")
+    own = [np.var(scores, ddof=1) for scores in GRID_SCORES.values()]
+    assert report.spread == pytest.approx(np.sqrt(np.mean(own)))
+    # a run that was made for the later of the two serves the earlier one
+    late = [msgspec.structs.replace(run, config={}) for run in GRID_RUNS[:2]]
+    late.append(make_run("late", "free-3", 2, 0.5, config={}))
+    report = build(GRID, late, same_as_before={"free-3"})
+    assert report.rows[0].runs == report.rows[4].runs == ("free-1.0", "free-1.1", "late")
+    assert report.rows[5].n == 0
+
+
+def test_the_first_rungs_of_a_grid_are_a_report_of_their_own() -> None:
+    assert [(row.rung, row.on) for row in grid(rungs=4).rows] == list(zip(GRID_SCORES, ON[:4], strict=True))
+    assert [row.delta for row in grid(rungs=4).rows] == [row.delta for row in grid().rows[:4]]
+    # of which the first two are a ladder like any other
+    assert "against the rung before, in points" in grid(200, rungs=2)
+    assert body(grid(200, rungs=2)).split()[:3] == ["rung", "title", "test"]
+
+
+GRID_100 = """\
+rung      on        test accuracy       change [95 %]            p       speed-up  published
+────────  ────────  ──────────────────  ───────────────────────  ──────  ────────  ─────────
+free-1    –         71.00 ± 0.58 (n=3)  –                        –       –         –
+stable-1  free-1    81.67 ± 0.88 (n=3)  +10.67 [+7.55, +13.79]   0.002   –         –
+free-2    free-1    61.67 ± 1.20 (n=3)  -9.33 [-13.68, -4.99]    0.007   –         –
+stable-2  free-2    91.33 ± 0.88 (n=3)  +29.67 [+25.38, +33.96]  <0.001  –         –
+free-3    free-1    71.00 ± 0.58 (n=3)  as free-1                –       –         –
+stable-3  stable-1  81.67 ± 0.88 (n=3)  as stable-1              –       –         –"""
+
+
+def test_a_table_names_the_rung_that_is_changed_where_it_is_not_the_one_before() -> None:
+    assert body(grid(100)) == GRID_100
+    assert "against the rung it changes, in points" in grid(200)
+    assert body(grid(60)).split("\n")[3].split() == ["stable-1", "free-1", "81.67", "±", "0.88", "(n=3)", "+10.67", "–"]
+    # too narrow for the column; then too narrow for any
+    assert body(grid(40)).split("\n")[0].split() == ["rung", "test", "accuracy", "change"]
+    assert "  change on free-1 -9.33\n" in grid(25)
+    assert "  change as stable-1\n" in grid(25)
+    for width in range(20, 120, 7):
+        assert max(map(len, grid(width).split("\n"))) <= width
+    markdown = render.render(grid(), "md")
+    assert "| rung | on | title | test accuracy |" in markdown
+    assert "| --- | --- | --- | ---: |" in markdown
+    assert "| stable-3 | stable-1 | a rung | 81.67 ± 0.88 (n=3) | as stable-1 |" in markdown
+    assert "against the rung it changes, in points" in markdown
+
+
+def test_the_data_formats_name_the_rung_that_is_changed() -> None:
+    for ladder, expected in ((GRID, ON), (MINI, [None, *(rung.name for rung in MINI.rungs[:-1])])):
+        report = build(ladder)
+        rows = json.loads(render.render(report, "json"))["rows"]
+        assert [row["on"] for row in rows] == expected
+        lines = csv.DictReader(io.StringIO(render.render(report, "csv")))
+        assert [line["on"] or None for line in lines] == expected
+
+
+def test_runs_of_an_earlier_version_count_with_those_that_have_its_new_fields() -> None:
+    """A field that came later, at its default, is no other setting."""
+    new: dict[str, Any] = {
+        "task": "sDigits",
+        "data": {"version": "1"},
+        "model": {"recurrence": {"kind": "dense", "draw": "normal"}, "depth": 1, "width": 8, "state": 8},
+        "optim": {"lr": 0.01, "recurrent_factor": 0.5, "weight_decay": 0.05},
+        "train": {"steps": 10, "batch": 8, "eval_every": 5},
+    }
+    old = json.loads(json.dumps(new))
+    del old["model"]["recurrence"]["draw"]
+    other = json.loads(json.dumps(new))
+    other["model"]["recurrence"]["draw"] = "truncated"
+    runs = [
+        make_run(f"r{seed}", "a", seed, 0.5, config=config | {"seed": seed}, created_at=float(seed))
+        for seed, config in enumerate((other, old, new))
+    ]
+    report = two_rungs(*runs)
+    assert report.rows[0].runs == ("r1", "r2")
+    assert report.notes == ("a: left out, being of earlier settings: r0",)
+
+
 def test_a_shared_rung_before_anything_ran_has_no_change() -> None:
     assert build(runs=[]).rows[2].delta is None
 
@@ -291,6 +439,62 @@ def test_an_undecided_claim_says_what_would_decide_it() -> None:
 def test_a_claim_of_equality_needs_a_margin() -> None:
     with pytest.raises(UsageError, match="names no margin"):
         judged([0.9], [0.8], kind="equal")
+
+
+def no_worse(mine: list[float], other: list[float], margin: float) -> str:
+    """The verdict of scipy's one-sided tests of a loss of `margin`."""
+    raised = np.array(mine) + margin
+    if scipy.stats.ttest_ind(raised, other, equal_var=False, alternative="greater").pvalue < 0.05:
+        return "supported"
+    if scipy.stats.ttest_ind(raised, other, equal_var=False, alternative="less").pvalue < 0.05:
+        return "contradicted"
+    return "undecided"
+
+
+def test_no_worse_is_a_one_sided_test_of_a_loss_of_the_margin() -> None:
+    rng = np.random.default_rng(0)
+    seen = set()
+    for shift in np.linspace(-0.06, 0.06, 25):
+        for sizes in ((3, 3), (2, 5)):
+            mine, other = (list(rng.normal(0.8, spread, n)) for spread, n in zip((0.01, 0.02), sizes, strict=True))
+            mine = [score + shift for score in mine]
+            found = judged(mine, other, kind="no-worse", margin=0.01)
+            assert found.verdict == no_worse(mine, other, 0.01)
+            test = scipy.stats.ttest_ind(mine, other, equal_var=False)
+            low, high = test.confidence_interval(0.9)
+            assert f"[{low * 100:+.2f}, {high * 100:+.2f}], each end a one-sided 95 % bound; margin 1" in found.detail
+            seen.add(found.verdict)
+    assert seen == {"supported", "contradicted", "undecided"}
+
+
+def test_no_worse_differs_from_better_and_from_equal() -> None:
+    scores = {"far above": [0.95, 0.96, 0.955], "alike": [0.900, 0.901, 0.902], "far below": [0.80, 0.81, 0.805]}
+    verdicts = {
+        name: [
+            judged(mine, [0.900, 0.901, 0.902], **claim).verdict
+            for claim in ({}, {"kind": "no-worse", "margin": 0.005}, {"kind": "equal", "margin": 0.005})
+        ]
+        for name, mine in scores.items()
+    }
+    assert verdicts == {
+        "far above": ["supported", "supported", "contradicted"],
+        "alike": ["undecided", "supported", "supported"],
+        "far below": ["contradicted", "contradicted", "contradicted"],
+    }
+
+
+def test_an_undecided_no_worse_says_how_many_seeds_would_decide_it() -> None:
+    mine, other = [0.90, 0.92, 0.94], [0.90, 0.91, 0.92]
+    # 1 point above, so 1.5 points from the loss of half a point that is tested
+    assert "about 15 seeds a side would decide" in judged(mine, other, kind="no-worse", margin=0.005).detail
+    edge = judged([0.89, 0.90, 0.91], other, kind="no-worse", margin=0.01)
+    assert edge.verdict == "undecided"
+    assert edge.detail.endswith("margin 1.00; too close to the margin to decide with 100 seeds a side")
+
+
+def test_a_claim_of_no_loss_needs_a_margin() -> None:
+    with pytest.raises(UsageError, match="b is no worse than a, but names no margin"):
+        judged([0.9], [0.8], kind="no-worse")
 
 
 def test_a_claim_about_a_rung_of_another_ladder_is_not_judged() -> None:
@@ -423,12 +627,12 @@ Which of them matters?
 - **undecided**: Phases do not matter. (Paper, 4) small-phase no score (n=0), tanh-rnn 91.00 ± 0.58 (n=3); no test."""
 
 CSV = """\
-task,ladder,profile,instance,metric,rung,title,n,mean,stderr,delta,delta_low,delta_high,p_value,diverged,failed,unfinished,parameters,steps_per_second,speedup,same_as_before,published_value,published_stderr,published_source,published_note,runs,code_versions
-sDigits,mini,,k,test/accuracy,tanh-rnn,dense RNN,3,0.91,0.005773502,,,,,0,0,0,12345,101.0,1.0,false,0.699,0.003,"Paper, Table 1",,t0 t1 t2,0.1.0 abc
-sDigits,mini,,k,test/accuracy,linear-rnn,no nonlinearity,3,0.955,0.002886751,0.044999999,0.024223002,0.065776997,0.012915178,0,0,0,12345,250.0,2.475247524,false,,,,,l0 l1 l2,0.1.0 abc
-sDigits,mini,,k,test/accuracy,ring-init,a ring,3,0.955,0.002886751,0.0,,,,0,0,0,12345,250.0,2.475247524,true,,,,,l0 l1 l2,0.1.0 abc
-sDigits,mini,,k,test/accuracy,stable-exponential,stable | exponential,2,0.975,0.005000000,0.020000000,-0.009884987,0.049884987,0.094148177,1,1,1,12345,1234.5,12.222772277,false,,,"Paper, Table 2",not above chance,s0 s1,0.1.0 abc; 0.2.0 def
-sDigits,mini,,k,test/accuracy,small-phase,small phases,0,,,,,,,0,0,0,,,,false,,,,,,"""
+task,ladder,profile,instance,metric,rung,title,n,mean,stderr,delta,delta_low,delta_high,p_value,diverged,failed,unfinished,parameters,steps_per_second,speedup,same_as_before,on,published_value,published_stderr,published_source,published_note,runs,code_versions
+sDigits,mini,,k,test/accuracy,tanh-rnn,dense RNN,3,0.91,0.005773502,,,,,0,0,0,12345,101.0,1.0,false,,0.699,0.003,"Paper, Table 1",,t0 t1 t2,0.1.0 abc
+sDigits,mini,,k,test/accuracy,linear-rnn,no nonlinearity,3,0.955,0.002886751,0.044999999,0.024223002,0.065776997,0.012915178,0,0,0,12345,250.0,2.475247524,false,tanh-rnn,,,,,l0 l1 l2,0.1.0 abc
+sDigits,mini,,k,test/accuracy,ring-init,a ring,3,0.955,0.002886751,0.0,,,,0,0,0,12345,250.0,2.475247524,true,linear-rnn,,,,,l0 l1 l2,0.1.0 abc
+sDigits,mini,,k,test/accuracy,stable-exponential,stable | exponential,2,0.975,0.005000000,0.020000000,-0.009884987,0.049884987,0.094148177,1,1,1,12345,1234.5,12.222772277,false,ring-init,,,"Paper, Table 2",not above chance,s0 s1,0.1.0 abc; 0.2.0 def
+sDigits,mini,,k,test/accuracy,small-phase,small phases,0,,,,,,,0,0,0,,,,false,stable-exponential,,,,,,"""
 
 
 def body(table: str) -> str:
@@ -646,7 +850,7 @@ def test_the_ladder_of_the_paper() -> None:
         assert list(rung.published) == ["sCIFAR", "ListOps", "Text", "Retrieval", "Pathfinder", "PathX"]
 
 
-@pytest.mark.parametrize("name", ["lru", "nonlinearity"])
+@pytest.mark.parametrize("name", ["lru", "nonlinearity", "stability"])
 def test_a_rung_without_a_published_value_says_why_and_claims_name_rungs(name: str) -> None:
     ladder = load(name)
     assert ladder.name == name
@@ -669,3 +873,36 @@ def test_the_ladder_of_nonlinearities() -> None:
         ("linear-rnn", "tanh-rnn"),
         ("linear-rnn", "relu-rnn"),
     ]
+
+
+# Retyped from Table 5: rows of r_max 0.9, 0.99, 0.999, columns of r_min 0, 0.5, 0.9; per cent, and its standard error.
+TABLE_5 = {
+    "free": "87.6 (0.4) 87.8 (0.1) 87.9 (0.2) 83.8 (0.9) 85.8 (1.2) 81.9 (3.8) 83.9 (0.2) 84.8 (0.4) 84.8 (0.8)",
+    "stable": "86.2 (0.2) 86.6 (0.3) 87.3 (0.1) 87.8 (0.2) 87.7 (0.1) 88.1 (0.0) 87.4 (0.2) 87.4 (0.1) 87.5 (0.4)",
+    "gamma": "86.4 (0.1) 86.5 (0.1) 88.3 (0.1) 88.1 (0.1) 88.4 (0.1) 89.0 (0.2) 88.1 (0.1) 88.6 (0.0) 89.0 (0.1)",
+}
+
+
+def test_the_ladder_of_stability_has_the_27_scores_of_the_paper() -> None:
+    ladder = load("stability")
+    rings = [(r_min, r_max) for r_max in ("0.9", "0.99", "0.999") for r_min in ("0", "0.5", "0.9")]
+    assert [rung.name for rung in ladder.rungs] == [
+        f"{form}-{r_min}-{r_max}" for r_min, r_max in rings for form in ("free", "stable", "gamma")
+    ]
+    for form, line in TABLE_5.items():
+        printed = re.findall(r"([\d.]+) \(([\d.]+)\)", line)
+        for (r_min, r_max), numbers in zip(rings, printed, strict=True):
+            found = scores(ladder, f"{form}-{r_min}-{r_max}")
+            assert found == {"sCIFAR": tuple(pytest.approx(float(number) / 100) for number in numbers)}
+    assert {row.note for rung in ladder.rungs for row in rung.published["sCIFAR"]} == {"learning rate 0.004"}
+
+
+def test_the_claims_of_stability_are_those_that_its_own_table_bears_out() -> None:
+    ladder = load("stability")
+    value = {rung.name: rung.published["sCIFAR"][0].value or 0.0 for rung in ladder.rungs}
+    assert all(claim.tasks == ("sCIFAR",) for claim in ladder.claims)
+    for claim in ladder.claims:
+        assert claim.kind in ("better", "no-worse")
+        assert value[claim.rung] - value[claim.than] > -(claim.margin or 0.0)
+    close = {(claim.rung, claim.than) for claim in ladder.claims}
+    assert {("stable-0.9-0.999", "free-0.9-0.999"), ("gamma-0.9-0.999", "stable-0.9-0.999")} <= close

@@ -16,17 +16,18 @@ import pytest
 import lrurun
 from lrurun import tasks
 from lrurun.errors import LrurunError, UsageError
-from lrurun.tasks import folder
-from lrurun.tasks.base import SPLITS
+from lrurun.tasks import digits, folder, writer
+from lrurun.tasks.base import SPLITS, Options
 
 DIGITS = tasks.get("sDigits")
+ALL = Options()
 HINT = "remove the folder, and run the command again: it is made anew"
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     place = tmp_path_factory.mktemp("data")
-    folder.prepare(DIGITS, place)
+    folder.prepare(DIGITS, ALL, place / "sDigits")
     return place
 
 
@@ -44,23 +45,26 @@ def test_an_unknown_task_gets_the_nearest_one():
     with pytest.raises(UsageError) as caught:
         tasks.get("digits")
     assert caught.value.message == "unknown task 'digits'"
-    assert caught.value.hint == "did you mean 'sDigits'? tasks: sDigits"
+    assert caught.value.hint == f"did you mean 'sDigits'? tasks: {', '.join(tasks.TASKS)}"
 
 
 def test_every_task_declares_what_a_run_needs():
     for name, task in tasks.TASKS.items():
-        assert (task.name, task.spec().name) == (name, name)
-        assert set(task.sizes) == set(SPLITS)
+        options = task.options()
+        assert (task.name, task.spec(options).name) == (name, name)
+        assert task.spec(options).classes == task.classes
+        assert set(task.sizes(options)) == set(SPLITS)
         assert task.version
         assert task.title
-        assert task.source
+        assert task.wanted or task.offline(options)
+        assert not task.remotes or task.wanted
 
 
 def test_the_digits_are_all_of_them_once_in_three_splits():
     from sklearn.datasets import load_digits
 
-    made = DIGITS.make()
-    spec = DIGITS.spec()
+    made = digits.splits()
+    spec = DIGITS.spec(ALL)
     assert {name: len(split.labels) for name, split in made.items()} == {"train": 1197, "validation": 300, "test": 300}
     for split in made.values():
         assert split.inputs.shape == (len(split.labels), spec.length)
@@ -75,7 +79,7 @@ def test_the_digits_are_all_of_them_once_in_three_splits():
 
 
 def test_every_digit_is_in_every_split():
-    for split in DIGITS.make().values():
+    for split in digits.splits().values():
         counts = np.bincount(split.labels, minlength=10)
         assert counts.min() > 0.06 * len(split.labels)
         assert counts.max() < 0.15 * len(split.labels)
@@ -84,7 +88,7 @@ def test_every_digit_is_in_every_split():
 def test_version_1_of_the_digits_is_these_bytes_for_ever():
     # other bytes are another version: change Digits.version, which is in every fingerprint, not this digest
     assert DIGITS.version == "1"
-    made = DIGITS.make()
+    made = digits.splits()
     digest = hashlib.sha256(b"".join(made[s].inputs.tobytes() + made[s].labels.tobytes() for s in SPLITS))
     assert digest.hexdigest() == "31c27d4909481fd36bdf96d8eb9dc9865d9c77ab15937f6d8037580ee61a8d50"
 
@@ -106,28 +110,28 @@ def test_preparing_writes_the_arrays_and_the_manifest_and_nothing_else(prepared)
 def test_preparing_again_changes_nothing(data_dir):
     before = files(data_dir)
     stamp = (data_dir / "sDigits/manifest.json").stat().st_mtime_ns
-    folder.prepare(DIGITS, data_dir)
+    folder.prepare(DIGITS, ALL, data_dir / "sDigits")
     assert files(data_dir) == before
     assert (data_dir / "sDigits/manifest.json").stat().st_mtime_ns == stamp
 
 
 def test_what_is_loaded_is_what_was_made(prepared):
-    data = folder.load(DIGITS, prepared)
-    for name, split in DIGITS.make().items():
+    data = folder.load(DIGITS, ALL, prepared / "sDigits")
+    for name, split in digits.splits().items():
         loaded = getattr(data, name)
         np.testing.assert_array_equal(loaded.inputs, split.inputs)
         np.testing.assert_array_equal(loaded.labels, split.labels)
         assert loaded.lengths is None
         assert not loaded.inputs.flags.writeable
-    assert data.spec == DIGITS.spec()
+    assert data.spec == DIGITS.spec(ALL)
 
 
 def test_the_digest_is_of_all_arrays_wherever_they_lie(prepared, tmp_path):
-    folder.prepare(DIGITS, tmp_path)
-    digest = folder.load(DIGITS, tmp_path).sha256
-    assert digest == folder.load(DIGITS, prepared).sha256
+    folder.prepare(DIGITS, ALL, tmp_path / "sDigits")
+    digest = folder.load(DIGITS, ALL, tmp_path / "sDigits").sha256
+    assert digest == folder.load(DIGITS, ALL, prepared / "sDigits").sha256
     assert digest.startswith("sha256:")
-    table = folder.manifest(DIGITS, prepared)
+    table = folder.manifest(DIGITS, ALL, prepared / "sDigits")
     for name in table["sha256"]:
         assert folder.digest({"sha256": table["sha256"] | {name: "0" * 64}}) != digest
 
@@ -135,8 +139,8 @@ def test_the_digest_is_of_all_arrays_wherever_they_lie(prepared, tmp_path):
 def test_processes_that_prepare_at_once_all_find_it_whole(tmp_path):
     code = (
         "import sys; from pathlib import Path; from lrurun import tasks; from lrurun.tasks import folder\n"
-        "task = tasks.get('sDigits'); place = Path(sys.argv[1])\n"
-        "sys.stdin.readline(); folder.prepare(task, place); print(folder.load(task, place).sha256)"
+        "task = tasks.get('sDigits'); options = task.options(); place = Path(sys.argv[1]) / 'sDigits'\n"
+        "sys.stdin.readline(); folder.prepare(task, options, place); print(folder.load(task, options, place).sha256)"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(lrurun.__file__).parent.parent)}
     workers = [
@@ -154,20 +158,23 @@ def test_processes_that_prepare_at_once_all_find_it_whole(tmp_path):
         worker.stdin.flush()
     told = [worker.communicate()[0].strip() for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0, 0]
-    assert set(told) == {folder.load(DIGITS, tmp_path / "data").sha256}
+    assert set(told) == {folder.load(DIGITS, ALL, tmp_path / "data/sDigits").sha256}
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["sDigits"]
 
 
 def refused(data_dir: Path) -> tuple[str, str | None]:
     with pytest.raises(LrurunError) as caught:
-        folder.load(DIGITS, data_dir)
+        folder.load(DIGITS, ALL, data_dir / "sDigits")
     assert caught.value.exit_code == 1
     return caught.value.message.replace(str(data_dir), "data"), caught.value.hint
 
 
 def test_data_that_are_not_there_are_told(tmp_path):
-    assert folder.manifest(DIGITS, tmp_path) is None
-    assert refused(tmp_path) == ("data/sDigits: there are no prepared data for sDigits", "run: lrurun ladder sDigits")
+    assert folder.manifest(DIGITS, ALL, tmp_path / "sDigits") is None
+    assert refused(tmp_path) == (
+        "data/sDigits: there are no prepared data for sDigits",
+        "run: lrurun data prepare sDigits",
+    )
     assert not list(tmp_path.iterdir())
 
 
@@ -200,7 +207,7 @@ def test_a_manifest_of_something_else_is_refused(data_dir, change, message):
     assert refused(data_dir) == (message, HINT)
     if "sha256" not in change:
         with pytest.raises(LrurunError, match="expected sDigits version 1"):
-            folder.prepare(DIGITS, data_dir)
+            folder.prepare(DIGITS, ALL, data_dir / "sDigits")
     assert files(data_dir) == before
 
 
@@ -217,7 +224,7 @@ def test_arrays_of_other_sizes_are_refused(data_dir):
     np.save(path, np.load(path)[:299])
     manifest = data_dir / "sDigits/manifest.json"
     table = json.loads(manifest.read_text())
-    table["sha256"]["validation-labels"] = folder.sha256(path)
+    table["sha256"]["validation-labels"] = writer.sha256(path)
     manifest.write_text(json.dumps(table))
     assert refused(data_dir) == ("data/sDigits: validation-labels: expected 300 examples, found 299", HINT)
 
@@ -226,7 +233,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
     (tmp_path / "sDigits").mkdir()
     (tmp_path / "sDigits/mine.txt").write_text("x")
     with pytest.raises(LrurunError) as caught:
-        folder.prepare(DIGITS, tmp_path)
+        folder.prepare(DIGITS, ALL, tmp_path / "sDigits")
     assert caught.value.message == f"{tmp_path}/sDigits: a folder without a manifest is in the way"
     assert caught.value.hint == "move it away, or choose another folder with --data-dir"
     assert files(tmp_path) == {"sDigits/mine.txt": b"x"}
@@ -235,15 +242,68 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
 def test_a_place_that_cannot_be_written_is_told_and_nothing_is_left(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(LrurunError) as caught:
-        folder.prepare(DIGITS, tmp_path / "file")
+        folder.prepare(DIGITS, ALL, tmp_path / "file/sDigits")
     assert caught.value.message == f"{tmp_path}/file/sDigits/manifest.json: Not a directory"
 
-    def full(path: Path, array: np.ndarray) -> None:
+    def full(descriptor: int, start: int, size: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(folder.np, "save", full)
+    monkeypatch.setattr(writer.os, "posix_fallocate", full)
     with pytest.raises(LrurunError) as caught:
-        folder.prepare(DIGITS, tmp_path / "data")
+        folder.prepare(DIGITS, ALL, tmp_path / "data/sDigits")
     assert caught.value.message == f"{tmp_path}/data/sDigits: No space left on device"
     assert caught.value.hint == "check space and permissions, or choose another folder with --data-dir"
-    assert list((tmp_path / "data").iterdir()) == []
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("shape", [(7,), (300, 64), (12, 5, 3)])
+def test_an_array_filled_in_pieces_has_the_bytes_that_numpy_would_save(tmp_path, shape):
+    array = np.random.RandomState(0).randint(0, 200, shape).astype(np.uint8)
+    file = writer.ArrayFile(tmp_path / "pieces.npy", shape, np.uint8)
+    for first in (4, 0, 2):
+        file.put(first, array[first : first + 2] if first < 4 else array[first:])
+    assert file.missing() == 0
+    file.close()
+    np.save(tmp_path / "whole.npy", array)
+    assert (tmp_path / "pieces.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+def test_what_does_not_fit_an_array_is_refused_and_never_wrapped(tmp_path):
+    file = writer.ArrayFile(tmp_path / "a.npy", (3, 2), np.uint8)
+    file.put(0, np.array([[1, 255]], np.int64))
+    for rows in (np.array([[1, 256]]), np.array([[-1, 0]]), np.zeros((1, 3), np.uint8), np.zeros((3, 2), np.uint8)):
+        with pytest.raises(LrurunError):
+            file.put(1, rows)
+    assert file.missing() == 2
+    file.close()
+
+
+def test_a_partial_folder_of_a_killed_process_is_swept_away(tmp_path):
+    (tmp_path / ".sDigits.partial").mkdir()
+    (tmp_path / ".sDigits.partial/train-inputs.npy").write_bytes(b"half")
+    (tmp_path / ".sDigits.lock").write_text("")
+    folder.prepare(DIGITS, ALL, tmp_path / "sDigits")
+    assert [path.name for path in tmp_path.iterdir()] == ["sDigits"]
+
+
+def test_data_of_other_settings_are_not_taken_for_these(prepared):
+    with pytest.raises(LrurunError) as caught:
+        folder.load(DIGITS, Options(train=100), prepared / "sDigits")
+    assert caught.value.message.endswith("expected data made with train = 100, found the published settings")
+
+
+def test_fewer_examples_are_the_first_ones(prepared, tmp_path):
+    few = Options(train=100, test=7)
+    folder.prepare(DIGITS, few, tmp_path / "few")
+    small, large = folder.load(DIGITS, few, tmp_path / "few"), folder.load(DIGITS, ALL, prepared / "sDigits")
+    assert [len(s.labels) for s in (small.train, small.validation, small.test)] == [100, 300, 7]
+    np.testing.assert_array_equal(small.train.inputs, large.train.inputs[:100])
+    np.testing.assert_array_equal(small.test.inputs, large.test.inputs[:7])
+
+
+def test_the_published_protocol_selects_on_test(prepared):
+    held = folder.load(DIGITS, ALL, prepared / "sDigits")
+    paper = folder.load(DIGITS, ALL, prepared / "sDigits", "paper")
+    np.testing.assert_array_equal(paper.train.inputs, np.concatenate([held.train.inputs, held.validation.inputs]))
+    np.testing.assert_array_equal(paper.train.labels, np.concatenate([held.train.labels, held.validation.labels]))
+    np.testing.assert_array_equal(paper.validation.inputs, held.test.inputs)

@@ -76,15 +76,21 @@ def lrurun(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, s
     return code, out, err
 
 
-COMMANDS = "ladder, resume, plan, status, runs, show, report, list, check, doctor, ledger"
+RECIPES = "Image, ListOps, PathX, Pathfinder, Retrieval, SpeechCommands, Text, sCIFAR, sDigits"
+TASKS = "sCIFAR, Image, ListOps, Text, Retrieval, Pathfinder, PathX, SpeechCommands, sDigits"
+COMMANDS = "ladder, resume, plan, status, runs, show, report, list, check, doctor, data, ledger"
 
 
 @pytest.mark.parametrize("command", ["ladder", "plan"])
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        (["sDigts"], "unknown task 'sDigts'", "did you mean 'sDigits'? tasks: sDigits"),
-        (["sDigits", "--ladder", "lur"], "unknown ladder 'lur'", "did you mean 'lru'? ladders: lru, nonlinearity"),
+        (["sDigts"], "unknown task 'sDigts'", f"did you mean 'sDigits'? tasks: {RECIPES}"),
+        (
+            ["sDigits", "--ladder", "lur"],
+            "unknown ladder 'lur'",
+            "did you mean 'lru'? ladders: lru, nonlinearity, stability",
+        ),
         (
             ["sDigits", "--rung", "tanh"],
             "ablations/lru.toml: unknown rung 'tanh'",
@@ -146,7 +152,7 @@ COMMANDS = "ladder, resume, plan, status, runs, show, report, list, check, docto
         (
             ["./no.toml"],
             "recipe: there is no file ./no.toml",
-            "give a path to a TOML file, or a name: sDigits",
+            f"give a path to a TOML file, or a name: {RECIPES}",
         ),
     ],
 )
@@ -170,8 +176,8 @@ def test_wrong_words_are_told_in_two_lines_and_nothing_is_written(command, words
             "'tasks', 'recurrences'",
             "did you mean 'ladders'? known values: ladders, recipes, tasks, recurrences",
         ),
-        (["check", "recipe"], "check recipe: expected a name, or --all", "recipes: sDigits"),
-        (["check", "recipe", "sDigitz"], "unknown task 'sDigitz'", "did you mean 'sDigits'? tasks: sDigits"),
+        (["check", "recipe"], "check recipe: expected a name, or --all", f"recipes: {RECIPES}"),
+        (["check", "recipe", "sDigitz"], "unknown task 'sDigitz'", f"did you mean 'sDigits'? tasks: {RECIPES}"),
         (
             ["report", "sDigits", "--format", "cvs"],
             "invalid value for '--format': 'cvs' is not one of 'table', 'md', 'csv', 'json'",
@@ -241,9 +247,9 @@ def documents(kind: str, old: str, new: str) -> None:
         (
             "recipes",
             'task = "sDigits"',
-            'task = "sCIFAR"',
-            "recipes/sDigits.toml, task: unknown task 'sCIFAR'",
-            "tasks: sDigits",
+            'task = "MNIST"',
+            "recipes/sDigits.toml, task: unknown task 'MNIST'",
+            f"tasks: {TASKS}",
         ),
         (
             "ablations",

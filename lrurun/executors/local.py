@@ -78,7 +78,8 @@ class LocalWorker:
 
     def tail(self, lines: int = 3) -> str:
         """The end of what it said outside of runs."""
-        self._output.seek(0)
+        self._output.seek(0, os.SEEK_END)
+        self._output.seek(max(0, self._output.tell() - 32_768))
         text = self._output.read().decode(errors="replace")
         return "\n".join(text.strip().splitlines()[-lines:])
 

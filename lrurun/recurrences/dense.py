@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, final
@@ -64,12 +65,31 @@ def _backward(activation: str, reverse: bool, kept: tuple[Array, Array], g: Arra
 dense_scan.defvjp(_forward, _backward)
 
 
+_CUT: Final = 2.0
+_WITHIN: Final = math.erf(_CUT / math.sqrt(2.0))
+"""The share of a normal within the cut."""
+
+TRUNCATED: Final = math.sqrt(1.0 - 2.0 * _CUT * math.exp(-_CUT * _CUT / 2.0) / math.sqrt(2.0 * math.pi) / _WITHIN)
+"""The standard deviation of a standard normal that is truncated at two: 0.8796."""
+
+
+def truncated(z: Array) -> Array:
+    """Standard normals `z` as standard normals truncated at two standard deviations, each at its own quantile.
+
+    Not rescaled to unit variance: their standard deviation is `TRUNCATED`.
+    """
+    root = math.sqrt(2.0)
+    return jnp.clip(root * jax.lax.erf_inv(_WITHIN * jax.lax.erf(z / root)), -_CUT, _CUT)
+
+
 @final
 class Dense(Recurrence):
     """x_k = activation(A x_(k-1) + B u_k), y_k = C x_k + D u_k (Orvieto et al. 2023, eq. 1).
 
     A (N, N), B (N, H), C (H, N), and D (H,), elementwise. A, B and C are drawn from N(0, 1 / fan-in) (section 3.1), D
-    from N(0, 1). Bidirectional layers share A and B, add C_back (H, N) for the other direction, and use D once.
+    from N(0, 1). With `draw = "truncated"`, A's normal is cut off at two standard deviations and not rescaled, as the
+    default initialiser of the paper's framework, Haiku, did: standard deviation 0.8796 / sqrt(N), spectral radius about
+    0.9. Bidirectional layers share A and B, add C_back (H, N) for the other direction, and use D once.
     """
 
     @property
@@ -79,11 +99,13 @@ class Dense(Recurrence):
     @property
     def variances(self) -> Mapping[str, float]:
         of_c = dict.fromkeys(self._readouts, 1.0 / self.state)
-        return {"A": 1.0 / self.state, "B": 1.0 / self.width, **of_c, "D": 1.0}
+        spread = TRUNCATED if self.settings.draw == "truncated" else 1.0
+        return {"A": spread**2 / self.state, "B": 1.0 / self.width, **of_c, "D": 1.0}
 
     @property
     def bounded(self) -> bool:
-        # The spectral radius of A is 1 only in the limit of large N; without saturation, a larger one grows for ever.
+        # The spectral radius of A is 1, or 0.88 where truncated, only in the limit of large N: that of a small A may be
+        # well above, and without saturation the state then grows for ever.
         return bool(self.settings.activation == "tanh")
 
     @property
@@ -93,7 +115,10 @@ class Dense(Recurrence):
     def init(self, key: Array) -> Params:
         n, h = self.state, self.width
         shapes = {"A": (n, n), "B": (n, h), **dict.fromkeys(self._readouts, (h, n)), "D": (h,)}
-        return normals(key, shapes, self.variances)
+        if self.settings.draw == "normal":
+            return normals(key, shapes, self.variances)
+        params = normals(key, shapes, {**self.variances, "A": 1.0})
+        return params | {"A": truncated(params["A"]) * self.state**-0.5}
 
     def scan(self, params: Params, u: Array, mask: Array | None = None) -> Array:
         activation = self.settings.activation

@@ -49,10 +49,11 @@ def judge(
 
 
 def _judge(claim: catalog.Claim, rung: Side, than: Side, *, task: str, chance: float | None) -> Verdict:
-    if claim.kind == "equal" and claim.margin is None:
+    if claim.kind != "better" and claim.margin is None:
+        relation = "equals" if claim.kind == "equal" else "is no worse than"
         raise UsageError(
-            f"the claim {claim.text!r} says that {claim.rung} equals {claim.than}, but names no margin",
-            hint="give the difference within which two scores count as equal: margin = 0.005",
+            f"the claim {claim.text!r} says that {claim.rung} {relation} {claim.than}, but names no margin",
+            hint="give the difference that does not count as one: margin = 0.005",
         )
     stand_in = bool(claim.tasks) and task not in claim.tasks
     verdict, said = _decide(claim, rung, than, chance)
@@ -104,8 +105,12 @@ def _test(claim: catalog.Claim, scores: Sequence[float], than: Sequence[float]) 
     else:
         margin = claim.margin or 0.0
         said += f"; margin {margin * 100:.2f}"
-        distance = abs(margin - abs(found.estimate))
-        inside, outside = -margin < low and high < margin, high < -margin or low > margin
+        if claim.kind == "no-worse":
+            distance = abs(found.estimate + margin)
+            inside, outside = low > -margin, high < -margin
+        else:
+            distance = abs(margin - abs(found.estimate))
+            inside, outside = -margin < low and high < margin, high < -margin or low > margin
         verdict = SUPPORTED if inside else CONTRADICTED if outside else UNDECIDED
     if verdict != UNDECIDED:
         return verdict, [said]
@@ -114,7 +119,7 @@ def _test(claim: catalog.Claim, scores: Sequence[float], than: Sequence[float]) 
     seeds = statistics.seeds_to_decide(distance, spread) if spread else None
     if seeds is None:
         hint = f"the difference is too small to decide with {statistics.MOST_SEEDS} seeds a side"
-        if claim.kind == "equal":
+        if claim.kind != "better":
             hint = f"too close to the margin to decide with {statistics.MOST_SEEDS} seeds a side"
         return verdict, [said, hint]
     return verdict, [said, f"about {seeds} seeds a side would decide, were the true difference the one seen"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from lrurun import catalog
+from lrurun.config import RunConfig, canonical
 from lrurun.errors import LrurunError
 from lrurun.report import claims, statistics
 from lrurun.report.claims import Verdict
@@ -33,12 +35,16 @@ class Row(Struct, frozen=True, kw_only=True):
 
     rung: str
     title: str
+    on: str | None
+    """The rung that it changes; the first changes none."""
+    branches: bool
+    """Whether that is another than the rung before."""
     n: int
     """Finished seeds with a score: what the mean is over."""
     mean: float | None
     stderr: float | None
     delta: float | None
-    """Against the rung before."""
+    """Against the rung that it changes."""
     delta_low: float | None
     delta_high: float | None
     """Ends of the 95 % interval."""
@@ -78,6 +84,8 @@ class Report(Struct, frozen=True, kw_only=True):
     spread: float | None
     """Standard deviation over seeds, pooled over the rungs."""
     test_items: int | None
+    data: dict[str, Any]
+    """Of the data that the runs were trained on: "source", "kind", "baselines"; empty where that is not recorded."""
     notes: tuple[str, ...]
 
 
@@ -90,14 +98,15 @@ def build(
     runs: Sequence[values.Run],
     same_as_before: Collection[str] = frozenset(),
     test_items: int | None = None,
+    data: Mapping[str, Any] | None = None,
     chance: float | None = None,
     notes: Sequence[str] = (),
     metric: str = METRIC,
 ) -> Report:
     """The report on the ladder instance of key `instance`, from `runs`, of which others' and tuning runs are ignored.
 
-    `same_as_before` names rungs whose settings equal those of the rung before, `chance` is the score that a diverged
-    run counts as, `notes` are sentences for the foot. Runs of unequal data are refused.
+    `same_as_before` names rungs whose settings equal those of the rung that they change, `chance` is the score that a
+    diverged run counts as, `notes` are sentences for the foot. Runs of unequal data are refused.
     """
     notes = list(notes)
     groups = _groups(ladder, same_as_before)
@@ -114,16 +123,18 @@ def build(
 
     scores = {rung: [_score(run, metric) for run in members] for rung, members in scored.items()}
     shared = {name for group in groups for name in group[1:]}
+    bases = ladder.bases
     differences = [
-        None if before is None or rung.name in shared else statistics.difference(scores[rung.name], scores[before.name])
-        for before, rung in zip((None, *ladder.rungs), ladder.rungs, strict=False)
+        None if on is None or rung in shared else statistics.difference(scores[rung], scores[on])
+        for rung, on in bases.items()
     ]
     p_values = statistics.holm([delta.p_value() if delta else None for delta in differences])
     speeds = {rung: _speed(members) for rung, members in scored.items()}
     base = speeds[ladder.rungs[0].name] if ladder.rungs else None
 
-    rows = []
+    rows: list[Row] = []
     for rung, delta, p_value in zip(ladder.rungs, differences, p_values, strict=True):
+        on = bases[rung.name]
         members, counted = found[rung.name], scored[rung.name]
         counted_ids = {run.id for run in counted}
         states = [run.state for run in members]
@@ -134,6 +145,8 @@ def build(
             Row(
                 rung=rung.name,
                 title=rung.title,
+                on=on,
+                branches=on != (rows[-1].rung if rows else None),
                 n=len(counted),
                 mean=statistics.mean(scores[rung.name]),
                 stderr=statistics.stderr(scores[rung.name]),
@@ -181,19 +194,19 @@ def build(
         detectable_seeds=seeds if spread else None,
         spread=spread,
         test_items=test_items,
+        data=dict(data or {}),
         notes=tuple(notes),
     )
 
 
 def _groups(ladder: catalog.Ladder, same_as_before: Collection[str]) -> list[list[str]]:
-    """The names of the rungs, those that share their runs together."""
-    groups: list[list[str]] = []
-    for rung in ladder.rungs:
-        if groups and rung.name in same_as_before:
-            groups[-1].append(rung.name)
-        else:
-            groups.append([rung.name])
-    return groups
+    """The names of the rungs, those that share their runs together, the one that they share them with first."""
+    groups: dict[str, list[str]] = {}
+    for name, on in ladder.bases.items():
+        group = groups[on] if on is not None and name in same_as_before else []
+        group.append(name)
+        groups[name] = group
+    return [group for name, group in groups.items() if group[0] == name]
 
 
 def _members(group: Collection[str], instance: str, runs: Sequence[values.Run]) -> list[values.Run]:
@@ -213,7 +226,7 @@ def _of_one_setting(rung: str, runs: list[values.Run], notes: list[str]) -> list
     """The runs of the newest settings: an edited recipe leaves runs of the old ones in the same instance."""
     groups: list[tuple[dict[str, Any], list[values.Run]]] = []
     for run in runs:
-        settings = {key: value for key, value in run.config.items() if key != "seed"}
+        settings = _settings(run.config)
         for known, group in groups:
             if known == settings:
                 group.append(run)
@@ -226,6 +239,16 @@ def _of_one_setting(rung: str, runs: list[values.Run], notes: list[str]) -> list
     left_out = ", ".join(sorted(run.id for _, group in groups[:-1] for run in group))
     notes.append(f"{rung}: left out, being of earlier settings: {left_out}")
     return groups[-1][1]
+
+
+def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What the seeds of a rung have in common. A run of an earlier version lacks the fields that came later."""
+    try:
+        table: dict[str, Any] = canonical(msgspec.convert(run, RunConfig))
+    except msgspec.ValidationError:
+        table = dict(run)
+    table.pop("seed", None)
+    return table
 
 
 def _score(run: values.Run, metric: str) -> float:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 from lrurun import console
 from lrurun.report.progress import Lines, Progress, view
 
 if TYPE_CHECKING:
     from rich.live import Live
+
+SPEAK_SECONDS = 30.0
+"""How often a pipe hears that work goes on."""
 
 
 class Display:
@@ -58,3 +62,53 @@ class Display:
     def say(self, text: str) -> None:
         """A line of talk, above the live view where there is one."""
         console.say(text)
+
+
+class Preparing:
+    """How far the preparation of data is: a bar in a terminal, plain lines in a pipe. A context manager."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._what = ""
+        self._said = 0.0
+
+    def __enter__(self) -> Preparing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            with contextlib.suppress(OSError):
+                self._bar.stop()
+
+    def tell(self, what: str, done: int, total: int | None) -> None:
+        """`done` of `total` of what is being done."""
+        if console.verbosity() < 0:
+            return
+        if console.is_terminal():
+            with contextlib.suppress(OSError):
+                self._draw(what, done, total)
+            return
+        now = time.monotonic()
+        if what != self._what or now - self._said >= SPEAK_SECONDS:
+            far = f": {done:,} of {total:,}" if total and done else f": {done:,}" if done else ""
+            console.say(what + far)
+            self._what, self._said = what, now
+
+    def _draw(self, what: str, done: int, total: int | None) -> None:
+        if self._bar is None:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+            )
+            self._bar = Progress(*columns, console=console.err(), redirect_stdout=False, redirect_stderr=False)
+            self._bar.start()
+        if what != self._what:
+            if self._what:
+                self._bar.stop_task(self._bar.task_ids[-1])
+            self._bar.add_task(console.clean(what), total=None)
+            self._what = what
+        self._bar.update(self._bar.task_ids[-1], completed=done, total=total)

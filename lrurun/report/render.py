@@ -58,6 +58,7 @@ def document(report: Report) -> dict[str, Any]:
                 {
                     "rung": row.rung,
                     "title": row.title,
+                    "on": row.on,
                     "n": row.n,
                     "mean": row.mean,
                     "stderr": row.stderr,
@@ -98,6 +99,7 @@ def document(report: Report) -> dict[str, Any]:
             "detectable": report.detectable,
             "detectable_seeds": report.detectable_seeds,
             "test_items": report.test_items,
+            "data": report.data,
             "notes": list(report.notes),
         }
     )
@@ -127,7 +129,7 @@ def finite(value: Any) -> Any:
 _CSV_COLUMNS = (
     "task", "ladder", "profile", "instance", "metric", "rung", "title", "n", "mean", "stderr", "delta", "delta_low",
     "delta_high", "p_value", "diverged", "failed", "unfinished", "parameters", "steps_per_second", "speedup",
-    "same_as_before", "published_value", "published_stderr", "published_source", "published_note", "runs",
+    "same_as_before", "on", "published_value", "published_stderr", "published_source", "published_note", "runs",
     "code_versions",
 )  # fmt: skip
 
@@ -186,7 +188,7 @@ def _troubles(row: Row) -> list[str]:
 
 def _delta(row: Row) -> str:
     if row.same_as_before:
-        return "as the rung before"
+        return f"as {clean(row.on or '')}" if row.branches else "as the rung before"
     return NOTHING if row.delta is None else f"{row.delta * 100:+.2f}"
 
 
@@ -254,9 +256,10 @@ def _metric(report: Report) -> str:
 
 def _foot(report: Report) -> list[str]:
     first = report.rows[0].rung if report.rows else "the first rung"
+    base = "rung it changes" if _branches(report) else "rung before"
     said = [
         f"{_metric(report).capitalize()} in per cent: mean ± standard error over n finished seeds. Change: against the "
-        "rung before, in points, with its 95 % interval (Welch). p: two-sided, Holm-corrected over the table. "
+        f"{base}, in points, with its 95 % interval (Welch). p: two-sided, Holm-corrected over the table. "
         f"Steps/s: median; speed-up over {first}."
     ]
     if report.detectable is None:
@@ -270,6 +273,11 @@ def _foot(report: Report) -> list[str]:
             f"{report.detectable * 100:.2f} points (two-sided 5 %, power 80 %, from the spread over seeds seen here, "
             f"{(report.spread or 0.0) * 100:.2f})."
         )
+    if report.data.get("kind", "embedded") != "embedded":
+        said.append(f"Data: {clean(str(report.data['source']))}.")
+    if report.data.get("baselines"):
+        naive = ", ".join(f"{clean(name)} {score * 100:.1f} %" for name, score in report.data["baselines"].items())
+        said.append(f"Naive predictors on the same test items: {naive}.")
     if report.test_items:
         said.append(f"One test item is {100 / report.test_items:.2f} points ({report.test_items:,} items).")
     said.append(_published_foot(report))
@@ -277,6 +285,11 @@ def _foot(report: Report) -> list[str]:
     if len(versions) > 1:
         said.append(f"These runs come from more than one code version: {', '.join(versions)}.")
     return said + [f"Note: {note}" for note in report.notes]
+
+
+def _branches(report: Report) -> bool:
+    """Whether a rung changes another than the one before it."""
+    return any(row.branches for row in report.rows)
 
 
 def _published_foot(report: Report) -> str:
@@ -287,20 +300,24 @@ def _published_foot(report: Report) -> str:
     if not rungs:
         return f"Published: no values for {report.task}."
     sources = [f"{source} ({', '.join(names)}{': ' + note if note else ''})" for (source, note), names in rungs.items()]
-    return f"Published: {'; '.join(sources)}."
+    scale = f" They are of the full task; profile {report.profile} is smaller." if report.profile else ""
+    return f"Published: {'; '.join(sources)}.{scale}"
 
 
 # Markdown
 
 
 def _markdown(report: Report) -> str:
-    header = ["rung", "title", _metric(report), "change", "p", "parameters", "steps/s", "speed-up", "published"]
+    on = _branches(report)
+    named = ["rung", "on", "title"] if on else ["rung", "title"]
+    header = [*named, _metric(report), "change", "p", "parameters", "steps/s", "speed-up", "published"]
     lines = [f"### {_escape(_title(report))}", ""]
     if report.question:
         lines += [_escape(report.question), ""]
-    lines += [_markdown_row(header), _markdown_row(["---", "---", *["---:"] * (len(header) - 2)])]
+    lines += [_markdown_row(header), _markdown_row(["---"] * len(named) + ["---:"] * (len(header) - len(named)))]
     for row in report.rows:
-        cells = [row.rung, row.title, ", ".join([_score(row), *_troubles(row)]), _delta_interval(row), _p_value(row)]
+        cells = [row.rung, row.on or NOTHING, row.title] if on else [row.rung, row.title]
+        cells += [", ".join([_score(row), *_troubles(row)]), _delta_interval(row), _p_value(row)]
         cells += [_parameters(row), _speed(row), _speedup(row), _published(row)]
         lines.append(_markdown_row([_escape(cell) for cell in cells]))
     lines.append("")
@@ -345,6 +362,7 @@ class _Column(Struct, frozen=True, kw_only=True):
 
 _RUNG = _Column(name="rung", cell=lambda row: clean(row.rung), right=False)
 _TITLE = _Column(name="title", cell=lambda row: clean(row.title), right=False)
+_ON = _Column(name="on", cell=lambda row: clean(row.on or NOTHING), right=False)
 _SCORE_LONG = _Column(name="", cell=lambda row: ", ".join([_score(row), *_troubles(row)]), right=False)
 _SCORE = _Column(name="", cell=lambda row: "\n".join([_score(row), *_troubles(row)]), right=False)
 _DELTA_LONG = _Column(name="change [95 %]", cell=_delta_interval)
@@ -372,6 +390,9 @@ _LAYOUTS: tuple[tuple[_Column, ...], ...] = (
 )
 """From everything to the least, the column that is missed least going first. The first that fits is printed."""
 
+_BRANCHING: tuple[tuple[_Column, ...], ...] = tuple((layout[0], _ON, *layout[1:]) for layout in _LAYOUTS[:-1])
+"""The same where a change is against another rung than the one before: it says little without that rung's name."""
+
 _STYLES = {claims.SUPPORTED: "green", claims.CONTRADICTED: "red", claims.UNDECIDED: "yellow"}
 
 
@@ -382,7 +403,7 @@ def _table(report: Report, *, width: int, color: bool) -> str:
     text = io.StringIO()
     # A width of the pipe is no one's screen: what is wider still is printed whole.
     piped = width >= PIPE_WIDTH
-    layout = _LAYOUTS[0] if piped else _layout(report, width)
+    layout = _layouts(report)[0] if piped else _layout(report, width)
     if layout:
         width = max(width, _natural_width(report, layout))
     console = Console(
@@ -441,7 +462,11 @@ def _wrap(text: str, width: int) -> list[str]:
 
 def _layout(report: Report, width: int) -> tuple[_Column, ...]:
     """The first layout that fits `width`; none where even the smallest does not."""
-    return next((layout for layout in _LAYOUTS if _natural_width(report, layout) <= width), ())
+    return next((layout for layout in _layouts(report) if _natural_width(report, layout) <= width), ())
+
+
+def _layouts(report: Report) -> tuple[tuple[_Column, ...], ...]:
+    return (*_BRANCHING, *_LAYOUTS) if _branches(report) else _LAYOUTS
 
 
 def _natural_width(report: Report, layout: Sequence[_Column]) -> int:
@@ -478,7 +503,8 @@ def _stacked(row: Row) -> list[str]:
     """A row as lines, for a terminal too narrow for any column."""
     said = [", ".join([_score(row), *_troubles(row)])]
     if row.delta is not None:
-        said.append(f"change {_delta_interval(row)}")
+        on = f" on {clean(row.on or '')}" if row.branches and not row.same_as_before else ""
+        said.append(f"change{on} {_delta_interval(row)}")
     if row.published:
         said.append(f"published {_published(row)}")
     return said

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from lrurun.tasks.base import SPLITS, Spec, Split, Task
+from lrurun.tasks.base import SPLITS, Options, Source, Spec, Split, Task, Tell, limited
+from lrurun.tasks.writer import Writer
 
 SIZES = {"train": 1197, "validation": 300, "test": 300}
 
@@ -16,22 +19,34 @@ class Digits(Task):
     title = "8x8 digits as 64-pixel sequences, 10 classes"
     version = "1"
     """1: the split below, pixels 0 to 16 as uint8."""
-    source = "scikit-learn load_digits"
-    sizes = SIZES
+    classes = 10
 
-    def spec(self) -> Spec:
+    def sizes(self, options: Options) -> dict[str, int]:
+        return limited(options, SIZES)
+
+    def spec(self, options: Options, vocabulary: Sequence[str] = ()) -> Spec:
         return Spec(name=self.name, kind="features", features=1, classes=10, length=64, scale=1 / 16)
 
-    def make(self) -> dict[str, Split]:
-        """A fixed random split; the file's own order would put other writers into the last quarter."""
-        from sklearn.datasets import load_digits
+    def offline(self, options: Options) -> Source:
+        def fill(writer: Writer, tell: Tell) -> None:
+            for name, split in splits().items():
+                count = self.sizes(options)[name]
+                writer.save(name, "inputs", split.inputs[:count])
+                writer.save(name, "labels", split.labels[:count])
 
-        digits = load_digits()
-        order = np.random.RandomState(0).permutation(len(digits.target))
-        inputs = digits.images.reshape(len(order), 64).astype(np.uint8)[order]
-        labels = digits.target.astype(np.uint8)[order]
-        ends = np.cumsum([SIZES[name] for name in SPLITS])
-        starts = ends - [SIZES[name] for name in SPLITS]
-        return {
-            name: Split(inputs=inputs[a:b], labels=labels[a:b]) for name, a, b in zip(SPLITS, starts, ends, strict=True)
-        }
+        return Source(kind="embedded", text="scikit-learn load_digits", fill=fill)
+
+
+def splits() -> dict[str, Split]:
+    """A fixed random split; the file's own order would put other writers into the last quarter."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    order = np.random.RandomState(0).permutation(len(digits.target))
+    inputs = digits.images.reshape(len(order), 64).astype(np.uint8)[order]
+    labels = digits.target.astype(np.uint8)[order]
+    ends = np.cumsum([SIZES[name] for name in SPLITS])
+    starts = ends - [SIZES[name] for name in SPLITS]
+    return {
+        name: Split(inputs=inputs[a:b], labels=labels[a:b]) for name, a, b in zip(SPLITS, starts, ends, strict=True)
+    }

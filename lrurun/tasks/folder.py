@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lrurun import __version__
+from lrurun.config import canonical
 from lrurun.errors import LrurunError
-from lrurun.tasks.base import SPLITS, Data, Split, Task
+from lrurun.tasks import download
+from lrurun.tasks.base import SPLITS, Data, Options, Source, Split, Task, Tell
+from lrurun.tasks.writer import Writer, sha256
 
 _HINT = "remove the folder, and run the command again: it is made anew"
+_SPACE = "check space and permissions, or choose another folder with --data-dir"
+
+PARTS = ("inputs", "labels", "lengths")
 
 
-def manifest(task: Task, data_dir: Path) -> dict[str, Any] | None:
-    """The manifest of a prepared task, or None where it is not prepared.
+def quiet(what: str, done: int, total: int | None) -> None:
+    """A `Tell` that says nothing."""
+
+
+def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None:
+    """The manifest of the folder `where`, or None where nothing is prepared.
 
     Raises:
-        LrurunError: something stands there that is not this task's data in this version.
+        LrurunError: something stands there that is not this task's data in this version with these options.
     """
-    path = data_dir / task.name / "manifest.json"
+    path = where / "manifest.json"
     try:
         table = json.loads(path.read_text())
     except FileNotFoundError:
@@ -38,75 +51,203 @@ def manifest(task: Task, data_dir: Path) -> dict[str, Any] | None:
     if table.get("task") != task.name or table.get("version") != task.version:
         found = f"{table.get('task')} version {table.get('version')}"
         raise LrurunError(f"{path.parent}: expected {task.name} version {task.version}, found {found}", _HINT)
+    if table.get("options", {}) != canonical(options):
+        raise LrurunError(
+            f"{path.parent}: expected data made with {_settings(canonical(options))}, "
+            f"found {_settings(table.get('options', {}))}",
+            "choose another folder with --data-dir, or remove this one and run the command again",
+        )
     return table
 
 
-def prepare(task: Task, data_dir: Path) -> dict[str, Any]:
-    """Makes the data where they are missing; safe to call from several processes at once."""
-    existing = manifest(task, data_dir)
+def prepare(
+    task: Task, options: Options, where: Path, *, given: Path | None = None, tell: Tell = quiet
+) -> dict[str, Any]:
+    """Makes the data where they are missing, one process at a time; the manifest.
+
+    Sources in this order: what stands there already, the copy `given`, a download, what needs nothing from outside.
+
+    Raises:
+        LrurunError: no source has them, one is damaged, or they cannot be written.
+    """
+    existing = manifest(task, options, where)
     if existing:
         return existing
-    target = data_dir / task.name
-    work = data_dir / f".{task.name}.{os.getpid()}.tmp"
+    existed = where.parent.exists()
     try:
-        work.mkdir(parents=True, exist_ok=True)
-        arrays: dict[str, str] = {}
-        for split, content in task.make().items():
-            for part in ("inputs", "labels", "lengths"):
-                array = getattr(content, part)
-                if array is not None:
-                    name = f"{split}-{part}"
-                    np.save(work / f"{name}.npy", array)
-                    arrays[name] = sha256(work / f"{name}.npy")
+        where.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(where, tell):
+            existing = manifest(task, options, where)
+            if existing:
+                return existing
+            if where.exists():
+                raise LrurunError(
+                    f"{where}: a folder without a manifest is in the way",
+                    "move it away, or choose another folder with --data-dir",
+                )
+            return _make(task, options, where, _source(task, options, where, given, tell), tell)
+    except OSError as error:
+        raise LrurunError(f"{error.filename or where}: {error.strerror}", _SPACE) from None
+    finally:
+        if not existed:
+            with contextlib.suppress(OSError):
+                where.parent.rmdir()  # goes only while it is empty
+
+
+def _make(task: Task, options: Options, where: Path, source: Source, tell: Tell) -> dict[str, Any]:
+    work = where.with_name(f".{where.name}.partial")
+    shutil.rmtree(work, ignore_errors=True)  # of a process that was killed: whoever holds the lock is alone here
+    work.mkdir()
+    writer = Writer(work)
+    try:
+        tell(f"preparing {where.name}: {source.text}", 0, None)
+        source.fill(writer, tell)
+        tell("computing digests", 0, None)
+        digests = writer.finish()
+        counts = {split: writer.arrays[f"{split}-labels"].shape[0] for split in SPLITS}
         table = {
             "task": task.name,
             "version": task.version,
-            "source": task.source,
-            "counts": task.sizes,
-            "sha256": arrays,
+            "options": canonical(options),
+            "source": source.text,
+            "kind": source.kind,
+            "generator": source.generator,
+            "counts": counts,
+            "sha256": digests,
+            "vocabulary": writer.vocabulary,
+            "baselines": writer.baselines,
+            "notes": writer.notes + _unlike(task, options, counts, str(where)),
             "lrurun": __version__,
         }
-        (work / "manifest.json").write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
-        try:
-            work.rename(target)
-        except OSError:
-            # another process was first, or something else stands there
-            if manifest(task, data_dir) is None:
-                raise LrurunError(
-                    f"{target}: a folder without a manifest is in the way",
-                    "move it away, or choose another folder with --data-dir",
-                ) from None
-    except OSError as error:
-        raise LrurunError(
-            f"{error.filename or target}: {error.strerror}",
-            "check space and permissions, or choose another folder with --data-dir",
-        ) from None
+        path = work / "manifest.json"
+        path.write_text(json.dumps({k: v for k, v in table.items() if v not in ([], {})}, indent=1) + "\n")
+        work.rename(where)
     finally:
+        writer.close()
         shutil.rmtree(work, ignore_errors=True)
-    found = manifest(task, data_dir)
+    found = manifest(task, options, where)
     assert found is not None
     return found
 
 
-def load(task: Task, data_dir: Path) -> Data:
+def _source(task: Task, options: Options, where: Path, given: Path | None, tell: Tell) -> Source:
+    if given is not None:
+        if not given.exists():
+            raise LrurunError(f"--from {given}: there is nothing there", f"it takes {task.wanted or 'nothing'}")
+        found = task.find(given, options)
+        if found is None:
+            takes = f"it takes {task.wanted}" if task.wanted else f"{task.name} needs none: leave --from out"
+            raise LrurunError(f"--from {given}: no copy of {task.name} is there", takes)
+        return found
+    if task.remotes:
+        return _downloaded(task, options, where, tell)
+    offline = task.offline(options)
+    if offline is None:
+        raise LrurunError(f"{task.name}: its data can neither be downloaded nor generated", how_to_get(task, where))
+    return offline
+
+
+def _downloaded(task: Task, options: Options, where: Path, tell: Tell) -> Source:
+    folder = where.parent / "downloads"
+    try:
+        for remote in task.remotes:
+            download.fetch(remote, folder, tell)
+    except LrurunError as error:
+        offline = task.offline(options)
+        if offline is None:
+            names = ", ".join(remote.name for remote in task.remotes)
+            raise LrurunError(
+                f"{task.name}: the data are missing and could not be downloaded: {error.message}",
+                f"{error.hint or f'put {names} into {folder}'}, or {how_to_get(task, where)}",
+            ) from None
+        tell(error.message, 0, None)
+        return offline
+    found = task.find(folder, options)
+    if found is None:
+        raise LrurunError(f"{folder}: {task.name} was not found in what was downloaded", how_to_get(task, where))
+    return Source(kind="download", text=f"{task.remotes[0].url} ({found.text})", fill=found.fill)
+
+
+def how_to_get(task: Task, where: Path) -> str:
+    """What to do with a copy that a person has."""
+    return f"if you have a copy: lrurun data prepare {_words(task, where)} --from PATH, where PATH is {task.wanted}"
+
+
+def _words(task: Task, where: Path) -> str:
+    """The words after `lrurun data prepare`: a folder of other data is named `<task>-<profile>`."""
+    profile = where.name.removeprefix(task.name).removeprefix("-")
+    return f"{task.name} --profile {profile}" if profile else task.name
+
+
+def _unlike(task: Task, options: Options, counts: dict[str, int], where: str) -> list[str]:
+    """Notes on counts that are a little off where a task allows that.
+
+    Raises:
+        LrurunError: they are off by more.
+    """
+    notes = []
+    for split, wanted in task.sizes(options).items():
+        found = counts[split]
+        if abs(found - wanted) > task.tolerance(split):
+            raise LrurunError(
+                f"{where}: {split}: expected {wanted:,} examples, found {found:,}",
+                "the source is not the published data: another copy may be",
+            )
+        if found != wanted:
+            notes.append(f"{split} has {found:,} examples, the published data have {wanted:,}")
+    return notes
+
+
+@contextlib.contextmanager
+def _alone(where: Path, tell: Tell) -> Iterator[None]:
+    """One process at a time for this folder; a killed one lets go by itself. The lock file is gone afterwards."""
+    path = where.with_name(f".{where.name}.lock")
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                tell(f"waiting for another process that prepares {where.name}", 0, None)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                same = os.path.samestat(os.fstat(descriptor), os.stat(path))
+            except FileNotFoundError:
+                same = False  # the one before removed it as it left: ours is no lock any more
+            if same:
+                try:
+                    yield
+                finally:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+                return
+        finally:
+            os.close(descriptor)
+
+
+def load(task: Task, options: Options, where: Path, protocol: str = "holdout", tell: Tell = quiet) -> Data:
     """The prepared arrays, memory-mapped, after their digests and counts were checked.
+
+    With protocol "paper", training uses the validation split too and selection the test split, as was published.
 
     Raises:
         LrurunError: missing, changed or incomplete data.
     """
-    table = manifest(task, data_dir)
-    folder = data_dir / task.name
+    table = manifest(task, options, where)
     if table is None:
-        raise LrurunError(f"{folder}: there are no prepared data for {task.name}", f"run: lrurun ladder {task.name}")
+        raise LrurunError(
+            f"{where}: there are no prepared data for {task.name}", f"run: lrurun data prepare {_words(task, where)}"
+        )
     splits: dict[str, Split] = {}
     for split in SPLITS:
         parts: dict[str, np.ndarray] = {}
-        for part in ("inputs", "labels", "lengths"):
+        for part in PARTS:
             name = f"{split}-{part}"
             if name not in table["sha256"]:
                 continue
-            path = folder / f"{name}.npy"
+            path = where / f"{name}.npy"
             try:
+                tell(f"checking {path.name}", 0, None)
                 if sha256(path) != table["sha256"][name]:
                     raise LrurunError(f"{path}: not the bytes that the manifest names", _HINT)
                 parts[part] = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -114,12 +255,36 @@ def load(task: Task, data_dir: Path) -> Data:
                 raise LrurunError(f"{path}: {error.strerror}", _HINT) from None
         for part in ("inputs", "labels"):
             count = len(parts[part]) if part in parts else 0
-            if count != task.sizes[split]:
-                raise LrurunError(
-                    f"{folder}: {split}-{part}: expected {task.sizes[split]} examples, found {count}", _HINT
-                )
+            wanted = table["counts"][split]
+            if count != wanted:
+                raise LrurunError(f"{where}: {split}-{part}: expected {wanted} examples, found {count}", _HINT)
         splits[split] = Split(**parts)
-    return Data(spec=task.spec(), sha256=digest(table), **splits)
+    _unlike(task, options, table["counts"], str(where))
+    if protocol == "paper":
+        splits = {
+            "train": _joined(splits["train"], splits["validation"]),
+            "validation": splits["test"],
+            "test": splits["test"],
+        }
+    return Data(
+        spec=task.spec(options, table.get("vocabulary", ())),
+        sha256=digest(table),
+        source=table["source"],
+        kind=table.get("kind", "embedded"),
+        baselines=table.get("baselines", {}),
+        **splits,
+    )
+
+
+def _joined(first: Split, second: Split) -> Split:
+    lengths = None
+    if first.lengths is not None and second.lengths is not None:
+        lengths = np.concatenate([first.lengths, second.lengths])
+    return Split(
+        inputs=np.concatenate([first.inputs, second.inputs]),
+        labels=np.concatenate([first.labels, second.labels]),
+        lengths=lengths,
+    )
 
 
 def digest(table: dict[str, Any]) -> str:
@@ -128,7 +293,5 @@ def digest(table: dict[str, Any]) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _settings(options: dict[str, Any]) -> str:
+    return ", ".join(f"{name} = {value!r}" for name, value in options.items()) or "the published settings"

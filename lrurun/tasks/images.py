@@ -1,0 +1,299 @@
+"""CIFAR-10 (Krizhevsky 2009), pixel by pixel: in colour as sCIFAR, in gray as the Image task of Long Range Arena."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from lrurun.errors import LrurunError
+from lrurun.tasks import containers
+from lrurun.tasks.base import SPLITS, Options, Remote, Source, Spec, Task, Tell, limited
+from lrurun.tasks.splits import tfds_order, torch_permutation
+from lrurun.tasks.text import majority
+from lrurun.tasks.writer import Writer
+
+ARCHIVE = Remote(
+    url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    name="cifar-10-binary.tar.gz",
+    bytes=170_052_171,
+    sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+)
+FOLDER = "cifar-10-batches-bin"
+TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
+TEST = "test_batch.bin"
+
+SIDE = 32
+CLASSES = 10
+_RECORD = 1 + 3 * SIDE * SIDE
+"""Bytes of an image in the archive: its label, then its red, green and blue pixels, row by row."""
+_BLOCK = 5000
+"""Images that are turned into sequences at once."""
+_HINT = f"give an undamaged copy of {ARCHIVE.name}, or leave --from out to download it"
+
+
+class CifarOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which training images validate, and how large images are."""
+
+    split: Literal["s4", "lra"] = "s4"
+    """The random split of S4 and S5, or, as in Long Range Arena, the first nine tenths in the order of TFDS."""
+    pool: Literal[1, 2, 4] = 1
+    """Squares of so many pixels a side become their mean, before the image is a sequence of (32 / pool)**2 steps."""
+
+
+class ImageOptions(CifarOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same for gray images."""
+
+    split: Literal["s4", "lra"] = "lra"
+    gray: Literal["lra", "pil"] = "lra"
+    """The formula of Long Range Arena (TensorFlow's), or Pillow's, which S4 and S5 use: they differ by a level."""
+
+
+class Batch(NamedTuple):
+    """Images in the order of the archive."""
+
+    images: np.ndarray
+    """(n, 32, 32, 3) uint8."""
+    labels: np.ndarray
+    """(n,) uint8 below 10."""
+
+
+Reader = Callable[[Tell], tuple[Batch, Batch]]
+"""Reads the training and the test images."""
+
+
+class Cifar(Task):
+    """What both tasks share: the copies they know, and their splits."""
+
+    version = "1"
+    """1: the splits, pixels as uint8 row by row, both formulas of gray; pooled pixels are rounded, halves up."""
+    options = CifarOptions
+    classes = CLASSES
+    remotes = (ARCHIVE,)
+    wanted = f"{ARCHIVE.name}, its unpacked folder {FOLDER}, a folder with either, or a TFDS folder of cifar10"
+
+    def __init__(self, train: int = 50_000, test: int = 10_000) -> None:
+        self.train, self.test = train, test
+        """Images in the five training batches and in the test batch."""
+
+    @abstractmethod
+    def pixels(self, images: np.ndarray, options: Any) -> np.ndarray:
+        """(n, 32, 32[, features]) uint8 of (n, 32, 32, 3) uint8."""
+
+    def sizes(self, options: CifarOptions) -> dict[str, int]:
+        validation = self.train - int(0.9 * self.train)
+        return limited(options, {"train": self.train - validation, "validation": validation, "test": self.test})
+
+    def find(self, path: Path, options: CifarOptions) -> Source | None:
+        if path.is_file():
+            return self._source(path, "CIFAR-10's archive", options, partial(self._archive, path))
+        folder = next((f for f in (path, path / FOLDER) if any((f / name).exists() for name in (*TRAIN, TEST))), None)
+        if folder:
+            return self._source(folder, "CIFAR-10's batches", options, partial(self._folder, folder))
+        if (path / ARCHIVE.name).is_file():
+            return self.find(path / ARCHIVE.name, options)
+        prepared = containers.tfds(path, "cifar10")
+        if prepared:
+            return self._source(prepared.folder, prepared.text, options, partial(self._tfds, prepared))
+        return None
+
+    def _source(self, path: Path, what: str, options: CifarOptions, read: Reader) -> Source:
+        def fill(writer: Writer, tell: Tell) -> None:
+            train, test = read(tell)
+            self._write(writer, train, test, options)
+
+        return Source(kind="folder", text=f"{what}, {path.absolute()}", fill=fill)
+
+    def _write(self, writer: Writer, train: Batch, test: Batch, options: CifarOptions) -> None:
+        count = len(train.labels)
+        order = torch_permutation(count, 42) if options.split == "s4" else tfds_order(count, "train")
+        first = int(0.9 * count)
+        rows = {
+            "train": (train, order[:first]),
+            "validation": (train, order[first:]),
+            "test": (test, np.arange(self.test)),
+        }
+        sizes, spec = self.sizes(options), self.spec(options)
+        labels = {}
+        for split in SPLITS:
+            batch, chosen = rows[split]
+            chosen = chosen[: sizes[split]]
+            shape = (len(chosen), spec.length, *([spec.features] if spec.features > 1 else []))
+            inputs = writer.create(split, "inputs", shape, np.uint8)
+            for begin in range(0, len(chosen), _BLOCK):
+                images = batch.images[chosen[begin : begin + _BLOCK]]
+                inputs.put(begin, pooled(self.pixels(images, options), options.pool).reshape(-1, *shape[1:]))
+            labels[split] = batch.labels[chosen]
+            writer.save(split, "labels", labels[split])
+        writer.baselines["majority class"] = majority(labels["train"], labels["test"])
+
+    def _archive(self, path: Path, tell: Tell) -> tuple[Batch, Batch]:
+        found = {}
+        for name, file in containers.members(path, tell):
+            short = name.rpartition("/")[2]
+            if short in (*TRAIN, TEST):
+                found[short] = self._batch(file.read(), f"{path}: {name}", short)
+        return self._joined(found, str(path))
+
+    def _folder(self, folder: Path, tell: Tell) -> tuple[Batch, Batch]:
+        found = {}
+        for number, short in enumerate((*TRAIN, TEST)):
+            tell(f"reading {FOLDER}", number, len(TRAIN) + 1)
+            path = folder / short
+            if path.is_file():
+                found[short] = self._batch(path.read_bytes(), str(path), short)
+        return self._joined(found, str(folder))
+
+    def _batch(self, content: bytes, where: str, short: str) -> Batch:
+        """The records of one file.
+
+        Raises:
+            LrurunError: they are too many or too few, or a label is none.
+        """
+        count = self.test if short == TEST else self.train // len(TRAIN)
+        if len(content) != count * _RECORD:
+            raise LrurunError(
+                f"{where}: expected {count:,} records of {_RECORD:,} bytes, found {len(content):,} bytes", _HINT
+            )
+        records = np.frombuffer(content, np.uint8).reshape(count, _RECORD)
+        _check_labels(records[:, 0], f"{where}: record", 0)
+        return Batch(records[:, 1:].reshape(count, 3, SIDE, SIDE).transpose(0, 2, 3, 1), records[:, 0])
+
+    def _joined(self, found: dict[str, Batch], where: str) -> tuple[Batch, Batch]:
+        missing = [name for name in (*TRAIN, TEST) if name not in found]
+        if missing:
+            raise LrurunError(f"{where}: {', '.join(missing)} missing: not the binary version of CIFAR-10", _HINT)
+        parts = [found[name] for name in TRAIN]
+        train = Batch(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
+        return train, found[TEST]
+
+    def _tfds(self, prepared: containers.Tfds, tell: Tell) -> tuple[Batch, Batch]:
+        return (
+            self._prepared(prepared, "train", self.train, tell),
+            self._prepared(prepared, "test", self.test, tell),
+        )
+
+    def _prepared(self, prepared: containers.Tfds, split: str, count: int, tell: Tell) -> Batch:
+        """A split of TFDS, back in the order of the archive.
+
+        Raises:
+            LrurunError: it is not CIFAR-10, or not all of it.
+        """
+        where = f"{prepared.folder}: {split}"
+        if prepared.counts.get(split) != count:
+            raise LrurunError(f"{where}: expected {count:,} images, found {prepared.counts.get(split, 0):,}", _HINT)
+        images, labels = np.zeros((count, SIDE, SIDE, 3), np.uint8), np.zeros(count, np.uint8)
+        places = _places(split, count)
+        filled = np.zeros(count, bool)
+        for row, example in enumerate(prepared.read(split)):
+            tell(f"reading {split}", row, count)
+            if not {"image", "label"} <= set(example):
+                raise LrurunError(f"{where}: expected features image and label, found {', '.join(example)}", _HINT)
+            place = places(row, example.get("id"), f"{where}: example {row}")
+            image = containers.png(example["image"], f"{where}: example {row}", "RGB")
+            if image.shape != images.shape[1:]:
+                found = " x ".join(map(str, image.shape[:2]))
+                raise LrurunError(f"{where}: example {row}: expected 32 x 32 pixels, found {found}", _HINT)
+            images[place], filled[place] = image, True
+            _check_labels(np.array([example["label"]]), f"{where}: example", row)
+            labels[place] = example["label"]
+        if not filled.all():
+            raise LrurunError(
+                f"{where}: {np.count_nonzero(~filled):,} of {count:,} images are missing, others are there twice", _HINT
+            )
+        return Batch(images, labels)
+
+
+class SCifar(Cifar):
+    """In colour, as published for S4 and the LRU paper's Table 1."""
+
+    name = "sCIFAR"
+    title = "CIFAR-10 in colour as 1024-pixel sequences, 10 classes"
+
+    def spec(self, options: CifarOptions, vocabulary: Sequence[str] = ()) -> Spec:
+        return Spec(
+            name=self.name,
+            kind="features",
+            features=3,
+            classes=CLASSES,
+            length=(SIDE // options.pool) ** 2,
+            scale=1 / 255,
+            mean=(0.4914, 0.4822, 0.4465),
+            std=(0.247, 0.243, 0.261),
+        )
+
+    def pixels(self, images: np.ndarray, options: CifarOptions) -> np.ndarray:
+        return images
+
+
+class Image(Cifar):
+    """In gray, as Long Range Arena (Tay et al. 2020) has it."""
+
+    name = "Image"
+    title = "CIFAR-10 in gray as 1024-pixel sequences, 10 classes"
+    options = ImageOptions
+
+    def spec(self, options: ImageOptions, vocabulary: Sequence[str] = ()) -> Spec:
+        return Spec(
+            name=self.name,
+            kind="features",
+            features=1,
+            classes=CLASSES,
+            length=(SIDE // options.pool) ** 2,
+            scale=1 / 255,
+            mean=(122.6 / 255,),
+            std=(61 / 255,),
+        )
+
+    def pixels(self, images: np.ndarray, options: ImageOptions) -> np.ndarray:
+        return lra_gray(images) if options.gray == "lra" else pil_gray(images)
+
+
+def lra_gray(images: np.ndarray) -> np.ndarray:
+    """(...) uint8 of (..., 3) uint8, as TensorFlow's `rgb_to_grayscale`: in float32, in this order, cut off.
+
+    Bit for bit so for all 2**24 colours; with more digits, 237 of them would be a level darker.
+    """
+    red, green, blue = np.moveaxis(images.astype(np.float32) * np.float32(1 / 255), -1, 0)
+    gray = red * np.float32(0.2989) + green * np.float32(0.587) + blue * np.float32(0.114)
+    return (gray * np.float32(255.5)).astype(np.uint8)
+
+
+def pil_gray(images: np.ndarray) -> np.ndarray:
+    """(...) uint8 of (..., 3) uint8, as Pillow's mode "L": whole numbers of 1/65536, rounded."""
+    red, green, blue = np.moveaxis(images.astype(np.uint32), -1, 0)
+    return ((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16).astype(np.uint8)
+
+
+def pooled(images: np.ndarray, pool: int) -> np.ndarray:
+    """(n, h / pool, w / pool[, c]) uint8 of (n, h, w[, c]) uint8: means of squares, rounded, halves up."""
+    if pool == 1:
+        return images
+    n, height, width, *channels = images.shape
+    squares = images.reshape(n, height // pool, pool, width // pool, pool, *channels)
+    return ((squares.sum((2, 4), dtype=np.uint16) + pool * pool // 2) // (pool * pool)).astype(np.uint8)
+
+
+def _places(split: str, count: int) -> Callable[[int, bytes | None, str], int]:
+    """Where in the archive an example of TFDS stands: its id says so, or, in versions without ids, its order."""
+    order = tfds_order(count, split)
+
+    def place(row: int, identity: bytes | None, where: str) -> int:
+        if identity is None:
+            return int(order[row])
+        found = re.fullmatch(rf"{split}_(\d+)", identity.decode(errors="replace"))
+        if not found or int(found[1]) >= count:
+            raise LrurunError(f"{where}: expected an id like {split}_{count - 1:05d}, found {identity!r}", _HINT)
+        return int(found[1])
+
+    return place
+
+
+def _check_labels(labels: np.ndarray, where: str, first: int) -> None:
+    for row in np.flatnonzero((labels < 0) | (labels >= CLASSES))[:1]:
+        raise LrurunError(f"{where} {first + row}: expected a label of 0 to 9, found {labels[row]}", _HINT)

@@ -1,0 +1,232 @@
+"""Retrieval (Tay et al. 2021): are two papers of the ACL Anthology Network linked by a citation? In characters."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import Annotated, NamedTuple
+
+import numpy as np
+from msgspec import Meta
+
+from lrurun.errors import LrurunError
+from lrurun.tasks import containers, lra
+from lrurun.tasks.base import Count, Options, Remote, Source, Spec, Split, Task, Tell, limited
+from lrurun.tasks.text import Alphabet, Frequencies, decoded, majority, utf8
+from lrurun.tasks.writer import Writer
+
+SIZES = {"train": 147_086, "validation": 18_090, "test": 17_437}
+FILES = {
+    "train": "new_aan_pairs.train.tsv",
+    "validation": "new_aan_pairs.eval.tsv",
+    "test": "new_aan_pairs.test.tsv",
+}
+MIRROR = "https://huggingface.co/datasets/OpenNLPLab/lra/resolve/6cb133c44f406da743661488df9e977b87d98775/data/aan/"
+"""Somebody's copy, at a fixed revision: the published archive can no longer be had."""
+
+_COLUMNS = 5
+_LABELS = {b"0.0": 0, b"1.0": 1, b"0": 0, b"1": 1}
+_BLOCK = 250
+"""Pairs encoded and written at once: two megabytes."""
+_SHOWN = 130
+"""Characters of each document in an example for people."""
+_HINT = "this is not the released file, or it is damaged: fetch it again, or give another copy"
+
+
+class RetrievalOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The vocabulary is that of all training texts of the source, however many of them are kept."""
+
+    max_length: Annotated[int, Meta(ge=2, le=1_000_000)] = 4000
+    """Tokens of a document, `<eos>` included; what is longer is cut."""
+    min_frequency: Count = 1
+    """Characters that occur less often in the training texts are `<unk>`."""
+
+
+class Pair(NamedTuple):
+    """One line of a table."""
+
+    label: int
+    first: str
+    second: str
+
+
+class Table(NamedTuple):
+    """A file, and what errors call it."""
+
+    path: Path
+    name: str
+
+
+class Retrieval(Task):
+    """Two documents an example, in the order of the files; quotes are characters like any other."""
+
+    name = "Retrieval"
+    title = "pairs of papers in characters, up to 4000 each, 2 classes"
+    version = "1"
+    """1: the order of the files, ids by frequency."""
+    options = RetrievalOptions
+    classes = 2
+    remotes = tuple(Remote(url=MIRROR + name, name=name) for name in FILES.values())
+    wanted = (
+        "the folder or the archive of the Long Range Arena release, its folder tsv_data, "
+        f"or a folder that holds {', '.join(FILES.values())}"
+    )
+
+    def __init__(self, full: Mapping[str, int] = SIZES) -> None:
+        self.full = dict(full)
+        """Examples per split of a whole copy, as others have counted them."""
+
+    def sizes(self, options: RetrievalOptions) -> dict[str, int]:
+        return limited(options, self.full)
+
+    def tolerance(self, split: str) -> int:
+        """1 %: the published numbers are of readers that took a quote for the beginning of a longer column."""
+        return self.full[split] // 100
+
+    def spec(self, options: RetrievalOptions, vocabulary: Sequence[str] = ()) -> Spec:
+        """Without a vocabulary, 98 tokens: as published."""
+        features = len(vocabulary) or 98
+        return Spec(name=self.name, kind="tokens", features=features, classes=2, length=options.max_length, pair=True)
+
+    def find(self, path: Path, options: RetrievalOptions) -> Source | None:
+        """The three tables in a folder, or in the archive of the release."""
+        if path.is_file():
+            return self._archive(path, options) if lra.is_archive(path) else None
+        partial = None
+        for folder in [*lra.folders(path, "tsv_data"), path / "data" / "aan"]:
+            missing = [name for name in FILES.values() if not (folder / name).is_file()]
+            if not missing:
+                return self._folder(folder, options)
+            if len(missing) < len(FILES):
+                partial = partial or f"{folder}: {' and '.join(missing)} missing"
+        for name in lra.ARCHIVES:
+            if (path / name).is_file():
+                return self._archive(path / name, options)
+        if partial:
+            raise LrurunError(partial, _HINT)
+        return None
+
+    def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str:
+        assert split.lengths is not None
+        texts = [
+            decoded(ids, int(length), vocabulary)
+            for ids, length in zip(split.inputs[index], split.lengths[index], strict=True)
+        ]
+        first, second = (text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..." for text in texts)
+        return f"1: {first} 2: {second}"
+
+    def _folder(self, folder: Path, options: RetrievalOptions) -> Source:
+        tables = {split: Table(folder / name, str(folder / name)) for split, name in FILES.items()}
+
+        def fill(writer: Writer, tell: Tell) -> None:
+            self._read(tables, options, writer, tell)
+
+        return Source(kind="folder", text=f"the tables in {folder.absolute()}", fill=fill)
+
+    def _archive(self, path: Path, options: RetrievalOptions) -> Source:
+        def fill(writer: Writer, tell: Tell) -> None:
+            # two passes over gigabytes of other tasks' files would take longer than a copy on disk
+            place = writer.folder / "unpacked"
+            place.mkdir()
+            try:
+                chosen = _unpack(path, place, tell)
+                tables = {s: Table(place / name, f"{path}: {chosen / name}") for s, name in FILES.items()}
+                self._read(tables, options, writer, tell)
+            finally:
+                shutil.rmtree(place, ignore_errors=True)
+            writer.notes.append(f"read from {chosen} in {path.name}")
+
+        return Source(kind="folder", text=f"Long Range Arena's release, {path.absolute()}", fill=fill)
+
+    def _read(self, tables: Mapping[str, Table], options: RetrievalOptions, writer: Writer, tell: Tell) -> None:
+        """First pass: how many pairs, and which characters; second pass: the arrays."""
+        frequencies = Frequencies(options.max_length)
+        counts = {}
+        for split, table in tables.items():
+            counts[split] = 0
+            for block in _blocks(table, tell, "counting"):
+                counts[split] += len(block)
+                if split == "train":
+                    frequencies.add([text for pair in block for text in (pair.first, pair.second)])
+            self._check(split, counts[split], table)
+        alphabet = Alphabet(frequencies.vocabulary(options.min_frequency), options.max_length)
+        writer.vocabulary = alphabet.vocabulary
+        labels = {}
+        for split, table in tables.items():
+            count = min(counts[split], getattr(options, split) or counts[split])
+            labels[split] = _write(writer, split, count, _blocks(table, tell, "encoding", count), alphabet)
+        writer.baselines["majority class"] = majority(labels["train"], labels["test"])
+
+    def _check(self, split: str, count: int, table: Table) -> None:
+        full = self.full[split]
+        if abs(count - full) > self.tolerance(split):
+            raise LrurunError(f"{table.name}: expected about {full:,} pairs, found {count:,}", _HINT)
+
+
+def _write(writer: Writer, split: str, count: int, blocks: Iterator[list[Pair]], alphabet: Alphabet) -> np.ndarray:
+    """Fills the arrays of a split; its labels."""
+    inputs = writer.create(split, "inputs", (count, 2, alphabet.length), alphabet.dtype)
+    lengths = writer.create(split, "lengths", (count, 2), alphabet.length_dtype)
+    labels = np.zeros(count, np.uint8)
+    done = 0
+    for block in blocks:
+        ids, ends = alphabet.encode([text for pair in block for text in (pair.first, pair.second)])
+        inputs.put(done, ids.reshape(-1, 2, alphabet.length))
+        lengths.put(done, ends.reshape(-1, 2))
+        labels[done : done + len(block)] = [pair.label for pair in block]
+        done += len(block)
+    writer.save(split, "labels", labels)
+    return labels
+
+
+def _blocks(table: Table, tell: Tell, doing: str, count: int | None = None) -> Iterator[list[Pair]]:
+    """The first `count` pairs of a table, or all of them, some at a time."""
+    size = table.path.stat().st_size
+    with table.path.open("rb") as file:
+        rows = islice(pairs(file, table.name), count)
+        while block := list(islice(rows, _BLOCK)):
+            yield block
+            tell(f"{doing} {table.path.name}", file.tell(), size)
+
+
+def pairs(lines: Iterator[bytes], name: str) -> Iterator[Pair]:
+    """The rows of a table: label, two names of papers, two texts, with a tab between them and nothing quoted.
+
+    Raises:
+        LrurunError: file, line, and what is wrong.
+    """
+    for number, line in enumerate(lines, 1):
+        columns = line.removesuffix(b"\n").removesuffix(b"\r").split(b"\t")
+        if columns == [b""]:  # an empty last line
+            continue
+        if len(columns) != _COLUMNS:
+            raise LrurunError(f"{name}:{number}: expected {_COLUMNS} columns, found {len(columns)}", _HINT)
+        if columns[0] not in _LABELS:
+            found = columns[0][:20].decode(errors="backslashreplace")
+            raise LrurunError(f"{name}:{number}: expected a label of 0.0 or 1.0, found {found!r}", _HINT)
+        first, second = (utf8(columns[k], f"{name}:{number}: column {k + 1}", _HINT) for k in (3, 4))
+        yield Pair(_LABELS[columns[0]], first, second)
+
+
+def _unpack(path: Path, place: Path, tell: Tell) -> PurePosixPath:
+    """Copies the innermost three tables of an archive into the folder `place`; where they lie in the archive."""
+    chosen, done = PurePosixPath(), set[str]()
+    for member, file in containers.members(path, tell):
+        found = PurePosixPath(member)
+        if found.name not in FILES.values():
+            continue
+        if done and found.parent != chosen:
+            if lra.inner(found.parent) <= lra.inner(chosen):
+                continue
+            done.clear()  # an outer copy came first
+        chosen = found.parent
+        with (place / found.name).open("wb") as copy:
+            shutil.copyfileobj(file, copy, 1 << 20)
+        done.add(found.name)
+        if len(done) == len(FILES) and lra.inner(chosen) == 2:
+            break  # what follows are gigabytes of other tasks
+    if missing := [name for name in FILES.values() if name not in done]:
+        raise LrurunError(f"{path}: {' and '.join(str(chosen / name) for name in missing)} missing", _HINT)
+    return chosen
