@@ -529,7 +529,8 @@ Smallest difference that 2 seeds a side could have shown:
 seeds seen here, 0.77).
 One test item is 0.33 points (300 items).
 Published: Paper, Table 1 (tanh-rnn); Paper, Table 2
-(stable-exponential: not above chance).
+(stable-exponential: not above chance). They are of the full
+task; profile laptop is smaller.
 These runs come from more than one code version: 0.1.0 abc,
 0.2.0 def.
 Note: a note
@@ -573,7 +574,8 @@ Steps/s: median; speed-up over tanh-rnn.
 Smallest difference that 2 seeds a side could have shown: 4.38 points (two-sided 5 %, power 80 %,
 from the spread over seeds seen here, 0.77).
 One test item is 0.33 points (300 items).
-Published: Paper, Table 1 (tanh-rnn); Paper, Table 2 (stable-exponential: not above chance).
+Published: Paper, Table 1 (tanh-rnn); Paper, Table 2 (stable-exponential: not above chance). They
+are of the full task; profile laptop is smaller.
 These runs come from more than one code version: 0.1.0 abc, 0.2.0 def.
 Note: a note
 

@@ -135,15 +135,12 @@ class Text(Task):
             for label in (0, 1):
                 frequencies.add(reviews["train", label])
             alphabet = Alphabet(frequencies.vocabulary(options.min_frequency), options.max_length)
+            writer.vocabulary = alphabet.vocabulary
+            labels = {}
             splits = arranged(reviews, self.full["validation"])
             for split, count in self.sizes(options).items():
-                _write(writer, split, splits[split][:count], alphabet, tell)
-            writer.vocabulary = alphabet.vocabulary
-            labels = {split: np.array([label for _, label in splits[split]]) for split in SPLITS}
-            sizes = self.sizes(options)
-            writer.baselines["majority class"] = majority(
-                labels["train"][: sizes["train"]], labels["test"][: sizes["test"]]
-            )
+                labels[split] = _write(writer, split, splits[split][:count], alphabet, tell)
+            writer.baselines["majority class"] = majority(labels["train"], labels["test"])
 
         return fill
 
@@ -176,15 +173,18 @@ def arranged(reviews: Mapping[tuple[str, int], Sequence[str]], validation: int) 
     return {split: [rows[k] for k in random.permutation(len(rows))] for split, rows in splits.items()}
 
 
-def _write(writer: Writer, split: str, rows: Sequence[tuple[str, int]], alphabet: Alphabet, tell: Tell) -> None:
+def _write(writer: Writer, split: str, rows: Sequence[tuple[str, int]], alphabet: Alphabet, tell: Tell) -> np.ndarray:
+    """Fills the arrays of a split; its labels."""
     inputs = writer.create(split, "inputs", (len(rows), alphabet.length), alphabet.dtype)
     lengths = writer.create(split, "lengths", (len(rows),), alphabet.length_dtype)
-    writer.save(split, "labels", np.array([label for _, label in rows], np.uint8))
     for first in range(0, len(rows), _BLOCK):
         ids, ends = alphabet.encode([text for text, _ in rows[first : first + _BLOCK]])
         inputs.put(first, ids)
         lengths.put(first, ends)
         tell(f"encoding {split}", first + len(ends), len(rows))
+    labels = np.array([label for _, label in rows], np.uint8)
+    writer.save(split, "labels", labels)
+    return labels
 
 
 def _streamed(path: Path, tell: Tell) -> Iterator[Review]:
