@@ -315,6 +315,11 @@ def test_moments_follow_the_schedule(data: Data) -> None:
 
 STREAM = Execution(steps_per_dispatch=5, scan_backend="sequential", feed="stream")
 DEVICE = Execution(steps_per_dispatch=5, scan_backend="sequential", feed="device")
+RUNS = {
+    "features": config(),
+    "tokens": config(dropout=0.0),
+    "pairs": config(recurrence=DenseRecurrence(), norm="layer", dropout=0.0),
+}
 
 
 def task(kind: str) -> Data:
@@ -354,7 +359,7 @@ def outcome(events: list[train.Event]) -> dict[str, float]:
 
 @pytest.mark.parametrize("kind", ["features", "tokens", "pairs"])
 def test_both_feeds_give_the_same_bits_and_take_over_from_each_other(kind: str) -> None:
-    run, data = config(), task(kind)
+    run, data = RUNS[kind], task(kind)
     events: dict[str, list[train.Event]] = {}
     taken: dict[tuple[str, int], train.Snapshot] = {}
     for feed in (DEVICE, STREAM):
@@ -438,7 +443,7 @@ class Broken:
 
 def begun(data: Data) -> Iterator[train.Event]:
     """A streamed run that has reached its first boundary."""
-    events = train.train(config(), STREAM, data)
+    events = train.train(RUNS["tokens"], STREAM, data)
     while not isinstance(next(events), train.Reached):
         pass
     return events
@@ -467,14 +472,15 @@ def interrupted(data: Data) -> None:
 
 
 def never_used(data: Data) -> None:
-    train.train(config(), STREAM, data).close()  # type: ignore[attr-defined]
+    train.train(RUNS["tokens"], STREAM, data).close()  # type: ignore[attr-defined]
 
 
 def diverged(data: Data) -> None:
     snapshot = list(begun(data))[-1].snapshot  # type: ignore[union-attr]
     nan = jax.tree.map(lambda x: np.full_like(x, np.nan), snapshot.live.params)
     live = snapshot.live._replace(step=np.int32(5), params=nan)
-    ended = list(train.train(config(), STREAM, data, resume=msgspec.structs.replace(snapshot, step=5, live=live)))[-1]
+    broken = msgspec.structs.replace(snapshot, step=5, live=live)
+    ended = list(train.train(RUNS["tokens"], STREAM, data, resume=broken))[-1]
     assert (ended.state, ended.step) == ("diverged", 6)  # type: ignore[union-attr]
 
 
@@ -482,7 +488,7 @@ def failed(data: Data) -> None:
     inputs = Broken(data.train.inputs)
     split = msgspec.structs.replace(data.train, inputs=inputs)
     with pytest.raises(OSError, match="Input/output error") as caught:
-        list(train.train(config(), STREAM, msgspec.structs.replace(data, train=split)))
+        list(train.train(RUNS["tokens"], STREAM, msgspec.structs.replace(data, train=split)))
     assert caught.value is inputs.error
 
 
@@ -499,9 +505,9 @@ import sys, threading, time
 from types import SimpleNamespace
 import numpy as np, psutil
 from lrurun import train
-from lrurun.config import DenseRecurrence, Execution
+from lrurun.config import Execution
 from lrurun.tasks.base import Data, Spec, Split
-from tests.test_train import config
+from tests.test_train import RUNS
 
 path = sys.argv[1]
 array = np.lib.format.open_memmap(path, "w+", np.uint8, (150_000, 10, 1000))
@@ -523,14 +529,13 @@ def watch():
         peak = max(peak, private())
         time.sleep(0.01)
 
-simple = config(recurrence=DenseRecurrence(), norm="layer", dropout=0.0, batch=32)
-list(train._resident(small, train.Batches(0, 8, 50), train.dispatches(simple.train, 5, 0), 5, 4))
+list(train._resident(small, train.Batches(0, 8, 50), train.dispatches(RUNS["pairs"].train, 5, 0), 5, 4))
 assert "grain" not in sys.modules
 before = private()
 watcher = threading.Thread(target=watch, daemon=True)
 watcher.start()
 data = Data(spec=spec, sha256="sha256:0", train=large, validation=small, test=small)
-ended = list(train.train(simple, Execution(), data))[-1]
+ended = list(train.train(RUNS["pairs"], Execution(), data))[-1]
 assert (ended.state, ended.step) == ("done", 23)
 assert "grain" in sys.modules
 train._evaluate(SimpleNamespace(evaluate=lambda best, batch, weight: np.zeros(2)), None, large, 500)

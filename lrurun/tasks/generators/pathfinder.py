@@ -177,7 +177,7 @@ class Images(NamedTuple):
     heads: np.ndarray
     """(n, 2, contour_length, 2) int16: the end of each dash towards the head of its snake."""
     angles: np.ndarray
-    """(n, 2, contour_length) float32: from tail to head, in radians from the right, downwards."""
+    """(n, 2, contour_length) float64: from tail to head, in radians from the right, downwards."""
     margins: np.ndarray
     """(n,) uint8: the margin drawn."""
     distractors: np.ndarray
@@ -218,7 +218,7 @@ def draw(seed: int, chunk: int, count: int, parameters: Parameters) -> Images:
         marked=marked.astype(np.uint8),
         tails=np.empty((count, 2, p.contour_length, 2), np.int16),
         heads=np.empty((count, 2, p.contour_length, 2), np.int16),
-        angles=np.empty((count, 2, p.contour_length), np.float32),
+        angles=np.empty((count, 2, p.contour_length)),
         margins=margins.astype(np.uint8),
         distractors=np.empty(count, np.uint8),
         attempts=np.empty(count, np.int32),

@@ -1,0 +1,227 @@
+"""Small archives in the formats of the real ones, written here byte by byte."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import tarfile
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CIFAR_FILES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """A PNG file of (height, width[, 3]) uint8 pixels."""
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+
+    height, width = pixels.shape[:2]
+    head = struct.pack(">IIBBBBB", width, height, 8, 2 if pixels.ndim == 3 else 0, 0, 0, 0)
+    lines = b"".join(b"\0" + row.tobytes() for row in pixels)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+
+
+def tar(path: Path, members: dict[str, bytes], mode: str = "w:gz") -> Path:
+    """An archive of these files; names that end in "/" are folders."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, mode) as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            if name.endswith("/"):
+                member.type = tarfile.DIRTYPE
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def tree(folder: Path, members: dict[str, bytes]) -> Path:
+    """The same files in a folder."""
+    for name, content in members.items():
+        path = folder / name
+        if name.endswith("/"):
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    return folder
+
+
+def cifar(images: np.ndarray, labels: np.ndarray, train: int) -> dict[str, bytes]:
+    """CIFAR-10's binary files: `train` of the (n, 32, 32, 3) images in five batches, the others in the test batch."""
+    records = [
+        bytes([label]) + b"".join(image[..., c].tobytes() for c in range(3))
+        for image, label in zip(images, labels, strict=True)
+    ]
+    size = train // 5
+    parts = [records[number * size : (number + 1) * size] for number in range(5)] + [records[train:]]
+    return {name: b"".join(part) for name, part in zip(CIFAR_FILES, parts, strict=True)}
+
+
+def cifar_archive(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The members of the published archive."""
+    folder = "cifar-10-batches-bin"
+    about = {f"{folder}/": b"", f"{folder}/batches.meta.txt": b"airplane\n", f"{folder}/readme.html": b"<html>"}
+    return about | {f"{folder}/{name}": content for name, content in files.items()}
+
+
+IMAGE = "tensorflow_datasets.core.features.image_feature.Image"
+CLASS = "tensorflow_datasets.core.features.class_label_feature.ClassLabel"
+TEXT = "tensorflow_datasets.core.features.text_feature.Text"
+DICT = "tensorflow_datasets.core.features.features_dict.FeaturesDict"
+
+
+def image_feature(*shape: int) -> dict[str, Any]:
+    """As `features.json` has it; -1 for any size."""
+    dimensions = {"dimensions": [str(size) for size in shape]}
+    return {"pythonClassName": IMAGE, "image": {"dtype": "uint8", "shape": dimensions}}
+
+
+def class_feature(classes: int) -> dict[str, Any]:
+    return {"pythonClassName": CLASS, "classLabel": {"numClasses": str(classes)}}
+
+
+def text_feature() -> dict[str, Any]:
+    return {"pythonClassName": TEXT, "text": {}}
+
+
+CIFAR_FEATURES = {"id": text_feature(), "image": image_feature(32, 32, 3), "label": class_feature(10)}
+PATHFINDER_FEATURES = {"image": image_feature(-1, -1, 3), "label": class_feature(2)}
+
+Examples = dict[str, list[dict[str, "bytes | int"]]]
+"""Split -> examples in the order of the files."""
+
+
+def tfds_tfrecord(
+    folder: Path, name: str, version: str, features: dict[str, Any], splits: Examples, *, shards: int = 1, **more: str
+) -> Path:
+    """The folder of a version as TensorFlow writes it by default: tfrecord files and their descriptions."""
+    described = []
+    for split, examples in splits.items():
+        cuts = np.linspace(0, len(examples), shards + 1).astype(int)
+        parts = [examples[a:b] for a, b in pairwise(cuts)]
+        payloads = [[_example(example) for example in part] for part in parts]
+        for number, part in enumerate(payloads):
+            path = folder / f"{name}-{split}.tfrecord-{number:05d}-of-{shards:05d}"
+            tree(folder, {path.name: tfrecord(part)})
+        described.append(
+            {
+                "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+                "name": split,
+                "numBytes": str(sum(len(payload) for part in payloads for payload in part)),
+                "shardLengths": [str(len(part)) for part in parts],
+            }
+        )
+    info = {"fileFormat": "tfrecord", "name": name, "splits": described, "version": version} | more
+    (folder / "dataset_info.json").write_text(json.dumps(info, indent=2))
+    table = {"pythonClassName": DICT, "featuresDict": {"features": features}}
+    (folder / "features.json").write_text(json.dumps(table, indent=4))
+    return folder
+
+
+def tfds_array_record(data_dir: Path, name: str, features: dict[str, Any], splits: dict[str, Iterable[Any]]) -> Path:
+    """The folder of a version as TFDS itself writes it without TensorFlow; splits are of (key, example).
+
+    `features` are TFDS's; they are not needed for the data sets that it knows.
+    """
+    import tensorflow_datasets
+
+    tensorflow_datasets.disable_progress_bar()
+    if features:
+        builder = _builder(name, features)(data_dir=data_dir)
+    else:
+        builder = tensorflow_datasets.builder(name, data_dir=data_dir)
+        if name == "cifar10":  # the archive would bring them
+            builder.info.features["label"].names = [f"class {number}" for number in range(10)]
+    builder._split_generators = lambda manager: {split: iter(examples) for split, examples in splits.items()}
+    builder.download_and_prepare(file_format="array_record")
+    return Path(builder.data_dir)
+
+
+def _builder(name: str, features: dict[str, Any]) -> Any:
+    import tensorflow_datasets
+
+    def info(self: Any) -> Any:
+        described = tensorflow_datasets.features.FeaturesDict(features)
+        return tensorflow_datasets.core.DatasetInfo(builder=self, features=described)
+
+    members = {
+        "name": name,
+        "VERSION": tensorflow_datasets.core.Version("1.0.0"),
+        "_info": info,
+        "_split_generators": lambda self, manager: {},
+        "_generate_examples": lambda self: iter(()),
+    }
+    return type(name.title(), (tensorflow_datasets.core.GeneratorBasedBuilder,), members, skip_registration=True)
+
+
+def tfrecord(payloads: Sequence[bytes]) -> bytes:
+    """A file of records: length, masked checksum of the length, payload, masked checksum of the payload."""
+    content = b""
+    for payload in payloads:
+        length = struct.pack("<Q", len(payload))
+        content += length + _masked(length) + payload + _masked(payload)
+    return content
+
+
+def _masked(data: bytes) -> bytes:
+    """The checksum of tfrecord files: CRC-32C bit by bit, rotated and shifted."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _example(example: dict[str, bytes | int]) -> bytes:
+    """A serialised `tf.train.Example`: map entries of a name, and a list of one text or one number."""
+    entries = b""
+    for name, value in example.items():
+        if isinstance(value, bytes):
+            feature = _field(1, _field(1, value))
+        else:
+            feature = _field(3, _field(1, _varint(value & (1 << 64) - 1)))
+        entries += _field(1, _field(1, name.encode()) + _field(2, feature))
+    return _field(1, entries)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    content = b""
+    while value > 127:
+        content += bytes([value & 127 | 128])
+        value >>= 7
+    return content + bytes([value])
+
+
+def pathfinder(
+    images: np.ndarray, labels: np.ndarray, lists: dict[int, int], *, arrays: bool = False
+) -> dict[str, bytes]:
+    """The files of a level: lists by their number with so many lines each, as text or as arrays of texts."""
+    files, sample = {}, 0
+    for number, count in lists.items():
+        rows = []
+        for line in range(count):
+            files[f"imgs/{number}/sample_{line}.png"] = png(images[sample])
+            row = [f"imgs/{number}", f"sample_{line}.png", str(line), str(labels[sample])]
+            rows.append([*row, "1.0", "14", "4", "2", "0.5", "1", "1"])
+            sample += 1
+        content = io.BytesIO()
+        if arrays:
+            np.save(content, np.array(rows))
+        else:
+            content.write("".join(" ".join(row) + "\n" for row in rows).encode())
+        files[f"metadata/{number}.npy"] = content.getvalue()
+    return files

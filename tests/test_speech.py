@@ -1,0 +1,337 @@
+"""SpeechCommands: every sample of every clip in its split, or a refusal that names the clip."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lrurun
+from lrurun.errors import LrurunError
+from lrurun.tasks import folder
+from lrurun.tasks.base import SPLITS
+from lrurun.tasks.speech import SIZES, WORDS, SpeechCommands, SpeechOptions, thinned, waveform
+from tests import formats
+from tests.test_retrieval import PEAK
+
+HINT = "the copy is not speech_commands_v0.02.tar.gz, or it is incomplete: fetch it again"
+PUBLISHED = SpeechOptions()
+
+
+def wav(sound: bytes, head: bytes = b"", behind: bytes = b"", size: int | None = None, **fields: int) -> bytes:
+    """A WAV file; `head` stands before the sound and `behind` after it, `size` is what the file says of its sound."""
+    form = {"kind": 1, "channels": 1, "rate": 16000, "bits": 16} | fields
+    block = form["channels"] * form["bits"] // 8
+    chunk = struct.pack(
+        "<HHIIHH", form["kind"], form["channels"], form["rate"], form["rate"] * block, block, form["bits"]
+    )
+    size = len(sound) if size is None else size
+    body = b"WAVEfmt " + struct.pack("<I", 16) + chunk + head + b"data" + struct.pack("<I", size) + sound + behind
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+LIST = b"LIST" + struct.pack("<I", 5) + b"odd data"[:5] + b"\0"  # chunks begin at even places
+TEXT = b"data is in here"
+
+
+def made() -> tuple[dict[str, bytes], dict[str, list[int]]]:
+    """The archive's files, and the samples of every clip; the two lists come last."""
+    draw = random.Random(0)
+    files, sounds = {"README.md": b"# Speech Commands", "LICENSE": b"CC BY"}, {}
+    clips = []
+    for word in sorted(WORDS, reverse=True):
+        for number in range(5):
+            clip = f"{word}/{draw.getrandbits(32):08x}_nohash_{number}.wav"
+            sounds[clip] = [draw.randint(-32768, 32767) for _ in range(draw.choice([1, 700, 1501]))]
+            files[clip] = wav(struct.pack(f"<{len(sounds[clip])}h", *sounds[clip]), head=LIST * (number % 2))
+            clips.append(clip)
+    sounds[clips[0]] = [draw.randint(-32768, 32767) for _ in range(16000)]
+    files[clips[0]] = wav(struct.pack("<16000h", *sounds[clips[0]]), behind=b"note" + struct.pack("<I", 4) + b"1234")
+    files["_background_noise_/running_tap.wav"] = wav(bytes(100), rate=44100)
+    files["_background_noise_/README.md"] = b"noise"
+    files["zero/._hidden.wav"] = b"\x00\x05\x16\x07"
+    files[".DS_Store"] = b"\0"
+    draw.shuffle(clips)
+    files["validation_list.txt"] = "".join(f"{clip}\n" for clip in clips[:20]).encode()
+    files["testing_list.txt"] = "".join(f"{clip}\r\n" for clip in clips[20:50]).encode()
+    return files, sounds
+
+
+CONTENTS, SOUNDS = made()
+FULL = {"train": 125, "validation": 20, "test": 30}
+SOME = sorted(SOUNDS)[33]
+
+
+def archive(path: Path, files: dict[str, bytes], mode: str = "w:gz") -> Path:
+    """With './' before every name and folders as members, as the published one."""
+    folders = ["./", *sorted({f"./{name.partition('/')[0]}/" for name in files if "/" in name})]
+    return formats.tar(path, dict.fromkeys(folders, b"") | {f"./{name}": data for name, data in files.items()}, mode)
+
+
+def clips_of(split: str) -> list[str]:
+    """In any order."""
+    held = {name: CONTENTS[f"{name}_list.txt"].decode().split() for name in ("validation", "testing")}
+    rest = [clip for clip in SOUNDS if clip not in held["validation"] + held["testing"]]
+    return {"train": rest, "validation": held["validation"], "test": held["testing"]}[split]
+
+
+def refused(where: Path, given: Path, full: dict[str, int] = FULL) -> tuple:
+    """What is said, with nothing left behind."""
+    with pytest.raises(LrurunError) as caught:
+        folder.prepare(SpeechCommands(full), PUBLISHED, where / "out/SpeechCommands", given=given)
+    assert not (where / "out").exists() or not list((where / "out").iterdir())
+    assert "\n" not in caught.value.message
+    return caught.value.message.replace(str(where), "."), caught.value.hint
+
+
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory):
+    """The same clips in every form."""
+    place = tmp_path_factory.mktemp("copies")
+    archive(place / "archive/speech_commands_v0.02.tar.gz", CONTENTS)
+    files = dict(reversed(CONTENTS.items()))
+    archive(place / "plain.tar", {f"speech_commands_v0.02/{name}": data for name, data in files.items()}, mode="w")
+    formats.tree(place / "unpacked/speech_commands_v0.02", CONTENTS)
+    return place
+
+
+@pytest.fixture(scope="module")
+def prepared(copies, tmp_path_factory):
+    where = tmp_path_factory.mktemp("data") / "SpeechCommands"
+    folder.prepare(SpeechCommands(FULL), PUBLISHED, where, given=copies / "archive")
+    return where
+
+
+def test_the_published_data_are_the_default():
+    task = SpeechCommands()
+    assert task.sizes(PUBLISHED) == SIZES == {"train": 84_843, "validation": 9_981, "test": 11_005}
+    assert sum(SIZES.values()) == 105_829
+    assert len(set(WORDS)) == task.classes == 35
+    assert list(WORDS) == sorted(WORDS)
+    spec = task.spec(PUBLISHED)
+    assert (spec.kind, spec.features, spec.classes, spec.length, spec.scale) == ("features", 1, 35, 16000, 2**-15)
+    (remote,) = task.remotes
+    assert remote.url.endswith(f"/{remote.name}")
+    assert len(remote.sha256) == 64
+
+
+def test_every_sample_of_every_clip_is_there(prepared):
+    data = folder.load(SpeechCommands(FULL), PUBLISHED, prepared)
+    for name in SPLITS:
+        split = getattr(data, name)
+        assert split.inputs.shape == (FULL[name], 16000)
+        assert split.inputs.dtype == np.int16
+        assert split.lengths is None
+        found = sorted((int(label), row.tolist()) for label, row in zip(split.labels, split.inputs, strict=True))
+        expected = [(WORDS.index(clip.split("/")[0]), SOUNDS[clip] + [0] * 16000) for clip in clips_of(name)]
+        assert found == sorted((label, samples[:16000]) for label, samples in expected)
+    train, test = (sorted(clip.split("/")[0] for clip in clips_of(name)) for name in ("train", "test"))
+    common = max(WORDS, key=lambda word: (train.count(word), -WORDS.index(word)))
+    assert data.baselines == {"majority class": test.count(common) / len(test)}
+    assert len(list(prepared.iterdir())) == 7
+
+
+def test_the_first_clips_are_of_many_words(prepared):
+    data = folder.load(SpeechCommands(FULL), PUBLISHED, prepared)
+    assert len(set(data.train.labels[:30].tolist())) > 12
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "archive/speech_commands_v0.02.tar.gz",
+        "plain.tar",
+        "unpacked",
+        "unpacked/speech_commands_v0.02",
+    ],
+)
+def test_every_copy_gives_the_same_bytes(copies, prepared, tmp_path, given):
+    where = tmp_path / "SpeechCommands"
+    table = folder.prepare(SpeechCommands(FULL), PUBLISHED, where, given=copies / given)
+    assert table["sha256"] == folder.manifest(SpeechCommands(FULL), PUBLISHED, prepared)["sha256"]
+    assert table["source"].startswith(str(copies / given))
+
+
+def test_version_1_is_these_bytes_for_ever(prepared):
+    # other bytes are another version: change SpeechCommands.version, which is in every fingerprint, not this digest
+    assert SpeechCommands.version == "1"
+    content = b"".join((prepared / f"{s}-{part}.npy").read_bytes() for s in SPLITS for part in ("inputs", "labels"))
+    assert hashlib.sha256(content).hexdigest() == "9f5695f705c1b2d13c4e025cb8127913e0523015139199370a744356afd1fd60"
+
+
+@pytest.mark.parametrize("stride", [2, 7, 16, 16000])
+def test_a_stride_takes_means_of_neighbours(copies, prepared, tmp_path, stride):
+    options = SpeechOptions(stride=stride, train=12, validation=3, test=4)
+    task, where = SpeechCommands(FULL), tmp_path / "SpeechCommands"
+    folder.prepare(task, options, where, given=copies / "archive")
+    few, data = folder.load(task, options, where), folder.load(task, PUBLISHED, prepared)
+    for name, count in (("train", 12), ("validation", 3), ("test", 4)):
+        rows = getattr(data, name).inputs[:count].tolist()
+        expected = [
+            [round(sum(part) / len(part)) for part in (row[k : k + stride] for k in range(0, 16000, stride))]
+            for row in rows
+        ]
+        assert getattr(few, name).inputs.tolist() == expected
+        np.testing.assert_array_equal(getattr(few, name).labels, getattr(data, name).labels[:count])
+    assert few.spec.length == few.train.inputs.shape[1] == -(-16000 // stride)
+
+
+def test_means_do_not_overflow():
+    row = np.full(16000, -32768, np.int16)
+    assert thinned(row, 3).tolist() == [-32768] * 5334
+
+
+def test_an_example_is_a_picture_of_the_sound(prepared):
+    data = folder.load(SpeechCommands(FULL), PUBLISHED, prepared)
+    shown = SpeechCommands(FULL).example(data.spec, data.train, 0, ())
+    np.testing.assert_array_equal(shown, waveform(data.train.inputs[0]))
+    row = np.zeros(16000, np.int16)
+    row[8000:8050] = 1000
+    row[12000:12050] = -500
+    picture = waveform(row)
+    assert picture.shape == (96, 320)
+    assert picture.dtype == np.uint8
+    black = [np.flatnonzero(column == 0).tolist() for column in picture.T]
+    assert black[160] == [0]
+    assert black[240] == [71]
+    assert set(map(tuple, black[:160])) == {(48,)}
+    for length in (1, 100, 320, 1000):
+        assert waveform(np.arange(length).astype(np.int16)).shape == (96, 320)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a WAV file"),
+        (b"RIFX" + wav(bytes(100))[4:], "not a WAV file"),
+        (b"OggS" + bytes(100), "not a WAV file"),
+        (wav(bytes(100))[:12], "a WAV file without a format"),
+        (wav(bytes(100))[:30], "a WAV file without a format"),
+        (wav(bytes(100), channels=2), "found format 1, 2 channels, 16000 Hz, 16 bits"),
+        (wav(bytes(100), rate=8000), "found format 1, 1 channels, 8000 Hz, 16 bits"),
+        (wav(bytes(100), bits=8), "found format 1, 1 channels, 16000 Hz, 8 bits"),
+        (wav(bytes(100), kind=3), "found format 3, 1 channels, 16000 Hz, 16 bits"),
+        (wav(bytes(100))[:36], "expected 1 to 16,000 samples of 2 bytes, found 0 bytes"),
+        (wav(b""), "expected 1 to 16,000 samples of 2 bytes, found 0 bytes"),
+        (wav(bytes(101)), "expected 1 to 16,000 samples of 2 bytes, found 101 bytes"),
+        (wav(bytes(32002)), "expected 1 to 16,000 samples of 2 bytes, found 32,002 bytes"),
+        (wav(bytes(90), size=100), "cut off: expected 100 bytes of sound, found 90"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_wrong_clip_is_named(tmp_path, content, message):
+    form = "expected format 1 (PCM), 1 channel, 16000 Hz, 16 bits, " * message.startswith("found")
+    given = archive(tmp_path / "a.tar.gz", CONTENTS | {SOME: content})
+    assert refused(tmp_path, given) == (f"./a.tar.gz: {SOME}: {form}{message}", HINT)
+
+
+def test_the_next_try_succeeds(tmp_path):
+    files = formats.tree(tmp_path / "given", CONTENTS | {SOME: b"x"})
+    assert refused(tmp_path, files) == (f"./given: {SOME}: not a WAV file", HINT)
+    (files / SOME).write_bytes(CONTENTS[SOME])
+    folder.prepare(SpeechCommands(FULL), PUBLISHED, tmp_path / "out/SpeechCommands", given=files)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["SpeechCommands"]
+
+
+def without(*names: str) -> dict[str, bytes]:
+    return {name: data for name, data in CONTENTS.items() if not name.startswith(names)}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (without("validation_list.txt"), "validation_list.txt is missing"),
+        (without("testing_list.txt"), "testing_list.txt is missing"),
+        (without("visual/", "learn/"), "no clips of learn, visual"),
+        (without("b", "c", "d"), "no clips of backward, bed, bird, cat, dog, ..."),
+        ({"README": b"x"}, "no clips of backward, bed, bird, cat, dog, ..."),
+        (CONTENTS | {"perhaps/0_nohash_0.wav": wav(b"12")}, "'perhaps' is none of the 35 words"),
+        (CONTENTS | {"zero/0_nohash_0.wav": wav(b"12")}, "train: expected 125 clips, found 126"),
+        (without(clips_of("train")[0]), "train: expected 125 clips, found 124"),
+        (
+            without(clips_of("test")[0]),
+            f"testing_list.txt names {clips_of('test')[0]}, which is not there or in another list too",
+        ),
+        (
+            CONTENTS | {"testing_list.txt": CONTENTS["validation_list.txt"]},
+            f"testing_list.txt names {min(clips_of('validation'))}, which is not there or in another list too",
+        ),
+        (
+            CONTENTS | {"testing_list.txt": b"\xff\n"},
+            "testing_list.txt names \ufffd, which is not there or in another list too",
+        ),
+        (CONTENTS | {"testing_list.txt": clips_of("test")[1].encode()}, "train: expected 125 clips, found 154"),
+        (CONTENTS | {f"again/{SOME}": wav(b"12")}, f"{SOME} is there twice"),
+    ],
+)
+def test_clips_and_lists_that_do_not_belong_together_are_refused(tmp_path, files, message):
+    assert refused(tmp_path, archive(tmp_path / "a.tar.gz", files)) == (f"./a.tar.gz: {message}", HINT)
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.7, 0.999])
+def test_a_cut_archive_is_refused(copies, tmp_path, kept):
+    content = (copies / "archive/speech_commands_v0.02.tar.gz").read_bytes()
+    (tmp_path / "speech_commands_v0.02.tar.gz").write_bytes(content[: int(kept * len(content))])
+    assert refused(tmp_path, tmp_path)[0] == "./speech_commands_v0.02.tar.gz: the archive is cut off"
+
+
+def test_the_twelve_classes_of_tfds_are_refused(tmp_path):
+    place = tmp_path / "tensorflow_datasets/speech_commands/0.0.3"
+    place.mkdir(parents=True)
+    table = {"name": "speech_commands", "version": "0.0.3", "fileFormat": "tfrecord", "splits": []}
+    (place / "dataset_info.json").write_text(json.dumps(table))
+    for given in (place, tmp_path / "tensorflow_datasets"):
+        message, hint = refused(tmp_path, given)
+        assert message == (
+            "./tensorflow_datasets/speech_commands/0.0.3: TFDS's speech_commands has 12 classes "
+            "(10 words, unknown and silence), not 35 words"
+        )
+        assert hint == "give speech_commands_v0.02.tar.gz: TFDS keeps it among its downloads"
+
+
+def test_a_place_without_clips_is_no_copy(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "note.txt").write_text("validation_list.txt")
+    takes = "it takes speech_commands_v0.02.tar.gz, or the folder it was unpacked into"
+    for name in ("empty", "note.txt"):
+        assert refused(tmp_path, tmp_path / name) == (f"--from ./{name}: no copy of SpeechCommands is there", takes)
+
+
+MEASURED = f"""{PEAK}
+from lrurun.tasks import folder
+from lrurun.tasks.speech import SpeechCommands, SpeechOptions
+
+place, options = Path(sys.argv[1]), SpeechOptions()
+small, large = (dict(train=int(count), validation=35, test=35) for count in sys.argv[2:])
+folder.prepare(SpeechCommands(small), options, place / "small", given=place / "few.tar")
+before = peak()
+folder.prepare(SpeechCommands(large), options, place / "S", given=place / "many.tar")
+print(before, peak())
+"""
+
+
+def test_memory_does_not_grow_with_the_clips(tmp_path):
+    for name, count in (("few", 3), ("many", 100)):
+        files = {f"{word}/{k}.wav": wav(bytes(32000)) for word in WORDS for k in range(count)}
+        lists = {"validation_list.txt": 0, "testing_list.txt": 1}
+        files |= {file: "\n".join(f"{word}/{k}.wav" for word in WORDS).encode() for file, k in lists.items()}
+        archive(tmp_path / f"{name}.tar", files, mode="w")
+    assert (tmp_path / "many.tar").stat().st_size > 110e6
+    environment = os.environ | {"PYTHONPATH": str(Path(lrurun.__file__).parent.parent)}
+    output = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(tmp_path), "35", str(98 * 35)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    before, after = map(int, output.split())
+    assert after - before < 30e6, output
