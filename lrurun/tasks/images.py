@@ -13,9 +13,8 @@ import numpy as np
 
 from lrurun.errors import LrurunError
 from lrurun.tasks import containers
-from lrurun.tasks.base import SPLITS, Options, Remote, Source, Spec, Task, Tell, limited
+from lrurun.tasks.base import SPLITS, Options, Remote, Source, Spec, Task, Tell, limited, majority
 from lrurun.tasks.splits import tfds_order, torch_permutation
-from lrurun.tasks.text import majority
 from lrurun.tasks.writer import Writer
 
 ARCHIVE = Remote(

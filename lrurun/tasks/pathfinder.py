@@ -19,10 +19,9 @@ from msgspec import Meta
 from lrurun import provenance
 from lrurun.errors import LrurunError
 from lrurun.tasks import containers, lra
-from lrurun.tasks.base import SPLITS, Options, Seed, Source, Spec, Task, Tell
+from lrurun.tasks.base import SPLITS, Options, Seed, Source, Spec, Task, Tell, majority
 from lrurun.tasks.generators import pathfinder as generator
 from lrurun.tasks.splits import hashed_order, torch_permutation
-from lrurun.tasks.text import majority
 from lrurun.tasks.writer import ArrayFile, Writer
 
 SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}

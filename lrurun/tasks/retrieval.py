@@ -13,8 +13,8 @@ from msgspec import Meta
 
 from lrurun.errors import LrurunError
 from lrurun.tasks import containers, lra
-from lrurun.tasks.base import Count, Options, Remote, Source, Spec, Split, Task, Tell, limited
-from lrurun.tasks.text import Alphabet, Frequencies, decoded, majority, utf8
+from lrurun.tasks.base import Count, Options, Remote, Source, Spec, Split, Task, Tell, limited, majority
+from lrurun.tasks.text import Alphabet, Frequencies, decoded, utf8
 from lrurun.tasks.writer import Writer
 
 SIZES = {"train": 147_086, "validation": 18_090, "test": 17_437}

@@ -14,8 +14,7 @@ from msgspec import Meta
 
 from lrurun.errors import LrurunError
 from lrurun.tasks import containers, lra
-from lrurun.tasks.base import SPLITS, Options, Remote, Source, Spec, Split, Task, Tell, limited
-from lrurun.tasks.text import majority
+from lrurun.tasks.base import SPLITS, Options, Remote, Source, Spec, Split, Task, Tell, limited, majority
 from lrurun.tasks.writer import ArrayFile, Writer
 
 SIZES = {"train": 84_843, "validation": 9_981, "test": 11_005}

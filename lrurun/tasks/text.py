@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from lrurun.errors import LrurunError
 from lrurun.tasks import containers, lra
-from lrurun.tasks.base import SPLITS, Count, Fill, Options, Remote, Source, Spec, Split, Task, Tell, limited
+from lrurun.tasks.base import SPLITS, Count, Fill, Options, Remote, Source, Spec, Split, Task, Tell, limited, majority
 from lrurun.tasks.writer import Writer
 
 SIZES = {"train": 22_500, "validation": 2_500, "test": 25_000}
@@ -285,8 +285,3 @@ def _codes(text: str) -> np.ndarray:
 def decoded(ids: np.ndarray, length: int, vocabulary: Sequence[str]) -> str:
     """The characters of a row, `<eos>` among them."""
     return "".join(vocabulary[token] for token in np.asarray(ids)[:length])
-
-
-def majority(train: np.ndarray, test: np.ndarray) -> float:
-    """The accuracy on labels `test` of always answering with the commonest of `train`."""
-    return float(np.mean(test == np.bincount(train).argmax()))
