@@ -90,25 +90,30 @@ class Preparing:
             return
         now = time.monotonic()
         if what != self._what or now - self._said >= SPEAK_SECONDS:
-            far = f": {done:,} of {total:,}" if total and done else f": {done:,}" if done else ""
+            far = f": {done / total:.0%}" if total and what == self._what else ""
             console.say(what + far)
             self._what, self._said = what, now
 
     def _draw(self, what: str, done: int, total: int | None) -> None:
         if self._bar is None:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+            from rich.table import Column
 
             columns = (
-                TextColumn("{task.description}", markup=False),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
+                TextColumn("{task.description}", markup=False, table_column=Column(ratio=2, no_wrap=True)),
+                BarColumn(bar_width=None, table_column=Column(ratio=1)),
+                TaskProgressColumn(),
+                TimeRemainingColumn(compact=True),
             )
-            self._bar = Progress(*columns, console=console.err(), redirect_stdout=False, redirect_stderr=False)
+            self._bar = Progress(
+                *columns, console=console.err(), expand=True, redirect_stdout=False, redirect_stderr=False
+            )
             self._bar.start()
         if what != self._what:
             if self._what:
-                self._bar.stop_task(self._bar.task_ids[-1])
+                before = self._bar.tasks[-1]
+                self._bar.update(before.id, completed=before.total)  # not every step of it was told
+                self._bar.stop_task(before.id)
             self._bar.add_task(console.clean(what), total=None)
             self._what = what
         self._bar.update(self._bar.task_ids[-1], completed=done, total=total)
