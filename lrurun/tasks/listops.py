@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -11,6 +10,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
+from lrurun import provenance
 from lrurun.errors import LrurunError
 from lrurun.tasks import containers, lra
 from lrurun.tasks.base import SPLITS, Fill, Options, Seed, Source, Spec, Task, Tell
@@ -168,7 +168,7 @@ def _generated(options: ListOpsOptions, splits: dict[str, _Arrays], tell: Tell) 
     """Distinct over all splits. Test is drawn first and train last: a smaller train split is part of a larger one."""
     order = ("test", "validation", "train")
     total = sum(arrays.count for arrays in splits.values())
-    workers = min(4, os.cpu_count() or 1) if total > 20_000 else 1  # a process takes as long to start as 3,000 examples
+    workers = min(4, provenance.cores()) if total > 20_000 else 1  # a process takes as long to start as 3,000 examples
     drawn = 0
     for examples in generate(total, options.seed, options.law(), workers):
         begin = 0
