@@ -135,7 +135,7 @@ class Execution(_Frozen, frozen=True, kw_only=True):
     steps_per_dispatch: Annotated[int, Meta(ge=1, le=100_000)] = 25
     checkpoint_seconds: Annotated[float, Meta(ge=0, le=1e6)] = 60.0
     hang_after_seconds: Annotated[float, Meta(gt=0, le=1e7)] = 1800.0
-    scan_backend: Literal["auto", "sequential", "associative"] = "auto"
+    scan_backend: Literal["auto", "sequential", "chunked", "associative"] = "auto"
     feed: Literal["auto", "device", "stream"] = "auto"
     """Where batches are gathered: on the device, where the training data then live, or on the host, which holds up to
     five blocks of steps_per_dispatch * train.batch examples; "auto" goes by their size."""

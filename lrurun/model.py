@@ -2,7 +2,7 @@
 
 Flax NNX is used as a shell: modules are built once, split into plain nested dictionaries of arrays, and merged, always
 as a copy, inside pure functions. Inside, sequences are time-major, (T, B, H); inputs are transposed once, while they
-are still small integers.
+are still small integers, and so are stretches of a sequence that a recurrence takes side by side, (T, K, B, H).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from jax import Array
 from lrurun import recurrences
 from lrurun.config import ModelConfig
 from lrurun.recurrences import Recurrence
+from lrurun.scan import split
 from lrurun.tasks.base import Spec
 
 EPSILON = 1e-5
@@ -33,8 +34,8 @@ Tree = dict[str, Any]
 
 
 def _spread(vector: Array, like: Array) -> Array:
-    """A vector (H,) with leading axes of size 1, to be broadcast over the leading axes of `like`."""
-    return vector.reshape((1,) * (like.ndim - 1) + vector.shape)
+    """An array with leading axes of size 1, to be broadcast over the leading axes of `like`."""
+    return vector.reshape((1,) * (like.ndim - vector.ndim) + vector.shape)
 
 
 def _kernels(key: Array, shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]:
@@ -63,7 +64,7 @@ class _Linear(nnx.Module):
         return y + _spread(self.bias[...], y)
 
     def embed(self, ids: Array) -> Array:
-        """The same map of one-hot vectors, without making them: (T, B) integers to (T, B, out)."""
+        """The same map of one-hot vectors, without making them: (..., B) integers to (..., B, out)."""
         y = _rows(self.kernel[...], ids)
         return y + _spread(self.bias[...], y)
 
@@ -121,15 +122,16 @@ class _BatchNorm(nnx.Module):
     @staticmethod
     def _moments(x: Array, mask: Array | None) -> tuple[Array, Array]:
         """Mean and biased variance, (H,) each."""
+        leading = tuple(range(x.ndim - 1))
         if mask is None:
-            mean = jnp.mean(x, axis=(0, 1))
+            mean = jnp.mean(x, axis=leading)
             # The variance is stationary in the mean: leaving that path out of the gradient changes only its cost.
-            return mean, jnp.mean(jnp.square(x - _spread(jax.lax.stop_gradient(mean), x)), axis=(0, 1))
+            return mean, jnp.mean(jnp.square(x - _spread(jax.lax.stop_gradient(mean), x)), axis=leading)
         count = jnp.maximum(jnp.sum(mask, dtype=x.dtype), 1.0)
         true = mask[..., None]
-        mean = jnp.sum(jnp.where(true, x, 0.0), axis=(0, 1)) / count
+        mean = jnp.sum(jnp.where(true, x, 0.0), axis=leading) / count
         centred = jnp.where(true, x - _spread(jax.lax.stop_gradient(mean), x), 0.0)
-        return mean, jnp.sum(jnp.square(centred), axis=(0, 1)) / count
+        return mean, jnp.sum(jnp.square(centred), axis=leading) / count
 
 
 class _LayerNorm(nnx.Module):
@@ -147,8 +149,8 @@ class _LayerNorm(nnx.Module):
 
 
 def _dropped(x: Array, factor: Array | None) -> Array:
-    """`x` (T, B, H) times a dropout factor (B, H), the same for all times, as in the published code."""
-    return x if factor is None else x * factor[None]
+    """`x` (..., B, H) times a dropout factor (B, H), the same for all times, as in the published code."""
+    return x if factor is None else x * _spread(factor, x)
 
 
 class _Block(nnx.Module):
@@ -181,6 +183,7 @@ class _Network(nnx.Module):
     def __init__(self, key: Array, config: ModelConfig, spec: Spec, recurrence: Recurrence) -> None:
         self.config = config
         self.spec = spec
+        self.recurrence = recurrence
         width, depth = config.width, config.depth
         key_recurrence, key_kernels = jax.random.split(key)
         shapes = {
@@ -211,9 +214,16 @@ class _Network(nnx.Module):
             lengths = None if lengths is None else lengths.swapaxes(0, 1).reshape(-1)
         inputs = inputs.swapaxes(0, 1)
         mask = None if lengths is None else jnp.arange(inputs.shape[0])[:, None] < lengths.astype(jnp.int32)[None, :]
+        if self.spec.kind == "features" and inputs.ndim == 2:
+            inputs = inputs[..., None]
+        # All but the recurrence is pointwise in time: stretches that it wants side by side are laid out once, here.
+        chunks = self.recurrence.chunks(*inputs.shape[:2])
+        if chunks > 1:
+            inputs = split(inputs, chunks)
+            mask = None if mask is None else split(mask, chunks)
         within = mask if self.config.parity == "none" else None
         x = self._encode(inputs)
-        factors = self._dropout_factors(x.shape[1], key) if train else None
+        factors = self._dropout_factors(x.shape[-2], key) if train else None
         for i, block in enumerate(self.blocks):
             x = block(x, within, train, None if factors is None else factors[i])
         pooled = self._pool(x, mask)
@@ -235,8 +245,6 @@ class _Network(nnx.Module):
         if self.spec.kind == "tokens":
             y: Array = self.encoder.embed(inputs)
             return y
-        if inputs.ndim == 2:
-            inputs = inputs[..., None]
         x = inputs.astype(jnp.float32) * self.spec.scale
         if self.spec.mean:
             x = x - _spread(jnp.asarray(self.spec.mean, jnp.float32), x)
@@ -248,10 +256,11 @@ class _Network(nnx.Module):
     @staticmethod
     def _pool(x: Array, mask: Array | None) -> Array:
         """The mean over true positions, (B, H); zero where there are none."""
+        times = tuple(range(x.ndim - 2))
         if mask is None:
-            return jnp.mean(x, axis=0)
-        count = jnp.maximum(jnp.sum(mask, axis=0, dtype=x.dtype), 1.0)
-        return jnp.sum(jnp.where(mask[..., None], x, 0.0), axis=0) / count[:, None]
+            return jnp.mean(x, axis=times)
+        count = jnp.maximum(jnp.sum(mask, axis=times, dtype=x.dtype), 1.0)
+        return jnp.sum(jnp.where(mask[..., None], x, 0.0), axis=times) / count[:, None]
 
 
 def _plain(tree: Any) -> Any:

@@ -367,3 +367,34 @@ def test_both_modes_of_nnx():
         outputs.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=False))
     assert [run.returncode for run in outputs] == [0, 0], outputs[-1].stderr
     assert outputs[0].stdout == outputs[1].stdout
+
+
+@pytest.mark.parametrize(
+    ("spec", "changes"),
+    [
+        (features(features=3, length=64), {}),
+        (features(length=64), {"norm": "layer", "glu": "half"}),
+        (tokens(length=48), {"bidirectional": True, "dropout": 0.4}),
+        (tokens(length=32, pair=True), {"bidirectional": True, "parity": "reference"}),
+    ],
+    ids=["features", "feature", "tokens", "pairs"],
+)
+def test_stretches_side_by_side_give_the_same_network(strict, spec, changes):
+    """Outputs, norm statistics and gradients of a sequence laid out in stretches, against one step after another."""
+    models = [Model(config(depth=1, **changes), spec, backend=backend) for backend in ("sequential", "chunked")]
+    assert models[1].recurrence.chunks(spec.length, 4) >= 4
+    params, stats = initial(models[0])
+    inputs, lengths = batch(spec)
+    if spec.features == 3 and spec.kind == "features":
+        inputs, lengths = jnp.stack([inputs, inputs // 2, inputs % 5], axis=-1), None
+
+    def outcome(model):
+        def loss(params):
+            logits, new = model.apply(params, stats, inputs, lengths, train=True, key=jax.random.key(1))
+            return jnp.sum(jnp.sin(logits)), (logits, new)
+
+        gradient, (logits, new) = jax.jit(jax.grad(loss, has_aux=True))(params)
+        return gradient, logits, new
+
+    for one, two in zip(*map(jax.tree.leaves, map(outcome, models)), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-3, atol=2e-5)

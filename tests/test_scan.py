@@ -1,13 +1,13 @@
-"""linear_scan: both backends against the sum it stands for, in double precision."""
+"""linear_scan: every backend against the sum it stands for, in double precision."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.scan import linear_scan, resolve
+from lrurun.scan import linear_scan, resolve, split, stretches
 
-BACKENDS = ["sequential", "associative"]
+BACKENDS = ["sequential", "chunked", "associative"]
 
 
 def pair(z):
@@ -55,7 +55,7 @@ def close(found, wanted, tolerance=2e-6):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("with_initial", [False, True])
-@pytest.mark.parametrize("steps", [1, 2, 37])
+@pytest.mark.parametrize("steps", [1, 2, 37, 48])
 def test_values_and_gradients(strict, backend, reverse, with_initial, steps):
     lam, v, initial, g = problem(steps)
     initial = initial if with_initial else np.zeros_like(initial)
@@ -77,7 +77,10 @@ def test_values_and_gradients(strict, backend, reverse, with_initial, steps):
         close(whole(gradients[2]), dinitial)
 
 
-@pytest.mark.parametrize(("backend", "steps", "tolerance"), [("sequential", 4096, 2e-5), ("associative", 1000, 2e-4)])
+@pytest.mark.parametrize(
+    ("backend", "steps", "tolerance"),
+    [("sequential", 4096, 2e-5), ("chunked", 4096, 2e-4), ("associative", 1000, 2e-4)],
+)
 def test_long_slow_memory(backend, steps, tolerance):
     lam, v, _, _ = problem(steps, batch=2, states=4)
     lam = (0.9999 * lam / np.abs(lam)).astype(np.complex64).astype(np.complex128)
@@ -111,9 +114,9 @@ def test_maps_over_models(backend):
 
 def test_refuses_what_does_not_fit():
     lam, v, initial, _ = problem(4)
-    with pytest.raises(ValueError, match="auto, sequential, associative, found 'pallas'"):
+    with pytest.raises(ValueError, match="auto, sequential, chunked, associative, found 'pallas'"):
         linear_scan(pair(lam), pair(v), backend="pallas")
-    with pytest.raises(ValueError, match="rank 3"):
+    with pytest.raises(ValueError, match="rank 3 or 4"):
         linear_scan(pair(lam), pair(initial))
     with pytest.raises(ValueError, match="shapes must be"):
         linear_scan(pair(lam[:2]), pair(v))
@@ -121,6 +124,44 @@ def test_refuses_what_does_not_fit():
         linear_scan(pair(lam), pair(v), initial=pair(initial[:1]))
     with pytest.raises(ValueError, match="shapes must be"):
         linear_scan(pair(lam), pair(v[:0]))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("chunks", [1, 2, 3, 12])
+def test_stretches_side_by_side_are_one_sequence(strict, chunks, reverse):
+    lam, v, initial, g = problem(12)
+    x, dlam, dv, dinitial = reference(lam, v, initial, g, reverse)
+    laid = [tuple(split(part, chunks) for part in pair(z)) for z in (v, g)]
+    assert laid[0][0].shape == (12 // chunks, chunks, 3, 5)
+
+    @jax.jit
+    def run(lam, v, initial, g):
+        states, back = jax.vjp(lambda *a: linear_scan(*a[:2], reverse=reverse, initial=a[2]), lam, v, initial)
+        return states, back(g)
+
+    found, gradients = run(pair(lam), laid[0], pair(initial), laid[1])
+    close(whole(tuple(map(joined, found))), x)
+    close(whole(gradients[0]), dlam, 1e-5)
+    close(whole(tuple(map(joined, gradients[1]))), dv)
+    close(whole(gradients[2]), dinitial)
+
+
+def joined(x):
+    """(T, K, ...) as (K * T, ...)."""
+    return jnp.concatenate([x[:, k] for k in range(x.shape[1])])
+
+
+def test_stretches_are_for_few_numbers_a_step(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
+    assert stretches(16_384, 256, "auto") == 8
+    assert stretches(16_384, 1, "auto") == 1024  # no shorter than 16 steps
+    assert stretches(1024, 64 * 64, "auto") == 1
+    assert stretches(1023, 16, "auto") == 1
+    assert stretches(2000, 16, "auto") == 16  # 2000 = 16 * 125
+    assert stretches(16_384, 256, "sequential") == stretches(16_384, 256, "associative") == 1
+    assert stretches(1024, 64 * 64, "chunked") == 32
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert stretches(16_384, 256, "auto") == 1
 
 
 def test_auto_is_sequential_on_a_cpu_alone(monkeypatch):

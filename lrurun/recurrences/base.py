@@ -33,7 +33,8 @@ class Recurrence(abc.ABC):
     """A sequence layer from H features to H features through a state of size N.
 
     Subclasses are final. They are built from their settings alone, hold no arrays, and may be shared between layers.
-    Sequences are time-major: (T, B, H). A mask is (T, B), true where a position is real; padding follows what is real.
+    Sequences are time-major: (T, B, H), or in `chunks`. A mask is (T, B), true where a position is real; padding
+    follows what is real.
     """
 
     def __init__(
@@ -55,6 +56,13 @@ class Recurrence(abc.ABC):
     def variances(self) -> Mapping[str, float]:
         """Name -> declared variance, for the parameters whose initial entries are independent with mean 0."""
         return {}
+
+    def chunks(self, length: int, batch: int) -> int:
+        """How many stretches of a sequence `scan` would like side by side, a divisor of `length`; 1 for most.
+
+        It then takes inputs (T, K, B, H) and a mask (T, K, B), see `lrurun.scan.split`.
+        """
+        return 1
 
     @property
     def bounded(self) -> bool:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from lrurun.recurrences.base import Params, Recurrence, normals
-from lrurun.scan import Pair, linear_scan
+from lrurun.scan import Pair, linear_scan, stretches
 
 RADII: Final = (1e-4, 1.0 - 1e-7)
 """The smallest and the largest initial |lambda|: outside them its logarithms are not finite, or not distinct."""
@@ -116,12 +116,15 @@ class Diagonal(Recurrence):
         gamma = jnp.exp(params["gamma_log"])[:, None]
         return gamma * params["B_re"], gamma * params["B_im"]
 
+    def chunks(self, length: int, batch: int) -> int:
+        return stretches(length, batch * self.state, self.backend)
+
     def scan(self, params: Params, u: Array, mask: Array | None = None) -> Array:
         lam = eigenvalues(params)
         b_re, b_im = self._input_matrices(params)
         seen = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
         v = (seen @ b_re.T, seen @ b_im.T)
-        y = params["D"][None, None] * u
+        y = params["D"].reshape((1,) * (u.ndim - 1) + (-1,)) * u
         for (c_re, c_im), reverse in zip(self._readouts, (False, True), strict=False):
             # Zero input and zero state stay zero, so the backward direction starts at the last real position.
             x_re, x_im = linear_scan(lam, v, reverse=reverse, backend=self.backend)

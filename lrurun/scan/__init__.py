@@ -14,7 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from lrurun.scan import associative, sequential
+from lrurun.scan import associative, chunked, sequential
+
+split = chunked.split
+"""(L, ...) as K consecutive stretches side by side, (L / K, K, ...)."""
 
 Pair = tuple[Array, Array]
 """Real and imaginary part, of one shape."""
@@ -24,9 +27,11 @@ _Backward = Callable[[Pair, Pair, Pair, bool], tuple[Pair, Pair]]
 
 BACKENDS: Final[dict[str, tuple[_Forward, _Backward]]] = {
     "sequential": (sequential.forward, sequential.backward),
+    "chunked": (chunked.forward, chunked.backward),
     "associative": (associative.forward, associative.backward),
 }
-"""Name -> (states of the recurrence, adjoint states and the part of dlambda between steps)."""
+"""Name -> (states of the recurrence, adjoint states and the part of dlambda between steps). All take (T, B, N), but
+"chunked", which takes (T, K, B, N)."""
 
 
 def resolve(backend: str) -> str:
@@ -41,6 +46,14 @@ def resolve(backend: str) -> str:
     return backend
 
 
+def stretches(length: int, lanes: int, backend: str) -> int:
+    """Into how many chunks a network should `split` its sequences for `backend`; `lanes` is batch times state."""
+    if backend == "chunked":
+        return chunked.most(length)
+    alone = backend == "auto" and jax.default_backend() == "cpu"
+    return chunked.count(length, lanes) if alone else 1
+
+
 def linear_scan(
     lam: Pair, v: Pair, *, reverse: bool = False, initial: Pair | None = None, backend: str = "auto"
 ) -> Pair:
@@ -51,16 +64,30 @@ def linear_scan(
     state after the last step. Differentiable once in `lam`, `v` and `initial`; only `lam`, `initial` and the states are
     kept for the gradient, which is the reversed recurrence with the conjugate of `lam`.
 
+    Where `v` is a pair of (T, K, B, N), see `split`, so are the states, and the backend is "chunked". That
+    backend splits a `v` of (T, B, N) by itself, and joins the states again, at the price of two copies.
+
     Raises ValueError for an unknown backend and for shapes that do not fit.
     """
     name = resolve(backend)
-    for what, pair, rank in (("lam", lam, 1), ("v", v, 3), ("initial", initial, 2)):
-        if pair is not None and not (pair[0].shape == pair[1].shape and pair[0].ndim == rank):
-            raise ValueError(f"{what} must be two arrays of rank {rank}, found shapes {pair[0].shape}, {pair[1].shape}")
-    if v[0].shape[0] == 0 or lam[0].shape != v[0].shape[2:] or (initial and initial[0].shape != v[0].shape[1:]):
-        shapes = f"lam {lam[0].shape}, v {v[0].shape}, initial {initial[0].shape if initial else None}"
+    for what, pair, ranks in (("lam", lam, (1,)), ("v", v, (3, 4)), ("initial", initial, (2,))):
+        if pair is not None and not (pair[0].shape == pair[1].shape and pair[0].ndim in ranks):
+            wanted = " or ".join(map(str, ranks))
+            raise ValueError(
+                f"{what} must be two arrays of rank {wanted}, found shapes {pair[0].shape}, {pair[1].shape}"
+            )
+    shape = v[0].shape
+    if 0 in shape[:-2] or lam[0].shape != shape[-1:] or (initial and initial[0].shape != shape[-2:]):
+        shapes = f"lam {lam[0].shape}, v {shape}, initial {initial[0].shape if initial else None}"
         raise ValueError(f"shapes must be (N,), (T, B, N) with T > 0 and (B, N), found {shapes}")
-    return _scan(lam, v, initial, reverse, name)
+    if len(shape) == 4:
+        return _scan(lam, v, initial, reverse, "chunked")
+    if name != "chunked":
+        return _scan(lam, v, initial, reverse, name)
+    chunks = chunked.most(shape[0])
+    parts = chunked.split(v[0], chunks), chunked.split(v[1], chunks)
+    re, im = _scan(lam, parts, initial, reverse, name)
+    return chunked.join(re), chunked.join(im)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -81,7 +108,7 @@ def _scan_backward(reverse: bool, backend: str, kept: _Residuals, g: Pair) -> tu
     w, (dlam_re, dlam_im) = BACKENDS[backend][1](lam, x, g, reverse)
     if initial is None:
         return (dlam_re, dlam_im), w, None
-    first = -1 if reverse else 0
+    first = (-1 if reverse else 0,) * (w[0].ndim - 2)  # of the first chunk, where there are several
     w_re, w_im = w[0][first], w[1][first]
     x_re, x_im = initial
     dlam = (
