@@ -1,6 +1,8 @@
-"""Commands about the ledger file and the machine: ledger, doctor."""
+"""Commands about the ledger file and the machine: ledger, doctor, bench."""
 
 from __future__ import annotations
+
+from typing import Annotated, Literal, Optional
 
 import typer
 
@@ -41,3 +43,22 @@ def doctor(context: typer.Context, json: Json = False) -> int:
     from lrurun import housekeeping
 
     return housekeeping.doctor(context.obj.places, json=json)
+
+
+@app.command()
+def bench(
+    what: Annotated[
+        Optional[Literal["scan", "layer", "rnn", "step"]],
+        typer.Argument(metavar="[scan|layer|rnn|step]", help="What to measure; everything without it."),
+    ] = None,
+    shape: Annotated[
+        Optional[list[str]], typer.Option(metavar="NAME", help="digits, scifar, listops or long; repeat for several.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Turns of both forms.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.01, max=600, metavar="S", help="Of a turn of one form.")] = 2.0,
+    json: Json = False,
+) -> int:
+    """Measure speed, as ratios against the published forms on this machine."""
+    from lrurun import bench
+
+    return bench.run([what] if what else [], shape or [], rounds=rounds, seconds=seconds, json=json)

@@ -12,6 +12,16 @@ from typing import IO, Any
 from lrurun.paths import cache_dir
 
 
+def environment(threads: int) -> dict[str, str]:
+    """The environment of a worker whose XLA has so many threads."""
+    env = dict(os.environ)
+    env["NPROC"] = str(threads)  # XLA:CPU sizes its pool by this, and its sums depend on the size
+    env.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir()))
+    env.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
+    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    return env
+
+
 class LocalWorker:
     """One worker process. It ends when its standard input is closed, and dies with this process."""
 
@@ -23,11 +33,7 @@ class LocalWorker:
             threads: size of XLA's thread pool.
             device: the accelerator it may see; None for all.
         """
-        env = dict(os.environ)
-        env["NPROC"] = str(threads)  # XLA:CPU sizes its pool by this, and its sums depend on the size
-        env.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir()))
-        env.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
-        env.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+        env = environment(threads)
         if device is not None:
             env["CUDA_VISIBLE_DEVICES"] = str(device)
         self._output = tempfile.TemporaryFile()  # what it says while it has no run in hand; runs have logs of their own

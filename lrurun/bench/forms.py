@@ -1,0 +1,282 @@
+"""What `lrurun bench` measures: our forms beside those that were published, in a process that answers line by line.
+
+The published forms follow the listing in appendix A of Orvieto et al. (2023) and the public code around it: complex64,
+`jax.lax.associative_scan` under `jax.vmap`, complex products, batch first, gradients by autodiff. They take the same
+parameters and inputs and give the same numbers, which tests check.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+
+from lrurun import recurrences, train
+from lrurun.bench import SHAPES, STEP_SHAPES, Shape
+from lrurun.config import (
+    DenseRecurrence,
+    DiagonalRecurrence,
+    Execution,
+    ModelConfig,
+    OptimConfig,
+    RunConfig,
+    TrainConfig,
+)
+from lrurun.model import EPSILON
+from lrurun.recurrences.base import Params
+from lrurun.scan import linear_scan, split, stretches
+from lrurun.tasks.base import Spec
+
+Tree = Any
+CLASSES = 10
+STEPS = 5
+"""Training steps a dispatch."""
+
+
+class Form(NamedTuple):
+    """A function to time, jitted."""
+
+    function: Any
+    arguments: Callable[[Any], tuple[Any, ...]]
+    """Of a state, that the call before gave."""
+    state: Any = None
+    """The first one; None where calls do not depend on each other."""
+    steps: int = 1
+    """How often the thing to time happens in one call."""
+
+
+# Published forms. Batch first: inputs (B, L, H).
+
+
+def published_scan(lam: Array, v: Array) -> Array:
+    """States (B, L, N) complex64 for `lam` (N,) and `v` (B, L, N)."""
+
+    def combine(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+        return b[0] * a[0], b[0] * a[1] + b[1]
+
+    def one(v: Array) -> Array:
+        states: Array = jax.lax.associative_scan(combine, (jnp.repeat(lam[None], v.shape[0], axis=0), v))[1]
+        return states
+
+    return jax.vmap(one)(v)
+
+
+def published_layer(params: Params, u: Array) -> Array:
+    """Outputs (B, L, H) of the layer in appendix A."""
+    lam = jnp.exp(-jnp.exp(params["nu_log"]) + 1j * params["theta"])
+    b = (params["B_re"] + 1j * params["B_im"]) * jnp.exp(params["gamma_log"])[:, None]
+    c = params["C_re"] + 1j * params["C_im"]
+    v = jax.vmap(jax.vmap(lambda x: b @ x.astype(jnp.complex64)))(u)
+    states = published_scan(lam, v)
+    return jax.vmap(jax.vmap(lambda x, x_in: (c @ x).real + params["D"] * x_in))(states, u)
+
+
+def plain_rnn(params: Params, u: Array) -> Array:
+    """Outputs (L, B, H) of a tanh RNN, (L, B, H) in, its gradient left to autodiff."""
+
+    def body(x: Array, u_k: Array) -> tuple[Array, Array]:
+        x = jnp.tanh(x @ params["A"].T + u_k @ params["B"].T)
+        return x, x @ params["C"].T + params["D"][None] * u_k
+
+    start = jnp.zeros((u.shape[1], params["A"].shape[0]), jnp.float32)
+    return jax.lax.scan(body, start, u)[1]
+
+
+def published_network(params: Tree, inputs: Array, scale: float) -> Array:
+    """Logits (B, classes) of (B, L) pixels: the network of Figure 1, batch norm with the statistics of the batch."""
+
+    def linear(p: Tree, x: Array) -> Array:
+        return x @ p["kernel"] + p["bias"].reshape((1,) * (x.ndim - 1) + (-1,))
+
+    x = linear(params["encoder"], (inputs.astype(jnp.float32) * scale)[..., None])
+    for block in params["blocks"].values():
+        mean = jnp.mean(x, axis=(0, 1), keepdims=True)
+        var = jnp.mean(jnp.square(x - mean), axis=(0, 1), keepdims=True)
+        norm = block["norm"]
+        y = (x - mean) / jnp.sqrt(var + EPSILON) * norm["scale"][None, None] + norm["bias"][None, None]
+        y = jax.nn.gelu(published_layer(block["recurrence"], y))
+        x = x + linear(block["value"], y) * jax.nn.sigmoid(linear(block["gate"], y))
+    return linear(params["head"], jnp.mean(x, axis=1))
+
+
+# What is timed.
+
+
+def _normal(seed: int, *shape: int) -> Array:
+    return jnp.asarray(np.random.RandomState(seed).standard_normal(shape), jnp.float32)
+
+
+def _settings() -> DiagonalRecurrence:
+    return DiagonalRecurrence(normalize=True, r_min=0.9, r_max=0.999)
+
+
+def layer_params(shape: Shape, kind: str) -> Params:
+    settings = _settings() if kind == "diagonal" else DenseRecurrence(activation="tanh", draw="truncated")
+    built = recurrences.build(settings, width=shape.width, state=shape.state)
+    return jax.jit(built.init)(jax.random.key(0))
+
+
+def _gradient(loss: Callable[..., Array], *arguments: Tree) -> Form:
+    """Value and gradient with respect to all arguments."""
+    function = jax.jit(jax.value_and_grad(loss, argnums=tuple(range(len(arguments)))))
+    return Form(function, lambda _: arguments)
+
+
+def scan(shape: Shape, ours: bool) -> Form:
+    """Forward and backward, gradients of lambda and v. Each form gets v in the layout that it works in."""
+    radius, phase = 0.9 + 0.099 * np.random.RandomState(0).uniform(size=shape.state), np.linspace(0.1, 3, shape.state)
+    v, w = (_normal(seed, 2, shape.length, shape.batch, shape.state) for seed in (1, 2))
+    if not ours:
+        lam = jnp.asarray(radius * np.exp(1j * phase), jnp.complex64)
+        driven, weight = (jnp.swapaxes(x[0] + 1j * x[1], 0, 1) for x in (v, w))
+        return _gradient(lambda lam, v: jnp.sum(jnp.real(published_scan(lam, v) * jnp.conj(weight))), lam, driven)
+    re, im = (jnp.asarray(x, jnp.float32) for x in (radius * np.cos(phase), radius * np.sin(phase)))
+    chunks = stretches(shape.length, shape.batch * shape.state, "auto")
+    laid = [tuple(split(x[i], chunks) if chunks > 1 else x[i] for i in (0, 1)) for x in (v, w)]
+
+    def loss(lam: Any, v: Any) -> Array:
+        x = linear_scan(lam, v)
+        return jnp.sum(x[0] * laid[1][0] + x[1] * laid[1][1])
+
+    return _gradient(loss, (re, im), laid[0])
+
+
+def layer(shape: Shape, ours: bool) -> Form:
+    """Forward and backward, gradients of all parameters and of the input."""
+    params = layer_params(shape, "diagonal")
+    u, w = (_normal(seed, shape.length, shape.batch, shape.width) for seed in (1, 2))
+    if not ours:
+        u, w = jnp.swapaxes(u, 0, 1), jnp.swapaxes(w, 0, 1)
+        return _gradient(lambda params, u: jnp.sum(published_layer(params, u) * w), params, u)
+    built = recurrences.build(_settings(), width=shape.width, state=shape.state)
+    chunks = built.chunks(shape.length, shape.batch)
+    if chunks > 1:
+        u, w = split(u, chunks), split(w, chunks)
+    return _gradient(lambda params, u: jnp.sum(built.scan(params, u) * w), params, u)
+
+
+def rnn(shape: Shape, ours: bool) -> Form:
+    """A dense tanh layer, forward and backward, gradients of all parameters and of the input."""
+    params = layer_params(shape, "dense")
+    u, w = (_normal(seed, shape.length, shape.batch, shape.width) for seed in (1, 2))
+    built = recurrences.build(
+        DenseRecurrence(activation="tanh", draw="truncated"), width=shape.width, state=shape.state
+    )
+    run = built.scan if ours else plain_rnn
+    return _gradient(lambda params, u: jnp.sum(run(params, u) * w), params, u)
+
+
+def _config(shape: Shape) -> RunConfig:
+    return RunConfig(
+        task="bench",
+        data={},
+        model=ModelConfig(recurrence=_settings(), depth=shape.depth, width=shape.width, state=shape.state),
+        optim=OptimConfig(lr=1e-3, recurrent_factor=0.25, weight_decay=0.05),
+        train=TrainConfig(steps=1000, batch=shape.batch, eval_every=1000, log_every=1000),
+        seed=0,
+    )
+
+
+def step(shape: Shape, ours: bool) -> Form:
+    """A whole training step: batch, forward, backward, AdamW in two groups. Ours as a worker takes it."""
+    spec = Spec(name="bench", kind="features", features=1, classes=CLASSES, length=shape.length, scale=1 / 255)
+    config = _config(shape)
+    random = np.random.RandomState(0)
+    inputs = random.randint(0, 256, (4 * shape.batch, shape.length)).astype(np.uint8)
+    labels = random.randint(0, CLASSES, 4 * shape.batch)
+    programs = train.Programs(config, Execution(steps_per_dispatch=STEPS), spec)
+    live = programs.init(jnp.uint32(0))
+    if ours:
+        index = np.arange(STEPS * shape.batch, dtype=np.int32).reshape(STEPS, shape.batch) % len(labels)
+        rates = np.full(STEPS, 1e-3, np.float32)
+        data = (jnp.asarray(inputs), jnp.asarray(labels, jnp.int32), None)
+        rest = (jnp.uint32(0), index, rates, np.bool_(False), np.int32(STEPS), data)
+        return Form(programs.dispatch, lambda live: (live, *rest), live, STEPS)
+
+    groups = programs.model.groups(live.params)
+    optimizers = {
+        "regular": optax.adamw(1e-3, weight_decay=config.optim.weight_decay),
+        "recurrent": optax.adam(1e-3 * config.optim.recurrent_factor),
+    }
+    optimizer = optax.multi_transform(optimizers, groups)
+    batch = jnp.asarray(inputs[: shape.batch]), jnp.asarray(labels[: shape.batch], jnp.int32)
+
+    @partial(jax.jit, donate_argnums=0)
+    def take(state: Tree, inputs: Array, labels: Array) -> Tree:
+        def loss(params: Tree) -> Array:
+            logits = published_network(params, inputs, spec.scale)
+            return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels))
+
+        params, moments = state
+        changes, moments = optimizer.update(jax.grad(loss)(params), moments, params)
+        return optax.apply_updates(params, changes), moments
+
+    state = (live.params, optimizer.init(live.params))
+    return Form(take, lambda state: (state, *batch), state)
+
+
+FORMS: dict[str, Callable[[Shape, bool], Form]] = {"scan": scan, "layer": layer, "rnn": rnn, "step": step}
+
+
+def machine() -> dict[str, float]:
+    """What the machine can do: bytes copied and multiplications with additions, both in 1e9 a second."""
+    side = 2048
+    large = jnp.ones(1 << 24, jnp.float32)
+    square = jnp.ones((side, side), jnp.float32)
+    copy = jax.jit(lambda x: x + 1.0, donate_argnums=0)
+    product = jax.jit(jnp.matmul)
+    jax.block_until_ready((copy(large), product(square, square)))
+    best = {"copy": np.inf, "product": np.inf}
+    large = jnp.ones(1 << 24, jnp.float32)
+    for _ in range(7):
+        start = time.perf_counter()
+        large = jax.block_until_ready(copy(large))
+        middle = time.perf_counter()
+        jax.block_until_ready(product(square, square))
+        best["copy"] = min(best["copy"], middle - start)
+        best["product"] = min(best["product"], time.perf_counter() - middle)
+    return {"copy_gb_s": 2 * large.nbytes / best["copy"] / 1e9, "product_gflop_s": 2 * side**3 / best["product"] / 1e9}
+
+
+def serve() -> None:
+    """Answers requests, one JSON line each: to make a form ready, or to time it for so many seconds."""
+    out = sys.stdout
+    sys.stdout = sys.stderr  # nothing else may get between the answers
+    form, run, state = None, None, None
+    for line in sys.stdin:
+        asked = json.loads(line)
+        answer: dict[str, Any]
+        if asked["do"] == "machine":
+            device = jax.devices()[0]
+            answer = machine() | {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}
+        elif asked["do"] == "ready":
+            form = run = state = None  # what was ready before need not be kept
+            shapes = STEP_SHAPES if asked["what"] == "step" else SHAPES
+            form = FORMS[asked["what"]](shapes[asked["shape"]], asked["ours"])
+            began = time.perf_counter()
+            run = form.function.lower(*form.arguments(form.state)).compile()
+            answer = {"compile": time.perf_counter() - began, "temp": run.memory_analysis().temp_size_in_bytes}
+            state = jax.block_until_ready(run(*form.arguments(form.state)))
+        else:
+            assert form, "nothing is ready"
+            assert run
+            calls, began = 0, time.perf_counter()
+            while calls == 0 or time.perf_counter() - began < asked["seconds"]:
+                state = jax.block_until_ready(run(*form.arguments(state)))
+                calls += 1
+            answer = {"seconds": (time.perf_counter() - began) / (calls * form.steps)}
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    serve()
