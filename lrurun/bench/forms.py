@@ -125,10 +125,15 @@ def layer_params(shape: Shape, kind: str) -> Params:
     return jax.jit(built.init)(jax.random.key(0))
 
 
-def _gradient(loss: Callable[..., Array], *arguments: Tree) -> Form:
-    """Value and gradient with respect to all arguments."""
-    function = jax.jit(jax.value_and_grad(loss, argnums=tuple(range(len(arguments)))))
-    return Form(function, lambda _: arguments)
+def _both_ways(function: Callable[..., Tree], cotangent: Tree, *arguments: Tree) -> Form:
+    """Forward and backward: outputs, and gradients with respect to all arguments."""
+
+    @jax.jit
+    def run(cotangent: Tree, *arguments: Tree) -> tuple[Tree, tuple[Tree, ...]]:
+        outputs, back = jax.vjp(function, *arguments)
+        return outputs, back(cotangent)
+
+    return Form(run, lambda _: (cotangent, *arguments))
 
 
 def scan(shape: Shape, ours: bool) -> Form:
@@ -138,16 +143,11 @@ def scan(shape: Shape, ours: bool) -> Form:
     if not ours:
         lam = jnp.asarray(radius * np.exp(1j * phase), jnp.complex64)
         driven, weight = (jnp.swapaxes(x[0] + 1j * x[1], 0, 1) for x in (v, w))
-        return _gradient(lambda lam, v: jnp.sum(jnp.real(published_scan(lam, v) * jnp.conj(weight))), lam, driven)
+        return _both_ways(published_scan, jnp.conj(weight), lam, driven)  # cotangents are conjugates in jax
     re, im = (jnp.asarray(x, jnp.float32) for x in (radius * np.cos(phase), radius * np.sin(phase)))
     chunks = stretches(shape.length, shape.batch * shape.state, "auto")
     laid = [tuple(split(x[i], chunks) if chunks > 1 else x[i] for i in (0, 1)) for x in (v, w)]
-
-    def loss(lam: Any, v: Any) -> Array:
-        x = linear_scan(lam, v)
-        return jnp.sum(x[0] * laid[1][0] + x[1] * laid[1][1])
-
-    return _gradient(loss, (re, im), laid[0])
+    return _both_ways(linear_scan, laid[1], (re, im), laid[0])
 
 
 def layer(shape: Shape, ours: bool) -> Form:
@@ -156,12 +156,12 @@ def layer(shape: Shape, ours: bool) -> Form:
     u, w = (_normal(seed, shape.length, shape.batch, shape.width) for seed in (1, 2))
     if not ours:
         u, w = jnp.swapaxes(u, 0, 1), jnp.swapaxes(w, 0, 1)
-        return _gradient(lambda params, u: jnp.sum(published_layer(params, u) * w), params, u)
+        return _both_ways(published_layer, w, params, u)
     built = recurrences.build(_settings(), width=shape.width, state=shape.state)
     chunks = built.chunks(shape.length, shape.batch)
     if chunks > 1:
         u, w = split(u, chunks), split(w, chunks)
-    return _gradient(lambda params, u: jnp.sum(built.scan(params, u) * w), params, u)
+    return _both_ways(built.scan, w, params, u)
 
 
 def rnn(shape: Shape, ours: bool) -> Form:
@@ -171,8 +171,7 @@ def rnn(shape: Shape, ours: bool) -> Form:
     built = recurrences.build(
         DenseRecurrence(activation="tanh", draw="truncated"), width=shape.width, state=shape.state
     )
-    run = built.scan if ours else plain_rnn
-    return _gradient(lambda params, u: jnp.sum(run(params, u) * w), params, u)
+    return _both_ways(built.scan if ours else plain_rnn, w, params, u)
 
 
 def _config(shape: Shape) -> RunConfig:
