@@ -85,6 +85,7 @@ class _Process:
             stdout=subprocess.PIPE,
             env=env,
             text=True,
+            start_new_session=True,  # ^C reaches the command alone, which ends them
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:
