@@ -73,7 +73,7 @@ def prepare(
     existing = manifest(task, options, where)
     if existing:
         return existing
-    existed = where.parent.exists()
+    new = [folder for folder in where.parents if not folder.exists()]
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
         with _alone(where, tell):
@@ -89,9 +89,9 @@ def prepare(
     except OSError as error:
         raise LrurunError(f"{error.filename or where}: {error.strerror}", _SPACE) from None
     finally:
-        if not existed:
-            with contextlib.suppress(OSError):
-                where.parent.rmdir()  # goes only while it is empty
+        with contextlib.suppress(OSError):
+            for folder in new:
+                folder.rmdir()  # goes only while it is empty
 
 
 def _make(task: Task, options: Options, where: Path, source: Source, tell: Tell) -> dict[str, Any]:
