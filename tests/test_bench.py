@@ -10,7 +10,7 @@ from lrurun.bench import Shape, forms
 from lrurun.model import Model
 from lrurun.tasks.base import Spec
 
-SMALL = Shape(3, 32, 6, 5)
+SMALL = Shape(3, 256, 6, 5)
 
 
 def outputs_and_gradients(form):
@@ -50,10 +50,10 @@ def test_published_scan_is_ours():
 
 
 def test_published_network_is_ours():
-    spec = Spec(name="bench", kind="features", features=1, classes=forms.CLASSES, length=32, scale=1 / 255)
+    spec = Spec(name="bench", kind="features", features=1, classes=forms.CLASSES, length=SMALL.length, scale=1 / 255)
     model = Model(forms._config(SMALL).model, spec)
     params, stats = jax.jit(model.init)(jax.random.key(3))
-    inputs = jnp.asarray(np.random.default_rng(0).integers(0, 256, (3, 32)), jnp.uint8)
+    inputs = jnp.asarray(np.random.default_rng(0).integers(0, 256, (3, SMALL.length)), jnp.uint8)
     ours = jax.jit(lambda p: model.apply(p, stats, inputs, train=True)[0])
     theirs = jax.jit(lambda p: forms.published_network(p, inputs, spec.scale))
     close(ours(params), theirs(params), 1e-4)

@@ -169,9 +169,9 @@ def joined(x):
 
 def test_stretches_are_for_few_numbers_a_step(monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    assert stretches(16_384, 256, "auto") == 8
-    assert stretches(16_384, 1, "auto") == 1024  # no shorter than 16 steps
-    assert stretches(1024, 64 * 64, "auto") == 1
+    assert stretches(16_384, 256, "auto") == 16
+    assert stretches(16_384, 1, "auto") == 256  # no shorter than 64 steps
+    assert stretches(16_384, 512, "auto") == stretches(64, 16, "auto") == 1
     assert stretches(1023, 16, "auto") == 1
     assert stretches(2000, 16, "auto") == 16  # 2000 = 16 * 125
     assert stretches(16_384, 256, "sequential") == stretches(16_384, 256, "associative") == 1

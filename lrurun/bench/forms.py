@@ -32,7 +32,7 @@ from lrurun.config import (
     TrainConfig,
 )
 from lrurun.model import EPSILON
-from lrurun.recurrences.base import Params
+from lrurun.recurrences.base import Params, Recurrence
 from lrurun.scan import linear_scan, split, stretches
 from lrurun.tasks.base import Spec
 
@@ -81,14 +81,15 @@ def published_layer(params: Params, u: Array) -> Array:
 
 
 def plain_rnn(params: Params, u: Array) -> Array:
-    """Outputs (L, B, H) of a tanh RNN, (L, B, H) in, its gradient left to autodiff."""
+    """Outputs (L, B, H) of a tanh RNN, (L, B, H) in: ours, but for the gradient, which is left to autodiff."""
 
-    def body(x: Array, u_k: Array) -> tuple[Array, Array]:
-        x = jnp.tanh(x @ params["A"].T + u_k @ params["B"].T)
-        return x, x @ params["C"].T + params["D"][None] * u_k
+    def body(x: Array, v_k: Array) -> tuple[Array, Array]:
+        x = jnp.tanh(x @ params["A"].T + v_k)
+        return x, x
 
     start = jnp.zeros((u.shape[1], params["A"].shape[0]), jnp.float32)
-    return jax.lax.scan(body, start, u)[1]
+    states = jax.lax.scan(body, start, u @ params["B"].T)[1]
+    return states @ params["C"].T + params["D"][None, None] * u
 
 
 def published_network(params: Tree, inputs: Array, scale: float) -> Array:
@@ -115,14 +116,13 @@ def _normal(seed: int, *shape: int) -> Array:
     return jnp.asarray(np.random.RandomState(seed).standard_normal(shape), jnp.float32)
 
 
-def _settings() -> DiagonalRecurrence:
-    return DiagonalRecurrence(normalize=True, r_min=0.9, r_max=0.999)
+LRU = DiagonalRecurrence(normalize=True, r_min=0.9, r_max=0.999)
+RNN = DenseRecurrence(activation="tanh", draw="truncated")
 
 
-def layer_params(shape: Shape, kind: str) -> Params:
-    settings = _settings() if kind == "diagonal" else DenseRecurrence(activation="tanh", draw="truncated")
+def _layer(settings: Any, shape: Shape) -> tuple[Recurrence, Params]:
     built = recurrences.build(settings, width=shape.width, state=shape.state)
-    return jax.jit(built.init)(jax.random.key(0))
+    return built, jax.jit(built.init)(jax.random.key(0))
 
 
 def _both_ways(function: Callable[..., Tree], cotangent: Tree, *arguments: Tree) -> Form:
@@ -152,12 +152,11 @@ def scan(shape: Shape, ours: bool) -> Form:
 
 def layer(shape: Shape, ours: bool) -> Form:
     """Forward and backward, gradients of all parameters and of the input."""
-    params = layer_params(shape, "diagonal")
+    built, params = _layer(LRU, shape)
     u, w = (_normal(seed, shape.length, shape.batch, shape.width) for seed in (1, 2))
     if not ours:
         u, w = jnp.swapaxes(u, 0, 1), jnp.swapaxes(w, 0, 1)
         return _both_ways(published_layer, w, params, u)
-    built = recurrences.build(_settings(), width=shape.width, state=shape.state)
     chunks = built.chunks(shape.length, shape.batch)
     if chunks > 1:
         u, w = split(u, chunks), split(w, chunks)
@@ -166,11 +165,8 @@ def layer(shape: Shape, ours: bool) -> Form:
 
 def rnn(shape: Shape, ours: bool) -> Form:
     """A dense tanh layer, forward and backward, gradients of all parameters and of the input."""
-    params = layer_params(shape, "dense")
+    built, params = _layer(RNN, shape)
     u, w = (_normal(seed, shape.length, shape.batch, shape.width) for seed in (1, 2))
-    built = recurrences.build(
-        DenseRecurrence(activation="tanh", draw="truncated"), width=shape.width, state=shape.state
-    )
     return _both_ways(built.scan if ours else plain_rnn, w, params, u)
 
 
@@ -178,7 +174,7 @@ def _config(shape: Shape) -> RunConfig:
     return RunConfig(
         task="bench",
         data={},
-        model=ModelConfig(recurrence=_settings(), depth=shape.depth, width=shape.width, state=shape.state),
+        model=ModelConfig(recurrence=LRU, depth=shape.depth, width=shape.width, state=shape.state),
         optim=OptimConfig(lr=1e-3, recurrent_factor=0.25, weight_decay=0.05),
         train=TrainConfig(steps=1000, batch=shape.batch, eval_every=1000, log_every=1000),
         seed=0,
