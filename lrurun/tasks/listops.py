@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from lrurun import provenance
 from lrurun.errors import LrurunError
-from lrurun.tasks import containers, lra
+from lrurun.tasks import lra
 from lrurun.tasks.base import SPLITS, Fill, Options, Seed, Source, Spec, Task, Tell
 from lrurun.tasks.generators.listops import TOKENS, VERSION, Examples, Law, baselines, generate
 from lrurun.tasks.writer import Writer
@@ -66,21 +66,10 @@ class ListOps(Task):
 
     def find(self, path: Path, options: ListOpsOptions) -> Source | None:
         """The tables of the release in a folder, or in its archive, which is read as a stream."""
-        if path.is_file():
-            return self._archive(path, options) if lra.is_archive(path) else None
-        partial = None
-        for folder in lra.folders(path, "listops-1000"):
-            missing = [name for name in FILES.values() if not (folder / name).is_file()]
-            if not missing:
-                return self._folder(folder, options)
-            if len(missing) < len(FILES):
-                partial = partial or f"{folder}: {' and '.join(missing)} missing"
-        for name in lra.ARCHIVES:
-            if (path / name).is_file():
-                return self._archive(path / name, options)
-        if partial:
-            raise LrurunError(partial, _HINT)
-        return None
+        place = lra.tables(path, lra.folders(path, "listops-1000"), FILES.values(), _HINT)
+        if place is None:
+            return None
+        return self._folder(place, options) if place.is_dir() else self._archive(place, options)
 
     def offline(self, options: ListOpsOptions) -> Source:
         def read(writer: Writer, splits: dict[str, _Arrays], tell: Tell) -> None:
@@ -183,25 +172,12 @@ def _generated(options: ListOpsOptions, splits: dict[str, _Arrays], tell: Tell) 
 
 
 def _unpacked(path: Path, splits: dict[str, _Arrays], options: ListOpsOptions, tell: Tell) -> PurePosixPath:
-    """Reads the innermost copy in an archive; its place there."""
+    """Reads the innermost copy in an archive; its place there. What an outer copy filled is filled again."""
     by_file = {FILES[split]: arrays for split, arrays in splits.items()}
-    chosen, done = PurePosixPath(), set[str]()
-    for name, file in containers.members(path, tell):
-        place = PurePosixPath(name)
-        if place.name not in by_file:
-            continue
-        if done and place.parent != chosen:
-            if lra.inner(place.parent) <= lra.inner(chosen):
-                continue
-            done.clear()  # an outer copy came first: what it filled is filled again
-        chosen = place.parent
+    place = PurePosixPath()
+    for place, file in lra.innermost(path, by_file, _HINT, tell):
         by_file[place.name].read(file, f"{path}: {place}", options, tell)
-        done.add(place.name)
-        if len(done) == len(FILES) and lra.inner(chosen) == 2:
-            break  # what follows are gigabytes of other tasks
-    if missing := [name for name in by_file if name not in done]:
-        raise LrurunError(f"{path}: {' and '.join(str(chosen / name) for name in missing)} missing", _HINT)
-    return chosen
+    return place.parent
 
 
 def _rows(lines: Iterable[bytes], name: str, length: int) -> Iterator[tuple[bytes, int]]:

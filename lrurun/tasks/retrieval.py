@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.errors import LrurunError
-from lrurun.tasks import containers, lra
+from lrurun.tasks import lra
 from lrurun.tasks.base import Count, Options, Remote, Source, Spec, Split, Task, Tell, limited, majority
 from lrurun.tasks.text import Alphabet, Frequencies, decoded, utf8
 from lrurun.tasks.writer import Writer
@@ -92,21 +92,11 @@ class Retrieval(Task):
 
     def find(self, path: Path, options: RetrievalOptions) -> Source | None:
         """The three tables in a folder, or in the archive of the release."""
-        if path.is_file():
-            return self._archive(path, options) if lra.is_archive(path) else None
-        partial = None
-        for folder in [*lra.folders(path, "tsv_data"), path / "data" / "aan"]:
-            missing = [name for name in FILES.values() if not (folder / name).is_file()]
-            if not missing:
-                return self._folder(folder, options)
-            if len(missing) < len(FILES):
-                partial = partial or f"{folder}: {' and '.join(missing)} missing"
-        for name in lra.ARCHIVES:
-            if (path / name).is_file():
-                return self._archive(path / name, options)
-        if partial:
-            raise LrurunError(partial, _HINT)
-        return None
+        places = [*lra.folders(path, "tsv_data"), path / "data" / "aan"]
+        place = lra.tables(path, places, FILES.values(), _HINT)
+        if place is None:
+            return None
+        return self._folder(place, options) if place.is_dir() else self._archive(place, options)
 
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str:
         assert split.lengths is not None
@@ -210,23 +200,10 @@ def pairs(lines: Iterator[bytes], name: str) -> Iterator[Pair]:
         yield Pair(_LABELS[columns[0]], first, second)
 
 
-def _unpack(path: Path, place: Path, tell: Tell) -> PurePosixPath:
-    """Copies the innermost three tables of an archive into the folder `place`; where they lie in the archive."""
-    chosen, done = PurePosixPath(), set[str]()
-    for member, file in containers.members(path, tell):
-        found = PurePosixPath(member)
-        if found.name not in FILES.values():
-            continue
-        if done and found.parent != chosen:
-            if lra.inner(found.parent) <= lra.inner(chosen):
-                continue
-            done.clear()  # an outer copy came first
-        chosen = found.parent
-        with (place / found.name).open("wb") as copy:
+def _unpack(path: Path, where: Path, tell: Tell) -> PurePosixPath:
+    """Copies the innermost three tables of an archive into the folder `where`; where they lie in the archive."""
+    place = PurePosixPath()
+    for place, file in lra.innermost(path, FILES.values(), _HINT, tell):
+        with (where / place.name).open("wb") as copy:
             shutil.copyfileobj(file, copy, 1 << 20)
-        done.add(found.name)
-        if len(done) == len(FILES) and lra.inner(chosen) == 2:
-            break  # what follows are gigabytes of other tasks
-    if missing := [name for name in FILES.values() if name not in done]:
-        raise LrurunError(f"{path}: {' and '.join(str(chosen / name) for name in missing)} missing", _HINT)
-    return chosen
+    return place.parent
