@@ -299,9 +299,6 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
 
     table = folder.manifest(made.task, made.options, places.data / made.data_name) or {}
     spec = made.task.spec(made.options, table.get("vocabulary", ()))
-    if spec.features == 0:
-        console.say(f"the parameters are known once the data are prepared: lrurun data prepare {made.task.name}")
-        return
     for rung in rungs:
         model = Model(rung.config.model, spec)
         params, _ = jax.eval_shape(model.init, jax.random.key(0))

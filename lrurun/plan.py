@@ -163,7 +163,7 @@ def make(
         grid=free,
         rungs=tuple(rungs),
         options=options,
-        data_name=f"{recipe.task}-{profile}" if shrink.data else recipe.task,
+        data_name=_data_name(recipe, profile, shrink),
     )
 
 
@@ -176,7 +176,12 @@ def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:
     recipe = load_recipe(task)
     shrink = get_profile(recipe, profile)
     options, _ = _data(recipe, profile, shrink)
-    return tasks.get(recipe.task), options, f"{recipe.task}-{profile}" if shrink.data else recipe.task
+    return tasks.get(recipe.task), options, _data_name(recipe, profile, shrink)
+
+
+def _data_name(recipe: Recipe, profile: str | None, shrink: Profile) -> str:
+    """The name of the folder of the data; a profile that changes them has one of its own."""
+    return f"{recipe.task}-{profile}" if shrink.data else recipe.task
 
 
 def _data(recipe: Recipe, profile: str | None, shrink: Profile) -> tuple[Options, dict[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
@@ -163,6 +163,20 @@ class Task(ABC):
 def limited(options: Options, full: Mapping[str, int]) -> dict[str, int]:
     """Sizes of the splits of which `options` keep the first ones."""
     return {split: min(full[split], getattr(options, split) or full[split]) for split in SPLITS}
+
+
+def portions(sizes: Mapping[str, int], first: int, count: int) -> Iterator[tuple[str, int, slice]]:
+    """Where generated examples `first` to `first + count` belong: split, place in it, and which of them.
+
+    Test is drawn first and train last: a smaller train split is part of a larger one, and the test stays what it is.
+    """
+    begin = 0
+    for split in ("test", "validation", "train"):
+        end = begin + sizes[split]
+        low, high = max(first, begin), min(first + count, end)
+        if low < high:
+            yield split, low - begin, slice(low - first, high - first)
+        begin = end
 
 
 def majority(train: np.ndarray, test: np.ndarray) -> float:

@@ -13,7 +13,7 @@ from msgspec import Meta
 from lrurun import provenance
 from lrurun.errors import LrurunError
 from lrurun.tasks import lra
-from lrurun.tasks.base import SPLITS, Fill, Options, Seed, Source, Spec, Task, Tell
+from lrurun.tasks.base import SPLITS, Fill, Options, Seed, Source, Spec, Task, Tell, portions
 from lrurun.tasks.generators.listops import TOKENS, VERSION, Examples, Law, baselines, generate
 from lrurun.tasks.writer import Writer
 
@@ -154,19 +154,14 @@ def _fill(
 
 
 def _generated(options: ListOpsOptions, splits: dict[str, _Arrays], tell: Tell) -> None:
-    """Distinct over all splits. Test is drawn first and train last: a smaller train split is part of a larger one."""
-    order = ("test", "validation", "train")
-    total = sum(arrays.count for arrays in splits.values())
+    """Distinct over all splits."""
+    sizes = {split: arrays.count for split, arrays in splits.items()}
+    total = sum(sizes.values())
     workers = min(4, provenance.cores()) if total > 20_000 else 1  # a process takes as long to start as 3,000 examples
     drawn = 0
     for examples in generate(total, options.seed, options.law(), workers):
-        begin = 0
-        for split in order:
-            # where the examples at hand overlap the split, which begins at `begin` of all
-            first, last = max(drawn, begin), min(drawn + len(examples.labels), begin + splits[split].count)
-            if first < last:
-                splits[split].put(first - begin, Examples(*(rows[first - drawn : last - drawn] for rows in examples)))
-            begin += splits[split].count
+        for split, place, rows in portions(sizes, drawn, len(examples.labels)):
+            splits[split].put(place, Examples(*(array[rows] for array in examples)))
         drawn += len(examples.labels)
         tell("generating ListOps", drawn, total)
 

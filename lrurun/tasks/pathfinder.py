@@ -19,7 +19,7 @@ from msgspec import Meta
 from lrurun import provenance
 from lrurun.errors import LrurunError
 from lrurun.tasks import containers, lra
-from lrurun.tasks.base import SPLITS, Options, Seed, Source, Spec, Task, Tell, majority
+from lrurun.tasks.base import SPLITS, Options, Seed, Source, Spec, Task, Tell, majority, portions
 from lrurun.tasks.generators import pathfinder as generator
 from lrurun.tasks.splits import hashed_order, torch_permutation
 from lrurun.tasks.writer import ArrayFile, Writer
@@ -166,21 +166,15 @@ class Pathfinder(Task):
         _finish(writer, splits)
 
     def _generate(self, writer: Writer, options: PathfinderOptions, tell: Tell) -> None:
-        """Test first and train last: a smaller train split is part of a larger one, and the test stays what it is."""
-        splits = _arrays(writer, self.sizes(options), options.size)
-        total, drawn = sum(arrays.count for arrays in splits.values()), 0
+        sizes = self.sizes(options)
+        splits = _arrays(writer, sizes, options.size)
+        total, drawn = sum(sizes.values()), 0
         # a process takes as long to start as some hundred images of 32 x 32
         workers = provenance.cores() if total * options.size**2 > 2000 * 32**2 else 1
         for chunk in generator.generate(total, options.seed, options.parameters(), workers=workers):
-            begin, last = 0, drawn + len(chunk.labels)
-            for split in ("test", "validation", "train"):
-                end = begin + splits[split].count
-                low, high = max(drawn, begin), min(last, end)  # where the chunk overlaps the split
-                if low < high:
-                    rows = slice(low - drawn, high - drawn)
-                    splits[split].put(low - begin, chunk.images[rows], chunk.labels[rows])
-                begin = end
-            drawn = last
+            for split, place, rows in portions(sizes, drawn, len(chunk.labels)):
+                splits[split].put(place, chunk.images[rows], chunk.labels[rows])
+            drawn += len(chunk.labels)
             tell(f"generating {self.name}", drawn, total)
         _finish(writer, splits)
 
