@@ -48,6 +48,20 @@ class Rung(_Document, frozen=True, kw_only=True):
     """Task -> published rows."""
 
 
+class Speed(_Document, frozen=True, kw_only=True):
+    """The published training speed of a system."""
+
+    system: str
+    """Its name in the paper."""
+    rung: Name | None = None
+    """The rung that it is; none where the ladder does not have the system."""
+    source: str
+    """Paper and table."""
+    device: str
+    steps_per_second: Annotated[dict[str, Annotated[float, Meta(gt=0, le=1e9)]], Meta(min_length=1)]
+    """Task -> steps a second."""
+
+
 class Claim(_Document, frozen=True, kw_only=True):
     """A sentence of a paper as a planned comparison between two rungs."""
 
@@ -72,6 +86,7 @@ class Ladder(_Document, frozen=True, kw_only=True):
     source: str
     question: str = ""
     rungs: tuple[Rung, ...] = field(name="rung", default=())
+    speeds: tuple[Speed, ...] = field(name="speed", default=())
     claims: tuple[Claim, ...] = field(name="claim", default=())
     path: str = ""
     """The file it was read from."""
@@ -152,7 +167,8 @@ def load_ladder(name: str) -> Ladder:
 
     Raises:
         UsageError: unknown name, TOML, unknown or missing keys, a rung that declares nothing or an unknown path, two
-            rungs of one name, a rung that changes none of the earlier ones, a claim about an unknown rung.
+            rungs of one name, a rung that changes none of the earlier ones, a speed of an unknown rung or one given
+            twice, a claim about an unknown rung.
     """
     ladder = _load("ablations", name, Ladder)
     where = ladder.path
@@ -179,6 +195,16 @@ def load_ladder(name: str) -> Ladder:
         settings(rung.change, source, within=("model", "optim", "train"))
         for path in rung.tunes:
             check_path(path, source, within=("model", "optim"))
+    told: set[tuple[str | None, ...]] = set()
+    for speed in ladder.speeds:
+        source = f"{where}, speed of {speed.system!r}"
+        if speed.rung is not None and speed.rung not in seen:
+            raise UsageError(f"{source}: unknown rung {speed.rung!r}", hint_for(speed.rung, seen, "rungs"))
+        for task in speed.steps_per_second:
+            one = (speed.rung or speed.system, speed.source, speed.device, task)
+            if one in told:
+                raise UsageError(f"{source}: {task} is there twice", "remove one of them")
+            told.add(one)
     for claim in ladder.claims:
         source = f"{where}, claim {claim.text!r}"
         for rung_name in (claim.rung, claim.than):

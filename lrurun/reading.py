@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from lrurun import catalog, console
 from lrurun import plan as planning
 from lrurun.commands import Asked
@@ -16,7 +18,7 @@ from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
 from lrurun.ledger.values import Attempt, Event, Run
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
-from lrurun.report import comparison, progress, render
+from lrurun.report import comparison, progress, render, sheet, speed
 
 WATCH_SECONDS = 1.0
 PATIENCE_SECONDS = 30.0
@@ -201,9 +203,16 @@ def show(places: Places, prefix: str, *, json: bool) -> int:
 
 
 def report(
-    places: Places, asked: Asked, *, instance: str | None, format: Any, out: Path | None, limit: int | None
+    places: Places,
+    asked: Asked,
+    *,
+    instance: str | None,
+    format: Any,
+    out: Path | None,
+    limit: int | None,
+    speeds: bool = False,
 ) -> int:
-    """The comparison table of one ladder instance."""
+    """The comparison table of one ladder instance, or that of its training speeds."""
     plan = None if instance else asked.plan()
     ledger = _open(places)
     if ledger is None:
@@ -223,7 +232,7 @@ def report(
             )
         else:
             found = _instance(ledger, plan)
-        made = build(plan, found, ledger, rungs=limit)
+        made = (build_speeds if speeds else build)(plan, found, ledger, rungs=limit)
     text = render.render(
         made,
         format,
@@ -271,24 +280,10 @@ def _instance(ledger: Any, plan: planning.Plan) -> Instance:
 
 def build(plan: planning.Plan, instance: Instance, ledger: Any, *, rungs: int | None = None) -> comparison.Report:
     """The report on an instance, from its runs in the ledger."""
-    found: list[Run] = ledger.runs(instance.key)
     task = plan.task
-    ladder = plan.ladder
-    if rungs is not None:
-        named = {rung.name for rung in ladder.rungs[:rungs]}
-        # a checked part of a checked document
-        ladder = catalog.Ladder(
-            name=ladder.name,
-            title=ladder.title,
-            source=ladder.source,
-            question=ladder.question,
-            rungs=ladder.rungs[:rungs],
-            claims=tuple(c for c in ladder.claims if {c.rung, c.than} <= named),
-            path=ladder.path,
-        )
-    current, notes = _current(plan, instance, found)
+    current, notes = _current(plan, instance, ledger.runs(instance.key))
     return comparison.build(
-        ladder,
+        _first(plan.ladder, rungs),
         task=task.name,
         profile=plan.profile,
         instance=instance.key,
@@ -298,6 +293,34 @@ def build(plan: planning.Plan, instance: Instance, ledger: Any, *, rungs: int | 
         test_items=task.sizes(plan.options)["test"],
         data=_data(ledger, current),
         chance=1 / task.classes,
+    )
+
+
+def build_speeds(plan: planning.Plan, instance: Instance, ledger: Any, *, rungs: int | None = None) -> speed.Report:
+    """The training speeds of an instance, from its runs in the ledger."""
+    current, notes = _current(plan, instance, ledger.runs(instance.key))
+    return speed.build(
+        _first(plan.ladder, rungs),
+        task=plan.task.name,
+        profile=plan.profile,
+        instance=instance.key,
+        runs=current,
+        last_attempt=lambda run: ledger.attempts(run)[-1],
+        notes=notes,
+        same_as_before=plan.same_as_before,
+    )
+
+
+def _first(ladder: catalog.Ladder, rungs: int | None) -> catalog.Ladder:
+    """The ladder's first so many rungs, and what is said of them: a checked part of a checked document."""
+    if rungs is None:
+        return ladder
+    named = {rung.name for rung in ladder.rungs[:rungs]}
+    return structs.replace(
+        ladder,
+        rungs=ladder.rungs[:rungs],
+        speeds=tuple(s for s in ladder.speeds if s.rung is None or s.rung in named),
+        claims=tuple(c for c in ladder.claims if {c.rung, c.than} <= named),
     )
 
 
@@ -373,7 +396,7 @@ def _event_json(event: Event) -> dict[str, Any]:
 
 
 def _json(table: dict[str, Any]) -> str:
-    return jsonlib.dumps(render.finite({"schema_version": 1, **table}), indent=2, allow_nan=False)
+    return jsonlib.dumps(sheet.finite({"schema_version": 1, **table}), indent=2, allow_nan=False)
 
 
 def _when(seconds: float | None) -> str | None:

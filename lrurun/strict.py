@@ -113,7 +113,7 @@ def _words(kinds: str) -> str:
 def _found(value: Any) -> str:
     """A value as TOML would write it, shortened."""
     if isinstance(value, dict):
-        return "a table"
+        return "a table" if value else "an empty table"
     if isinstance(value, list):
         return "an empty list" if not value else "a list"
     try:

@@ -366,7 +366,7 @@ def test_a_wrong_recipe_is_refused(old, new, message, hint):
             'name = "mine"',
             'name = "mine"\nload = ["mine.py"]',
             "l.toml, load: unknown name",
-            "known names here: name, title, source, question, rung, claim",
+            "known names here: name, title, source, question, rung, speed, claim",
         ),
     ],
 )
@@ -452,6 +452,48 @@ MARGIN = "l.toml, claim 't': " + 'a margin belongs to kind = "equal" or "no-wors
 )
 def test_a_wrong_claim_is_refused(claim, message, hint):
     assert ladder_error(LADDER + claim) == (message, hint)
+
+
+SPEED = (
+    '\n[[speed]]\nsystem = "RNN"\nrung = "first"\nsource = "s"\ndevice = "d"\nsteps_per_second = { A = 2.0, B = 0.5 }\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("speed", "message", "hint"),
+    [
+        (
+            changed(SPEED, '"first"', '"frist"'),
+            "l.toml, speed of 'RNN': unknown rung 'frist'",
+            "did you mean 'first'? rungs: first, second",
+        ),
+        (SPEED + SPEED, "l.toml, speed of 'RNN': A is there twice", "remove one of them"),
+        (
+            changed(SPEED, "B = 0.5", "B = 0"),
+            "l.toml, speed[0].steps_per_second.B: expected a number > 0, found 0",
+            "change speed[0].steps_per_second.B in l.toml",
+        ),
+        (
+            changed(SPEED, "{ A = 2.0, B = 0.5 }", "{}"),
+            "l.toml, speed[0].steps_per_second: expected a table of length >= 1, found an empty table",
+            "change speed[0].steps_per_second in l.toml",
+        ),
+        (changed(SPEED, 'device = "d"\n', ""), "l.toml, speed[0].device: missing", "add device to speed[0]"),
+        (
+            changed(SPEED, "system", "sytsem"),
+            "l.toml, speed[0].sytsem: unknown name",
+            "did you mean 'system'? known names here: system, rung, source, device, steps_per_second",
+        ),
+    ],
+)
+def test_a_wrong_speed_is_refused(speed, message, hint):
+    assert ladder_error(LADDER + speed) == (message, hint)
+
+
+def test_speeds_of_other_sources_devices_and_systems_are_no_repetition(folder):
+    others = [changed(SPEED, 's"\nd', 't"\nd'), changed(SPEED, '"d"', '"e"'), changed(SPEED, 'rung = "first"\n', "")]
+    (folder / "l.toml").write_text(LADDER + SPEED + "".join(others))
+    assert [one.rung for one in catalog.load_ladder("./l.toml").speeds] == ["first", "first", "first", None]
 
 
 def test_an_error_below_free_keys_names_the_key_even_where_two_are_wrong():

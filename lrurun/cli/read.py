@@ -58,6 +58,9 @@ def report(
         Optional[str],
         typer.Option("--instance", metavar="ID", help="A ladder instance by its id (lrurun status --json)."),
     ] = None,
+    speed: Annotated[
+        bool, typer.Option("--speed", help="The training speeds instead, beside the published ones.")
+    ] = False,
     format: Annotated[
         Literal["table", "md", "csv", "json"], typer.Option("--format", help="How to write it.")
     ] = "table",
@@ -74,5 +77,11 @@ def report(
 
     asked = commands.Asked(task=task, ladder=ladder, profile=profile, rungs=[], seeds=None, tune=tune, sets=set_ or [])
     return reading.report(
-        context.obj.places, asked, instance=instance, format="json" if json else format, out=out, limit=limit
+        context.obj.places,
+        asked,
+        instance=instance,
+        format="json" if json else format,
+        out=out,
+        limit=limit,
+        speeds=speed,
     )

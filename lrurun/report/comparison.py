@@ -89,6 +89,20 @@ class Report(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
+class Selected(Struct, frozen=True, kw_only=True):
+    """The runs of a rung."""
+
+    of: str
+    """The rung that they were made for: another, where that has the same settings."""
+    runs: tuple[values.Run, ...]
+    """All final ones, in order of their seeds."""
+    counted: tuple[values.Run, ...]
+    """The finished ones with a finite score."""
+    scores: tuple[float, ...]
+    """Of those."""
+    parameters: int | None
+
+
 def build(
     ladder: catalog.Ladder,
     *,
@@ -109,33 +123,25 @@ def build(
     diverged run counts as, `notes` are sentences for the foot. Runs of unequal data are refused.
     """
     notes = list(notes)
-    groups = _groups(ladder, same_as_before)
-    found: dict[str, list[values.Run]] = {}
-    scored: dict[str, list[values.Run]] = {}
-    for group in groups:
-        members = _of_one_setting(group[0], _members(group, instance, runs), notes)
-        counted = _scored(group[0], members, metric, notes)
-        for name in group:
-            found[name], scored[name] = members, counted
-    _refuse_unequal_data(scored.values())
-    if any(run.config.get("train", {}).get("protocol") == "paper" for members in found.values() for run in members):
+    selected = select(ladder, instance=instance, runs=runs, same_as_before=same_as_before, metric=metric, notes=notes)
+    if any(run.config.get("train", {}).get("protocol") == "paper" for one in selected.values() for run in one.runs):
         notes.append('protocol = "paper": models were selected as published, where that used the test split')
 
-    scores = {rung: [_score(run, metric) for run in members] for rung, members in scored.items()}
-    shared = {name for group in groups for name in group[1:]}
+    scores = {rung: one.scores for rung, one in selected.items()}
+    shared = {rung for rung, one in selected.items() if one.of != rung}
     bases = ladder.bases
     differences = [
         None if on is None or rung in shared else statistics.difference(scores[rung], scores[on])
         for rung, on in bases.items()
     ]
     p_values = statistics.holm([delta.p_value() if delta else None for delta in differences])
-    speeds = {rung: _speed(members) for rung, members in scored.items()}
+    speeds = {rung: _speed(one.counted) for rung, one in selected.items()}
     base = speeds[ladder.rungs[0].name] if ladder.rungs else None
 
     rows: list[Row] = []
     for rung, delta, p_value in zip(ladder.rungs, differences, p_values, strict=True):
         on = bases[rung.name]
-        members, counted = found[rung.name], scored[rung.name]
+        members, counted = selected[rung.name].runs, selected[rung.name].counted
         counted_ids = {run.id for run in counted}
         states = [run.state for run in members]
         low, high = (delta.interval(0.95) if delta else None) or (None, None)
@@ -157,7 +163,7 @@ def build(
                 diverged=states.count("diverged"),
                 failed=states.count("failed"),
                 unfinished=sum(state in ("queued", "running", "interrupted") for state in states),
-                parameters=_parameters(rung.name, members, notes),
+                parameters=selected[rung.name].parameters,
                 steps_per_second=speed,
                 speedup=speed / base if speed and base else None,
                 published=rung.published.get(task, ()),
@@ -175,8 +181,8 @@ def build(
     sides = {
         rung.name: claims.Side(
             scores=tuple(scores[rung.name]),
-            diverged=sum(run.state == "diverged" for run in found[rung.name]),
-            runs=frozenset(run.id for run in found[rung.name]),
+            diverged=sum(run.state == "diverged" for run in selected[rung.name].runs),
+            runs=frozenset(run.id for run in selected[rung.name].runs),
         )
         for rung in ladder.rungs
     }
@@ -197,6 +203,36 @@ def build(
         data=dict(data or {}),
         notes=tuple(notes),
     )
+
+
+def select(
+    ladder: catalog.Ladder,
+    *,
+    instance: str,
+    runs: Sequence[values.Run],
+    same_as_before: Collection[str],
+    metric: str,
+    notes: list[str],
+) -> dict[str, Selected]:
+    """Rung -> its runs, in the ladder's order, of those that belong to `instance`; `notes` is told what is left out.
+
+    Raises:
+        LrurunError: runs that count were trained on unequal data.
+    """
+    found: dict[str, Selected] = {}
+    for group in _groups(ladder, same_as_before):
+        members = _of_one_setting(group[0], _members(group, instance, runs), notes)
+        counted = _scored(group[0], members, metric, notes)
+        one = Selected(
+            of=group[0],
+            runs=tuple(members),
+            counted=tuple(counted),
+            scores=tuple((run.result or {})[metric] for run in counted),
+            parameters=_parameters(group[0], members, notes),
+        )
+        found |= dict.fromkeys(group, one)
+    _refuse_unequal_data([one.counted for one in found.values()])
+    return {rung.name: found[rung.name] for rung in ladder.rungs}
 
 
 def _groups(ladder: catalog.Ladder, same_as_before: Collection[str]) -> list[list[str]]:
@@ -249,10 +285,6 @@ def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
         table = dict(run)
     table.pop("seed", None)
     return table
-
-
-def _score(run: values.Run, metric: str) -> float:
-    return (run.result or {})[metric]
 
 
 def _scored(rung: str, runs: Sequence[values.Run], metric: str, notes: list[str]) -> list[values.Run]:
