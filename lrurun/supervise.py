@@ -477,7 +477,7 @@ def check_runs_folder(places: Places) -> None:
     runs = places.runs
     made = False
     try:
-        if not runs.exists():
+        with contextlib.suppress(FileExistsError):  # a file of that name, too, which is told of below
             runs.mkdir()
             made = True
         with tempfile.NamedTemporaryFile(dir=runs, prefix=".room-") as file:
