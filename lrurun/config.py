@@ -77,7 +77,12 @@ class ModelConfig(_Frozen, frozen=True, kw_only=True):
     norm_momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.95
     glu: Literal["full", "half"] = "full"
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    dropout_mask: Literal["sequence", "position"] = "sequence"
+    """Whether a feature is dropped for all of a sequence, as in the published code, or at each position anew."""
     bidirectional: bool = False
+    precision: Literal["tf32", "float32", "bf16"] = "tf32"
+    """Of the dense products around the recurrence, which is float32 always. "tf32": as JAX does by itself on NVIDIA's
+    devices, and did for the papers; a CPU then computes in float32."""
     parity: Literal["none", "reference"] = "none"
     """"reference": batch statistics count padding and a backward scan starts in it, as in the published code."""
 
@@ -136,6 +141,8 @@ class Execution(_Frozen, frozen=True, kw_only=True):
     checkpoint_seconds: Annotated[float, Meta(ge=0, le=1e6)] = 60.0
     hang_after_seconds: Annotated[float, Meta(gt=0, le=1e7)] = 1800.0
     scan_backend: Literal["auto", "sequential", "chunked", "associative"] = "auto"
+    remat: bool = False
+    """Whether the backward pass computes the blocks again instead of keeping what is inside: less memory, more time."""
     feed: Literal["auto", "device", "stream"] = "auto"
     """Where batches are gathered: on the device, where the training data then live, or on the host, which holds up to
     five blocks of steps_per_dispatch * train.batch examples; "auto" goes by their size."""
@@ -190,4 +197,4 @@ def program_key(config: RunConfig, execution: Execution) -> str:
     """What two runs must share to share compiled programs: everything but the seed and the peak rate."""
     table = canonical(config)
     del table["seed"], table["optim"]["lr"]
-    return json.dumps([table, execution.scan_backend], sort_keys=True)
+    return json.dumps([table, execution.scan_backend, execution.remat], sort_keys=True)

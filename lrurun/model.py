@@ -8,7 +8,8 @@ are still small integers, and so are stretches of a sequence that a recurrence t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from jax import Array
 
 from lrurun import recurrences
 from lrurun.config import ModelConfig
+from lrurun.products import Precision, product
 from lrurun.recurrences import Recurrence
 from lrurun.scan import split
 from lrurun.tasks.base import Spec
@@ -55,12 +57,13 @@ def _kernels(key: Array, shapes: dict[str, tuple[int, ...]]) -> dict[str, Array]
 class _Linear(nnx.Module):
     """x W + b with W (in, out) and b (out,), at first zero; `embed` takes ids and picks rows of W instead."""
 
-    def __init__(self, kernel: Array) -> None:
+    def __init__(self, kernel: Array, precision: Precision) -> None:
+        self.precision = precision
         self.kernel = nnx.Param(kernel)
         self.bias = nnx.Param(jnp.zeros(kernel.shape[1:], jnp.float32))
 
     def __call__(self, x: Array) -> Array:
-        y = x @ self.kernel[...]
+        y = product(x, self.kernel[...], self.precision)
         return y + _spread(self.bias[...], y)
 
     def embed(self, ids: Array) -> Array:
@@ -83,7 +86,7 @@ def _rows_forward(table: Array, ids: Array) -> tuple[Array, tuple[Array, Array]]
 def _rows_backward(kept: tuple[Array, Array], g: Array) -> tuple[Array, None]:
     table, ids = kept
     one_hot = jax.nn.one_hot(ids.reshape(-1), table.shape[0], dtype=g.dtype)
-    return one_hot.T @ g.reshape(-1, g.shape[-1]), None
+    return product(one_hot.T, g.reshape(-1, g.shape[-1]), "float32"), None
 
 
 _rows.defvjp(_rows_forward, _rows_backward)
@@ -148,9 +151,8 @@ class _LayerNorm(nnx.Module):
         return centred * jax.lax.rsqrt(var + EPSILON) * _spread(self.scale[...], x) + _spread(self.bias[...], x)
 
 
-def _dropped(x: Array, factor: Array | None) -> Array:
-    """`x` (..., B, H) times a dropout factor (B, H), the same for all times, as in the published code."""
-    return x if factor is None else x * _spread(factor, x)
+_Drop = Callable[[Array, int], Array]
+"""Drops out entries of (..., B, H), in the block's first or second place."""
 
 
 class _Block(nnx.Module):
@@ -164,24 +166,24 @@ class _Block(nnx.Module):
             _BatchNorm(config.width, config.norm_momentum) if config.norm == "batch" else _LayerNorm(config.width)
         )
         self.recurrence = nnx.Dict({name: nnx.Param(value) for name, value in params.items()})
-        self.gate = _Linear(kernels[0])
+        self.gate = _Linear(kernels[0], config.precision)
         if config.glu == "full":
-            self.value = _Linear(kernels[1])
+            self.value = _Linear(kernels[1], config.precision)
 
-    def __call__(self, x: Array, mask: Array | None, train: bool, factors: Array | None) -> Array:
-        first, second = (None, None) if factors is None else factors
+    def __call__(self, x: Array, mask: Array | None, train: bool, drop: _Drop) -> Array:
         params = {name: param[...] for name, param in self.recurrence.items()}
         y = self.layer.scan(params, self.norm(x, mask, train), mask)
-        y = _dropped(jax.nn.gelu(y), first)
+        y = drop(jax.nn.gelu(y), 0)
         y = (self.value(y) if self.config.glu == "full" else y) * jax.nn.sigmoid(self.gate(y))
-        return x + _dropped(y, second)
+        return x + drop(y, 1)
 
 
 class _Network(nnx.Module):
     """Encoder, blocks, mean over true positions, head. There is no norm after the last block."""
 
-    def __init__(self, key: Array, config: ModelConfig, spec: Spec, recurrence: Recurrence) -> None:
+    def __init__(self, key: Array, config: ModelConfig, spec: Spec, recurrence: Recurrence, remat: bool) -> None:
         self.config = config
+        self.remat = remat
         self.spec = spec
         self.recurrence = recurrence
         width, depth = config.width, config.depth
@@ -196,7 +198,7 @@ class _Network(nnx.Module):
         kernels = _kernels(key_kernels, shapes)
         # A loop, so that one block's initialisation is compiled, not `depth` of them.
         params = jax.lax.map(recurrence.init, jax.random.split(key_recurrence, depth))
-        self.encoder = _Linear(kernels["encoder"])
+        self.encoder = _Linear(kernels["encoder"], config.precision)
         self.blocks = nnx.List(
             [
                 _Block({name: x[i] for name, x in params.items()}, kernels["glu"][i], config, recurrence)
@@ -204,8 +206,8 @@ class _Network(nnx.Module):
             ]
         )
         if spec.pair:
-            self.hidden = _Linear(kernels["hidden"])
-        self.head = _Linear(kernels["head"])
+            self.hidden = _Linear(kernels["hidden"], config.precision)
+        self.head = _Linear(kernels["head"], config.precision)
 
     def __call__(self, inputs: Array, lengths: Array | None, train: bool, key: Array | None) -> Array:
         if self.spec.pair:
@@ -223,9 +225,14 @@ class _Network(nnx.Module):
             mask = None if mask is None else split(mask, chunks)
         within = mask if self.config.parity == "none" else None
         x = self._encode(inputs)
-        factors = self._dropout_factors(x.shape[-2], key) if train else None
-        for i, block in enumerate(self.blocks):
-            x = block(x, within, train, None if factors is None else factors[i])
+        drops = self._drops(x, key if train else None)
+
+        def through(drop: _Drop, block: _Block, x: Array, mask: Array | None) -> Array:
+            return block(x, mask, train, drop)
+
+        for block, drop in zip(self.blocks, drops, strict=True):
+            call = partial(through, drop)
+            x = (nnx.remat(call) if self.remat else call)(block, x, within)
         pooled = self._pool(x, mask)
         if self.spec.pair:
             a, b = jnp.split(pooled, 2)
@@ -233,13 +240,25 @@ class _Network(nnx.Module):
         logits: Array = self.head(pooled)
         return logits
 
-    def _dropout_factors(self, batch: int, key: Array | None) -> Array | None:
-        """0 or 1 / (1 - rate) for both places of every block, (depth, 2, B, H), in one draw; None without dropout."""
-        rate = self.config.dropout
+    def _drops(self, like: Array, key: Array | None) -> list[_Drop]:
+        """What each block drops out of arrays like `like`; nothing without a key."""
+        rate, depth = self.config.dropout, self.config.depth
         if rate == 0.0 or key is None:
-            return None
-        keep = jax.random.bernoulli(key, 1.0 - rate, (self.config.depth, 2, batch, self.config.width))
-        return keep.astype(jnp.float32) / (1.0 - rate)
+            return [lambda x, place: x] * depth
+        batch, width = like.shape[-2:]
+
+        def factor(key: Array, shape: tuple[int, ...]) -> Array:
+            return jax.random.bernoulli(key, 1.0 - rate, shape).astype(jnp.float32) / (1.0 - rate)
+
+        if self.config.dropout_mask == "sequence":
+            factors = factor(key, (depth, 2, batch, width))  # in one draw
+            return [lambda x, place, of=of: x * _spread(of[place], x) for of in factors]  # type: ignore[misc]
+
+        def drop(x: Array, place: int, block: int) -> Array:
+            drawn = factor(jax.random.fold_in(key, 2 * block + place), (x[..., 0, 0].size, batch, width))
+            return x * (split(drawn, x.shape[1]) if x.ndim == 4 else drawn)
+
+        return [partial(drop, block=block) for block in range(depth)]
 
     def _encode(self, inputs: Array) -> Array:
         if self.spec.kind == "tokens":
@@ -279,9 +298,13 @@ def _walk(tree: Tree, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, .
 class Model:
     """A network of one configuration for one task, as pure functions on nested dictionaries of arrays."""
 
-    def __init__(self, config: ModelConfig, spec: Spec, backend: str = "auto") -> None:
-        """`backend` chooses among the scans. Allocates nothing. Raises ValueError for an unknown kind or backend."""
+    def __init__(self, config: ModelConfig, spec: Spec, backend: str = "auto", remat: bool = False) -> None:
+        """`backend` chooses among the scans; with `remat` the backward pass computes the inside of the blocks again.
+
+        Allocates nothing. Raises ValueError for an unknown kind or backend.
+        """
         self.config = config
+        self.remat = remat
         self.spec = spec
         self.recurrence = recurrences.build(
             config.recurrence,
@@ -289,12 +312,13 @@ class Model:
             state=config.state,
             bidirectional=config.bidirectional,
             backend=backend,
+            precision=config.precision,
         )
         self._graph: Any = None
         self._abstract = jax.eval_shape(self._split, jax.random.key(0))
 
     def _split(self, key: Array) -> tuple[Any, Any]:
-        network = _Network(key, self.config, self.spec, self.recurrence)
+        network = _Network(key, self.config, self.spec, self.recurrence, self.remat)
         self._graph, params, stats = nnx.split(network, nnx.Param, nnx.BatchStat)
         return params, stats
 

@@ -110,7 +110,7 @@ class Programs:
     """The compiled functions of one configuration; seeds and rates are data, so that all seeds of a rung share them."""
 
     def __init__(self, config: RunConfig, execution: Execution, spec: Spec) -> None:
-        self.model = Model(config.model, spec, backend=execution.scan_backend)
+        self.model = Model(config.model, spec, backend=execution.scan_backend, remat=execution.remat)
         self.chunk = execution.steps_per_dispatch
         self.rows = max(2, self.chunk)  # XLA compiles a loop over one row into other sums
         abstract = jax.eval_shape(self.model.init, jax.random.key(0))

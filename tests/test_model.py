@@ -346,6 +346,93 @@ def test_dropout_keeps_the_mean_and_holds_over_time():
     assert np.all((np.abs(share - (1 - rate) ** 2) < 0.05) | (np.abs(share - (1 - (1 - rate) ** 2)) < 0.05))
 
 
+def test_dropout_at_each_position():
+    """The same network with a mask a position: as many levels as masks of 3 times, and the mean stays."""
+    spec = features(length=3)
+    model = Model(config(depth=1, dropout=0.25, dropout_mask="position", width=16, glu="half", norm="layer"), spec)
+    params, stats = initial(model)
+    params["blocks"]["0"]["gate"]["kernel"] = jnp.zeros((16, 16))
+    params["head"] = {"kernel": jnp.eye(16, 3), "bias": jnp.zeros(3)}
+    inputs, _ = batch(spec, size=2)
+    apply = jax.jit(jax.vmap(lambda key: model.apply(params, stats, inputs, train=True, key=key)[0]))
+    logits = np.asarray(apply(jax.random.split(jax.random.key(0), 4000)))
+    undropped = np.asarray(jax.jit(lambda x: model.apply(params, stats, x, train=False)[0])(inputs))
+    levels = [np.unique(np.round(column, 4)).size for column in logits.reshape(4000, -1).T]
+    assert max(levels) == 2**3  # fewer where two positions have the same value
+    assert min(levels) > 2
+    assert np.all(np.abs(logits.mean(0) - undropped) < 5 * np.std(logits, axis=0) / 4000**0.5)
+
+
+@pytest.mark.parametrize("recurrence", [DiagonalRecurrence(normalize=True), DenseRecurrence(activation="tanh")])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_products_in_bf16(strict, recurrence, bidirectional):
+    """Every product, and none but those, rounds its factors to 8 binary digits: outputs and gradients move by that."""
+    spec = features(length=64)
+    kinds = ("float32", "tf32", "bf16")
+    models = {
+        kind: Model(config(recurrence=recurrence, bidirectional=bidirectional, width=32, precision=kind), spec)
+        for kind in kinds
+    }
+    params, stats = initial(models["float32"])
+    inputs, _ = batch(spec)
+
+    def outcome(model):
+        def loss(params):
+            logits, _ = model.apply(params, stats, inputs, train=True)
+            return jnp.sum(jnp.sin(logits)), logits
+
+        return jax.jit(jax.grad(loss, has_aux=True))
+
+    found = {kind: outcome(models[kind])(params) for kind in kinds}
+    exact, tf32, rounded = (jax.tree.leaves(found[kind]) for kind in kinds)
+    for one, two, three in zip(exact, tf32, rounded, strict=True):
+        np.testing.assert_array_equal(one, two)  # a CPU has no such format
+        scale = np.max(np.abs(one))
+        assert three.dtype == jnp.float32
+        assert np.max(np.abs(three - one)) < 0.1 * scale + 1e-6
+    assert np.max(np.abs(rounded[-1] - exact[-1])) > 1e-5
+    factors = list(factors_of_products(jax.make_jaxpr(outcome(models["bf16"]))(params).jaxpr))
+    assert {"bfloat16"} in factors
+    exact = sum(kinds == {"float32"} for kinds in factors)  # A's, forward and backward, and the gradient of A
+    assert exact == (
+        3 * models["bf16"].config.depth * (1 + bidirectional) if isinstance(recurrence, DenseRecurrence) else 0
+    )
+    assert len(factors) == exact + factors.count({"bfloat16"})
+
+
+def factors_of_products(jaxpr):
+    """The dtypes that every product in a program takes."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            yield {str(variable.aval.dtype) for variable in equation.invars}
+        for parameter in equation.params.values():
+            for inner in parameter if isinstance(parameter, tuple | list) else [parameter]:
+                inner = getattr(inner, "jaxpr", inner)
+                if hasattr(inner, "eqns"):
+                    yield from factors_of_products(inner)
+
+
+@pytest.mark.parametrize("changes", [{}, {"dropout": 0.3}, {"dropout": 0.3, "dropout_mask": "position"}])
+def test_remat_gives_the_same_network(strict, changes):
+    spec = tokens(length=48)
+    models = [Model(config(depth=2, **changes), spec, remat=remat) for remat in (False, True)]
+    params, stats = initial(models[0])
+    inputs, lengths = batch(spec)
+
+    def outcome(model):
+        def loss(params):
+            logits, new = model.apply(params, stats, inputs, lengths, train=True, key=jax.random.key(1))
+            return jnp.sum(jnp.sin(logits)), (logits, new)
+
+        return jax.jit(jax.grad(loss, has_aux=True))
+
+    plain, again = map(outcome, models)
+    for one, two in zip(jax.tree.leaves(plain(params)), jax.tree.leaves(again(params)), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
+    assert "remat" not in str(jax.make_jaxpr(plain)(params))
+    assert str(jax.make_jaxpr(again)(params)).count("remat") >= 2
+
+
 def test_both_modes_of_nnx():
     """The library's coming default has no shared references; the same numbers must come out."""
     program = (
@@ -359,6 +446,9 @@ def test_both_modes_of_nnx():
         "step = jax.jit(lambda p, s: model.apply(p, s, jnp.ones((2, 4), int), train=True, key=jax.random.key(1)))\n"
         "logits, stats = step(params, stats)\n"
         "print(logits.tolist(), stats['blocks']['0']['norm']['weight'])\n"
+        "model = Model(model.config, model.spec, remat=True)\n"
+        "loss = lambda p, s: model.apply(p, s, jnp.ones((2, 4), int), train=True, key=jax.random.key(1))[0].sum()\n"
+        "print(jax.jit(jax.grad(loss))(params, stats)['head']['bias'].tolist())\n"
     )
     outputs = []
     for mode in ("true", "false"):

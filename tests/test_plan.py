@@ -369,7 +369,9 @@ def test_the_provenance_of_every_value_is_kept():
         "model.norm_momentum": "default",
         "model.glu": "default",
         "model.dropout": "default",
+        "model.dropout_mask": "default",
         "model.bidirectional": "default",
+        "model.precision": "default",
         "model.parity": "default",
         "optim.lr": "r.toml [rung.ring]",
         "optim.recurrent_factor": "r.toml",
@@ -389,6 +391,7 @@ def test_the_provenance_of_every_value_is_kept():
         "execution.checkpoint_seconds": "default",
         "execution.hang_after_seconds": "default",
         "execution.scan_backend": "default",
+        "execution.remat": "default",
         "execution.feed": "default",
     }
 

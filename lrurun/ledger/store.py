@@ -71,7 +71,7 @@ GONE_AFTER = 120.0
 GONE = "interrupted: owner gone"
 """The reason of an attempt that `reap` ended."""
 
-_SETTLED = ("threads", "steps_per_dispatch", "scan_backend")
+_SETTLED = ("threads", "steps_per_dispatch", "scan_backend", "remat")
 """Of a run's execution: what a later command cannot change once the run has begun."""
 
 _ENDS = ("done", "diverged", "failed", "interrupted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lrurun.products import Precision
 from lrurun.recurrences.base import Params, Recurrence
 from lrurun.recurrences.dense import Dense
 from lrurun.recurrences.diagonal import Diagonal, decay_and_phase, eigenvalues
@@ -17,7 +18,15 @@ KINDS: dict[str, tuple[type[Recurrence], str]] = {
 """The `kind` of a settings table -> (class, one line about it)."""
 
 
-def build(settings: Any, *, width: int, state: int, bidirectional: bool = False, backend: str = "auto") -> Recurrence:
+def build(
+    settings: Any,
+    *,
+    width: int,
+    state: int,
+    bidirectional: bool = False,
+    backend: str = "auto",
+    precision: Precision = "tf32",
+) -> Recurrence:
     """The recurrence that `settings`, a tagged table such as `DiagonalRecurrence`, describes.
 
     `width` is H, `state` N. Raises ValueError where the kind is not known.
@@ -25,4 +34,6 @@ def build(settings: Any, *, width: int, state: int, bidirectional: bool = False,
     kind = settings.__struct_config__.tag
     if kind not in KINDS:
         raise ValueError(f"recurrence kind must be one of {', '.join(KINDS)}, found {kind!r}")
-    return KINDS[kind][0](settings, width=width, state=state, bidirectional=bidirectional, backend=backend)
+    return KINDS[kind][0](
+        settings, width=width, state=state, bidirectional=bidirectional, backend=backend, precision=precision
+    )

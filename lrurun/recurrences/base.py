@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from lrurun.products import Precision, product
+
 Params = dict[str, Array]
 """Name -> real float32 array."""
 
@@ -38,14 +40,25 @@ class Recurrence(abc.ABC):
     """
 
     def __init__(
-        self, settings: Any, *, width: int, state: int, bidirectional: bool = False, backend: str = "auto"
+        self,
+        settings: Any,
+        *,
+        width: int,
+        state: int,
+        bidirectional: bool = False,
+        backend: str = "auto",
+        precision: Precision = "tf32",
     ) -> None:
-        """`settings` is the table of the kind, `width` is H, `state` N; `backend` chooses among the scans."""
+        """`settings` is the table of the kind, `width` is H, `state` N; `backend` chooses among the scans.
+
+        `precision` is that of the products with B and C.
+        """
         self.settings = settings
         self.width = width
         self.state = state
         self.bidirectional = bidirectional
         self.backend = backend
+        self.precision = precision
 
     @property
     @abc.abstractmethod
@@ -56,6 +69,10 @@ class Recurrence(abc.ABC):
     def variances(self) -> Mapping[str, float]:
         """Name -> declared variance, for the parameters whose initial entries are independent with mean 0."""
         return {}
+
+    def product(self, x: Array, w: Array) -> Array:
+        """x (..., K) times the transpose of w (N, K)."""
+        return product(x, w.T, self.precision)
 
     def chunks(self, length: int, batch: int) -> int:
         """How many stretches of a sequence `scan` would like side by side, a divisor of `length`; 1 for most.

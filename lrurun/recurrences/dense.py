@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from lrurun.products import product
 from lrurun.recurrences.base import Params, Recurrence, normals
 
 _ACTIVATIONS: Final[dict[str, Callable[[Array], Array]]] = {
@@ -37,7 +38,7 @@ def dense_scan(a: Array, v: Array, activation: str, reverse: bool) -> Array:
     act = _ACTIVATIONS[activation]
 
     def body(x: Array, v_k: Array) -> tuple[Array, Array]:
-        x = act(x @ a.T + v_k)
+        x = act(product(x, a.T, "float32") + v_k)
         return x, x
 
     return jax.lax.scan(body, jnp.zeros_like(v[0]), v, reverse=reverse)[1]
@@ -54,12 +55,12 @@ def _backward(activation: str, reverse: bool, kept: tuple[Array, Array], g: Arra
 
     def body(delta: Array, inputs: tuple[Array, Array]) -> tuple[Array, Array]:
         g_k, x_k = inputs
-        delta = slope(x_k) * (g_k + delta @ a)
+        delta = slope(x_k) * (g_k + product(delta, a, "float32"))
         return delta, delta
 
     delta = jax.lax.scan(body, jnp.zeros_like(g[0]), (g, x), reverse=not reverse)[1]
     now, before = (delta[:-1], x[1:]) if reverse else (delta[1:], x[:-1])
-    return jnp.einsum("tbi,tbj->ij", now, before), delta
+    return jnp.einsum("tbi,tbj->ij", now, before, precision="highest"), delta
 
 
 dense_scan.defvjp(_forward, _backward)
@@ -123,11 +124,11 @@ class Dense(Recurrence):
     def scan(self, params: Params, u: Array, mask: Array | None = None) -> Array:
         activation = self.settings.activation
         seen = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
-        v = seen @ params["B"].T
-        y = dense_scan(params["A"], v, activation, False) @ params["C"].T + params["D"][None, None] * u
+        v = self.product(seen, params["B"])
+        y = self.product(dense_scan(params["A"], v, activation, False), params["C"]) + params["D"][None, None] * u
         if self.bidirectional:
             # Zero input and zero state stay zero, so the backward direction starts at the last real position.
-            y = y + dense_scan(params["A"], v, activation, True) @ params["C_back"].T
+            y = y + self.product(dense_scan(params["A"], v, activation, True), params["C_back"])
         return y
 
     def initial_state(self, batch: int) -> Array:
@@ -135,5 +136,7 @@ class Dense(Recurrence):
 
     def step(self, params: Params, state: Array, u: Array) -> tuple[Array, Array]:
         self.require_causal()
-        x = _ACTIVATIONS[self.settings.activation](state @ params["A"].T + u @ params["B"].T)
-        return x, x @ params["C"].T + params["D"][None] * u
+        x = _ACTIVATIONS[self.settings.activation](
+            product(state, params["A"].T, "float32") + self.product(u, params["B"])
+        )
+        return x, self.product(x, params["C"]) + params["D"][None] * u

@@ -123,12 +123,12 @@ class Diagonal(Recurrence):
         lam = eigenvalues(params)
         b_re, b_im = self._input_matrices(params)
         seen = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
-        v = (seen @ b_re.T, seen @ b_im.T)
+        v = (self.product(seen, b_re), self.product(seen, b_im))
         y = params["D"].reshape((1,) * (u.ndim - 1) + (-1,)) * u
         for (c_re, c_im), reverse in zip(self._readouts, (False, True), strict=False):
             # Zero input and zero state stay zero, so the backward direction starts at the last real position.
             x_re, x_im = linear_scan(lam, v, reverse=reverse, backend=self.backend)
-            y = y + x_re @ params[c_re].T - x_im @ params[c_im].T
+            y = y + self.product(x_re, params[c_re]) - self.product(x_im, params[c_im])
         return y
 
     def initial_state(self, batch: int) -> Pair:
@@ -138,6 +138,7 @@ class Diagonal(Recurrence):
         self.require_causal()
         lam_re, lam_im = (part[None] for part in eigenvalues(params))
         b_re, b_im = self._input_matrices(params)
-        x_re = lam_re * state[0] - lam_im * state[1] + u @ b_re.T
-        x_im = lam_re * state[1] + lam_im * state[0] + u @ b_im.T
-        return (x_re, x_im), x_re @ params["C_re"].T - x_im @ params["C_im"].T + params["D"][None] * u
+        x_re = lam_re * state[0] - lam_im * state[1] + self.product(u, b_re)
+        x_im = lam_re * state[1] + lam_im * state[0] + self.product(u, b_im)
+        y = self.product(x_re, params["C_re"]) - self.product(x_im, params["C_im"])
+        return (x_re, x_im), y + params["D"][None] * u
