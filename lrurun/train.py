@@ -38,6 +38,12 @@ RESIDENT_CPU = 1_000_000_000
 """The same on a CPU, where each worker's copy lies in the machine's own memory, beside the file's cached pages that all
 workers share."""
 
+SLOW_SECONDS = 0.5
+"""After a dispatch that took longer the host waits for the next one, lest a signal should wait for two."""
+
+AHEAD = 2
+"""Batches of an evaluation that are on their way to the device while one is evaluated."""
+
 
 class Live(NamedTuple):
     """What a training step changes; donated from dispatch to dispatch."""
@@ -51,6 +57,13 @@ class Live(NamedTuple):
     """(3,) float32: summed loss, correct and examples since the last row of the training curve."""
     bad_step: jax.Array
     """() int32: the first step whose loss was not finite, or -1."""
+
+
+class Seen(NamedTuple):
+    """What the host reads of a dispatch, while the next one runs: copies, for `Live` is given away to that one."""
+
+    window: jax.Array
+    bad_step: jax.Array
 
 
 class Best(NamedTuple):
@@ -87,7 +100,11 @@ class Measured(Struct, frozen=True, kw_only=True):
 
 
 class Reached(Struct, frozen=True, kw_only=True):
-    """A dispatch boundary: the place to save or to stop. `snapshot()` is valid until the next event is asked for."""
+    """A dispatch boundary: the place to save or to stop. `snapshot()` is valid until the next event is asked for.
+
+    The dispatch may still be under way, and the row of the training curve that ends here be still to come: whoever goes
+    on from the snapshot gets it again.
+    """
 
     step: int
     snapshot: Callable[[], Snapshot]
@@ -141,7 +158,7 @@ class Programs:
         @partial(jax.jit, donate_argnums=0)
         def dispatch(
             live: Live, seed: jax.Array, index: jax.Array, rates: jax.Array, reset: jax.Array, n: jax.Array, split: Tree
-        ) -> Live:
+        ) -> tuple[Live, Seen]:
             """`n` steps, at most as many as `index` (rows, batch) and `rates` (rows,) hold."""
 
             def body(i: jax.Array, live: Live) -> Live:
@@ -158,7 +175,8 @@ class Programs:
                 return Live(step=step, params=params, stats=stats, moments=moments, window=window, bad_step=bad)
 
             live = live._replace(window=jnp.where(reset, jnp.zeros_like(live.window), live.window))
-            return jax.lax.fori_loop(0, n, body, live)
+            live = jax.lax.fori_loop(0, n, body, live)
+            return live, Seen(live.window, live.bad_step)
 
         @jax.jit
         def evaluate(best: Best, batch: tuple[jax.Array, ...], weight: jax.Array) -> jax.Array:
@@ -213,12 +231,15 @@ def train(
     plan = dispatches(schedule, compiled.chunk, step)
     blocks = feed(data.train, batches, plan, compiled.rows, _longest(schedule, compiled.chunk))
 
-    def advance(live: Live, block: Block) -> Live:
+    def advance(live: Live, block: Block) -> tuple[Live, Seen]:
         step, n = block.step, block.n
         rate = np.zeros(compiled.rows, np.float32)
         rate[:n] = rates[step : step + n]
         reset = np.bool_(n > 0 and step % schedule.log_every == 0)
         return compiled.dispatch(live, seed, block.places, rate, reset, np.int32(n), block.split)
+
+    def ends_row(step: int) -> bool:
+        return step > 0 and (step % schedule.log_every == 0 or step == schedule.steps)
 
     with contextlib.closing(blocks):
         block = next(blocks)
@@ -230,42 +251,53 @@ def train(
         else:
             live, best = jax.tree.map(jnp.asarray, (resume.live, resume.best))
             score, best_step = resume.score, resume.best_step
-        live = advance(live, block)  # compiles, and takes no step
+        live, seen = advance(live, block)  # compiles, and takes no step
         jax.block_until_ready(live)
         yield Began(step=step, parameters=compiled.parameters, compile_seconds=time.perf_counter() - started)
 
-        busy, taken = 0.0, 0
-        bad = int(live.bad_step)
+        began, first = time.perf_counter(), step
+        apart = 0.0  # seconds of evaluation
+        slow = True
+        unread: tuple[int, Seen] | None = (step, seen)
+        bad = int(seen.bad_step)
         while step < schedule.steps and bad < 0:
             clock = time.perf_counter()
             block = next(blocks)
-            live = advance(live, block)
+            live, seen = advance(live, block)
             step += block.n
-            bad = int(live.bad_step)
-            busy += time.perf_counter() - clock
-            taken += block.n
-            if bad >= 0:
-                break
-            values: dict[str, float] = {}
-            if step % schedule.log_every == 0 or step == schedule.steps:
-                loss, correct, count = np.asarray(live.window, np.float64)
-                values |= {"train/loss": float(loss / count), "train/accuracy": float(correct / count)}
-            if step % schedule.eval_every == 0 or step == schedule.steps:
-                measured = _evaluate(compiled, Best(live.params, live.stats), data.validation, schedule.batch)
-                values |= {f"val/{name}": value for name, value in measured.items()}
-                if measured["accuracy"] > score:
-                    score, best_step = measured["accuracy"], step
-                    best = compiled.keep(live)
-                values |= _speed(busy, taken)
-            if values:
-                yield Measured(step=step, values=values)
+            if unread is not None:  # while the next dispatch runs
+                bad, values = _read(unread, schedule)
+                if bad >= 0:
+                    break
+                if values:
+                    yield Measured(step=unread[0], values=values)
+            unread = (step, seen)
+            evaluates = step % schedule.eval_every == 0 or step == schedule.steps
+            if evaluates or slow:
+                bad, values = _read(unread, schedule)
+                unread = None
+                if bad >= 0:
+                    break
+                if evaluates:
+                    now = time.perf_counter()
+                    values |= _speed(now - began - apart, step - first)
+                    measured = _evaluate(compiled, Best(live.params, live.stats), data.validation, schedule.batch)
+                    apart += time.perf_counter() - now
+                    values |= {f"val/{name}": value for name, value in measured.items()}
+                    if measured["accuracy"] > score:
+                        score, best_step = measured["accuracy"], step
+                        best = compiled.keep(live)
+                if values:
+                    yield Measured(step=step, values=values)
+            slow = time.perf_counter() - clock > SLOW_SECONDS
             if step < schedule.steps:
                 yield Reached(step=step, snapshot=partial(_snapshot, step, score, best_step, live, best))
+        speed = _speed(time.perf_counter() - began - apart, step - first)
 
     snapshot = _snapshot(step, score, best_step, live, best)
     if bad >= 0:
         yield Measured(step=bad, values={"train/loss": math.nan})
-        yield Ended(state="diverged", step=bad, result=_speed(busy, taken), snapshot=snapshot)
+        yield Ended(state="diverged", step=bad, result=speed, snapshot=snapshot)
         return
     result = {"best_step": float(best_step)}
     splits = {"val": data.validation} | ({"test": data.test} if test else {})
@@ -274,7 +306,17 @@ def train(
         result |= {f"{name}/{key}": value for key, value in measured.items()}
     if test:
         yield Measured(step=best_step, values={k: v for k, v in result.items() if k.startswith("test/")})
-    yield Ended(state="done", step=step, result=result | _speed(busy, taken), snapshot=snapshot)
+    yield Ended(state="done", step=step, result=result | speed, snapshot=snapshot)
+
+
+def _read(unread: tuple[int, Seen], schedule: TrainConfig) -> tuple[int, dict[str, float]]:
+    """Waits for a dispatch; its `bad_step`, and the row of the training curve that ends with it, if one does."""
+    step, seen = unread
+    bad = int(seen.bad_step)
+    if bad >= 0 or step == 0 or (step % schedule.log_every and step < schedule.steps):
+        return bad, {}
+    loss, correct, count = np.asarray(seen.window, np.float64)
+    return bad, {"train/loss": float(loss / count), "train/accuracy": float(correct / count)}
 
 
 class Batches:
@@ -409,7 +451,7 @@ def _gather(split: Tree, index: jax.Array) -> tuple[jax.Array, ...]:
 def _evaluate(compiled: Programs, best: Best, split: Split, batch: int) -> dict[str, float]:
     """Mean loss and accuracy over a split, each example once; the last batch is padded, so nothing recompiles."""
     count = len(split.labels)
-    totals = np.zeros(2)
+    sums = []
     for start in range(0, count, batch):
         index = np.minimum(np.arange(start, start + batch), count - 1)
         weight = (np.arange(start, start + batch) < count).astype(np.float32)
@@ -418,12 +460,16 @@ def _evaluate(compiled: Programs, best: Best, split: Split, batch: int) -> dict[
             labels=split.labels[index],
             lengths=None if split.lengths is None else split.lengths[index],
         )
-        totals += np.asarray(compiled.evaluate(best, _device(part), weight), np.float64)
+        sums.append(compiled.evaluate(best, _device(part), weight))
+        if len(sums) > AHEAD:
+            jax.block_until_ready(sums[-AHEAD])  # or the inputs of all batches would wait in memory
+    totals = np.sum(np.asarray(jax.device_get(sums), np.float64), axis=0)
     return {"loss": float(totals[0] / count), "accuracy": float(totals[1] / count)}
 
 
 def _snapshot(step: int, score: float, best_step: int, live: Live, best: Best) -> Snapshot:
-    host_live, host_best = jax.device_get((live, best))
+    # a copy, for on a CPU the host would see the device's own memory, which the next dispatch takes
+    host_live, host_best = jax.tree.map(lambda leaf: np.array(leaf), (live, best))
     return Snapshot(step=step, score=score, best_step=best_step, live=host_live, best=host_best)
 
 

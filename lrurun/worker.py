@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,10 @@ class Stop:
 
     def ask(self, *_: object) -> None:
         self.asked = True
+
+    def at(self, event: Any) -> bool:
+        """Whether to stop at this event of training; asked once an event, for what is decided on it must agree."""
+        return self.asked
 
 
 def main() -> int:
@@ -123,6 +128,9 @@ class Attempt:
         self.id = claim.run.id
         self.rows: list[tuple[int, str, float]] = []
         self.flushed = time.monotonic()
+        self.writer = ThreadPoolExecutor(max_workers=1)
+        self.writing: tuple[int, Path, Future[tuple[int, str]]] | None = None
+        """The checkpoint being written: its number in the ledger, its folder, and its size and digest to come."""
 
     def run(self) -> None:
         """Trains the run to its end, or to the next boundary after SIGTERM.
@@ -132,7 +140,8 @@ class Attempt:
             LrurunError: ledger or runs folder cannot be written.
         """
         try:
-            self._train()
+            with self.writer:
+                self._train()
         except (Fenced, Unusable, LedgerError):
             raise  # the fault of the machine, or none at all: not of the run
         except Exception as error:
@@ -176,7 +185,9 @@ class Attempt:
         stage = self.claim.run.memberships[0].stage
         saved = time.monotonic()
         for event in train.train(config, execution, data, resume=resume, test=stage != "tune"):
-            asked = self.stop.asked  # once an event: what is decided on it must agree
+            asked = self.stop.at(event)
+            if self.writing and self.writing[2].done():
+                self._commit()
             match event:
                 case train.Began():
                     _log(f"compiled in {event.compile_seconds:.1f} s; from step {event.step}")
@@ -192,9 +203,11 @@ class Attempt:
                     elif time.monotonic() - self.flushed >= FLUSH_SECONDS:
                         self._flush(event.step)
                     if asked:
+                        self._commit()
                         return self._interrupt()
                 case train.Ended():
-                    self._save(checkpoint, event.snapshot, last=True)
+                    self._save(checkpoint, event.snapshot)
+                    self._commit(kept=1)
                     self.ledger.finish(
                         self.claim, event.state, result=event.result, reason=event.state, step=event.step
                     )
@@ -232,23 +245,35 @@ class Attempt:
             self.ledger.record(self.claim, self.rows, last)
             self.rows = []
 
-    def _save(self, checkpoint: Any, snapshot: Any, *, last: bool = False) -> None:
-        """Metrics first, then the checkpoint: what the checkpoint has seen, the ledger has."""
+    def _save(self, checkpoint: Any, snapshot: Any) -> None:
+        """Metrics first, then the checkpoint, by a thread: what the checkpoint has seen, the ledger has."""
+        self._commit()
         self._flush(snapshot.step)
         relative = f"{self.id}/{self.claim.attempt}/checkpoints/{snapshot.step}"
         number = self.ledger.saving(self.claim, snapshot.step, relative)
+        folder = self.runs / relative
+        future = self.writer.submit(checkpoint.save, folder, snapshot, self.claim.run.fingerprint)
+        self.writing = (number, folder, future)
+
+    def _commit(self, *, kept: int = 2) -> None:
+        """Waits for the checkpoint that is being written, if there is one, and lets go of those before it."""
+        if self.writing is None:
+            return
+        from lrurun import checkpoint
+
+        number, folder, future = self.writing
+        self.writing = None
         try:
-            size, digest = checkpoint.save(self.runs / relative, snapshot, self.claim.run.fingerprint)
+            size, digest = future.result()
         except Exception as error:
-            _log(traceback.format_exc())
-            reason = f"the checkpoint of step {snapshot.step} could not be saved: {error}"
+            _log("".join(traceback.format_exception(error)))
+            reason = f"the checkpoint of step {folder.name} could not be saved: {error}"
             self.ledger.finish(self.claim, "interrupted", reason="interrupted: " + reason.splitlines()[0])
             raise Unusable(
-                f"{self.runs / relative}: {reason.splitlines()[0]}",
+                f"{folder}: {reason.splitlines()[0]}",
                 "make room or give permission there, or choose another --runs-dir, and type the command again",
             ) from None
         self.ledger.committed(self.claim, number, size, digest)
-        kept = 1 if last else 2
         old = self.ledger.checkpoints(self.id)[kept:]
         self._forget(checkpoint, [c for c in old if c.id != number])
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from scipy import stats
 
-from lrurun.bench import Shape, forms
+from lrurun.bench import Shape, forms, interval, loop
+from lrurun.ledger.store import Ledger
 from lrurun.model import Model
 from lrurun.tasks.base import Spec
 
@@ -67,7 +70,7 @@ def test_published_step_is_ours():
     assert one.steps == forms.STEPS > 1
     live, seed, index, *rest = one.arguments(one.state)
     same = np.broadcast_to(index[:1], index.shape)  # one batch, as theirs
-    live = one.function(live, seed, same, *rest)
+    live, _ = one.function(live, seed, same, *rest)
     state = two.state
     for _ in range(one.steps):
         state = two.function(*two.arguments(state))
@@ -75,15 +78,52 @@ def test_published_step_is_ours():
 
 
 def test_bench_says_what_it_measured(machine):
-    document = machine.json("bench", "scan", "--shape", "digits", "--rounds", "3", "--seconds", "0.05")
+    document = machine.json("bench", "layer", "--shape", "digits", "--rounds", "3", "--seconds", "0.05")
     assert document["schema_version"] == 1
     assert document["machine"]["copy_gb_s"] > 0.1
-    names = [result["name"] for result in document["results"]]
-    assert names == ["scan/digits", "scan/digits/memory", "scan/digits/compile"]
-    speed = document["results"][0]
+    speed, memory = document["results"]
+    assert (speed["name"], memory["name"]) == ("layer/digits", "memory-layer/digits")
     assert speed["low"] <= speed["ratio"] <= speed["high"]
     assert speed["against_seconds"] > 0
-    assert 0 < document["results"][1]["ratio"] < 0.5  # from the compiler, the same on every machine of this kind
+    assert 0 < speed["of_limit"] < 10
+    assert memory["ratio"] == memory["against_bytes"] / memory["bytes"] > 2  # from the compiler: no figure of the day
+
+
+def test_bench_runs_the_loop_of_a_worker(machine):
+    document = machine.json("bench", "loop", "--rounds", "2", "--seconds", "0.2")
+    assert [result["name"] for result in document["results"]] == ["loop/sDigits", "loop/small"]
+    for result in document["results"]:
+        assert 0 < result["seconds"] < 10
+        assert 0 < result["against_seconds"] < 10
+
+
+def test_the_loop_is_a_worker_s_with_a_ledger(tmp_path):
+    turn = loop.ours(tmp_path, "small")
+    assert 0 < turn(1.0) < 1
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        (run,) = ledger.runs()
+        rows = ledger.metrics(run.id, ["train/loss"])["train/loss"]
+    assert run.state == "running"
+    assert [step for step, _ in rows] == list(range(10, 10 * len(rows) + 1, 10))
+    bare = loop.bare("small")
+    assert 0 < bare(0.1) < 1
+
+
+def test_errors_against_double_precision(monkeypatch):
+    monkeypatch.setattr(forms, "BACKENDS", ["sequential"])
+    monkeypatch.setattr(forms, "published_scan", lambda lam, v: v[:, ::-1] * lam[None, None])
+    found = forms.errors()
+    assert 1e-7 < max(found["sequential"]) < 1e-4
+    assert min(found["published"]) > 0.1  # wrong states have errors as large as states
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(5, (0, 4)), (6, (0, 5)), (15, (3, 11)), (20, (5, 14)), (1, (0, 0))])
+def test_the_interval_of_a_median(count, ranks):
+    """By the binomial distribution: the ranks that tables of the sign test's interval give."""
+    low, high = interval(range(count))
+    assert (low, high) == ranks
+    inside = stats.binom(count, 0.5).cdf(high) - stats.binom(count, 0.5).cdf(low) if count >= 6 else 1
+    assert inside >= 0.95
 
 
 def test_bench_refuses_unknown_shapes_before_it_measures(machine):

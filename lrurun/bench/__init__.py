@@ -2,16 +2,24 @@
 
 Times of one machine say little of another's, and a machine that is shared says little of itself. So two processes take
 turns, a round of each after a round of the other, and what is reported is the median over rounds of the ratio within a
-round, with the smallest and the largest. No jax here: the processes are `forms`.
+round, with its interval. No jax here: the processes are `forms`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json as jsonlib
+import os
+import pty
+import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from math import comb
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lrurun import console, provenance
@@ -45,40 +53,81 @@ STEP_SHAPES = {
 }
 """Of a whole network."""
 
+COMPILED = Shape(1, 16_384, 64, 64, 6)
+"""Of the network whose step is compiled and not run."""
+
+LOOP_TASK, LOOP_RUNG = "sDigits", "gamma-norm"
+LOOP_MODELS: dict[str, dict[str, Any]] = {
+    "sDigits": {},
+    "small": {"model.depth": 1, "model.width": 16, "model.state": 16, "train.batch": 32},
+}
+"""What the loop trains: the recipe's own model, and one whose step takes about a millisecond on one core."""
+
 WHAT = {
     "scan": "jax.lax.associative_scan under vmap, complex64",
     "layer": "the layer of the paper's appendix A",
     "rnn": "a tanh layer left to autodiff",
     "step": "the appendix's layer in the same network, optax.adamw, one step a call",
+    "loop": "the same compiled program called in a bare loop",
 }
 """What is measured -> what it is measured against."""
 
+ERRORS = "the error of the published scan, against float64"
+COMPILE_ROUNDS = 3
+
 
 class Result(NamedTuple):
-    """One form against another. Ratios are times of theirs over ours: above 1, ours is faster."""
+    """One thing against another, in rounds. Ratios above 1: ours is faster, smaller or more exact."""
 
-    what: str
-    shape: str
+    name: str
+    against: str
     ours: float
-    """Median seconds."""
+    """Median."""
     theirs: float
     ratios: tuple[float, ...]
     """One a round, in rising order."""
-    memory: float
-    """Temporary memory, ours over theirs, from the compiler's analysis."""
-    compile: tuple[float, float]
+    unit: str = "times as fast"
+    limit: float | None = None
+    """Share of what the machine's copy and product rates allow."""
+    compile: tuple[float, float] | None = None
     """Seconds to trace and compile, ours and theirs, with no cache."""
 
     @property
     def ratio(self) -> float:
         return statistics.median(self.ratios)
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        return interval(self.ratios)
+
+    @classmethod
+    def of(cls, name: str, against: str, pairs: Sequence[tuple[float, float]], **more: Any) -> Result:
+        """Of (ours, theirs) in every round."""
+        ours, theirs = (statistics.median(pair[i] for pair in pairs) for i in (0, 1))
+        return cls(name, against, ours, theirs, tuple(sorted(b / a for a, b in pairs)), **more)
+
+
+def interval(ordered: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of the median of numbers in rising order, by their ranks (sign test).
+
+    The least and the most where there are fewer than six, too few for 95 %.
+    """
+    n, tail, below = len(ordered), 0.0, 0
+    while below < n // 2 and tail + comb(n, below) / 2**n <= 0.025:
+        tail += comb(n, below) / 2**n
+        below += 1
+    first = max(0, below - 1)
+    return ordered[first], ordered[n - 1 - first]
+
 
 class _Process:
     """A process that makes forms ready and times them."""
 
-    def __init__(self) -> None:
-        env = environment(provenance.cores()) | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    def __init__(self, threads: int, cache: str | None = None) -> None:
+        """`cache` is the folder of compiled programs, None for none."""
+        env = environment(threads) | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+        if cache is not None:
+            env |= {"JAX_ENABLE_COMPILATION_CACHE": "true", "JAX_COMPILATION_CACHE_DIR": cache}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "lrurun.bench.forms"],
             stdin=subprocess.PIPE,
@@ -116,22 +165,107 @@ class _Process:
         self._process.wait()
 
 
-def measure(what: str, shape: str, rounds: int, seconds: float, ours: _Process, theirs: _Process) -> Result:
+@contextlib.contextmanager
+def _processes(count: int, threads: int, cache: str | None = None) -> Iterator[list[_Process]]:
+    made: list[_Process] = []
+    try:
+        for _ in range(count):
+            made.append(_Process(threads, cache))
+        yield made
+    finally:
+        for process in made:
+            process.close()
+
+
+def _floor(what: str, shape: Shape, machine: dict[str, Any]) -> float:
+    """Seconds, at least, of the products and of the scan's one pass each way at the machine's rates.
+
+    A scan reads v and writes x forward, 16 bytes a number; it reads the cotangents and x and writes w backward, 24. A
+    product takes as much again for each of its two gradients. Norms, gates and the optimizer count nothing.
+    """
+    positions, h, n = shape.batch * shape.length, shape.width, shape.state
+    scan = 0 if what == "rnn" else 40 * positions * n
+    products = {"scan": 0, "layer": 8 * h * n, "rnn": 2 * n * n + 4 * h * n, "step": 8 * h * n + 4 * h * h}[what]
+    flops, seconds = 3 * positions * products, scan / machine["copy_gb_s"] / 1e9
+    return shape.depth * (seconds + flops / machine["product_gflop_s"] / 1e9)
+
+
+def _forms(
+    what: str, name: str, rounds: int, seconds: float, machine: dict[str, Any], both: list[_Process]
+) -> list[Result]:
     """Times both forms in turns, `seconds` a turn."""
-    ready = [p.ask(do="ready", what=what, shape=shape, ours=mine) for p, mine in ((ours, True), (theirs, False))]
-    pairs = [
-        (ours.ask(do="time", seconds=seconds)["seconds"], theirs.ask(do="time", seconds=seconds)["seconds"])
-        for _ in range(rounds)
+    shape = (STEP_SHAPES if what == "step" else SHAPES)[name]
+    ready = [p.ask(do="ready", what=what, shape=shape, ours=mine) for p, mine in zip(both, (True, False), strict=True)]
+    pairs = [_turns(both, seconds) for _ in range(rounds)]
+    speed = Result.of(f"{what}/{name}", WHAT[what], pairs, compile=(ready[0]["compile"], ready[1]["compile"]))
+    memory = (max(1, ready[0]["temp"]), ready[1]["temp"])
+    return [
+        speed._replace(limit=_floor(what, shape, machine) / speed.ours),
+        Result.of(f"memory-{what}/{name}", WHAT[what], [memory], unit="times as small"),
     ]
-    return Result(
-        what=what,
-        shape=shape,
-        ours=statistics.median(pair[0] for pair in pairs),
-        theirs=statistics.median(pair[1] for pair in pairs),
-        ratios=tuple(sorted(b / a for a, b in pairs)),
-        memory=ready[0]["temp"] / max(1, ready[1]["temp"]),
-        compile=(ready[0]["compile"], ready[1]["compile"]),
-    )
+
+
+def _turns(both: list[_Process], seconds: float) -> tuple[float, float]:
+    ours, theirs = (process.ask(do="time", seconds=seconds)["seconds"] for process in both)
+    return ours, theirs
+
+
+def _loop(model: str, rounds: int, seconds: float) -> Result:
+    """Ours with a live view of its ledger beside it, which waits while the bare one has its turn."""
+    with tempfile.TemporaryDirectory() as place, _processes(2, 1) as both:
+        both[0].ask(do="loop", model=model, place=place)
+        both[1].ask(do="loop", model=model, place=None)
+        with _display(Path(place) / "ledger.db") as display:
+            pairs = []
+            for _ in range(1 + rounds):
+                display.send_signal(signal.SIGCONT)
+                ours = both[0].ask(do="time", seconds=seconds)["seconds"]
+                display.send_signal(signal.SIGSTOP)
+                pairs.append((ours, both[1].ask(do="time", seconds=seconds)["seconds"]))
+    return Result.of(f"loop/{model}", WHAT["loop"], pairs[1:])  # in the first one the view is still starting
+
+
+@contextlib.contextmanager
+def _display(ledger: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """`lrurun status --watch` on a terminal that nobody looks at."""
+    here, there = pty.openpty()
+    command = [sys.executable, "-m", "lrurun", "--ledger", str(ledger), "status", "--watch"]
+    process = subprocess.Popen(command, stdin=there, stdout=there, stderr=there, start_new_session=True)
+    os.close(there)
+
+    def drain() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(here, 65536):
+                pass
+
+    threading.Thread(target=drain, daemon=True).start()
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        os.close(here)
+
+
+def _compiles(both: list[_Process]) -> list[Result]:
+    """A six-block step of 16,384 positions: against the published form, and with a warm cache against a cold one."""
+    rounds = [[p.ask(do="compile", ours=ours)["seconds"] for p, ours in zip(both, (True, False), strict=True)]]
+    rounds += [
+        [p.ask(do="compile", ours=ours)["seconds"] for p, ours in zip(both, (True, False), strict=True)]
+        for _ in range(COMPILE_ROUNDS - 1)
+    ]
+    pairs = []
+    for _ in range(COMPILE_ROUNDS):
+        seconds = []
+        with tempfile.TemporaryDirectory() as cache:
+            for _ in ("cold", "warm"):
+                with _processes(1, provenance.cores(), cache) as (process,):
+                    seconds.append(process.ask(do="compile", ours=True)["seconds"])
+        pairs.append((seconds[1], seconds[0]))
+    return [
+        Result.of("compile/long", WHAT["step"], [(a, b) for a, b in rounds]),
+        Result.of("compile-warm", "an empty cache of compiled programs", pairs),
+    ]
 
 
 def run(what: Sequence[str], shapes: Sequence[str], *, rounds: int, seconds: float, json: bool) -> int:
@@ -141,61 +275,97 @@ def run(what: Sequence[str], shapes: Sequence[str], *, rounds: int, seconds: flo
             if name not in known:
                 raise UsageError(f"bench: expected one of {', '.join(known)}, found {name!r}", "lrurun bench --help")
     results: list[Result] = []
-    processes: list[_Process] = []
-    try:
-        processes = [_Process(), _Process()]
-        found = processes[0].ask(do="machine")
+    with _processes(2, provenance.cores()) as both:
+        machine = {"cpu": provenance.cpu(), "cores": provenance.cores(), **both[0].ask(do="machine")}
         for name in what or WHAT:
+            if name == "loop":
+                continue
             for shape in shapes or SHAPES:
                 console.say(f"measuring {name}, {shape}: {rounds} rounds")
-                results.append(measure(name, shape, rounds, seconds, *processes))
-    finally:
-        for process in processes:
-            process.close()
-    machine = {"cpu": provenance.cpu(), "cores": provenance.cores(), **found}
+                results += _forms(name, shape, rounds, seconds, machine, both)
+            if name == "scan":
+                console.say("measuring the scan's errors")
+                results += _errors(both[0].ask(do="errors"))
+            if name == "step" and "long" in (shapes or SHAPES):
+                console.say(f"compiling: {COMPILE_ROUNDS} rounds")
+                results += _compiles(both)
+    if "loop" in (what or WHAT):
+        for model in LOOP_MODELS:
+            console.say(f"measuring loop, {model}: {rounds} rounds")
+            results.append(_loop(model, rounds, seconds))
     if json:
         console.write(jsonlib.dumps({"schema_version": 1, "machine": machine, "results": _listed(results)}, indent=2))
-        return 0
-    _print(machine, results, rounds)
+    else:
+        _print(machine, results, rounds)
     return 0
+
+
+def _errors(found: dict[str, list[float]]) -> list[Result]:
+    theirs = found.pop("published")
+    return [
+        Result.of(f"{kind}/{backend}", ERRORS, [(error, published)], unit="times as exact")
+        for backend, pair in found.items()
+        for kind, error, published in zip(("error", "error-gradient"), pair, theirs, strict=True)
+    ]
+
+
+_UNITS = {"times as fast": "seconds", "times as small": "bytes", "times as exact": "error"}
 
 
 def _listed(results: Sequence[Result]) -> list[dict[str, Any]]:
     table = []
     for result in results:
-        name = f"{result.what}/{result.shape}"
-        low, high = result.ratios[0], result.ratios[-1]
-        table.append({"name": name, "against": WHAT[result.what], "ratio": result.ratio, "low": low, "high": high})
-        table[-1] |= {"unit": "times as fast", "seconds": result.ours, "against_seconds": result.theirs}
-        for kind, ratio, unit in (
-            ("memory", result.memory, "of its temporary memory"),
-            ("compile", result.compile[0] / result.compile[1], "of its seconds to compile"),
-        ):
-            table.append({"name": f"{name}/{kind}", "against": WHAT[result.what], "ratio": ratio})
-            table[-1] |= {"low": ratio, "high": ratio, "unit": unit}
+        low, high = result.interval
+        quantity = _UNITS[result.unit]
+        row: dict[str, Any] = {"name": result.name, "against": result.against, "ratio": result.ratio}
+        row |= {"low": low, "high": high, "unit": result.unit, "rounds": len(result.ratios)}
+        row |= {quantity: result.ours, f"against_{quantity}": result.theirs}
+        if result.limit is not None:
+            row["of_limit"] = result.limit
+        table.append(row)
     return table
 
 
 def _print(machine: dict[str, Any], results: Sequence[Result], rounds: int) -> None:
-    rows = [
-        [
-            result.what,
-            result.shape,
-            f"{result.ours * 1e3:.3g}",
-            f"{result.theirs * 1e3:.3g}",
-            f"{result.ratio:.2f} ({result.ratios[0]:.2f} to {result.ratios[-1]:.2f})",
-            f"{result.memory:.2f}",
-            f"{result.compile[0]:.2g} / {result.compile[1]:.2g}",
-        ]
-        for result in results
-    ]
-    headers = ["what", "shape", "ours, ms", "theirs, ms", "times as fast", "memory", "compile, s"]
-    console.table(None, headers, rows)
+    memory = {r.name.removeprefix("memory-"): r.ours / r.theirs for r in results if r.unit == "times as small"}
+    rows = []
+    for result in results:
+        if result.unit != "times as fast":
+            continue
+        low, high = result.interval
+        rows.append(
+            [
+                result.name,
+                f"{result.ours * 1e3:.3g}",
+                f"{result.theirs * 1e3:.3g}",
+                f"{result.ratio:.2f} ({low:.2f} to {high:.2f})",
+                "" if result.limit is None else f"{100 * result.limit:.0f} %",
+                f"{memory[result.name]:.2f}" if result.name in memory else "",
+                "" if result.compile is None else f"{result.compile[0]:.2g} / {result.compile[1]:.2g}",
+            ]
+        )
+    if rows:
+        headers = ["what", "ours, ms", "theirs, ms", "times as fast", "of limit", "memory", "compile, s"]
+        console.table(None, headers, rows)
+    errors = {r.name: r for r in results if r.unit == "times as exact"}
+    pairs = [(e, errors[e.name.replace("error/", "error-gradient/")]) for e in errors.values() if "/" in e.name[:6]]
+    if pairs:
+        rows = [[e.name, f"{e.ours:.1e}", f"{e.theirs:.1e}", f"{g.ours:.1e}", f"{g.theirs:.1e}"] for e, g in pairs]
+        console.table(None, ["what", "states", "published", "gradient of lambda", "published"], rows)
     said = [
         f"{machine['cpu']}, {machine['cores']} cores, {machine['device']}; jax {machine['jax']}; "
         f"copies {machine['copy_gb_s']:.0f} GB/s, multiplies at {machine['product_gflop_s']:.0f} GFLOP/s.",
-        f"Forward and backward. Times as fast: median over {rounds} rounds, one form after the other in each, with the "
-        "least and the most. Memory: temporary, ours over theirs. Compile: tracing too, without a cache.",
-        *(f"{name}: against {against}." for name, against in WHAT.items() if any(r.what == name for r in results)),
+        f"Forward and backward. Times as fast: median over {rounds} rounds, one form after the other in each, and the "
+        "95 % interval of the median (under six rounds the least and the most). Limit: the time of the products and of "
+        "the scan's one pass at those rates. Memory: temporary, ours over theirs. Compile: tracing too, no cache.",
+        *(
+            f"{name}: against {against}."
+            for name, against in WHAT.items()
+            if any(r.against == against for r in results)
+        ),
     ]
+    if pairs:
+        said.append(
+            "Errors: largest over time, over the root mean square, worst state; |lambda| = 0.9999, 16,384 steps."
+        )
     console.write("\n".join(said))

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ import optax
 from jax import Array
 
 from lrurun import recurrences, train
-from lrurun.bench import SHAPES, STEP_SHAPES, Shape
+from lrurun.bench import COMPILED, Shape
 from lrurun.config import (
     DenseRecurrence,
     DiagonalRecurrence,
@@ -33,10 +34,13 @@ from lrurun.config import (
 )
 from lrurun.model import EPSILON
 from lrurun.recurrences.base import Params, Recurrence
-from lrurun.scan import linear_scan, split, stretches
+from lrurun.scan import BACKENDS, linear_scan, split, stretches
 from lrurun.tasks.base import Spec
 
 Tree = Any
+Turn = Callable[[float], float]
+"""Of so many seconds, which a turn lasts at least: seconds a step."""
+
 CLASSES = 10
 STEPS = 5
 """Training steps a dispatch."""
@@ -195,7 +199,7 @@ def step(shape: Shape, ours: bool) -> Form:
         rates = np.full(STEPS, 1e-3, np.float32)
         data = (jnp.asarray(inputs), jnp.asarray(labels, jnp.int32), None)
         rest = (jnp.uint32(0), index, rates, np.bool_(False), np.int32(STEPS), data)
-        return Form(programs.dispatch, lambda live: (live, *rest), live, STEPS)
+        return Form(programs.dispatch, lambda state: (state[0], *rest), (live,), STEPS)
 
     groups = programs.model.groups(live.params)
     optimizers = {
@@ -242,35 +246,100 @@ def machine() -> dict[str, float]:
     return {"copy_gb_s": 2 * large.nbytes / best["copy"] / 1e9, "product_gflop_s": 2 * side**3 / best["product"] / 1e9}
 
 
+def errors() -> dict[str, list[float]]:
+    """Of every backend that runs here and of the published scan: error of the states and of the gradient of lambda.
+
+    Against float64, at |lambda| = 0.9999 and 16,384 steps: the largest over time, over the root mean square of the
+    state or the size of the gradient, of the worst of 16 states.
+    """
+    length, states = 16_384, 16
+    random = np.random.RandomState(0)
+    lam = (0.9999 * np.exp(1j * random.uniform(0.1, 3.0, states))).astype(np.complex64).astype(np.complex128)
+    v, g = random.standard_normal((2, 2, length, 1, states)).astype(np.float32).astype(np.float64)
+    x, dlam, w = (v[0] + 1j * v[1]), np.zeros((1, states), np.complex128), (g[0] + 1j * g[1])
+    for k in range(1, length):
+        x[k] += lam * x[k - 1]
+    for k in reversed(range(1, length)):
+        dlam += w[k] * np.conj(x[k - 1])
+        w[k - 1] += np.conj(lam) * w[k]
+    rms = np.sqrt(np.mean(np.abs(x) ** 2, axis=(0, 1)))
+
+    def of(found: Any, gradient: Any) -> list[float]:
+        return [
+            float(np.max(np.abs(np.asarray(found) - x) / rms)),
+            float(np.max(np.abs(np.asarray(gradient) - dlam) / np.abs(dlam))),
+        ]
+
+    table = {}
+    parts, driven, weight = (
+        tuple(jnp.asarray(part, jnp.float32) for part in pair) for pair in ((lam.real, lam.imag), v, g)
+    )
+    for backend in sorted(BACKENDS):
+        if backend == "pallas" and jax.default_backend() != "gpu":
+            continue
+        form = _both_ways(partial(linear_scan, backend=backend), weight, parts, driven)
+        (re, im), ((d_re, d_im), _) = form.function(*form.arguments(None))
+        table[backend] = of(np.asarray(re) + 1j * np.asarray(im), np.asarray(d_re) + 1j * np.asarray(d_im))
+    first = jnp.asarray(lam, jnp.complex64), jnp.asarray(v[0] + 1j * v[1], jnp.complex64).swapaxes(0, 1)
+    cotangent = jnp.asarray(g[0] - 1j * g[1], jnp.complex64).swapaxes(0, 1)
+    form = _both_ways(published_scan, cotangent, *first)
+    states_found, (gradient, _) = form.function(*form.arguments(None))
+    return table | {"published": of(np.swapaxes(states_found, 0, 1), np.conj(gradient))}
+
+
+def _timed(form: Form, run: Any) -> Turn:
+    state = jax.block_until_ready(run(*form.arguments(form.state)))
+
+    def turn(seconds: float) -> float:
+        nonlocal state
+        calls, began = 0, time.perf_counter()
+        while calls == 0 or time.perf_counter() - began < seconds:
+            state = jax.block_until_ready(run(*form.arguments(state)))
+            calls += 1
+        return (time.perf_counter() - began) / (calls * form.steps)
+
+    return turn
+
+
 def serve() -> None:
-    """Answers requests, one JSON line each: to make a form ready, or to time it for so many seconds."""
+    """Answers requests, one JSON line each: to make a form ready, to time it for so many seconds, and others."""
     out = sys.stdout
     sys.stdout = sys.stderr  # nothing else may get between the answers
-    form, run, state = None, None, None
+    turn: Turn | None = None
     for line in sys.stdin:
         asked = json.loads(line)
         answer: dict[str, Any]
-        if asked["do"] == "machine":
-            device = jax.devices()[0]
-            answer = machine() | {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}
-        elif asked["do"] == "ready":
-            form = run = state = None  # what was ready before need not be kept
-            shapes = STEP_SHAPES if asked["what"] == "step" else SHAPES
-            form = FORMS[asked["what"]](shapes[asked["shape"]], asked["ours"])
-            began = time.perf_counter()
-            run = form.function.lower(*form.arguments(form.state)).compile()
-            answer = {"compile": time.perf_counter() - began, "temp": run.memory_analysis().temp_size_in_bytes}
-            state = jax.block_until_ready(run(*form.arguments(form.state)))
-        else:
-            assert form, "nothing is ready"
-            assert run
-            calls, began = 0, time.perf_counter()
-            while calls == 0 or time.perf_counter() - began < asked["seconds"]:
-                state = jax.block_until_ready(run(*form.arguments(state)))
-                calls += 1
-            answer = {"seconds": (time.perf_counter() - began) / (calls * form.steps)}
+        match asked["do"]:
+            case "machine":
+                device = jax.devices()[0]
+                answer = machine() | {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}
+            case "errors":
+                answer = errors()
+            case "compile":
+                _, seconds = _compiled(step(Shape(*COMPILED), asked["ours"]))
+                answer = {"seconds": seconds}
+            case "ready":
+                turn = None  # what was ready before need not be kept
+                form = FORMS[asked["what"]](Shape(*asked["shape"]), asked["ours"])
+                run, seconds = _compiled(form)
+                answer = {"compile": seconds, "temp": run.memory_analysis().temp_size_in_bytes}
+                turn = _timed(form, run)
+            case "loop":
+                from lrurun.bench import loop
+
+                turn = loop.ours(Path(asked["place"]), asked["model"]) if asked["place"] else loop.bare(asked["model"])
+                answer = {}
+            case _:
+                assert turn, "nothing is ready"
+                answer = {"seconds": turn(asked["seconds"])}
         out.write(json.dumps(answer) + "\n")
         out.flush()
+
+
+def _compiled(form: Form) -> tuple[Any, float]:
+    began = time.perf_counter()
+    run = form.function.lower(*form.arguments(form.state)).compile()
+    return run, time.perf_counter() - began
 
 
 if __name__ == "__main__":

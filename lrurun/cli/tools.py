@@ -48,8 +48,8 @@ def doctor(context: typer.Context, json: Json = False) -> int:
 @app.command()
 def bench(
     what: Annotated[
-        Optional[Literal["scan", "layer", "rnn", "step"]],
-        typer.Argument(metavar="[scan|layer|rnn|step]", help="What to measure; everything without it."),
+        Optional[Literal["scan", "layer", "rnn", "step", "loop"]],
+        typer.Argument(metavar="[scan|layer|rnn|step|loop]", help="What to measure; everything without it."),
     ] = None,
     shape: Annotated[
         Optional[list[str]], typer.Option(metavar="NAME", help="digits, scifar, listops or long; repeat for several.")

@@ -1,0 +1,135 @@
+"""The loop that a worker runs, beside a bare one of the same compiled program.
+
+Ours is a worker's attempt at a run: a ledger that takes its rows, checkpoints by the clock, and, in a process of its
+own, a display that reads that ledger. The bare one calls the same program and does nothing else. No evaluation in
+either. Times are of both waiting for the device at the end of a turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lrurun import plan as planning
+from lrurun import worker
+from lrurun.bench import LOOP_MODELS, LOOP_RUNG, LOOP_TASK
+from lrurun.bench.forms import Turn
+from lrurun.config import Execution, RunConfig
+from lrurun.ledger import owner
+from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import Claim
+from lrurun.strict import convert
+from lrurun.tasks import folder
+from lrurun.train import Reached, programs
+
+STEPS = 1_000_000
+"""Of the run that is looked at: more than anyone waits for."""
+
+
+class _Paced(worker.Stop):
+    """Lets an attempt go on while it has a turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._may, self._has = threading.Semaphore(0), threading.Semaphore(0)
+        self._ends = 0.0
+        self._began: tuple[float, int] | None = None
+        self._speed = 0.0
+        self.over: str | None = None
+
+    def at(self, event: Any) -> bool:
+        if not isinstance(event, Reached):
+            return False
+        if self._began is None:
+            self._turn(event.step)
+        elif time.perf_counter() >= self._ends:
+            for array in jax.live_arrays():
+                array.block_until_ready()
+            start, first = self._began
+            self._speed = (time.perf_counter() - start) / (event.step - first)
+            self._has.release()
+            self._turn(event.step)
+        return False
+
+    def _turn(self, step: int) -> None:
+        self._may.acquire()
+        self._began = time.perf_counter(), step
+
+    def __call__(self, seconds: float) -> float:
+        self._ends = time.perf_counter() + seconds
+        self._may.release()
+        self._has.acquire()
+        if self.over:
+            raise RuntimeError(self.over)
+        return self._speed
+
+
+def claimed(place: Path, model: str) -> tuple[Ledger, Claim, planning.Plan]:
+    """A run of a ledger in the new folder `place`, and its data beside it."""
+    sets = {**LOOP_MODELS[model], "train.steps": STEPS, "train.eval_every": STEPS}
+    plan = planning.make(LOOP_TASK, sets=sets)
+    folder.prepare(plan.task, plan.options, place / plan.data_name)
+    ledger = Ledger.open(place / "ledger.db")
+    instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+    (rung,) = planning.choose_rungs(plan, [LOOP_RUNG])
+    ledger.enqueue(instance.key, planning.wanted_final(plan, rung, [0]))
+    claim = ledger.claim(instance.key, owner.here(), environment={})
+    assert claim
+    return ledger, claim, plan
+
+
+def ours(place: Path, model: str) -> Turn:
+    """Turns of a worker's attempt, whose ledger is `ledger.db` in the new folder `place`."""
+    ledger, claim, plan = claimed(place, model)
+    pace = _Paced()
+
+    def run() -> None:
+        try:
+            with (place / "log.txt").open("w") as log, contextlib.redirect_stdout(log):
+                worker.Attempt(ledger, claim, place / "runs", place / plan.data_name, pace).run()
+            pace.over = "the run has ended"
+        finally:
+            pace.over = pace.over or "the run has broken off"
+            pace._has.release()
+
+    threading.Thread(target=run, daemon=True).start()
+    return pace
+
+
+def bare(model: str) -> Turn:
+    """Turns of the same program in a loop that keeps one dispatch ahead, over the same data."""
+    with tempfile.TemporaryDirectory() as place:
+        ledger, claim, plan = claimed(Path(place), model)
+        config = convert(claim.run.config, RunConfig, "bench")
+        execution = convert(claim.run.execution, Execution, "bench")
+        data = folder.load(plan.task, plan.options, Path(place) / plan.data_name)
+        ledger.close()
+    compiled = programs(config, execution, data.spec)
+    n = min(execution.steps_per_dispatch, config.train.log_every)
+    index = np.arange(compiled.rows * config.train.batch, dtype=np.int32).reshape(compiled.rows, -1)
+    arrays = (jnp.asarray(data.train.inputs), jnp.asarray(data.train.labels, jnp.int32), None)
+    rates = np.full(compiled.rows, 1e-4, np.float32)
+    arguments = (jnp.uint32(0), index % len(data.train.labels), rates, np.bool_(False), np.int32(n), arrays)
+    live = compiled.init(jnp.uint32(0))
+    live, seen = compiled.dispatch(live, *arguments)
+
+    def turn(seconds: float) -> float:
+        nonlocal live, seen
+        calls, began = 0, time.perf_counter()
+        while calls == 0 or time.perf_counter() - began < seconds:
+            live, following = compiled.dispatch(live, *arguments)
+            jax.block_until_ready(seen)
+            seen = following
+            calls += 1
+        jax.block_until_ready((live, seen))
+        return (time.perf_counter() - began) / (calls * n)
+
+    return turn
