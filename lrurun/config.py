@@ -140,7 +140,7 @@ class Execution(_Frozen, frozen=True, kw_only=True):
     steps_per_dispatch: Annotated[int, Meta(ge=1, le=100_000)] = 25
     checkpoint_seconds: Annotated[float, Meta(ge=0, le=1e6)] = 60.0
     hang_after_seconds: Annotated[float, Meta(gt=0, le=1e7)] = 1800.0
-    scan_backend: Literal["auto", "sequential", "chunked", "associative"] = "auto"
+    scan_backend: Literal["auto", "sequential", "chunked", "associative", "pallas"] = "auto"
     remat: bool = False
     """Whether the backward pass computes the blocks again instead of keeping what is inside: less memory, more time."""
     feed: Literal["auto", "device", "stream"] = "auto"

@@ -128,10 +128,56 @@ def test_maps_over_models(backend):
         np.testing.assert_allclose(together[0][i], alone[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("shape", [(1, 3, 5), (7, 1, 1), (1, 1, 1), (13, 1, 2)])
+def test_the_smallest_and_odd_shapes(strict, backend, reverse, shape):
+    """One step, one sequence, one state; lengths that nothing divides."""
+    length, batch, states = shape
+    lam, v, initial, g = problem(length, batch=batch, states=states)
+    x, dlam, dv, dinitial = reference(lam, v, initial, g, reverse)
+
+    @jax.jit
+    def run(lam, v, initial, g):
+        scan = lambda *a: linear_scan(*a[:2], reverse=reverse, initial=a[2], backend=backend)  # noqa: E731
+        found, back = jax.vjp(scan, lam, v, initial)
+        return found, back(g)
+
+    found, gradients = run(pair(lam), pair(v), pair(initial), pair(g))
+    for one, two in zip((found, *gradients), (x, dlam, dv, dinitial), strict=True):
+        close(whole(one), two, 1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_outside_the_unit_disk_states_grow_as_they_should(strict, backend):
+    """|lambda| = 1.1: exact while it can be told, then infinite or not a number, and never anything else."""
+    lam = np.array([1.1 + 0j, 0.5 + 0j])
+    v = np.ones((2048, 1, 2), np.complex128)
+    re, im = map(np.asarray, linear_scan(pair(lam), pair(v), backend=backend))
+    wanted = np.array([1.1 ** np.arange(1, 301) - 1, 0.5 ** np.arange(1, 301) - 1]).T / np.array([0.1, -0.5])
+    np.testing.assert_allclose(re[:300, 0], wanted, rtol=2e-4)
+    assert not np.isfinite(re[1500:, 0, 0]).any()
+    np.testing.assert_allclose(re[1500:, 0, 1], 2, rtol=1e-5)  # the other state does not notice
+    np.testing.assert_array_equal(im[:, 0, 1], 0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_input_that_is_no_number_stays_in_its_state_and_its_future(strict, backend):
+    lam, v, _, _ = problem(64)
+    hurt = v.copy()
+    hurt[40, 1, 2] = np.nan
+    clean, found = (whole(linear_scan(pair(lam), pair(z), backend=backend)) for z in (v, hurt))
+    assert np.isnan(found[40:, 1, 2]).all()
+    found[40:, 1, 2] = clean[40:, 1, 2]
+    if backend == "chunked":  # a step of all its chunks is one step: what follows in the other ones stays exact
+        assert np.isfinite(found[:40]).all()
+    np.testing.assert_allclose(found, clean, rtol=1e-5, atol=1e-5)
+
+
 def test_refuses_what_does_not_fit():
     lam, v, initial, _ = problem(4)
-    with pytest.raises(ValueError, match="auto, sequential, chunked, associative, found 'pallas'"):
-        linear_scan(pair(lam), pair(v), backend="pallas")
+    with pytest.raises(ValueError, match="auto, sequential, chunked, associative, pallas, found 'other'"):
+        linear_scan(pair(lam), pair(v), backend="other")
     with pytest.raises(ValueError, match="rank 3 or 4"):
         linear_scan(pair(lam), pair(initial))
     with pytest.raises(ValueError, match="shapes must be"):

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from lrurun.scan import associative, chunked, sequential
+from lrurun.scan import associative, chunked, kernel, sequential
 
 split = chunked.split
 """(L, ...) as K consecutive stretches side by side, (L / K, K, ...)."""
@@ -29,6 +29,7 @@ BACKENDS: Final[dict[str, tuple[_Forward, _Backward]]] = {
     "sequential": (sequential.forward, sequential.backward),
     "chunked": (chunked.forward, chunked.backward),
     "associative": (associative.forward, associative.backward),
+    "pallas": (kernel.forward, kernel.backward),
 }
 """Name -> (states of the recurrence, adjoint states and the part of dlambda between steps). All take (T, B, N), but
 "chunked", which takes (T, K, B, N)."""
@@ -67,7 +68,7 @@ def linear_scan(
     Where `v` is a pair of (T, K, B, N), see `split`, so are the states, and the backend is "chunked". That
     backend splits a `v` of (T, B, N) by itself, and joins the states again, at the price of two copies.
 
-    Raises ValueError for an unknown backend and for shapes that do not fit.
+    Raises ValueError for an unknown backend, for shapes that do not fit, and for "pallas" without a GPU it supports.
     """
     name = resolve(backend)
     for what, pair, ranks in (("lam", lam, (1,)), ("v", v, (3, 4)), ("initial", initial, (2,))):
