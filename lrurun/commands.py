@@ -38,13 +38,13 @@ class Asked(Struct, frozen=True, kw_only=True):
         return planning.make(self.task, ladder=self.ladder, profile=self.profile, sets=self.sets, tune=self.tune)
 
 
-def ladder(places: Places, asked: Asked, *, jobs: int | None = None, fresh: bool = False) -> int:
+def ladder(places: Places, asked: Asked, *, jobs: int | None = None, pack: int = 1, fresh: bool = False) -> int:
     """Runs what is left of a ladder and prints its table; the exit code."""
     plan = asked.plan()
     rungs = planning.choose_rungs(plan, asked.rungs)
     seeds = planning.seeds_of(asked.seeds if asked.seeds is not None else str(plan.seeds))
     _name_hidden(asked)
-    return _climb(places, asked, plan, rungs, seeds, jobs=jobs, fresh=fresh)
+    return _climb(places, asked, plan, rungs, seeds, jobs=jobs, pack=pack, fresh=fresh)
 
 
 def _climb(
@@ -56,6 +56,7 @@ def _climb(
     *,
     jobs: int | None,
     fresh: bool,
+    pack: int = 1,
 ) -> int:
     from lrurun.ledger.store import Ledger
     from lrurun.report.live import Display
@@ -89,7 +90,7 @@ def _climb(
             console.warn(ledger.note)
         try:
             with Display() as display:
-                supervisor = Supervisor(ledger, places, plan, rungs, seeds, jobs, display, signals)
+                supervisor = Supervisor(ledger, places, plan, rungs, seeds, jobs, display, signals, pack)
                 _remember(ledger, supervisor.instance, asked, seeds)
                 outcome = supervisor.run(fresh=fresh)
             if not outcome.worked:

@@ -187,7 +187,7 @@ def show(places: Places, prefix: str, *, json: bool) -> int:
                 f"{a.ended_at - a.started_at:.1f}" if a.ended_at else "",
                 "" if a.resumed_from is None else str(a.resumed_from),
                 f"{a.host}:{a.pid}",
-                str(a.environment.get("device", "")),
+                str(a.environment.get("device", "")) + _packed(a),
                 a.reason or "",
             ]
             for a in attempts
@@ -405,6 +405,11 @@ def _when(seconds: float | None) -> str | None:
 
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.2f}"
+
+
+def _packed(attempt: Attempt) -> str:
+    count = attempt.environment.get("packed", 1)
+    return f", one of {count} runs packed" if count > 1 else ""
 
 
 def _ends(curve: list[tuple[int, float]]) -> list[str]:

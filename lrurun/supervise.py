@@ -112,7 +112,10 @@ class Supervisor:
         jobs: int | None,
         display: Display,
         signals: Signals,
+        pack: int = 1,
     ) -> None:
+        self.pack = pack
+        """Seeds of a rung that a worker trains at once."""
         self.ledger, self.places, self.plan, self.rungs, self.seeds = ledger, places, plan, rungs, list(seeds)
         self.jobs, self.display, self.signals = jobs, display, signals
         self.me = owner.here()
@@ -287,7 +290,7 @@ class Supervisor:
             room = self.jobs or accelerators or max(1, provenance.cores() // threads)
             same = [worker for worker in self.workers if worker.threads == threads]
             idle = sum(worker.pid not in busy for worker in same)
-            while idle < count and len(self.workers) < room:
+            while idle * self.pack < count and len(self.workers) < room:
                 used = {worker.device for worker in self.workers}
                 free = [k for k in range(accelerators) if k not in used] if accelerators > 1 else []
                 self._start({"threads": threads}, threads=threads, device=free[0] if free else None)
@@ -309,6 +312,7 @@ class Supervisor:
             "ladder": self.instance.key,
             "rungs": [rung.name for rung in self.rungs],
             "seeds": self.seeds,
+            "pack": self.pack,
             "ledger": str(self.places.ledger.absolute()),
             "runs": str(self.places.runs.absolute()),
             "where": str((self.places.data / self.plan.data_name).absolute()),

@@ -13,8 +13,9 @@ import threading
 import time
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import jax
@@ -87,6 +88,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 class Began(Struct, frozen=True, kw_only=True):
     """The programs are compiled; training starts from `step`."""
 
+    member: int = 0
     step: int
     parameters: int
     compile_seconds: float
@@ -95,6 +97,7 @@ class Began(Struct, frozen=True, kw_only=True):
 class Measured(Struct, frozen=True, kw_only=True):
     """Numbers that belong to `step`. Only those under `machine/` differ from attempt to attempt."""
 
+    member: int = 0
     step: int
     values: dict[str, float]
 
@@ -106,13 +109,15 @@ class Reached(Struct, frozen=True, kw_only=True):
     on from the snapshot gets it again.
     """
 
+    member: int = 0
     step: int
     snapshot: Callable[[], Snapshot]
 
 
 class Ended(Struct, frozen=True, kw_only=True):
-    """The last event. `state` is "done", or "diverged" at `step`, the first whose loss was not finite."""
+    """The last event of a run. `state` is "done", or "diverged" at `step`, the first whose loss was not finite."""
 
+    member: int = 0
     state: str
     step: int
     result: dict[str, float]
@@ -121,12 +126,17 @@ class Ended(Struct, frozen=True, kw_only=True):
 
 
 Event = Began | Measured | Reached | Ended
+"""Their `member` is the place of the run among those that are trained together."""
 
 
 class Programs:
-    """The compiled functions of one configuration; seeds and rates are data, so that all seeds of a rung share them."""
+    """The compiled functions of one configuration; seeds and rates are data, so that all seeds of a rung share them.
 
-    def __init__(self, config: RunConfig, execution: Execution, spec: Spec) -> None:
+    With `pack` above 1, they train so many runs at once: all that is a run's own has one more axis, the first.
+    """
+
+    def __init__(self, config: RunConfig, execution: Execution, spec: Spec, pack: int = 1) -> None:
+        self.pack = pack
         self.model = Model(config.model, spec, backend=execution.scan_backend, remat=execution.remat)
         self.chunk = execution.steps_per_dispatch
         self.rows = max(2, self.chunk)  # XLA compiles a loop over one row into other sums
@@ -136,7 +146,6 @@ class Programs:
         model = self.model
         drops = config.model.dropout > 0
 
-        @jax.jit
         def init(seed: jax.Array) -> Live:
             params, stats = model.init(_key(seed, "init"))
             return Live(
@@ -155,7 +164,6 @@ class Programs:
             correct = jnp.sum(jnp.argmax(logits, -1) == labels)
             return jnp.mean(losses), (new_stats, correct)
 
-        @partial(jax.jit, donate_argnums=0)
         def dispatch(
             live: Live, seed: jax.Array, index: jax.Array, rates: jax.Array, reset: jax.Array, n: jax.Array, split: Tree
         ) -> tuple[Live, Seen]:
@@ -178,7 +186,6 @@ class Programs:
             live = jax.lax.fori_loop(0, n, body, live)
             return live, Seen(live.window, live.bad_step)
 
-        @jax.jit
         def evaluate(best: Best, batch: tuple[jax.Array, ...], weight: jax.Array) -> jax.Array:
             """(2,) float32: summed loss and summed correct of one batch, padding weighted with 0."""
             inputs, labels, lengths = batch
@@ -187,26 +194,45 @@ class Programs:
             correct = (jnp.argmax(logits, -1) == labels).astype(jnp.float32)
             return jnp.stack([jnp.sum(losses * weight), jnp.sum(correct * weight)])
 
-        @jax.jit
         def keep(live: Live) -> Best:
             return Best(params=jax.tree.map(jnp.copy, live.params), stats=jax.tree.map(jnp.copy, live.stats))
 
-        self.init, self.dispatch, self.evaluate, self.keep = init, dispatch, evaluate, keep
+        def better(best: Best, live: Live, is_better: jax.Array) -> Best:
+            """Of each run the best so far."""
+            return jax.tree.map(partial(jnp.where, is_better), Best(live.params, live.stats), best)
+
+        def over_runs(function: Any, *axes: int | None) -> Any:
+            return function if pack == 1 else jax.vmap(function, in_axes=axes)
+
+        self._init_one = init
+        self.init = jax.jit(over_runs(init, 0))
+        self.dispatch = jax.jit(over_runs(dispatch, 0, 0, 0, 0, None, None, None), donate_argnums=0)
+        self.evaluate = jax.jit(over_runs(evaluate, 0, None, None))
+        self.keep = jax.jit(keep)
+        self.better = jax.jit(over_runs(better, 0, 0, 0))
 
     def abstract(self) -> tuple[Live, Best]:
-        """Shapes and dtypes of a snapshot, for restoring one."""
-        live = jax.eval_shape(self.init, jnp.uint32(0))
+        """Shapes and dtypes of one run's snapshot, for restoring one."""
+        live = jax.eval_shape(self._init_one, jnp.uint32(0))
         return live, Best(params=live.params, stats=live.stats)
+
+    def together(self, parts: Sequence[Any] | np.ndarray) -> Any:
+        """What belongs to each run, arrays or trees of them, as the functions take it."""
+        return parts[0] if self.pack == 1 else jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
+
+    def member(self, tree: Any, number: int) -> Any:
+        """What belongs to one run."""
+        return tree if self.pack == 1 else jax.tree.map(lambda leaf: leaf[number], tree)
 
 
 _KEPT: OrderedDict[str, Programs] = OrderedDict()
 
 
-def programs(config: RunConfig, execution: Execution, spec: Spec) -> Programs:
+def programs(config: RunConfig, execution: Execution, spec: Spec, pack: int = 1) -> Programs:
     """The programs of a configuration, kept for the next run of the same rung."""
-    key = program_key(config, execution) + f"|{execution.steps_per_dispatch}|{spec}"
+    key = program_key(config, execution) + f"|{execution.steps_per_dispatch}|{spec}|{pack}"
     if key not in _KEPT:
-        _KEPT[key] = Programs(config, execution, spec)
+        _KEPT[key] = Programs(config, execution, spec, pack)
         while len(_KEPT) > 4:
             _KEPT.popitem(last=False)
     _KEPT.move_to_end(key)
@@ -221,102 +247,140 @@ def train(
     Args:
         test: False for tuning runs, which never see the test split.
     """
-    compiled = programs(config, execution, data.spec)
-    schedule = config.train
-    seed = jnp.uint32(config.seed)
-    rates = optim.rates(config.optim, schedule.steps)
-    batches = Batches(config.seed, schedule.batch, len(data.train.labels))
-    step = 0 if resume is None else resume.step
+    return train_together([config], execution, data, resume=None if resume is None else [resume], test=test)
+
+
+def train_together(
+    configs: Sequence[RunConfig],
+    execution: Execution,
+    data: Data,
+    *,
+    resume: Sequence[Snapshot] | None = None,
+    test: bool = True,
+) -> Iterator[Event]:
+    """Trains runs that differ in seed and rates alone, in one program, as `train` does one.
+
+    Each has batches, events and an end of its own: one that diverges ends there, while the others go on.
+
+    Args:
+        resume: one snapshot a run, all of the same step.
+    """
+    pack = len(configs)
+    if len({program_key(config, execution) for config in configs}) > 1 or len({r.step for r in resume or ()}) > 1:
+        raise ValueError("runs that are trained together must differ in seed and rates alone, and be at one step")
+    compiled = programs(configs[0], execution, data.spec, pack)
+    schedule = configs[0].train
+    seeds = compiled.together([jnp.uint32(config.seed) for config in configs])
+    rates = [optim.rates(config.optim, schedule.steps) for config in configs]
+    batches = [Batches(config.seed, schedule.batch, len(data.train.labels)) for config in configs]
+    step = 0 if resume is None else resume[0].step
     feed = _streamed if streams(execution, data.train) else _resident
     plan = dispatches(schedule, compiled.chunk, step)
     blocks = feed(data.train, batches, plan, compiled.rows, _longest(schedule, compiled.chunk))
 
     def advance(live: Live, block: Block) -> tuple[Live, Seen]:
         step, n = block.step, block.n
-        rate = np.zeros(compiled.rows, np.float32)
-        rate[:n] = rates[step : step + n]
+        rate = np.zeros((pack, compiled.rows), np.float32)
+        rate[:, :n] = [of_run[step : step + n] for of_run in rates]
         reset = np.bool_(n > 0 and step % schedule.log_every == 0)
-        return compiled.dispatch(live, seed, block.places, rate, reset, np.int32(n), block.split)
-
-    def ends_row(step: int) -> bool:
-        return step > 0 and (step % schedule.log_every == 0 or step == schedule.steps)
+        places = compiled.together(block.places)
+        return compiled.dispatch(live, seeds, places, compiled.together(rate), reset, np.int32(n), block.split)
 
     with contextlib.closing(blocks):
         block = next(blocks)
         started = time.perf_counter()
         if resume is None:
-            live = compiled.init(seed)
+            live = compiled.init(seeds)
             best = compiled.keep(live)
-            score, best_step = -math.inf, 0
+            scores, best_steps = [-math.inf] * pack, [0] * pack
         else:
-            live, best = jax.tree.map(jnp.asarray, (resume.live, resume.best))
-            score, best_step = resume.score, resume.best_step
+            live, best = jax.tree.map(jnp.asarray, compiled.together([(r.live, r.best) for r in resume]))
+            scores, best_steps = [r.score for r in resume], [r.best_step for r in resume]
         live, seen = advance(live, block)  # compiles, and takes no step
         jax.block_until_ready(live)
-        yield Began(step=step, parameters=compiled.parameters, compile_seconds=time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        for member in range(pack):
+            yield Began(member=member, step=step, parameters=compiled.parameters, compile_seconds=seconds)
 
         began, first = time.perf_counter(), step
         apart = 0.0  # seconds of evaluation
         slow = True
+
+        def snapshot(member: int) -> Snapshot:
+            mine = compiled.member((live, best), member)
+            # a copy, for on a CPU the host would see the device's own memory, which the next dispatch takes
+            of_live, of_best = jax.tree.map(lambda leaf: np.array(leaf), mine)
+            return Snapshot(step=step, score=scores[member], best_step=best_steps[member], live=of_live, best=of_best)
+
+        def lost(seen: Seen) -> Iterator[Event]:
+            """The ends of the runs that have diverged since they were looked at."""
+            bad_steps = np.asarray(seen.bad_step).reshape(pack)
+            for member in [m for m in training if bad_steps[m] >= 0]:
+                training.remove(member)
+                bad = int(bad_steps[member])
+                yield Measured(member=member, step=bad, values={"train/loss": math.nan})
+                speed = _speed(time.perf_counter() - began - apart, step - first)
+                yield Ended(member=member, state="diverged", step=bad, result=speed, snapshot=snapshot(member))
+
+        training = list(range(pack))
         unread: tuple[int, Seen] | None = (step, seen)
-        bad = int(seen.bad_step)
-        while step < schedule.steps and bad < 0:
+        yield from lost(seen)
+        while step < schedule.steps and training:
             clock = time.perf_counter()
             block = next(blocks)
             live, seen = advance(live, block)
             step += block.n
             if unread is not None:  # while the next dispatch runs
-                bad, values = _read(unread, schedule)
-                if bad >= 0:
-                    break
-                if values:
-                    yield Measured(step=unread[0], values=values)
+                yield from lost(unread[1])
+                for member in training:
+                    if values := _row(unread, member, schedule):
+                        yield Measured(member=member, step=unread[0], values=values)
             unread = (step, seen)
             evaluates = step % schedule.eval_every == 0 or step == schedule.steps
             if evaluates or slow:
-                bad, values = _read(unread, schedule)
+                yield from lost(seen)
+                rows = {member: _row(unread, member, schedule) for member in training}
                 unread = None
-                if bad >= 0:
-                    break
-                if evaluates:
+                if evaluates and training:
                     now = time.perf_counter()
-                    values |= _speed(now - began - apart, step - first)
+                    speed = _speed(now - began - apart, step - first)
                     measured = _evaluate(compiled, Best(live.params, live.stats), data.validation, schedule.batch)
                     apart += time.perf_counter() - now
-                    values |= {f"val/{name}": value for name, value in measured.items()}
-                    if measured["accuracy"] > score:
-                        score, best_step = measured["accuracy"], step
-                        best = compiled.keep(live)
-                if values:
-                    yield Measured(step=step, values=values)
+                    is_better = np.zeros(pack, bool)
+                    for member in training:
+                        rows[member] |= speed | {f"val/{name}": value for name, value in measured[member].items()}
+                        if measured[member]["accuracy"] > scores[member]:
+                            scores[member], best_steps[member] = measured[member]["accuracy"], step
+                            is_better[member] = True
+                    best = compiled.better(best, live, compiled.together(is_better))
+                for member, values in rows.items():
+                    if values:
+                        yield Measured(member=member, step=step, values=values)
             slow = time.perf_counter() - clock > SLOW_SECONDS
             if step < schedule.steps:
-                yield Reached(step=step, snapshot=partial(_snapshot, step, score, best_step, live, best))
+                for member in list(training):
+                    yield Reached(member=member, step=step, snapshot=partial(snapshot, member))
         speed = _speed(time.perf_counter() - began - apart, step - first)
 
-    snapshot = _snapshot(step, score, best_step, live, best)
-    if bad >= 0:
-        yield Measured(step=bad, values={"train/loss": math.nan})
-        yield Ended(state="diverged", step=bad, result=speed, snapshot=snapshot)
-        return
-    result = {"best_step": float(best_step)}
     splits = {"val": data.validation} | ({"test": data.test} if test else {})
-    for name, part in splits.items():
-        measured = _evaluate(compiled, best, part, schedule.batch)
-        result |= {f"{name}/{key}": value for key, value in measured.items()}
-    if test:
-        yield Measured(step=best_step, values={k: v for k, v in result.items() if k.startswith("test/")})
-    yield Ended(state="done", step=step, result=result | speed, snapshot=snapshot)
+    found = {name: _evaluate(compiled, best, part, schedule.batch) for name, part in splits.items()} if training else {}
+    for member in training:
+        result = {"best_step": float(best_steps[member])}
+        for name, of_runs in found.items():
+            result |= {f"{name}/{key}": value for key, value in of_runs[member].items()}
+        if test:
+            scored = {key: value for key, value in result.items() if key.startswith("test/")}
+            yield Measured(member=member, step=best_steps[member], values=scored)
+        yield Ended(member=member, state="done", step=step, result=result | speed, snapshot=snapshot(member))
 
 
-def _read(unread: tuple[int, Seen], schedule: TrainConfig) -> tuple[int, dict[str, float]]:
-    """Waits for a dispatch; its `bad_step`, and the row of the training curve that ends with it, if one does."""
+def _row(unread: tuple[int, Seen], member: int, schedule: TrainConfig) -> dict[str, float]:
+    """A run's row of the training curve that ends with a dispatch, if one does."""
     step, seen = unread
-    bad = int(seen.bad_step)
-    if bad >= 0 or step == 0 or (step % schedule.log_every and step < schedule.steps):
-        return bad, {}
-    loss, correct, count = np.asarray(seen.window, np.float64)
-    return bad, {"train/loss": float(loss / count), "train/accuracy": float(correct / count)}
+    if step == 0 or (step % schedule.log_every and step < schedule.steps):
+        return {}
+    loss, correct, count = np.asarray(seen.window, np.float64).reshape(-1, 3)[member]
+    return {"train/loss": float(loss / count), "train/accuracy": float(correct / count)}
 
 
 class Batches:
@@ -368,7 +432,7 @@ class Block(NamedTuple):
     step: int
     n: int
     places: np.ndarray
-    """(rows, batch) int32: where in `split` the examples of each step are; of rows past `n`, anywhere in it."""
+    """(runs, rows, batch) int32: where in `split` the examples of each step are; of rows past `n`, anywhere in it."""
     split: Tree
 
 
@@ -383,18 +447,19 @@ def streams(execution: Execution, split: Split) -> bool:
     return sum(array.nbytes for array in (split.inputs, split.labels, split.lengths) if array is not None) > room
 
 
-def _resident(split: Split, batches: Batches, plan: np.ndarray, rows: int, longest: int) -> Feed:
+def _resident(split: Split, batches: Sequence[Batches], plan: np.ndarray, rows: int, longest: int) -> Feed:
     """Blocks that are the whole split, on the device."""
     arrays = _device(split)
     for row in plan:
         step, n = row.tolist()
-        places = np.zeros((rows, batches.batch), np.int32)
-        for k in range(n):
-            places[k] = batches(step + k)
+        places = np.zeros((len(batches), rows, batches[0].batch), np.int32)
+        for run, of_run in enumerate(batches):
+            for k in range(n):
+                places[run, k] = of_run(step + k)
         yield Block(step, n, places, arrays)
 
 
-def _streamed(split: Split, batches: Batches, plan: np.ndarray, rows: int, longest: int) -> Feed:
+def _streamed(split: Split, batches: Sequence[Batches], plan: np.ndarray, rows: int, longest: int) -> Feed:
     """Blocks of the examples of one dispatch, in their order, gathered by a thread two dispatches ahead.
 
     A block has room for `longest` steps; with those ahead, up to five are in memory. A mapped file is read example by
@@ -402,8 +467,9 @@ def _streamed(split: Split, batches: Batches, plan: np.ndarray, rows: int, longe
     """
     import grain  # here, because runs that fit the device need not pay for it
 
-    size = batches.batch
-    places = np.minimum(np.arange(rows * size, dtype=np.int32), longest * size - 1).reshape(rows, size)
+    runs, size = len(batches), batches[0].batch
+    within = np.minimum(np.arange(rows * size, dtype=np.int32), longest * size - 1).reshape(rows, size)
+    places = np.stack([run * longest * size + within for run in range(runs)])
     sources = ((split.inputs, split.inputs.dtype), (split.labels, np.int32), (split.lengths, np.int32))
     threads: set[threading.Thread] = set()
     over = threading.Event()
@@ -412,16 +478,16 @@ def _streamed(split: Split, batches: Batches, plan: np.ndarray, rows: int, longe
         threads.add(threading.current_thread())
         step, n = plan[number].tolist()
         arrays = tuple(
-            None if source is None else np.zeros((longest * size, *source.shape[1:]), dtype)
+            None if source is None else np.zeros((runs * longest * size, *source.shape[1:]), dtype)
             for source, dtype in sources
         )
-        for k in range(n):
+        for run, k in product(range(runs), range(n)):
             if over.is_set():
                 break  # nobody waits for the rest
-            examples = batches(step + k)
+            examples, first = batches[run](step + k), (run * longest + k) * size
             for array, (source, _) in zip(arrays, sources, strict=True):
                 if array is not None and source is not None:
-                    array[k * size : (k + 1) * size] = source[examples]
+                    array[first : first + size] = source[examples]
         return Block(step, n, places, arrays)
 
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)
@@ -448,8 +514,11 @@ def _gather(split: Tree, index: jax.Array) -> tuple[jax.Array, ...]:
     return jax.tree.map(lambda array: jnp.take(array, index, axis=0), split)
 
 
-def _evaluate(compiled: Programs, best: Best, split: Split, batch: int) -> dict[str, float]:
-    """Mean loss and accuracy over a split, each example once; the last batch is padded, so nothing recompiles."""
+def _evaluate(compiled: Programs, best: Best, split: Split, batch: int) -> list[dict[str, float]]:
+    """Each run's mean loss and accuracy over a split, each example once.
+
+    The last batch is padded, so nothing recompiles.
+    """
     count = len(split.labels)
     sums = []
     for start in range(0, count, batch):
@@ -463,14 +532,8 @@ def _evaluate(compiled: Programs, best: Best, split: Split, batch: int) -> dict[
         sums.append(compiled.evaluate(best, _device(part), weight))
         if len(sums) > AHEAD:
             jax.block_until_ready(sums[-AHEAD])  # or the inputs of all batches would wait in memory
-    totals = np.sum(np.asarray(jax.device_get(sums), np.float64), axis=0)
-    return {"loss": float(totals[0] / count), "accuracy": float(totals[1] / count)}
-
-
-def _snapshot(step: int, score: float, best_step: int, live: Live, best: Best) -> Snapshot:
-    # a copy, for on a CPU the host would see the device's own memory, which the next dispatch takes
-    host_live, host_best = jax.tree.map(lambda leaf: np.array(leaf), (live, best))
-    return Snapshot(step=step, score=score, best_step=best_step, live=host_live, best=host_best)
+    means = np.sum(np.asarray(jax.device_get(sums), np.float64), axis=0).reshape(-1, 2) / count
+    return [{"loss": loss, "accuracy": accuracy} for loss, accuracy in means.tolist()]
 
 
 def _speed(busy: float, taken: int) -> dict[str, float]:

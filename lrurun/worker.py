@@ -14,13 +14,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from lrurun import provenance, tasks
-from lrurun.config import Execution, RunConfig
+from lrurun.config import Execution, RunConfig, program_key
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Fenced, Ledger
@@ -35,6 +35,8 @@ MACHINE_FAULT = 74
 FLUSH_SECONDS = 0.5
 TELL_SECONDS = 0.2
 IDLE_SECONDS = 0.2
+
+INTERRUPTED = "interrupted: SIGTERM"
 
 
 class Stop:
@@ -115,121 +117,212 @@ def _work(ledger: Ledger, order: dict[str, Any], stop: Stop) -> None:
             time.sleep(IDLE_SECONDS)
             continue
         stop.idle = False
-        with _log_of(Path(order["runs"]) / claim.run.id / str(claim.attempt)), contextlib.suppress(Fenced):
-            Attempt(ledger, claim, Path(order["runs"]), Path(order["where"]), stop).run()
+        claims = [claim]
+        (place,) = [m for m in claim.run.memberships if m.ladder_key == order["ladder"]][:1]
+        while len(claims) < order["pack"] and place.stage == "train":
+            another = ledger.claim(
+                order["ladder"],
+                me,
+                rungs=[place.rung],
+                seeds=order["seeds"],
+                threads=order["threads"],
+                environment=environment,
+            )
+            if another is None:
+                break
+            claims.append(another)
+        runs = Path(order["runs"])
+        with contextlib.ExitStack() as logs:
+            for one in reversed(claims):
+                logs.enter_context(_log_of(runs / one.run.id / str(one.attempt)))
+                if one is not claim:
+                    _log(f"trained together with run {claim.run.id}: its log has the rest")
+            work([Attempt(ledger, one, runs, Path(order["where"])) for one in claims], stop)
+
+
+def work(attempts: Sequence[Attempt], stop: Stop) -> None:
+    """Trains runs of one rung, together where there are several, to their ends, or to the next boundary after SIGTERM.
+
+    Raises:
+        LrurunError: data cannot be read, ledger or runs folder not be written.
+    """
+    held = list(attempts)
+    with contextlib.ExitStack() as writers:
+        for attempt in held:
+            writers.enter_context(attempt.writer)
+        try:
+            _train(held, stop)
+        except LedgerError:
+            raise
+        except (Fenced, Unusable) as error:  # the fault of the machine, or none at all: not of the runs
+            for attempt in held:
+                with contextlib.suppress(LrurunError):
+                    attempt.finish("interrupted", f"interrupted: {error.message}")
+            if isinstance(error, Unusable):
+                raise
+        except Exception as error:
+            _log(traceback.format_exc())
+            for attempt in held:
+                with contextlib.suppress(Fenced):
+                    attempt.fail(error)
+
+
+def _train(held: list[Attempt], stop: Stop) -> None:
+    """As `work`; runs that are over leave `held`."""
+
+    def stopped() -> bool:
+        """Whether SIGTERM came before the runs could go on; then they are interrupted where they were left before."""
+        if stop.asked:
+            for attempt in held:
+                attempt.finish("interrupted", INTERRUPTED)
+        return stop.asked
+
+    if stopped():
+        return
+    for attempt in held:
+        attempt.load()
+    import jax
+
+    from lrurun import train
+
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    for attempt in held:
+        attempt.describe(jax.devices()[0], jax.device_count())
+    if stopped():
+        return
+    first, resume = held[0], list[Any]()
+    for attempt in list(held):
+        snapshot = attempt.restore(train.programs(attempt.config, attempt.execution, attempt.loaded.spec))
+        if resume and (attempt.program, snapshot and snapshot.step) != (first.program, resume[0] and resume[0].step):
+            held.remove(attempt)
+            attempt.finish("interrupted", f"interrupted: not at the step of run {first.id}, to be trained with it")
+        else:
+            resume.append(snapshot)
+    members = list(held)
+    for attempt, snapshot in zip(members, resume, strict=True):
+        attempt.begin(snapshot.step if snapshot else 0, packed=len(members))
+    together = train.train_together(
+        [attempt.config for attempt in members],
+        first.execution,
+        first.loaded,
+        resume=resume if resume[0] else None,
+        test=first.claim.run.memberships[0].stage != "tune",
+    )
+    decided: tuple[type, int] | None = None
+    asked = False
+    for event in together:
+        if (type(event), event.step) != decided:  # of one boundary all runs must be told the same
+            decided = type(event), event.step
+            asked = stop.at(event)
+        attempt = members[event.member]
+        if attempt not in held:
+            continue
+        try:
+            if attempt.take(event, asked):
+                held.remove(attempt)
+        except Fenced:
+            held.remove(attempt)
+        if not held:
+            return
 
 
 class Attempt:
-    """One go at one run."""
+    """One go at one run: what it has and writes."""
 
-    def __init__(self, ledger: Ledger, claim: Claim, runs: Path, data: Path, stop: Stop) -> None:
-        self.ledger, self.claim, self.runs, self.data, self.stop = ledger, claim, runs, data, stop
+    config: RunConfig
+    execution: Execution
+    loaded: Data
+
+    def __init__(self, ledger: Ledger, claim: Claim, runs: Path, data: Path) -> None:
+        self.ledger, self.claim, self.runs, self.data = ledger, claim, runs, data
         """`data` is the folder of the task's prepared data."""
         self.id = claim.run.id
         self.rows: list[tuple[int, str, float]] = []
-        self.flushed = time.monotonic()
+        self.flushed = self.saved = time.monotonic()
         self.writer = ThreadPoolExecutor(max_workers=1)
         self.writing: tuple[int, Path, Future[tuple[int, str]]] | None = None
         """The checkpoint being written: its number in the ledger, its folder, and its size and digest to come."""
 
-    def run(self) -> None:
-        """Trains the run to its end, or to the next boundary after SIGTERM.
+    def fail(self, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, LrurunError):
+            text = f"{error.message}; {error.hint}" if error.hint else error.message
+        self._flush()
+        trace = "".join(traceback.format_exception(error))
+        self.ledger.finish(self.claim, "failed", error=f"{text}\n\n{trace}", reason=f"failed: {text}")
 
-        Raises:
-            Fenced: another attempt has taken over.
-            LrurunError: ledger or runs folder cannot be written.
-        """
-        try:
-            with self.writer:
-                self._train()
-        except (Fenced, Unusable, LedgerError):
-            raise  # the fault of the machine, or none at all: not of the run
-        except Exception as error:
-            _log(traceback.format_exc())
-            text = f"{type(error).__name__}: {error}"
-            if isinstance(error, LrurunError):
-                text = f"{error.message}; {error.hint}" if error.hint else error.message
-            self._flush()
-            self.ledger.finish(
-                self.claim, "failed", error=text + "\n\n" + traceback.format_exc(), reason=f"failed: {text}"
-            )
+    def finish(self, state: str, reason: str) -> None:
+        self.ledger.finish(self.claim, state, reason=reason)
 
-    def _train(self) -> None:
-        if self._stopped():
-            return
-        config = convert(self.claim.run.config, RunConfig, f"run {self.id}")
-        execution = convert(self.claim.run.execution, Execution, f"run {self.id}")
-        data = self._load(config)
-        import jax
+    def load(self) -> None:
+        self.config = convert(self.claim.run.config, RunConfig, f"run {self.id}")
+        self.execution = convert(self.claim.run.execution, Execution, f"run {self.id}")
+        self.loaded = self._load(self.config)
 
-        from lrurun import checkpoint, train
-
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-        device = jax.devices()[0]
+    def describe(self, device: Any, devices: int) -> None:
         _log(f"run {self.id}, attempt {self.claim.attempt}, on {device.device_kind} ({device.platform})")
+        data = self.loaded
         self.ledger.describe(
             self.claim,
             data_sha256=data.sha256,
             environment={
                 "device": device.device_kind,
                 "platform": device.platform,
-                "devices": jax.device_count(),
+                "devices": devices,
                 "data": {"source": data.source, "kind": data.kind, "baselines": data.baselines},
             },
         )
-        if self._stopped():
-            return
-        compiled = train.programs(config, execution, data.spec)
-        resume = self._restore(compiled)
-        self.ledger.rewind(self.claim, resume.step if resume else 0)
-        stage = self.claim.run.memberships[0].stage
-        saved = time.monotonic()
-        for event in train.train(config, execution, data, resume=resume, test=stage != "tune"):
-            asked = self.stop.at(event)
-            if self.writing and self.writing[2].done():
-                self._commit()
-            match event:
-                case train.Began():
-                    _log(f"compiled in {event.compile_seconds:.1f} s; from step {event.step}")
-                    self.ledger.describe(self.claim, parameters=event.parameters)
-                    if asked:
-                        return self._interrupt()
-                case train.Measured():
-                    self.rows += [(event.step, key, value) for key, value in event.values.items()]
-                case train.Reached():
-                    if asked or time.monotonic() - saved >= execution.checkpoint_seconds:
-                        self._save(checkpoint, event.snapshot())
-                        saved = time.monotonic()
-                    elif time.monotonic() - self.flushed >= FLUSH_SECONDS:
-                        self._flush(event.step)
-                    if asked:
-                        self._commit()
-                        return self._interrupt()
-                case train.Ended():
-                    self._save(checkpoint, event.snapshot)
-                    self._commit(kept=1)
-                    self.ledger.finish(
-                        self.claim, event.state, result=event.result, reason=event.state, step=event.step
-                    )
-                    _log(f"{event.state} at step {event.step}: {event.result}")
 
-    def _stopped(self) -> bool:
-        """Whether SIGTERM came before the run could go on; then it is interrupted where its last attempt left it."""
-        asked = self.stop.asked
-        if asked:
-            self._interrupt()
-        return asked
+    @property
+    def program(self) -> tuple[str, int]:
+        """What runs must share to be trained together."""
+        return program_key(self.config, self.execution), self.execution.steps_per_dispatch
 
-    def _interrupt(self) -> None:
-        self.ledger.finish(self.claim, "interrupted", reason="interrupted: SIGTERM")
+    def begin(self, step: int, packed: int) -> None:
+        self.ledger.rewind(self.claim, step)
+        if packed > 1:
+            _log(f"one of {packed} runs in one program")
+            self.ledger.describe(self.claim, environment={"packed": packed})
+        self.saved = time.monotonic()
+
+    def take(self, event: Any, asked: bool) -> bool:
+        """Writes an event down, saves where it is time to, or `asked` to; whether the attempt is over."""
+        from lrurun import train
+
+        if self.writing and self.writing[2].done():
+            self._commit()
+        match event:
+            case train.Began():
+                _log(f"compiled in {event.compile_seconds:.1f} s; from step {event.step}")
+                self.ledger.describe(self.claim, parameters=event.parameters)
+                if asked:
+                    self.finish("interrupted", INTERRUPTED)
+                    return True
+            case train.Measured():
+                self.rows += [(event.step, key, value) for key, value in event.values.items()]
+            case train.Reached():
+                if asked or time.monotonic() - self.saved >= self.execution.checkpoint_seconds:
+                    self._save(event.snapshot())
+                    self.saved = time.monotonic()
+                elif time.monotonic() - self.flushed >= FLUSH_SECONDS:
+                    self._flush(event.step)
+                if asked:
+                    self._commit()
+                    self.finish("interrupted", INTERRUPTED)
+                    return True
+            case train.Ended():
+                self._save(event.snapshot)
+                self._commit(kept=1)
+                self.ledger.finish(self.claim, event.state, result=event.result, reason=event.state, step=event.step)
+                _log(f"{event.state} at step {event.step}: {event.result}")
+                return True
+        return False
 
     def _load(self, config: RunConfig) -> Data:
         try:
             data = _loaded(config, self.data)
         except LrurunError as error:
-            # of all runs, not of this one
-            self.ledger.finish(self.claim, "interrupted", reason=f"interrupted: {error.message}")
-            raise Unusable(error.message, error.hint) from None
+            raise Unusable(error.message, error.hint) from None  # of all runs, not of this one
         before = self.claim.run.data_sha256
         if before and before != data.sha256:
             raise LrurunError(
@@ -245,8 +338,10 @@ class Attempt:
             self.ledger.record(self.claim, self.rows, last)
             self.rows = []
 
-    def _save(self, checkpoint: Any, snapshot: Any) -> None:
+    def _save(self, snapshot: Any) -> None:
         """Metrics first, then the checkpoint, by a thread: what the checkpoint has seen, the ledger has."""
+        from lrurun import checkpoint
+
         self._commit()
         self._flush(snapshot.step)
         relative = f"{self.id}/{self.claim.attempt}/checkpoints/{snapshot.step}"
@@ -267,10 +362,9 @@ class Attempt:
             size, digest = future.result()
         except Exception as error:
             _log("".join(traceback.format_exception(error)))
-            reason = f"the checkpoint of step {folder.name} could not be saved: {error}"
-            self.ledger.finish(self.claim, "interrupted", reason="interrupted: " + reason.splitlines()[0])
+            reason = f"the checkpoint of step {folder.name} could not be saved: {error}".splitlines()[0]
             raise Unusable(
-                f"{folder}: {reason.splitlines()[0]}",
+                f"{folder}: {reason}",
                 "make room or give permission there, or choose another --runs-dir, and type the command again",
             ) from None
         self.ledger.committed(self.claim, number, size, digest)
@@ -283,7 +377,7 @@ class Attempt:
                 checkpoint.remove(self.runs / entry.path)
             self.ledger.forget(self.claim, [c.id for c in old])
 
-    def _restore(self, compiled: Any) -> Any:
+    def restore(self, compiled: Any) -> Any:
         """The newest snapshot that ledger and disk agree on, or None."""
         from lrurun import checkpoint
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from tests.machine import LONG, Machine, stop, training, wait_for, workers_of
@@ -221,6 +222,32 @@ def test_signal_in_training_saves_and_the_same_command_goes_on(
     }
     resumed = [a for i, attempts in machine.attempts().items() for a in attempts if a.n > len(before.get(i, [])) > 0]
     assert any(a.resumed_from for a in resumed), "something was saved, and used"
+
+
+def test_packed_seeds_are_runs_of_their_own(machine: Machine, long_history) -> None:
+    """Trained in one program, stopped, and finished one by one: near those that never were packed, and said to be."""
+    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--seeds", "2")
+    process = machine.start(*words, "--pack", "2")
+    wait_for(training(machine, step=60))
+    stop(process, signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 143, err
+    first = machine.attempts()
+    packed = [attempts[0].environment.get("packed") for attempts in first.values()]
+    assert packed == [2] * len(first)
+    assert len(first) >= 2
+    machine.run(*words)
+    assert set(machine.states()) == {"done"}
+    for run, attempts in machine.attempts().items():
+        assert attempts[1].resumed_from
+        assert "packed" not in attempts[1].environment
+        assert "one of 2 runs packed" in machine.run("show", run).stdout
+    found, alone = (history["gamma-norm", "train", 0] for history in (machine.history(), long_history))
+    one, two = found[4]["train/loss"], alone[4]["train/loss"]
+    assert [step for step, _ in one] == [step for step, _ in two]
+    # sums in another order differ in their last digits, and training amplifies that as it goes
+    np.testing.assert_allclose([loss for _, loss in one[:5]], [loss for _, loss in two[:5]], rtol=1e-3)
+    assert found[3]["val/accuracy"] == pytest.approx(alone[3]["val/accuracy"], abs=0.1)
 
 
 def test_sigterm_while_starting_and_compiling(machine: Machine) -> None:

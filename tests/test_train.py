@@ -200,9 +200,9 @@ def test_a_worse_model_later_does_not_replace_the_best(data: Data) -> None:
     assert isinstance(ended, train.Ended)
     assert ended.snapshot.best_step < 60
     compiled = train.programs(config(lr=0.5, steps=60, eval_every=2), EXECUTION, data.spec)
-    again = train._evaluate(compiled, jax.tree.map(np.asarray, ended.snapshot.best), data.test, 8)
+    again = train._evaluate(compiled, jax.tree.map(np.asarray, ended.snapshot.best), data.test, 8)[0]
     assert ended.result["test/accuracy"] == again["accuracy"]
-    last = train._evaluate(compiled, train.Best(ended.snapshot.live.params, ended.snapshot.live.stats), data.test, 8)
+    last = train._evaluate(compiled, train.Best(ended.snapshot.live.params, ended.snapshot.live.stats), data.test, 8)[0]
     assert last["loss"] != again["loss"]
 
 
@@ -236,7 +236,7 @@ def test_evaluation_counts_each_example_once(data: Data) -> None:
     compiled = train.programs(run, EXECUTION, data.spec)
     live = compiled.init(np.uint32(0))
     best = train.Best(live.params, live.stats)
-    values = [train._evaluate(compiled, best, data.validation, batch) for batch in (1, 8, 21)]
+    values = [train._evaluate(compiled, best, data.validation, batch)[0] for batch in (1, 8, 21)]
     model = compiled.model
     split = data.validation
     logits, _ = model.apply(live.params, live.stats, split.inputs, split.lengths, train=False)
@@ -393,15 +393,17 @@ def test_streamed_blocks_hold_the_batches_of_their_steps(start: int) -> None:
     )
     plan = train.dispatches(config().train, 5, start)
     drawn = []
-    for block in train._streamed(split, train.Batches(3, 8, 47), plan, 5, 4):
+    seeds = (3, 6)
+    for block in train._streamed(split, [train.Batches(seed, 8, 47) for seed in seeds], plan, 5, 4):
         inputs, labels, lengths = block.split
-        assert (inputs.shape, inputs.dtype, labels.dtype, lengths.dtype) == ((32, 1), np.int16, np.int32, np.int32)
-        assert block.places.shape == (5, 8)
-        assert 0 <= block.places.min() <= block.places.max() < 32
+        assert (inputs.shape, inputs.dtype, labels.dtype, lengths.dtype) == ((64, 1), np.int16, np.int32, np.int32)
+        assert block.places.shape == (2, 5, 8)
+        assert 0 <= block.places.min() <= block.places.max() < 64
         for k in range(block.n):
-            examples = train.Batches(3, 8, 47)(block.step + k)
-            for array in (inputs[:, 0], labels, lengths):
-                np.testing.assert_array_equal(array[block.places[k]], examples)
+            for run, seed in enumerate(seeds):
+                examples = train.Batches(seed, 8, 47)(block.step + k)
+                for array in (inputs[:, 0], labels, lengths):
+                    np.testing.assert_array_equal(array[block.places[run, k]], examples)
             drawn.append(block.step + k)
     assert drawn == list(range(start, 23))
 
@@ -536,7 +538,7 @@ def watch():
         peak = max(peak, private())
         time.sleep(0.01)
 
-list(train._resident(small, train.Batches(0, 8, 50), train.dispatches(RUNS["pairs"].train, 5, 0), 5, 4))
+list(train._resident(small, [train.Batches(0, 8, 50)], train.dispatches(RUNS["pairs"].train, 5, 0), 5, 4))
 assert "grain" not in sys.modules
 before = private()
 watcher = threading.Thread(target=watch, daemon=True)
@@ -561,3 +563,78 @@ def test_a_mapped_file_is_never_in_memory_whole(tmp_path) -> None:
     size, before, peak = map(int, done.stdout.split())
     assert size == 1_500_000_000
     assert peak - before < size / 4
+
+
+def by_member(events: list[train.Event], members: int) -> list[list[train.Event]]:
+    return [[event for event in events if event.member == member] for member in range(members)]
+
+
+def assert_near(packed: list[train.Event], alone: list[train.Event]) -> None:
+    """The same events, and numbers that differ by no more than float32 sums in another order."""
+    assert [(type(event), event.step) for event in packed] == [(type(event), event.step) for event in alone]
+    one, two = history(packed), history(alone)
+    assert one.keys() == two.keys()
+    for key, value in one.items():
+        # accuracies move by whole examples where two logits are as good as equal
+        assert value == pytest.approx(two[key], rel=1e-3, abs=1e-4 if "loss" in key[1] else 0.05), key
+    (*_, ended), (*_, last) = packed, alone
+    assert isinstance(ended, train.Ended)
+    assert isinstance(last, train.Ended)
+    for left, right in zip(leaves(ended.snapshot), leaves(last.snapshot), strict=True):
+        np.testing.assert_allclose(left, right, rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("feed", ["device", "stream"])
+def test_runs_trained_together_are_those_trained_alone(feed: str, data: Data) -> None:
+    execution = msgspec.structs.replace(EXECUTION, feed=feed)
+    configs = [config(seed=seed) for seed in (0, 1, 4)]
+    together = by_member(list(train.train_together(configs, execution, data)), 3)
+    for packed, run in zip(together, configs, strict=True):
+        assert_near(packed, list(train.train(run, execution, data)))
+    ends = [leaves(events[-1].snapshot) for events in together]  # type: ignore[union-attr]
+    assert not np.allclose(ends[0][1], ends[1][1])  # and not the same run thrice
+
+
+def test_a_run_may_leave_those_it_was_trained_with(data: Data) -> None:
+    """Stopped together, it goes on alone; and those that were stopped alone go on together."""
+    configs = [config(seed=seed) for seed in (0, 1)]
+    whole = [list(train.train(run, EXECUTION, data)) for run in configs]
+
+    def stopped(events: Iterator[train.Event], members: int) -> list[train.Snapshot]:
+        found = []
+        for event in events:
+            if isinstance(event, train.Reached) and event.step == 9:
+                found.append(event.snapshot())
+                if len(found) == members:
+                    break
+        return found
+
+    packed = stopped(train.train_together(configs, EXECUTION, data), 2)
+    second = list(train.train(configs[1], EXECUTION, data, resume=packed[1]))
+    np.testing.assert_allclose(second[-1].result["val/loss"], whole[1][-1].result["val/loss"], rtol=1e-3)  # type: ignore[union-attr]
+    alone = [stopped(train.train(run, EXECUTION, data), 1)[0] for run in configs]
+    events = by_member(list(train.train_together(configs, EXECUTION, data, resume=alone)), 2)
+    for packed_events, of_run in zip(events, whole, strict=True):
+        after = [e for e in of_run if e.step > 9 or isinstance(e, train.Ended)]
+        assert_near([e for e in packed_events if e.step > 9 or isinstance(e, train.Ended)], after)
+
+
+def test_one_that_diverges_leaves_the_others_alone(data: Data) -> None:
+    configs = [config(seed=seed) for seed in (0, 1)]
+    starts = [next(e for e in train.train(run, EXECUTION, data) if isinstance(e, train.Reached)) for run in configs]
+    good, bad = (start.snapshot() for start in starts)
+    broken = jax.tree.map(lambda leaf: leaf * np.nan, bad.live.params)
+    bad = msgspec.structs.replace(bad, live=bad.live._replace(params=broken))
+    one, two = by_member(list(train.train_together(configs, EXECUTION, data, resume=[good, bad])), 2)
+    assert_near(one, list(train.train(configs[0], EXECUTION, data, resume=good)))
+    *_, nan, ended = two
+    assert isinstance(ended, train.Ended)
+    assert (ended.state, ended.step) == ("diverged", good.step + 1)
+    assert isinstance(nan, train.Measured)
+    assert nan.step == good.step + 1
+    assert math.isnan(nan.values["train/loss"])
+
+
+def test_only_runs_of_one_program_are_trained_together(data: Data) -> None:
+    with pytest.raises(ValueError, match="differ in seed and rates alone"):
+        next(iter(train.train_together([config(), config(dropout=0.5)], EXECUTION, data)))

@@ -25,7 +25,7 @@ class Watched(worker.Stop):
 def attempt(place, look, **execution):
     ledger, claim, plan = loop.claimed(place, "small")
     claim.run.execution.update(execution)
-    return ledger, claim, worker.Attempt(ledger, claim, place / "runs", place / plan.data_name, Watched(look))
+    return ledger, claim, worker.Attempt(ledger, claim, place / "runs", place / plan.data_name), Watched(look)
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
@@ -48,10 +48,10 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
                 return True
         return False
 
-    ledger, claim, tried = attempt(tmp_path, look, checkpoint_seconds=0.0)
+    ledger, claim, tried, stop = attempt(tmp_path, look, checkpoint_seconds=0.0)
     saves = []
     monkeypatch.setattr(tried, "_save", saving_once(tried, saves))
-    tried.run()
+    worker.work([tried], stop)
     assert len(after) == 20  # boundaries that were reached while the first checkpoint was on its way
     assert states == ["saving"]
     assert [c.state for c in ledger.checkpoints(claim.run.id)] == ["committed", "committed"]  # it, and the last one
@@ -63,10 +63,10 @@ def saving_once(tried, saves):
     """`_save`, but for the saves between the first and the one that a stop asks for."""
     real = type(tried)._save
 
-    def save(module, snapshot):
+    def save(snapshot):
         saves.append(snapshot.step)
         if len(saves) == 1 or len(saves) == 21:
-            real(tried, module, snapshot)
+            real(tried, snapshot)
 
     return save
 
@@ -78,8 +78,8 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_worker(tmp_path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "save", full)
-    ledger, claim, tried = attempt(tmp_path, lambda event: False, checkpoint_seconds=0.0)
+    ledger, claim, tried, stop = attempt(tmp_path, lambda event: False, checkpoint_seconds=0.0)
     with pytest.raises(LrurunError, match=r"could not be saved: .*No space left"):
-        tried.run()
+        worker.work([tried], stop)
     assert ledger.run(claim.run.id).state == "interrupted"
     assert "No space left" in ledger.attempts(claim.run.id)[-1].reason

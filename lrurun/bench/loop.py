@@ -94,7 +94,7 @@ def ours(place: Path, model: str) -> Turn:
     def run() -> None:
         try:
             with (place / "log.txt").open("w") as log, contextlib.redirect_stdout(log):
-                worker.Attempt(ledger, claim, place / "runs", place / plan.data_name, pace).run()
+                worker.work([worker.Attempt(ledger, claim, place / "runs", place / plan.data_name)], pace)
             pace.over = "the run has ended"
         finally:
             pace.over = pace.over or "the run has broken off"

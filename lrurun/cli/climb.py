@@ -23,6 +23,9 @@ def ladder(
     jobs: Annotated[
         Optional[int], typer.Option("--jobs", metavar="N", min=1, max=4096, help="Worker processes [cores / threads].")
     ] = None,
+    pack: Annotated[
+        int, typer.Option("--pack", metavar="N", min=1, max=64, help="Seeds of a rung trained at once, in one program.")
+    ] = 1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Set finished runs aside and train them again.")] = False,
 ) -> int:
     """Run a ladder on a task, or what is left of it, and print its table."""
@@ -31,7 +34,7 @@ def ladder(
     asked = commands.Asked(
         task=task, ladder=ladder, profile=profile, rungs=rung or [], seeds=seeds, tune=tune, sets=set_ or []
     )
-    return commands.ladder(context.obj.places, asked, jobs=jobs, fresh=fresh)
+    return commands.ladder(context.obj.places, asked, jobs=jobs, pack=pack, fresh=fresh)
 
 
 @app.command()
