@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lrurun.bench import Shape, forms, interval, loop
+from lrurun import plan as planning
+from lrurun import tasks
+from lrurun.bench import PAPER, Shape, forms, interval, loop
 from lrurun.ledger.store import Ledger
 from lrurun.model import Model
 from lrurun.tasks.base import Spec
@@ -128,5 +130,16 @@ def test_the_interval_of_a_median(count, ranks):
 
 def test_bench_refuses_unknown_shapes_before_it_measures(machine):
     done = machine.run("bench", "scan", "--shape", "cifar", code=2)
-    assert "expected one of digits, scifar, listops, long, found 'cifar'" in done.stderr
+    assert "expected one of digits, scifar, listops, long, sCIFAR, ListOps, Text," in done.stderr
+    assert "found 'cifar'" in done.stderr
     assert "measuring" not in done.stderr
+
+
+def test_the_papers_shapes_are_those_of_the_recipes():
+    assert list(PAPER) == [name for name in PAPER if name in tasks.TASKS]
+    for name, shape in PAPER.items():
+        plan = planning.make(name)
+        config = plan.rungs[-1].config
+        spec, model = plan.task.spec(plan.options, ()), config.model
+        found = (config.train.batch * (1 + spec.pair), spec.length, model.width, model.state, model.depth)
+        assert found == tuple(shape), name

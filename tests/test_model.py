@@ -302,6 +302,28 @@ def test_features_are_scaled_less_the_mean_over_the_deviation(strict):
         np.testing.assert_allclose(found, wanted(values.astype(np.float32)), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("recurrence", [LRU, DiagonalRecurrence(), DenseRecurrence(activation="tanh")])
+def test_the_smallest_network(strict, recurrence, bidirectional):
+    """One step, one state, one feature, one sequence: finite outputs and gradients, with nothing real in it too."""
+    spec = features(length=1)
+    model = Model(config(recurrence=recurrence, bidirectional=bidirectional, depth=1, width=1, state=1), spec)
+    params, stats = initial(model)
+
+    @jax.jit
+    def outcome(params, lengths):
+        def loss(params):
+            logits, _ = model.apply(params, stats, jnp.ones((1, 1), jnp.uint8), lengths, train=True)
+            return jnp.sum(jnp.sin(logits)), logits
+
+        return jax.grad(loss, has_aux=True)(params)
+
+    for lengths in (None, jnp.array([1]), jnp.array([0])):
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(outcome(params, lengths)))
+    _, nothing = outcome(params, jnp.array([0]))
+    np.testing.assert_array_equal(nothing[0], params["head"]["bias"])  # the mean over no position is zero
+
+
 def test_dropout():
     spec = features()
     model = Model(config(dropout=0.5, width=32), spec)

@@ -53,6 +53,16 @@ STEP_SHAPES = {
 }
 """Of a whole network."""
 
+PAPER = {
+    "sCIFAR": Shape(50, 1024, 512, 384, 6),
+    "ListOps": Shape(32, 2000, 128, 256, 6),
+    "Text": Shape(32, 4096, 256, 192, 6),
+    "Retrieval": Shape(128, 4000, 128, 256, 6),
+    "Pathfinder": Shape(64, 1024, 192, 256, 6),
+    "PathX": Shape(32, 16_384, 128, 256, 6),
+}
+"""The recipes' own, of the paper's sizes, for accelerators: layers and networks alike. One direction, no pairs."""
+
 COMPILED = Shape(1, 16_384, 64, 64, 6)
 """Of the network whose step is compiled and not run."""
 
@@ -194,7 +204,7 @@ def _forms(
     what: str, name: str, rounds: int, seconds: float, machine: dict[str, Any], both: list[_Process]
 ) -> list[Result]:
     """Times both forms in turns, `seconds` a turn."""
-    shape = (STEP_SHAPES if what == "step" else SHAPES)[name]
+    shape = (PAPER | (STEP_SHAPES if what == "step" else SHAPES))[name]
     ready = [p.ask(do="ready", what=what, shape=shape, ours=mine) for p, mine in zip(both, (True, False), strict=True)]
     pairs = [_turns(both, seconds) for _ in range(rounds)]
     speed = Result.of(f"{what}/{name}", WHAT[what], pairs, compile=(ready[0]["compile"], ready[1]["compile"]))
@@ -270,7 +280,7 @@ def _compiles(both: list[_Process]) -> list[Result]:
 
 def run(what: Sequence[str], shapes: Sequence[str], *, rounds: int, seconds: float, json: bool) -> int:
     """Measures and prints."""
-    for names, known in ((what, WHAT), (shapes, SHAPES)):
+    for names, known in ((what, WHAT), (shapes, SHAPES | PAPER)):
         for name in names:
             if name not in known:
                 raise UsageError(f"bench: expected one of {', '.join(known)}, found {name!r}", "lrurun bench --help")
@@ -280,13 +290,13 @@ def run(what: Sequence[str], shapes: Sequence[str], *, rounds: int, seconds: flo
         for name in what or WHAT:
             if name == "loop":
                 continue
-            for shape in shapes or SHAPES:
+            for shape in shapes or (SHAPES if machine["platform"] == "cpu" else PAPER):
                 console.say(f"measuring {name}, {shape}: {rounds} rounds")
                 results += _forms(name, shape, rounds, seconds, machine, both)
             if name == "scan":
                 console.say("measuring the scan's errors")
                 results += _errors(both[0].ask(do="errors"))
-            if name == "step" and "long" in (shapes or SHAPES):
+            if name == "step" and "long" in (shapes or ["long"]):
                 console.say(f"compiling: {COMPILE_ROUNDS} rounds")
                 results += _compiles(both)
     if "loop" in (what or WHAT):

@@ -52,7 +52,8 @@ def bench(
         typer.Argument(metavar="[scan|layer|rnn|step|loop]", help="What to measure; everything without it."),
     ] = None,
     shape: Annotated[
-        Optional[list[str]], typer.Option(metavar="NAME", help="digits, scifar, listops or long; repeat for several.")
+        Optional[list[str]],
+        typer.Option(metavar="NAME", help="digits, scifar, listops, long; or the paper's, by the name of a task."),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Turns of both forms.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.01, max=600, metavar="S", help="Of a turn of one form.")] = 2.0,
