@@ -182,6 +182,8 @@ class Programs:
                 bad = jnp.where((live.bad_step < 0) & ~jnp.isfinite(loss), step, live.bad_step)
                 return Live(step=step, params=params, stats=stats, moments=moments, window=window, bad_step=bad)
 
+            if pack == 1:  # a run that has diverged stays where it has; of several, the others go on
+                n, reset = jnp.where(live.bad_step < 0, n, 0), reset & (live.bad_step < 0)
             live = live._replace(window=jnp.where(reset, jnp.zeros_like(live.window), live.window))
             live = jax.lax.fori_loop(0, n, body, live)
             return live, Seen(live.window, live.bad_step)
@@ -306,39 +308,39 @@ def train_together(
         apart = 0.0  # seconds of evaluation
         slow = True
 
-        def snapshot(member: int) -> Snapshot:
+        def snapshot(member: int, step: int) -> Snapshot:
             mine = compiled.member((live, best), member)
             # a copy, for on a CPU the host would see the device's own memory, which the next dispatch takes
             of_live, of_best = jax.tree.map(lambda leaf: np.array(leaf), mine)
             return Snapshot(step=step, score=scores[member], best_step=best_steps[member], live=of_live, best=of_best)
 
-        def lost(seen: Seen) -> Iterator[Event]:
-            """The ends of the runs that have diverged since they were looked at."""
+        def lost(step: int, seen: Seen) -> Iterator[Event]:
+            """The ends of the runs that a dispatch to `step` has seen diverge."""
             bad_steps = np.asarray(seen.bad_step).reshape(pack)
             for member in [m for m in training if bad_steps[m] >= 0]:
                 training.remove(member)
                 bad = int(bad_steps[member])
                 yield Measured(member=member, step=bad, values={"train/loss": math.nan})
                 speed = _speed(time.perf_counter() - began - apart, step - first)
-                yield Ended(member=member, state="diverged", step=bad, result=speed, snapshot=snapshot(member))
+                yield Ended(member=member, state="diverged", step=bad, result=speed, snapshot=snapshot(member, step))
 
         training = list(range(pack))
         unread: tuple[int, Seen] | None = (step, seen)
-        yield from lost(seen)
+        yield from lost(step, seen)
         while step < schedule.steps and training:
             clock = time.perf_counter()
             block = next(blocks)
             live, seen = advance(live, block)
             step += block.n
             if unread is not None:  # while the next dispatch runs
-                yield from lost(unread[1])
+                yield from lost(*unread)
                 for member in training:
                     if values := _row(unread, member, schedule):
                         yield Measured(member=member, step=unread[0], values=values)
             unread = (step, seen)
             evaluates = step % schedule.eval_every == 0 or step == schedule.steps
             if evaluates or slow:
-                yield from lost(seen)
+                yield from lost(step, seen)
                 rows = {member: _row(unread, member, schedule) for member in training}
                 unread = None
                 if evaluates and training:
@@ -359,7 +361,7 @@ def train_together(
             slow = time.perf_counter() - clock > SLOW_SECONDS
             if step < schedule.steps:
                 for member in list(training):
-                    yield Reached(member=member, step=step, snapshot=partial(snapshot, member))
+                    yield Reached(member=member, step=step, snapshot=partial(snapshot, member, step))
         speed = _speed(time.perf_counter() - began - apart, step - first)
 
     splits = {"val": data.validation} | ({"test": data.test} if test else {})
@@ -371,7 +373,7 @@ def train_together(
         if test:
             scored = {key: value for key, value in result.items() if key.startswith("test/")}
             yield Measured(member=member, step=best_steps[member], values=scored)
-        yield Ended(member=member, state="done", step=step, result=result | speed, snapshot=snapshot(member))
+        yield Ended(member=member, state="done", step=step, result=result | speed, snapshot=snapshot(member, step))
 
 
 def _row(unread: tuple[int, Seen], member: int, schedule: TrainConfig) -> dict[str, float]:

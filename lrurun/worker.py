@@ -244,6 +244,7 @@ class Attempt:
         """The checkpoint being written: its number in the ledger, its folder, and its size and digest to come."""
 
     def fail(self, error: Exception) -> None:
+        """Ends the attempt with an exception, which the run keeps."""
         text = f"{type(error).__name__}: {error}"
         if isinstance(error, LrurunError):
             text = f"{error.message}; {error.hint}" if error.hint else error.message
@@ -252,14 +253,31 @@ class Attempt:
         self.ledger.finish(self.claim, "failed", error=f"{text}\n\n{trace}", reason=f"failed: {text}")
 
     def finish(self, state: str, reason: str) -> None:
+        """Ends the attempt without a result."""
         self.ledger.finish(self.claim, state, reason=reason)
 
     def load(self) -> None:
+        """Reads the run's configuration and the data.
+
+        Raises:
+            Unusable: the data cannot be read.
+            LrurunError: the run began on other data.
+        """
         self.config = convert(self.claim.run.config, RunConfig, f"run {self.id}")
         self.execution = convert(self.claim.run.execution, Execution, f"run {self.id}")
-        self.loaded = self._load(self.config)
+        try:
+            self.loaded = _loaded(self.config, self.data)
+        except LrurunError as error:
+            raise Unusable(error.message, error.hint) from None  # of all runs, not of this one
+        before, now = self.claim.run.data_sha256, self.loaded.sha256
+        if before and before != now:
+            raise LrurunError(
+                f"run {self.id}: began on data {before[:19]}, the prepared data are {now[:19]}",
+                "restore the data it began on, or start again with --fresh",
+            )
 
     def describe(self, device: Any, devices: int) -> None:
+        """Writes down on what the run is trained."""
         _log(f"run {self.id}, attempt {self.claim.attempt}, on {device.device_kind} ({device.platform})")
         data = self.loaded
         self.ledger.describe(
@@ -279,6 +297,7 @@ class Attempt:
         return program_key(self.config, self.execution), self.execution.steps_per_dispatch
 
     def begin(self, step: int, packed: int) -> None:
+        """Forgets what the ledger has past `step`, from which the run is trained, as one of `packed`."""
         self.ledger.rewind(self.claim, step)
         if packed > 1:
             _log(f"one of {packed} runs in one program")
@@ -317,19 +336,6 @@ class Attempt:
                 _log(f"{event.state} at step {event.step}: {event.result}")
                 return True
         return False
-
-    def _load(self, config: RunConfig) -> Data:
-        try:
-            data = _loaded(config, self.data)
-        except LrurunError as error:
-            raise Unusable(error.message, error.hint) from None  # of all runs, not of this one
-        before = self.claim.run.data_sha256
-        if before and before != data.sha256:
-            raise LrurunError(
-                f"run {self.id}: began on data {before[:19]}, the prepared data are {data.sha256[:19]}",
-                "restore the data it began on, or start again with --fresh",
-            )
-        return data
 
     def _flush(self, step: int | None = None) -> None:
         self.flushed = time.monotonic()
