@@ -195,7 +195,7 @@ def test_no_room_at_all_is_said_before_training(machine: Machine, small_disk) ->
 @pytest.fixture
 def other_disk(machine):
     folder = machine.folder / "other"
-    _tmpfs(folder, "4m")
+    _tmpfs(folder, "16m")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=False)
 
@@ -237,7 +237,7 @@ def test_full_disk_under_the_ledger(machine: Machine, other_disk) -> None:
     process = machine.start(*words, *ledger)
     wait_for(training(machine, step=20))
     with pytest.raises(OSError, match="No space"):
-        (other_disk / "ballast").write_bytes(b"\0" * (5 * 2**20))
+        (other_disk / "ballast").write_bytes(b"\0" * (17 * 2**20))
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1, err
     assert "error: no space left for the ledger" in err

@@ -136,6 +136,7 @@ class _Process:
     def __init__(self, threads: int, cache: str | None = None) -> None:
         """`cache` is the folder of compiled programs, None for none."""
         env = environment(threads) | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+        env.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.45")  # two of them share an accelerator
         if cache is not None:
             env |= {"JAX_ENABLE_COMPILATION_CACHE": "true", "JAX_COMPILATION_CACHE_DIR": cache}
         self._process = subprocess.Popen(

@@ -34,7 +34,7 @@ from lrurun.config import (
 )
 from lrurun.model import EPSILON
 from lrurun.recurrences.base import Params, Recurrence
-from lrurun.scan import BACKENDS, linear_scan, split, stretches
+from lrurun.scan import BACKENDS, kernel, linear_scan, split, stretches
 from lrurun.tasks.base import Spec
 
 Tree = Any
@@ -275,7 +275,7 @@ def errors() -> dict[str, list[float]]:
         tuple(jnp.asarray(part, jnp.float32) for part in pair) for pair in ((lam.real, lam.imag), v, g)
     )
     for backend in sorted(BACKENDS):
-        if backend == "pallas" and jax.default_backend() != "gpu":
+        if backend == "pallas" and not kernel.supported():
             continue
         form = _both_ways(partial(linear_scan, backend=backend), weight, parts, driven)
         (re, im), ((d_re, d_im), _) = form.function(*form.arguments(None))
