@@ -347,8 +347,7 @@ def _print(machine: dict[str, Any], results: Sequence[Result], rounds: int) -> N
         rows.append(
             [
                 result.name,
-                f"{result.ours * 1e3:.3g}",
-                f"{result.theirs * 1e3:.3g}",
+                *(f"{1e3 * s:,.0f}" if s > 1 else f"{1e3 * s:.3g}" for s in (result.ours, result.theirs)),
                 f"{result.ratio:.2f} ({low:.2f} to {high:.2f})",
                 "" if result.limit is None else f"{100 * result.limit:.0f} %",
                 f"{memory[result.name]:.2f}" if result.name in memory else "",
