@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
@@ -171,12 +172,15 @@ def known_paths() -> tuple[str, ...]:
     return tuple(paths)
 
 
+_fields = cache(msgspec.structs.fields)
+
+
 def canonical(value: Any) -> Any:
     """A config as plain data, fields at their default left out, so that a later version's field changes no hash."""
     if isinstance(value, Struct):
         config = value.__struct_config__
         table: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}
-        for field in msgspec.structs.fields(value):
+        for field in _fields(type(value)):
             item = getattr(value, field.name)
             if field.default is msgspec.NODEFAULT or item != field.default:
                 table[field.name] = canonical(item)
@@ -191,6 +195,21 @@ def fingerprint(config: RunConfig) -> str:
     document = {"config_version": CONFIG_VERSION, "run": canonical(config)}
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def shared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What all seeds of a rung have in common: the canonical form of a plain configuration, less its seed.
+
+    Not to be changed: a thousand seeds get the same one. Raises msgspec.ValidationError.
+    """
+    return _shared(msgspec.json.encode({**config, "seed": 0}))
+
+
+@cache
+def _shared(text: bytes) -> dict[str, Any]:
+    table: dict[str, Any] = canonical(msgspec.json.decode(text, type=RunConfig))
+    del table["seed"]
+    return table
 
 
 def program_key(config: RunConfig, execution: Execution) -> str:

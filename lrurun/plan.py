@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 import tomllib
@@ -35,6 +36,7 @@ from lrurun.config import (
     canonical,
     fingerprint,
     known_paths,
+    shared_settings,
 )
 from lrurun.errors import UsageError, hint_for
 from lrurun.ledger.values import Wanted
@@ -288,10 +290,16 @@ def grid_points(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
 
-def common_settings(config: Mapping[str, Any], without: Iterable[str] = ()) -> dict[str, Any]:
+def common_settings(config: Mapping[str, Any], without: Sequence[str] = ()) -> dict[str, Any]:
     """What all seeds of a rung have in common: a run's configuration less its seed and the paths `without`."""
-    table: dict[str, Any] = canonical(strict.convert(config, RunConfig, "a run of the ledger"))
-    for path in ("seed", *without):
+    try:
+        table = shared_settings(config)
+    except msgspec.ValidationError:
+        strict.convert(config, RunConfig, "a run of the ledger")  # which says where
+        raise
+    if without:
+        table = copy.deepcopy(table)
+    for path in without:
         *sections, name = path.split(".")
         here = table
         for section in sections:

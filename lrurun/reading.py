@@ -7,18 +7,20 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from lrurun import catalog, console
-from lrurun import plan as planning
-from lrurun.commands import Asked
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
 from lrurun.ledger.values import Attempt, Event, Run
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
 from lrurun.report import comparison, progress, render, sheet, speed
+
+if TYPE_CHECKING:
+    from lrurun import plan as planning  # not otherwise: the tasks need NumPy, and lists of runs do not
+    from lrurun.commands import Asked
 
 WATCH_SECONDS = 1.0
 PATIENCE_SECONDS = 30.0
@@ -213,6 +215,8 @@ def report(
     speeds: bool = False,
 ) -> int:
     """The comparison table of one ladder instance, or that of its training speeds."""
+    from lrurun import plan as planning
+
     plan = None if instance else asked.plan()
     ledger = _open(places)
     if ledger is None:
@@ -305,7 +309,7 @@ def build_speeds(plan: planning.Plan, instance: Instance, ledger: Any, *, rungs:
         profile=plan.profile,
         instance=instance.key,
         runs=current,
-        last_attempt=lambda run: ledger.attempts(run)[-1],
+        last_attempt=ledger.newest_attempts([run.id for run in current]).__getitem__,
         notes=notes,
         same_as_before=plan.same_as_before,
     )
@@ -335,6 +339,8 @@ def _data(ledger: Any, found: list[Run]) -> dict[str, Any]:
 
 def _current(plan: planning.Plan, instance: Instance, found: list[Run]) -> tuple[list[Run], list[str]]:
     """The runs whose settings are those that ladder and recipe have now, and a note on the others."""
+    from lrurun import plan as planning
+
     free = tuple(plan.grid) if plan.tune else ()
     wanted = {rung.name: planning.common_settings(planning.plain(rung.config), free) for rung in plan.rungs}
     current, others = [], []

@@ -559,8 +559,8 @@ class Ledger:
     ) -> list[Run]:
         """Runs with all their memberships, newest first; `superseded` includes those that were started over.
 
-        `ids` are exact; those that are not there are left out. `brief` leaves config, execution and provenance empty,
-        which is most of the work for thousands of runs.
+        `ids` are exact; those that are not there are left out. `brief` leaves config, execution, provenance and code
+        empty, which is most of the work for thousands of runs.
         """
         with self._reading() as connection:
             wanted: list[ColumnElement[bool]] = [] if superseded else [runs.c.superseded == 0]
@@ -582,25 +582,14 @@ class Ledger:
         with self._reading() as connection:
             number = self._run_number(connection, run_id)
             found = connection.execute(select(attempts).where(attempts.c.run == number).order_by(attempts.c.n))
-            return [
-                Attempt(
-                    run=run_id,
-                    n=row.n,
-                    host=row.host,
-                    boot=row.boot,
-                    namespace=row.namespace,
-                    pid=row.pid,
-                    pid_started=row.pid_started,
-                    started_at=row.started_at,
-                    heartbeat_at=row.heartbeat_at,
-                    seen_at=row.seen_at,
-                    ended_at=row.ended_at,
-                    reason=row.reason,
-                    resumed_from=row.resumed_from,
-                    environment=_unpack(row.environment),
-                )
-                for row in found
-            ]
+            return [_attempt(run_id, row) for row in found]
+
+    def newest_attempts(self, run_ids: Iterable[str]) -> dict[str, Attempt]:
+        """Run id -> the newest attempt at it. Runs without an attempt are left out."""
+        newest = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt)
+        wanted = select(runs.c.id, attempts).join(runs, newest).where(_among(runs.c.id, run_ids))
+        with self._reading() as connection:
+            return {row.id: _attempt(row.id, row) for row in connection.execute(wanted)}
 
     def checkpoints(self, run_id: str, state: str | None = None) -> list[Checkpoint]:
         """The checkpoints of a run, of one state or of both, newest step first."""
@@ -929,11 +918,12 @@ def _load(
             )
         )
     codes: dict[int, dict[str, None]] = {}
-    for run, code in connection.execute(
+    versions = (
         select(attempts.c.run, attempts.c.code)
         .where(attempts.c.run.in_(chosen), attempts.c.code.is_not(None))
         .order_by(attempts.c.run, attempts.c.n)
-    ):
+    )
+    for run, code in () if brief else connection.execute(versions):
         codes.setdefault(run, {})[code] = None
     return [
         Run(
@@ -960,6 +950,25 @@ def _load(
         )
         for row in connection.execute(select(runs).where(wanted).order_by(runs.c.number.desc()).limit(limit))
     ]
+
+
+def _attempt(run_id: str, row: Row[Any]) -> Attempt:
+    return Attempt(
+        run=run_id,
+        n=row.n,
+        host=row.host,
+        boot=row.boot,
+        namespace=row.namespace,
+        pid=row.pid,
+        pid_started=row.pid_started,
+        started_at=row.started_at,
+        heartbeat_at=row.heartbeat_at,
+        seen_at=row.seen_at,
+        ended_at=row.ended_at,
+        reason=row.reason,
+        resumed_from=row.resumed_from,
+        environment=_unpack(row.environment),
+    )
 
 
 def _code(environment: Mapping[str, Any]) -> str | None:

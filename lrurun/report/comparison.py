@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import catalog
-from lrurun.config import RunConfig, canonical
+from lrurun.config import shared_settings
 from lrurun.errors import LrurunError
 from lrurun.report import claims, statistics
 from lrurun.report.claims import Verdict
@@ -280,11 +280,9 @@ def _of_one_setting(rung: str, runs: list[values.Run], notes: list[str]) -> list
 def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
     """What the seeds of a rung have in common. A run of an earlier version lacks the fields that came later."""
     try:
-        table: dict[str, Any] = canonical(msgspec.convert(run, RunConfig))
+        return shared_settings(run)
     except msgspec.ValidationError:
-        table = dict(run)
-    table.pop("seed", None)
-    return table
+        return {name: value for name, value in run.items() if name != "seed"}
 
 
 def _scored(rung: str, runs: Sequence[values.Run], metric: str, notes: list[str]) -> list[values.Run]:
