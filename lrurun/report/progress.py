@@ -70,7 +70,7 @@ class Progress(Struct, frozen=True, kw_only=True):
 def collect(ledger: Source, ladder: Ladder) -> Progress:
     """The progress of one ladder instance."""
     runs = ledger.runs(ladder.key, brief=True)
-    latest = ledger.latest([run.id for run in runs], _WATCHED)
+    latest = _latest(ledger, runs)
     speeds = [latest[run.id][SPEED][1] for run in runs if SPEED in latest.get(run.id, {})]
     usual = statistics.median(speeds) if speeds else None
     groups: dict[tuple[str, str], list[Run]] = {}
@@ -91,6 +91,17 @@ def collect(ledger: Source, ladder: Ladder) -> Progress:
         runs=tuple(runs),
         places={run.id: _place(ledger.attempts(run.id)) for run in runs if run.state == "running"},
     )
+
+
+def _latest(ledger: Source, runs: Sequence[Run]) -> dict[str, dict[str, tuple[int, float]]]:
+    """The last values of every run; of finished ones from its result, where they are: no rows need be looked for."""
+    latest = ledger.latest([run.id for run in runs if run.result is None], _WATCHED)
+    finished = {run.id: run for run in runs if run.result is not None}
+    losses = ledger.latest(list(finished), _WATCHED[:1])
+    for name, run in finished.items():
+        found = {key: (run.step, run.result[key]) for key in _WATCHED[1:] if run.result and key in run.result}
+        latest[name] = losses.get(name, {}) | found
+    return latest
 
 
 def _place(attempts: list[Attempt]) -> str:
