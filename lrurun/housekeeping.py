@@ -1,17 +1,27 @@
-"""The commands about the ledger file and the machine: ledger path, check, migrate; doctor."""
+"""The commands about the ledger file and the machine: ledger path, check, backup, merge, export, gc; doctor."""
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import json as jsonlib
+import math
+import os
 import shutil
 import sqlite3
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from lrurun import console, paths, provenance
 from lrurun import plan as planning
-from lrurun.errors import LrurunError, NotFoundError
+from lrurun.errors import LrurunError, NotFoundError, UsageError
+from lrurun.ledger.values import FINISHED
 from lrurun.paths import Places
+from lrurun.report import sheet
 from lrurun.tasks import folder
 
 
@@ -63,6 +73,162 @@ def migrate(places: Places) -> int:
             console.warn(ledger.note)
     console.say(f"{places.ledger}: {'up to date' if existed else 'created'}")
     return 0
+
+
+def backup(places: Places, out: Path | None) -> int:
+    """Copies the ledger, whether or not it is being written to."""
+    from lrurun.ledger import copies
+
+    _existing(places)
+    name = f"{places.ledger.name}.backup-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    target = (out or places.ledger.with_name(name)).absolute()
+    copies.backup(places.ledger.absolute(), target)
+    console.say(f"wrote {target}")
+    return 0
+
+
+def merge(places: Places, other: Path, other_runs: Path | None, *, json: bool) -> int:
+    """Brings the runs of another ledger into this one."""
+    from lrurun.ledger import copies
+    from lrurun.ledger.store import Ledger
+
+    there = Ledger.read(other)
+    if there is None:
+        raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
+    there.close()
+    if other.exists() and places.ledger.exists() and other.samefile(places.ledger):
+        raise UsageError(f"{other}: is this ledger itself", "name another one")
+    with Ledger.open(places.ledger) as ledger:
+        if ledger.note:
+            console.warn(ledger.note)
+    found = copies.merge(
+        places.ledger.absolute(), other.absolute(), places.runs, (other_runs or other.absolute().parent / "runs")
+    )
+    if json:
+        console.write(jsonlib.dumps({"schema_version": 1, **structs.asdict(found)}, indent=2))
+        return 0
+    console.write(
+        f"{other}: {found.new} runs are new here, {found.finished} were unfinished here and are finished now, "
+        f"{found.known} stay as they are; {found.checkpoints} checkpoints came with their files"
+    )
+    if found.held:
+        console.warn(f"{found.held} runs are finished there and running here: merge again when they have ended")
+    return 0
+
+
+def export(places: Places, *, format: str, out: Path | None) -> int:
+    """Writes everything that the ledger has, as JSON Lines, or as a folder of CSV files."""
+    from lrurun.ledger import copies
+
+    _existing(places)
+    if format == "csv" and out is None:
+        raise UsageError("ledger export --format csv: writes a folder, and needs its name", "add --out FOLDER")
+    tables = copies.export(places.ledger.absolute())
+    if format == "jsonl":
+        lines = (
+            jsonlib.dumps({"table": table} | dict(zip(columns, map(_exported, columns, row), strict=True)))
+            for table, columns, rows in tables
+            for row in rows
+        )
+        if out is None:
+            for line in lines:
+                console.write(line)
+            return 0
+        with _whole(out) as partial, partial.open("w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+    else:
+        assert out is not None
+        with _whole(out) as partial:
+            partial.mkdir()
+            for table, columns, rows in tables:
+                with (partial / f"{table}.csv").open("w", encoding="utf-8", newline="") as file:
+                    writer = csv.writer(file)
+                    writer.writerow(columns)
+                    writer.writerows([sheet.csv_cell(cell) for cell in row] for row in rows)
+    console.say(f"wrote {out}")
+    return 0
+
+
+def _exported(column: str, value: Any) -> Any:
+    """A cell for JSON: packed tables as tables, infinities as the words that Python's `float` reads."""
+    from lrurun.ledger import copies
+
+    if column in copies.PACKED and isinstance(value, str):
+        return jsonlib.loads(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextlib.contextmanager
+def _whole(out: Path) -> Iterator[Path]:
+    """A new file or folder that appears under its name when it is whole."""
+    if out.exists():
+        raise LrurunError(f"{out}: is there already, and is not overwritten", "name a new one")
+    partial = out.absolute().with_name(f".{out.name}.{os.getpid()}.tmp")
+    try:
+        yield partial
+        partial.rename(out.absolute())
+    except OSError as error:
+        raise LrurunError(f"{out}: {error.strerror}", "choose another --out") from None
+    finally:
+        if partial.is_dir():
+            shutil.rmtree(partial, ignore_errors=True)
+        else:
+            partial.unlink(missing_ok=True)
+
+
+def gc(places: Places, *, dry_run: bool, finished: bool) -> int:
+    """Removes checkpoints that nothing needs: of superseded runs, half-written ones, and attempts set aside.
+
+    With `finished` those of finished runs too, which only a look at trained parameters needs. Runs that go on keep
+    theirs, and folders of runs that this ledger does not know are another's.
+    """
+    from lrurun.ledger import owner
+    from lrurun.ledger.store import Ledger
+
+    _existing(places)
+    with Ledger.open(places.ledger, create=False) as ledger:
+        ledger.reap(owner.here())
+        removable: dict[Path, int | None] = {}
+        for run in ledger.runs(superseded=True, brief=True):
+            home = places.runs / run.id
+            if run.state == "running":
+                continue
+            entries = ledger.checkpoints(run.id)
+            unneeded = run.superseded or (finished and run.state in FINISHED)
+            removable |= {places.runs / c.path: c.id for c in entries if unneeded or c.state != "committed"}
+            known = {places.runs / c.path for c in entries}
+            removable |= dict.fromkeys(
+                (found for found in home.glob("*/checkpoints/*") if found not in known and found.is_dir()), None
+            )
+            removable |= dict.fromkeys(home.glob("*.old-*"), None)
+        size = sum(_bytes(folder) for folder in removable)
+        if not dry_run:
+            gone = set(ledger.drop_checkpoints([n for n in removable.values() if n is not None]))
+            for folder, number in removable.items():
+                if number is None or number in gone:
+                    shutil.rmtree(folder, ignore_errors=True)
+    if dry_run:
+        for folder in removable:
+            console.write(str(folder))
+    said = "would go" if dry_run else "went"
+    console.say(f"{len(removable)} folders with {size / 1e6:.1f} MB {said}")
+    return 0
+
+
+def _bytes(folder: Path) -> int:
+    return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def _existing(places: Places) -> None:
+    """Raises NotFoundError where there is no ledger."""
+    from lrurun.ledger.store import Ledger
+
+    ledger = Ledger.read(places.ledger)
+    if ledger is None:
+        raise NotFoundError(
+            f"{places.ledger}: there is no ledger", "name one with --ledger PATH, or run: lrurun ledger migrate"
+        )
+    ledger.close()
 
 
 def doctor(places: Places, *, json: bool) -> int:

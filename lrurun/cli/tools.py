@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, Optional
 
 import typer
@@ -9,7 +10,11 @@ import typer
 from lrurun.cli import app
 from lrurun.cli.options import Json
 
-ledger = typer.Typer(help="The ledger file: path, check, migrate.", no_args_is_help=True, rich_markup_mode=None)
+ledger = typer.Typer(
+    help="The ledger file: path, check, backup, merge, export, gc, migrate.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 app.add_typer(ledger, name="ledger")
 
 
@@ -35,6 +40,60 @@ def migrate(context: typer.Context) -> int:
     from lrurun import housekeeping
 
     return housekeeping.migrate(context.obj.places)
+
+
+@ledger.command()
+def backup(
+    context: typer.Context,
+    out: Annotated[
+        Optional[Path], typer.Option("--out", metavar="FILE", help="A new file [beside the ledger].")
+    ] = None,
+) -> int:
+    """Copy the ledger, also while it is being written to."""
+    from lrurun import housekeeping
+
+    return housekeeping.backup(context.obj.places, out)
+
+
+@ledger.command()
+def merge(
+    context: typer.Context,
+    other: Annotated[Path, typer.Argument(metavar="OTHER", help="Another ledger's file.")],
+    other_runs: Annotated[
+        Optional[Path], typer.Option("--other-runs", metavar="DIR", help="Its runs folder [runs beside it].")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Bring the runs of another ledger into this one, each once."""
+    from lrurun import housekeeping
+
+    return housekeeping.merge(context.obj.places, other, other_runs, json=json)
+
+
+@ledger.command()
+def export(
+    context: typer.Context,
+    format: Annotated[Literal["jsonl", "csv"], typer.Option("--format", help="How to write it.")] = "jsonl",
+    out: Annotated[
+        Optional[Path], typer.Option("--out", metavar="PATH", help="A new file, or for csv a new folder.")
+    ] = None,
+) -> int:
+    """Write everything that the ledger has as JSON Lines, or as CSV files."""
+    from lrurun import housekeeping
+
+    return housekeeping.export(context.obj.places, format=format, out=out)
+
+
+@ledger.command()
+def gc(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go.")] = False,
+    finished: Annotated[bool, typer.Option("--finished", help="Those of finished runs too.")] = False,
+) -> int:
+    """Remove checkpoints that nothing needs."""
+    from lrurun import housekeeping
+
+    return housekeeping.gc(context.obj.places, dry_run=dry_run, finished=finished)
 
 
 @app.command()

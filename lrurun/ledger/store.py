@@ -526,6 +526,17 @@ class Ledger:
             rungs = None if ladder is None else self._ladder_number(connection, ladder)
             return _note(connection, _now(), kind, text, run=number, attempt=attempt, ladder=rungs)
 
+    def drop_checkpoints(self, ids: Iterable[int]) -> list[int]:
+        """Delete rows of checkpoints, but for those of running runs. Returns the ids that went."""
+        idle = select(runs.c.number).where(runs.c.state != "running")
+        with self._writing(self._states) as connection:
+            gone = connection.execute(
+                delete(checkpoints)
+                .where(_among(checkpoints.c.id, ids), checkpoints.c.run.in_(idle))
+                .returning(checkpoints.c.id)
+            )
+            return sorted(gone.scalars())
+
     # Reading
 
     def ladders(self) -> list[Ladder]:

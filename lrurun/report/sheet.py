@@ -133,7 +133,7 @@ def _csv(sheet: Sheet) -> str:
                 line[column] = known[0] if len(known) == 1 else "; ".join(_plain(one) for one in known)
         line["runs"] = " ".join(row["runs"])
         line["code_versions"] = "; ".join(row["code_versions"])
-        writer.writerow([_csv_cell(line[column]) for column in sheet.csv])
+        writer.writerow([csv_cell(line[column]) for column in sheet.csv])
     return text.getvalue().rstrip("\n")
 
 
@@ -141,7 +141,7 @@ def _plain(value: float | str | None) -> str:
     return "" if value is None else str(value)
 
 
-def _csv_cell(value: Any) -> str | int | float:
+def csv_cell(value: Any) -> str | int | float:
     if value is None:
         return ""
     if isinstance(value, bool):
