@@ -508,4 +508,8 @@ def _die_with(supervisor: int, stop: Stop) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if code == MACHINE_FAULT:
+        # a save that failed may have left threads of Orbax behind that wait for ever, and the supervisor waits for this
+        os._exit(code)
+    sys.exit(code)
