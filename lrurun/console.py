@@ -69,6 +69,11 @@ def is_terminal() -> bool:
     return _is_tty(sys.stderr) and not _is_dumb()
 
 
+def is_screen() -> bool:
+    """Whether results go to a terminal."""
+    return _is_tty(sys.stdout)
+
+
 def width() -> int:
     """Columns for a result on stdout: the terminal's, and plenty where there is none."""
     return out().width if _is_tty(sys.stdout) else PIPE_WIDTH

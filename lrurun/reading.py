@@ -6,12 +6,13 @@ import json as jsonlib
 import math
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
-from lrurun import catalog, console
+from lrurun import catalog, console, listing
 from lrurun import plan as planning
 from lrurun.commands import Asked
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
@@ -98,19 +99,38 @@ def _open(places: Places) -> Any:
     return ledger
 
 
-def runs(places: Places, *, ladder: str | None, limit: int | None, json: bool) -> int:
-    """Lists runs, newest first."""
+def runs(
+    places: Places,
+    *,
+    ladder: str | None,
+    limit: int | None,
+    json: bool,
+    condition: str | None = None,
+    sort: str | None = None,
+) -> int:
+    """Lists the runs of which `condition` holds, newest first or by `sort`; `limit` 0 is all of them."""
     ledger = _truthful(places)
     found: list[Run] = []
-    if ledger is not None:
-        with ledger:
-            found = ledger.runs(superseded=True, brief=True, limit=limit if ladder is None else None)
+    choice = listing.Choice(None, None, ())
+    with ledger if ledger is not None else nullcontext():
+        if ledger is not None:
+            found = ledger.runs(superseded=True, brief=True)
+        if condition is not None or sort is not None:
+            choice = listing.Choice(condition, sort, list({name: None for run in found for name in run.result or ()}))
+            if found and choice.of_settings:
+                found = ledger.runs(superseded=True)
     if ladder is not None:
         names = {m.ladder for run in found for m in run.memberships}
         if found and ladder not in names:
             hint = hint_for(ladder, sorted(names), "ladders here")
             raise NotFoundError(f"ladder {ladder!r}: this ledger has no runs of it", hint)
-        found = [run for run in found if any(m.ladder == ladder for m in run.memberships)][:limit]
+        found = [run for run in found if any(m.ladder == ladder for m in run.memberships)]
+    known, found = len(found), choice.apply(found)
+    fitting = len(found)
+    if limit is None and not json and console.is_screen():
+        found = found[: listing.SCREENFUL]
+    elif limit:
+        found = found[:limit]
     if json:
         console.write(_json({"runs": [_run_json(run) for run in found]}))
         return 0
@@ -132,9 +152,12 @@ def runs(places: Places, *, ladder: str | None, limit: int | None, json: bool) -
             ]
         )
     if not rows:
-        console.say(f"no runs in {places.ledger} yet; lrurun ladder TASK starts some")
+        none = f"none of the {known} runs is so" if known else "no runs in {} yet; lrurun ladder TASK starts some"
+        console.say(none.format(places.ledger))
         return 0
     console.table(None, ["id", "task", "rung", "stage", "seed", "state", "step", "val %", "test %"], rows)
+    if limit is None and len(found) < fitting:
+        console.say(f"and {fitting - len(found)} more; --limit 0 lists all")
     return 0
 
 
