@@ -34,7 +34,7 @@ def status(places: Places, *, watch: bool, json: bool) -> int:
         return _watch(places)
     found = _progress(places)
     if json:
-        console.write(_json({"ladders": [progress.as_json(p) for p in found]}))
+        console.write(document({"ladders": [progress.as_json(p) for p in found]}))
         return 0
     if not found:
         console.say(f"no ladders in {places.ledger} yet; lrurun ladder TASK starts one")
@@ -68,19 +68,19 @@ def _watch(places: Places) -> int:
 
 
 def _progress(places: Places) -> list[progress.Progress]:
-    ledger = _truthful(places)
+    ledger = truthful(places)
     if ledger is None:
         return []
     with ledger:
         return [progress.collect(ledger, ladder) for ladder in ledger.ladders()]
 
 
-def _truthful(places: Places) -> Any:
+def truthful(places: Places) -> Any:
     """The ledger, with the runs of dead processes marked where it can be written; None where there is none."""
     from lrurun.ledger import owner
     from lrurun.ledger.store import Ledger
 
-    ledger = _open(places)
+    ledger = open_(places)
     folder = places.ledger.absolute().parent
     if ledger is None or not (os.access(places.ledger, os.W_OK) and os.access(folder, os.W_OK)):
         return ledger
@@ -90,7 +90,8 @@ def _truthful(places: Places) -> Any:
     return ledger
 
 
-def _open(places: Places) -> Any:
+def open_(places: Places) -> Any:
+    """The ledger for reading; None where there is none."""
     from lrurun.ledger.store import Ledger
 
     ledger = Ledger.read(places.ledger)
@@ -109,7 +110,7 @@ def runs(
     sort: str | None = None,
 ) -> int:
     """Lists the runs of which `condition` holds, newest first or by `sort`; `limit` 0 is all of them."""
-    ledger = _truthful(places)
+    ledger = truthful(places)
     found: list[Run] = []
     choice = listing.Choice(None, None, ())
     with ledger if ledger is not None else nullcontext():
@@ -132,7 +133,7 @@ def runs(
     elif limit:
         found = found[:limit]
     if json:
-        console.write(_json({"runs": [_run_json(run) for run in found]}))
+        console.write(document({"runs": [_run_json(run) for run in found]}))
         return 0
     rows = []
     for run in found:
@@ -163,7 +164,7 @@ def runs(
 
 def show(places: Places, prefix: str, *, json: bool) -> int:
     """One run in full."""
-    ledger = _truthful(places)
+    ledger = truthful(places)
     if ledger is None:
         raise NotFoundError(f"run {prefix!r}: there is no ledger at {places.ledger}", "name one with --ledger PATH")
     with ledger:
@@ -185,7 +186,7 @@ def show(places: Places, prefix: str, *, json: bool) -> int:
             ],
             "events": [_event_json(event) for event in events],
         }
-        console.write(_json(table))
+        console.write(document(table))
         return 0
     where = ", ".join(dict.fromkeys(f"{m.ladder}/{m.rung} ({m.stage})" for m in run.memberships))
     console.write(f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at step {run.step} of {run.steps}")
@@ -237,7 +238,7 @@ def report(
 ) -> int:
     """The comparison table of one ladder instance, or that of its training speeds."""
     plan = None if instance else asked.plan()
-    ledger = _open(places)
+    ledger = open_(places)
     if ledger is None:
         raise NotFoundError(
             f"{places.ledger}: there is no ledger, so there are no results", f"run: lrurun ladder {asked.task}"
@@ -418,7 +419,8 @@ def _event_json(event: Event) -> dict[str, Any]:
     return {"attempt": event.attempt, "time": _when(event.time), "kind": event.kind, "text": event.text}
 
 
-def _json(table: dict[str, Any]) -> str:
+def document(table: dict[str, Any]) -> str:
+    """The one JSON object of a command."""
     return jsonlib.dumps(sheet.finite({"schema_version": 1, **table}), indent=2, allow_nan=False)
 
 
