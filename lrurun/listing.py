@@ -59,7 +59,7 @@ def value(run: Run, name: str) -> where.Value:
         case "created_at" | "finished_at":
             return when(getattr(run, name))
         case "tag":
-            return ()
+            return run.tags
     if name in where.FIELDS:
         field: where.Value = getattr(run, name)
         return field
@@ -70,6 +70,12 @@ def value(run: Run, name: str) -> where.Value:
         found_at = found_at.get(step) if isinstance(found_at, dict) else None
     setting: where.Value = found_at
     return setting
+
+
+def state(run: Run) -> str:
+    """Its state, and what sets it apart from the runs that reports count."""
+    marks = {"superseded": run.superseded, "excluded": run.excluded is not None}
+    return ", ".join([run.state, *(mark for mark, so in marks.items() if so)])
 
 
 def flat(run: Run) -> dict[str, object]:

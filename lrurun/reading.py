@@ -136,6 +136,7 @@ def runs(
         console.write(document({"runs": [_run_json(run) for run in found]}))
         return 0
     rows = []
+    tagged = any(run.tags for run in found)
     for run in found:
         first = run.memberships[0] if run.memberships else None
         result = run.result or {}
@@ -146,17 +147,19 @@ def runs(
                 first.rung if first else "",
                 first.stage if first else "",
                 str(run.seed),
-                run.state + (", superseded" if run.superseded else ""),
+                listing.state(run),
                 f"{run.step}/{run.steps}",
                 _percent(result.get("val/accuracy")),
                 _percent(result.get("test/accuracy")),
+                *([", ".join(run.tags)] if tagged else []),
             ]
         )
     if not rows:
         none = f"none of the {known} runs is so" if known else "no runs in {} yet; lrurun ladder TASK starts some"
         console.say(none.format(places.ledger))
         return 0
-    console.table(None, ["id", "task", "rung", "stage", "seed", "state", "step", "val %", "test %"], rows)
+    headers = ["id", "task", "rung", "stage", "seed", "state", "step", "val %", "test %"]
+    console.table(None, headers + ["tags"] * tagged, rows)
     if limit is None and len(found) < fitting:
         console.say(f"and {fitting - len(found)} more; --limit 0 lists all")
     return 0
@@ -191,6 +194,10 @@ def show(places: Places, prefix: str, *, json: bool) -> int:
     where = ", ".join(dict.fromkeys(f"{m.ladder}/{m.rung} ({m.stage})" for m in run.memberships))
     console.write(f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at step {run.step} of {run.steps}")
     console.write(console.clean(f"of {where or 'no ladder'}; {run.fingerprint}"))
+    if run.tags:
+        console.write(console.clean(f"tags: {', '.join(run.tags)}"))
+    if run.excluded is not None:
+        console.write(console.clean(f"excluded from every report: {run.excluded}"))
     if run.error:
         console.write(console.clean(run.error, lines=True))
     if run.result:
@@ -315,7 +322,7 @@ def build(plan: planning.Plan, instance: Instance, ledger: Any, *, rungs: int | 
         notes=notes,
         same_as_before=plan.same_as_before,
         test_items=task.sizes(plan.options)["test"],
-        data=_data(ledger, current),
+        data=_data(ledger, [run for run in current if run.excluded is None]),
         chance=1 / task.classes,
     )
 
@@ -399,6 +406,8 @@ def _run_json(run: Run) -> dict[str, Any]:
         "finished_at": _when(run.finished_at),
         "superseded": run.superseded,
         "data_sha256": run.data_sha256,
+        "tags": list(run.tags),
+        "excluded": run.excluded,
     }
 
 
