@@ -74,6 +74,15 @@ def is_screen() -> bool:
     return _is_tty(sys.stdout)
 
 
+def can_show(text: str) -> bool:
+    """Whether the encoding of stdout has these characters."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
 def width() -> int:
     """Columns for a result on stdout: the terminal's, and plenty where there is none."""
     return out().width if _is_tty(sys.stdout) else PIPE_WIDTH

@@ -12,18 +12,23 @@ from typing import Any
 
 from msgspec import structs
 
-from lrurun import catalog, console, listing
+from lrurun import catalog, console, listing, logs
 from lrurun import plan as planning
 from lrurun.commands import Asked
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
 from lrurun.ledger.values import Attempt, Event, Run
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
-from lrurun.report import comparison, progress, render, sheet, speed
+from lrurun.report import comparison, progress, render, sheet, sparkline, speed
 
 WATCH_SECONDS = 1.0
 PATIENCE_SECONDS = 30.0
 """How long a watch waits for a queue that nobody works on."""
+
+MAIN_CURVES = ("train/loss", "val/accuracy")
+"""Those that `show` draws."""
+LOG_LINES = 10
+"""Of a log that `show` prints."""
 
 
 def status(places: Places, *, watch: bool, json: bool) -> int:
@@ -226,11 +231,25 @@ def show(places: Places, prefix: str, *, json: bool) -> int:
     )
     curves = [[k, str(len(c)), *_ends(c)] for k, c in sorted(metrics.items())]
     console.table("curves", ["metric", "points", "first", "last", "least", "most"], curves)
+    for line in sparklines(metrics):
+        console.write(line)
     if events:
         console.table("events", ["time", "kind", "text"], [[_when(e.time) or "", e.kind, e.text] for e in events])
     if checkpoints:
         console.table("checkpoints", ["step", "state", "path"], [[str(c.step), c.state, c.path] for c in checkpoints])
+    log = logs.path_of(places, run.id, attempts[-1].n) if attempts else None
+    if log and (last := logs.tail(log, LOG_LINES)):
+        console.write("\n".join([console.clean(f"log, the last lines of {log}"), *last]) + "\n")
     return 0
+
+
+def sparklines(metrics: dict[str, list[tuple[int, float]]]) -> list[str]:
+    """A line for each of the main curves that has more than one point."""
+    levels = sparkline.BLOCKS if console.can_show(sparkline.BLOCKS) else sparkline.ASCII
+    wide = max(map(len, MAIN_CURVES))
+    room = min(console.width(), 100) - wide - 2
+    curves = {name: [value for _, value in metrics.get(name, ())] for name in MAIN_CURVES}
+    return [f"{k.ljust(wide)}  {sparkline.draw(c, room, levels)}" for k, c in curves.items() if len(c) > 1]
 
 
 def report(

@@ -79,8 +79,8 @@ def lrurun(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, s
 RECIPES = "Image, ListOps, PathX, Pathfinder, Retrieval, SpeechCommands, Text, sCIFAR, sDigits"
 TASKS = "sCIFAR, Image, ListOps, Text, Retrieval, Pathfinder, PathX, SpeechCommands, sDigits"
 COMMANDS = (
-    "ladder, resume, plan, status, runs, show, report, compare, query, tag, note, exclude, list, check, doctor, bench, "
-    "data, ledger"
+    "ladder, resume, plan, status, runs, show, report, compare, query, logs, tag, note, exclude, list, check, doctor, "
+    "bench, data, ledger"
 )
 
 

@@ -1,13 +1,13 @@
-"""Commands that look closer: compare, query."""
+"""Commands that look closer: compare, query, logs."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 
 from lrurun.cli import app
-from lrurun.cli.options import Json, complete_runs
+from lrurun.cli.options import Json, RunId, complete_runs
 
 
 @app.command()
@@ -35,3 +35,19 @@ def query(
     from lrurun import inspection
 
     return inspection.query(context.obj.places, sql, json=json)
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    run: RunId,
+    attempt: Annotated[
+        Optional[int], typer.Option("--attempt", metavar="N", min=1, help="Of this attempt [the newest].")
+    ] = None,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the run is over.")] = False,
+    json: Json = False,
+) -> int:
+    """The log of a run's newest attempt."""
+    from lrurun import inspection
+
+    return inspection.logs(context.obj.places, run, attempt=attempt, follow=follow, json=json)
