@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from lrurun import catalog, console, listing, logs
+from lrurun import again, catalog, console, listing, logs
 from lrurun import plan as planning
 from lrurun.commands import Asked
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
@@ -170,8 +170,10 @@ def runs(
     return 0
 
 
-def show(places: Places, prefix: str, *, json: bool) -> int:
-    """One run in full."""
+def show(places: Places, prefix: str, *, json: bool, toml: bool = False) -> int:
+    """One run in full; with `toml`, as a ladder that trains it again."""
+    if json and toml:
+        raise UsageError("--json and --toml are two documents", "leave one of them out")
     ledger = truthful(places)
     if ledger is None:
         raise NotFoundError(f"run {prefix!r}: there is no ledger at {places.ledger}", "name one with --ledger PATH")
@@ -179,6 +181,9 @@ def show(places: Places, prefix: str, *, json: bool) -> int:
         run = ledger.run(prefix)
         attempts, metrics, events = ledger.attempts(run.id), ledger.metrics(run.id), ledger.events(run=run.id)
         checkpoints = ledger.checkpoints(run.id)
+    if toml:
+        console.write(again.toml(run))
+        return 0
     if json:
         table = {
             "run": _run_json(run),

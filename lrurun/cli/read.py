@@ -54,11 +54,16 @@ def runs(
 
 
 @app.command()
-def show(context: typer.Context, run: RunId, json: Json = False) -> int:
+def show(
+    context: typer.Context,
+    run: RunId,
+    toml: Annotated[bool, typer.Option("--toml", help="As a ladder file that trains this run again.")] = False,
+    json: Json = False,
+) -> int:
     """One run: result, configuration and where each value came from, attempts, events."""
     from lrurun import reading
 
-    return reading.show(context.obj.places, run, json=json)
+    return reading.show(context.obj.places, run, json=json, toml=toml)
 
 
 @app.command()
