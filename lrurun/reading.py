@@ -118,9 +118,15 @@ def runs(
     ledger = truthful(places)
     found: list[Run] = []
     choice = listing.Choice(None, None, ())
+    on_screen = limit is None and not json and console.is_screen()
+    most = listing.SCREENFUL if on_screen else limit or None
+    # all of them are read only where there is something to choose among them by
+    part = most if (ladder, condition, sort) == (None, None, None) else None
+    beyond = 0
     with ledger if ledger is not None else nullcontext():
         if ledger is not None:
-            found = ledger.runs(superseded=True, brief=True)
+            found = ledger.runs(superseded=True, brief=True, limit=part)
+            beyond = ledger.number_of_runs() - len(found) if part else 0
         if condition is not None or sort is not None:
             choice = listing.Choice(condition, sort, list({name: None for run in found for name in run.result or ()}))
             if found and choice.of_settings:
@@ -132,11 +138,8 @@ def runs(
             raise NotFoundError(f"ladder {ladder!r}: this ledger has no runs of it", hint)
         found = [run for run in found if any(m.ladder == ladder for m in run.memberships)]
     known, found = len(found), choice.apply(found)
-    fitting = len(found)
-    if limit is None and not json and console.is_screen():
-        found = found[: listing.SCREENFUL]
-    elif limit:
-        found = found[:limit]
+    beyond += len(found[most:]) if most else 0
+    found = found[:most]
     if json:
         console.write(document({"runs": [_run_json(run) for run in found]}))
         return 0
@@ -165,8 +168,8 @@ def runs(
         return 0
     headers = ["id", "task", "rung", "stage", "seed", "state", "step", "val %", "test %"]
     console.table(None, headers + ["tags"] * tagged, rows)
-    if limit is None and len(found) < fitting:
-        console.say(f"and {fitting - len(found)} more; --limit 0 lists all")
+    if on_screen and beyond:
+        console.say(f"and {beyond} more; --limit 0 lists all")
     return 0
 
 

@@ -608,6 +608,11 @@ class Ledger:
                 wanted.append(_among(runs.c.id, ids))
             return _load(connection, and_(true(), *wanted), limit, brief=brief)
 
+    def number_of_runs(self) -> int:
+        """How many runs there are, those that were started over too."""
+        with self._reading() as connection:
+            return int(connection.execute(select(func.count()).select_from(runs)).scalar_one())
+
     def run(self, prefix: str) -> Run:
         """The run of an id, or of the only id that begins so. Raises NotFoundError."""
         with self._reading() as connection:
