@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from lrurun.ledger.values import Claim, Run
 from lrurun.report import sparkline
 from tests.machine import Machine, stop
 from tests.test_ledger import ME
+from tests.test_where import on_terminal
 
 CODE = {"lrurun": "0.1.0", "commit": "0123456789abcdef"}
 
@@ -346,3 +348,37 @@ def test_a_sparkline_goes_from_the_least_to_the_most(values: list[float], width:
 def test_long_curves_fit_any_width() -> None:
     for width in range(1, 200):
         assert len(sparkline.draw(range(1000), width)) == width
+
+
+# terminals and pipes
+
+
+def test_narrow_and_wide_terminals_show_everything(machine: Machine) -> None:
+    tanh, linear = fill(machine.ledger, seeds=1)
+    for columns in (40, 200):
+        out, err, code = on_terminal(machine, "compare", tanh.id, linear.id, columns=columns)
+        assert (err, code) == ("", 0)
+        assert max(map(len, out.splitlines())) <= columns
+        assert "\x1b" not in out
+        assert ("identity" in out, "0.51" in out) == (True, True)
+        assert columns < 100 or "model.recurrence.activation" in out
+        out, err, code = on_terminal(machine, "query", "select id, state, seed from runs", columns=columns)
+        assert (err, code, out.count("done")) == ("", 0, 2)
+        out, err, code = on_terminal(machine, "show", tanh.id, columns=columns)
+        assert (err, code) == ("", 0)
+        assert max(len(line) for line in out.splitlines() if "█" in line) <= columns
+
+
+def test_readers_that_leave_early_are_no_error(machine: Machine) -> None:
+    tanh, linear = fill(machine.ledger, seeds=1)
+    for run in (tanh, linear):
+        folder = machine.runs / run.id / "1"
+        folder.mkdir(parents=True)
+        (folder / "log.txt").write_text("a line\n" * 100_000)
+    for words in (["compare", tanh.id, linear.id], ["logs", tanh.id], ["show", tanh.id], ["show", tanh.id, "--toml"]):
+        read, write = os.pipe()
+        os.close(read)
+        process = machine.start(*words, stdout=write)
+        os.close(write)
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, ""), words
