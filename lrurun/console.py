@@ -34,6 +34,9 @@ _SEQUENCES = re.compile(
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _PLAIN = str.maketrans({"±": "+/-", "–": "-", "—": "-", "─": "-", "…": "...", "×": "x", "−": "-"})
 
+_WHOLE = ("id", "rung", "step")
+"""Headers of columns whose cells are never folded."""
+
 _verbosity = 0
 
 
@@ -67,6 +70,20 @@ def err() -> Console:
 def is_terminal() -> bool:
     """Whether a live view may be drawn: stderr is a terminal that can move its cursor, whatever FORCE_COLOR says."""
     return _is_tty(sys.stderr) and not _is_dumb()
+
+
+def is_screen() -> bool:
+    """Whether results go to a terminal."""
+    return _is_tty(sys.stdout)
+
+
+def can_show(text: str) -> bool:
+    """Whether the encoding of stdout has these characters."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def width() -> int:
@@ -109,9 +126,15 @@ def show(picture: RenderableType) -> None:
 
 
 def table(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of text under headers on stdout. A terminal folds long cells; a pipe gets every line whole."""
+    """Print rows of text under headers on stdout. A terminal folds long cells; a pipe gets every line whole.
+
+    A terminal too narrow for that gets each row as lines, a cell a line.
+    """
     if not _is_tty(sys.stdout):
         write(_aligned(title, headers, rows))
+        return
+    if _least_width(headers, rows) > out().width:
+        write(_stacked(title, headers, rows))
         return
     from rich import box
     from rich.table import Table
@@ -120,10 +143,28 @@ def table(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str
     picture = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold")
     picture.title = Text(clean(title)) if title else None
     for header in headers:
-        picture.add_column(Text(header), overflow="fold", no_wrap=header in ("id", "rung", "step"))
+        picture.add_column(Text(header), overflow="fold", no_wrap=header in _WHOLE)
     for row in rows:
         picture.add_row(*[Text(clean(cell)) for cell in row])
     show(picture)
+
+
+def _least_width(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
+    """Columns below which a table is no longer read: some cells must stay whole, the others keep eight characters."""
+    longest = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]
+    kept = [length if header in _WHOLE else min(length, 8) for header, length in zip(headers, longest, strict=True)]
+    return sum(kept) + 3 * len(kept)
+
+
+def _stacked(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    name = max(map(len, headers))
+    blocks = [
+        "\n".join(
+            f"{header.ljust(name)}  {clean(cell)}".rstrip() for header, cell in zip(headers, row, strict=True) if cell
+        )
+        for row in rows
+    ]
+    return "\n\n".join(([clean(title)] if title else []) + blocks) + "\n"
 
 
 def _aligned(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

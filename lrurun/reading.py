@@ -6,17 +6,18 @@ import json as jsonlib
 import math
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from lrurun import catalog, console
+from lrurun import catalog, console, listing, logs
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
 from lrurun.ledger.values import Attempt, Event, Run
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
-from lrurun.report import comparison, progress, render, sheet, speed
+from lrurun.report import comparison, progress, render, sheet, sparkline, speed
 
 if TYPE_CHECKING:
     from lrurun import plan as planning  # not otherwise: the tasks need NumPy, and lists of runs do not
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 WATCH_SECONDS = 1.0
 PATIENCE_SECONDS = 30.0
 """How long a watch waits for a queue that nobody works on."""
+
+MAIN_CURVES = ("train/loss", "val/accuracy")
+"""Those that `show` draws."""
+LOG_LINES = 10
+"""Of a log that `show` prints."""
 
 
 def status(places: Places, *, watch: bool, json: bool) -> int:
@@ -35,7 +41,7 @@ def status(places: Places, *, watch: bool, json: bool) -> int:
         return _watch(places)
     found = _progress(places)
     if json:
-        console.write(_json({"ladders": [progress.as_json(p) for p in found]}))
+        console.write(document({"ladders": [progress.as_json(p) for p in found]}))
         return 0
     if not found:
         console.say(f"no ladders in {places.ledger} yet; lrurun ladder TASK starts one")
@@ -69,19 +75,19 @@ def _watch(places: Places) -> int:
 
 
 def _progress(places: Places) -> list[progress.Progress]:
-    ledger = _truthful(places)
+    ledger = truthful(places)
     if ledger is None:
         return []
     with ledger:
         return [progress.collect(ledger, ladder) for ladder in ledger.ladders()]
 
 
-def _truthful(places: Places) -> Any:
+def truthful(places: Places) -> Any:
     """The ledger, with the runs of dead processes marked where it can be written; None where there is none."""
     from lrurun.ledger import owner
     from lrurun.ledger.store import Ledger
 
-    ledger = _open(places)
+    ledger = open_(places)
     folder = places.ledger.absolute().parent
     if ledger is None or not (os.access(places.ledger, os.W_OK) and os.access(folder, os.W_OK)):
         return ledger
@@ -91,7 +97,8 @@ def _truthful(places: Places) -> Any:
     return ledger
 
 
-def _open(places: Places) -> Any:
+def open_(places: Places) -> Any:
+    """The ledger for reading; None where there is none."""
     from lrurun.ledger.store import Ledger
 
     ledger = Ledger.read(places.ledger)
@@ -100,23 +107,46 @@ def _open(places: Places) -> Any:
     return ledger
 
 
-def runs(places: Places, *, ladder: str | None, limit: int | None, json: bool) -> int:
-    """Lists runs, newest first."""
-    ledger = _truthful(places)
+def runs(
+    places: Places,
+    *,
+    ladder: str | None,
+    limit: int | None,
+    json: bool,
+    condition: str | None = None,
+    sort: str | None = None,
+) -> int:
+    """Lists the runs of which `condition` holds, newest first or by `sort`; `limit` 0 is all of them."""
+    ledger = truthful(places)
     found: list[Run] = []
-    if ledger is not None:
-        with ledger:
-            found = ledger.runs(superseded=True, brief=True, limit=limit if ladder is None else None)
+    choice = listing.Choice(None, None, ())
+    on_screen = limit is None and not json and console.is_screen()
+    most = listing.SCREENFUL if on_screen else limit or None
+    # all of them are read only where there is something to choose among them by
+    part = most if (ladder, condition, sort) == (None, None, None) else None
+    beyond = 0
+    with ledger if ledger is not None else nullcontext():
+        if ledger is not None:
+            found = ledger.runs(superseded=True, brief=True, limit=part)
+            beyond = ledger.number_of_runs() - len(found) if part else 0
+        if condition is not None or sort is not None:
+            choice = listing.Choice(condition, sort, list({name: None for run in found for name in run.result or ()}))
+            if found and choice.of_settings:
+                found = ledger.runs(superseded=True)
     if ladder is not None:
         names = {m.ladder for run in found for m in run.memberships}
         if found and ladder not in names:
             hint = hint_for(ladder, sorted(names), "ladders here")
             raise NotFoundError(f"ladder {ladder!r}: this ledger has no runs of it", hint)
-        found = [run for run in found if any(m.ladder == ladder for m in run.memberships)][:limit]
+        found = [run for run in found if any(m.ladder == ladder for m in run.memberships)]
+    known, found = len(found), choice.apply(found)
+    beyond += len(found[most:]) if most else 0
+    found = found[:most]
     if json:
-        console.write(_json({"runs": [_run_json(run) for run in found]}))
+        console.write(document({"runs": [_run_json(run) for run in found]}))
         return 0
     rows = []
+    tagged = any(run.tags for run in found)
     for run in found:
         first = run.memberships[0] if run.memberships else None
         result = run.result or {}
@@ -127,28 +157,40 @@ def runs(places: Places, *, ladder: str | None, limit: int | None, json: bool) -
                 first.rung if first else "",
                 first.stage if first else "",
                 str(run.seed),
-                run.state + (", superseded" if run.superseded else ""),
+                listing.state(run),
                 f"{run.step}/{run.steps}",
                 _percent(result.get("val/accuracy")),
                 _percent(result.get("test/accuracy")),
+                *([", ".join(run.tags)] if tagged else []),
             ]
         )
     if not rows:
-        console.say(f"no runs in {places.ledger} yet; lrurun ladder TASK starts some")
+        none = f"none of the {known} runs is so" if known else "no runs in {} yet; lrurun ladder TASK starts some"
+        console.say(none.format(places.ledger))
         return 0
-    console.table(None, ["id", "task", "rung", "stage", "seed", "state", "step", "val %", "test %"], rows)
+    headers = ["id", "task", "rung", "stage", "seed", "state", "step", "val %", "test %"]
+    console.table(None, headers + ["tags"] * tagged, rows)
+    if on_screen and beyond:
+        console.say(f"and {beyond} more; --limit 0 lists all")
     return 0
 
 
-def show(places: Places, prefix: str, *, json: bool) -> int:
-    """One run in full."""
-    ledger = _truthful(places)
+def show(places: Places, prefix: str, *, json: bool, toml: bool = False) -> int:
+    """One run in full; with `toml`, as a ladder that trains it again."""
+    if json and toml:
+        raise UsageError("--json and --toml are two documents", "leave one of them out")
+    ledger = truthful(places)
     if ledger is None:
         raise NotFoundError(f"run {prefix!r}: there is no ledger at {places.ledger}", "name one with --ledger PATH")
     with ledger:
         run = ledger.run(prefix)
         attempts, metrics, events = ledger.attempts(run.id), ledger.metrics(run.id), ledger.events(run=run.id)
         checkpoints = ledger.checkpoints(run.id)
+    if toml:
+        from lrurun import again
+
+        console.write(again.toml(run))
+        return 0
     if json:
         table = {
             "run": _run_json(run),
@@ -164,11 +206,15 @@ def show(places: Places, prefix: str, *, json: bool) -> int:
             ],
             "events": [_event_json(event) for event in events],
         }
-        console.write(_json(table))
+        console.write(document(table))
         return 0
     where = ", ".join(dict.fromkeys(f"{m.ladder}/{m.rung} ({m.stage})" for m in run.memberships))
     console.write(f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at step {run.step} of {run.steps}")
     console.write(console.clean(f"of {where or 'no ladder'}; {run.fingerprint}"))
+    if run.tags:
+        console.write(console.clean(f"tags: {', '.join(run.tags)}"))
+    if run.excluded is not None:
+        console.write(console.clean(f"excluded from every report: {run.excluded}"))
     if run.error:
         console.write(console.clean(run.error, lines=True))
     if run.result:
@@ -197,11 +243,25 @@ def show(places: Places, prefix: str, *, json: bool) -> int:
     )
     curves = [[k, str(len(c)), *_ends(c)] for k, c in sorted(metrics.items())]
     console.table("curves", ["metric", "points", "first", "last", "least", "most"], curves)
+    for line in sparklines(metrics):
+        console.write(line)
     if events:
         console.table("events", ["time", "kind", "text"], [[_when(e.time) or "", e.kind, e.text] for e in events])
     if checkpoints:
         console.table("checkpoints", ["step", "state", "path"], [[str(c.step), c.state, c.path] for c in checkpoints])
+    log = logs.path_of(places, run.id, attempts[-1].n) if attempts else None
+    if log and (last := logs.tail(log, LOG_LINES)):
+        console.write("\n".join([console.clean(f"log, the last lines of {log}"), *last]) + "\n")
     return 0
+
+
+def sparklines(metrics: dict[str, list[tuple[int, float]]]) -> list[str]:
+    """A line for each of the main curves that has more than one point."""
+    levels = sparkline.BLOCKS if console.can_show(sparkline.BLOCKS) else sparkline.ASCII
+    wide = max(map(len, MAIN_CURVES))
+    room = min(console.width(), 100) - wide - 2
+    curves = {name: [value for _, value in metrics.get(name, ())] for name in MAIN_CURVES}
+    return [f"{k.ljust(wide)}  {sparkline.draw(c, room, levels)}" for k, c in curves.items() if len(c) > 1]
 
 
 def report(
@@ -218,7 +278,7 @@ def report(
     from lrurun import plan as planning
 
     plan = None if instance else asked.plan()
-    ledger = _open(places)
+    ledger = open_(places)
     if ledger is None:
         raise NotFoundError(
             f"{places.ledger}: there is no ledger, so there are no results", f"run: lrurun ladder {asked.task}"
@@ -295,7 +355,7 @@ def build(plan: planning.Plan, instance: Instance, ledger: Any, *, rungs: int | 
         notes=notes,
         same_as_before=plan.same_as_before,
         test_items=task.sizes(plan.options)["test"],
-        data=_data(ledger, current),
+        data=_data(ledger, [run for run in current if run.excluded is None]),
         chance=1 / task.classes,
     )
 
@@ -381,6 +441,8 @@ def _run_json(run: Run) -> dict[str, Any]:
         "finished_at": _when(run.finished_at),
         "superseded": run.superseded,
         "data_sha256": run.data_sha256,
+        "tags": list(run.tags),
+        "excluded": run.excluded,
     }
 
 
@@ -401,7 +463,8 @@ def _event_json(event: Event) -> dict[str, Any]:
     return {"attempt": event.attempt, "time": _when(event.time), "kind": event.kind, "text": event.text}
 
 
-def _json(table: dict[str, Any]) -> str:
+def document(table: dict[str, Any]) -> str:
+    """The one JSON object of a command."""
     return jsonlib.dumps(sheet.finite({"schema_version": 1, **table}), indent=2, allow_nan=False)
 
 

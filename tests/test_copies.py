@@ -100,6 +100,7 @@ def rows(path: Path, table: str) -> list[Any]:
 
 
 TABLES = ("ladders", "runs", "ladder_runs", "attempts", "metric_keys", "metrics", "checkpoints", "events")
+TABLES += ("tags", "exclusions")
 
 
 def test_merge_brings_each_run_once(here: Here, there: Here) -> None:
@@ -112,6 +113,9 @@ def test_merge_brings_each_run_once(here: Here, there: Here) -> None:
     half = there.run("half", 0, "done", 0.6)
     there.run("queued", 0, "diverged")
     running = there.run("busy", 0, "running")
+    with Ledger.open(there.path) as ledger:
+        ledger.tag(half, ["good"])
+        ledger.exclude(running, "a test of the queue")
     found = here.merge(there)
     assert found == copies.Merged(new=2, finished=2, known=1, held=0, checkpoints=4)
     assert here.scores() == {
@@ -131,6 +135,8 @@ def test_merge_brings_each_run_once(here: Here, there: Here) -> None:
         (kept,) = ledger.checkpoints(half)
         assert (kept.attempt, kept.path) == (2, f"{half}/2/checkpoints/100")
         assert (here.runs / kept.path / "data").read_text() == "half 0 0.6"
+        assert ledger.run(half).tags == ("good",)
+        assert ledger.run(running).excluded == "a test of the queue"
         (attempt,) = ledger.attempts(running)
         assert attempt.reason == "interrupted: merged while it ran"
         # and it can go on from its checkpoint

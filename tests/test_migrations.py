@@ -24,6 +24,8 @@ from lrurun.ledger.tables import APPLICATION_ID, SCHEMA, TRIGGERS, VERSION_TABLE
 
 ROOT = Path(lrurun.__file__).parent.parent
 OLD = Path(__file__).parent / "ledgers" / "0001.db"
+EVERY = sorted(OLD.parent.glob("*.db"))
+"""A ledger of each released revision."""
 RELEASED = Path(migrate.__file__).parent / "migrations" / "versions"
 
 LATER = """
@@ -107,6 +109,11 @@ def rows(path: Path) -> dict[str, list[Any]]:
         connection.close()
 
 
+def grown(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """`before` with the tables that later revisions have added, which are empty."""
+    return {table: before.get(table, []) for table in after}
+
+
 def version(path: Path) -> str:
     connection = sqlite3.connect(path)
     try:
@@ -163,7 +170,14 @@ def test_the_newest_revision_is_the_one_that_the_code_knows(tmp_path: Path) -> N
     assert [p.name for p in tmp_path.iterdir()] == ["ledger.db"], "no backup of nothing"
 
 
-def test_an_old_ledger_opens_and_reads_as_it_was(old: Path) -> None:
+def test_there_is_an_old_ledger_of_each_revision() -> None:
+    assert [path.stem for path in EVERY] == sorted(path.name[:4] for path in RELEASED.glob("0*.py"))
+    assert [version(path) for path in EVERY] == [path.stem for path in EVERY]
+
+
+@pytest.mark.parametrize("file", EVERY, ids=lambda path: path.stem)
+def test_an_old_ledger_opens_and_reads_as_it_was(tmp_path: Path, file: Path) -> None:
+    old = Path(shutil.copy(file, tmp_path / "ledger.db"))
     before = rows(old)
     with Ledger.open(old) as ledger:
         assert ledger.check() == []
@@ -182,17 +196,19 @@ def test_an_old_ledger_opens_and_reads_as_it_was(old: Path) -> None:
         assert [{k: row[k] for k in had} for had, row in zip(held, after[table], strict=True)] == held
 
 
-def test_an_upgrade_keeps_every_row(old: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", EVERY, ids=lambda path: path.stem)
+def test_an_upgrade_keeps_every_row(tmp_path: Path, file: Path) -> None:
+    old = Path(shutil.copy(file, tmp_path / "ledger.db"))
     before = rows(old)
     assert all(before[table] for table in before if table != "sqlite_sequence")
     backup = migrate.upgrade(old, versions=later(tmp_path))
     after = rows(old)
     assert [row.pop("later") for row in after["runs"]] == ["new"] * len(before["runs"])
-    assert after == before
+    assert after == grown(before, after)
     assert version(old) == "9001"
-    assert backup == tmp_path / "ledger.db.backup-0001"
+    assert backup == tmp_path / f"ledger.db.backup-{file.stem}"
     assert rows(backup) == before
-    assert version(backup) == "0001"
+    assert version(backup) == file.stem
     connection = sqlite3.connect(old)
     with pytest.raises(sqlite3.IntegrityError, match="never changes"):
         connection.execute("UPDATE runs SET step = 1 WHERE state = 'done'")
@@ -255,7 +271,7 @@ def test_sixteen_upgrade_one_ledger_at_once(old: Path, tmp_path: Path) -> None:
     assert sorted(said) == sorted(["None"] * 15 + [f"{old}.backup-0001"])
     after = rows(old)
     assert [row.pop("later") for row in after["runs"]] == ["new"] * len(before["runs"])
-    assert after == before
+    assert after == grown(before, after)
     assert [p.name for p in tmp_path.glob("*backup*")] == ["ledger.db.backup-0001"]
 
 

@@ -78,7 +78,10 @@ def lrurun(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, s
 
 RECIPES = "Image, ListOps, PathX, Pathfinder, Retrieval, SpeechCommands, Text, sCIFAR, sDigits"
 TASKS = "sCIFAR, Image, ListOps, Text, Retrieval, Pathfinder, PathX, SpeechCommands, sDigits"
-COMMANDS = "ladder, resume, plan, status, runs, show, report, list, check, doctor, bench, data, ledger"
+COMMANDS = (
+    "ladder, resume, plan, status, runs, show, report, compare, query, logs, tag, note, exclude, list, check, doctor, "
+    "bench, data, ledger"
+)
 
 
 @pytest.mark.parametrize("command", ["ladder", "plan"])
@@ -166,10 +169,10 @@ def test_wrong_words_are_told_in_two_lines_and_nothing_is_written(command, words
     ("words", "error", "hint"),
     [
         (["plann", "sDigits"], "no such command 'plann'", f"did you mean 'plan'? commands: {COMMANDS}"),
-        (["ledger", "pth"], "no such command 'pth'", "did you mean 'path'? commands: path, check, migrate"),
+        (["ledger", "pth"], "no such command 'pth'", "did you mean 'path'? commands: path, check, migrate, backup, merge, export, gc"),
         ([], "lrurun: no command given", f"lrurun --help; commands: {COMMANDS}"),
         (["-q"], "lrurun: no command given", f"lrurun --help; commands: {COMMANDS}"),
-        (["ledger"], "lrurun ledger: no command given", "lrurun ledger --help; commands: path, check, migrate"),
+        (["ledger"], "lrurun ledger: no command given", "lrurun ledger --help; commands: path, check, migrate, backup, merge, export, gc"),
         (
             ["list", "ladder"],
             "invalid value for '[ladders|recipes|tasks|recurrences]': 'ladder' is not one of 'ladders', 'recipes', "

@@ -67,4 +67,4 @@ def _globals(
 
 
 # the groups register their commands on `app`; the order is that of --help
-from lrurun.cli import climb, read, check, data, tools  # noqa: E402, F401, I001
+from lrurun.cli import climb, read, inspect, curate, check, data, tools  # noqa: E402, F401, I001

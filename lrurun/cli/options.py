@@ -38,7 +38,7 @@ def _profiles(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
-def _runs(context: typer.Context, incomplete: str) -> list[str]:
+def complete_runs(context: typer.Context, incomplete: str) -> list[str]:
     from lrurun.ledger.store import Ledger
 
     with suppress(LrurunError):
@@ -68,4 +68,6 @@ Rungs = Annotated[
 Tune = Annotated[bool, typer.Option("--tune", help="Choose the recipe's grid values per rung on validation first.")]
 Seeds = Annotated[Optional[str], typer.Option("--seeds", metavar="S", help="A number of seeds, or a list: 0,4,7.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
-RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or the beginning of one.", autocompletion=_runs)]
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run id, or the beginning of one.", autocompletion=complete_runs)
+]

@@ -10,7 +10,10 @@ import typer
 from lrurun.cli import app
 from lrurun.cli.options import Json, LadderName, ProfileName, RunId, Sets, Task, Tune
 
-Limit = Annotated[Optional[int], typer.Option("--limit", metavar="N", min=1, help="At most so many, newest first.")]
+Limit = Annotated[
+    Optional[int],
+    typer.Option("--limit", metavar="N", min=0, help="At most so many; 0 lists all [50 on a terminal, else all]."),
+]
 
 
 @app.command()
@@ -29,21 +32,38 @@ def status(
 def runs(
     context: typer.Context,
     ladder: Annotated[Optional[str], typer.Option("--ladder", metavar="NAME", help="Only runs of this ladder.")] = None,
+    where: Annotated[
+        Optional[str],
+        typer.Option(
+            "--where",
+            metavar="EXPR",
+            help="Only such runs, as in 'task=ListOps and val/accuracy>0.5 or optim.lr<1e-3'.",
+        ),
+    ] = None,
+    sort: Annotated[
+        Optional[str],
+        typer.Option("--sort", metavar="C", help="By a field, result or setting; -C begins with the largest."),
+    ] = None,
     limit: Limit = None,
     json: Json = False,
 ) -> int:
     """List runs, newest first."""
     from lrurun import reading
 
-    return reading.runs(context.obj.places, ladder=ladder, limit=limit, json=json)
+    return reading.runs(context.obj.places, ladder=ladder, limit=limit, json=json, condition=where, sort=sort)
 
 
 @app.command()
-def show(context: typer.Context, run: RunId, json: Json = False) -> int:
+def show(
+    context: typer.Context,
+    run: RunId,
+    toml: Annotated[bool, typer.Option("--toml", help="As a ladder file that trains this run again.")] = False,
+    json: Json = False,
+) -> int:
     """One run: result, configuration and where each value came from, attempts, events."""
     from lrurun import reading
 
-    return reading.show(context.obj.places, run, json=json)
+    return reading.show(context.obj.places, run, json=json, toml=toml)
 
 
 @app.command()

@@ -137,6 +137,14 @@ _REST = (
     FROM pairs p JOIN other.attempts a ON a.run = p.there WHERE p.kind IN ('new', 'finished')
     """,
     """
+    INSERT OR IGNORE INTO main.tags (run, name)
+    SELECT p.here, t.name FROM other.tags t JOIN pairs p ON p.there = t.run
+    """,
+    """
+    INSERT OR IGNORE INTO main.exclusions (run, why, time)
+    SELECT p.here, t.why, t.time FROM other.exclusions t JOIN pairs p ON p.there = t.run
+    """,
+    """
     INSERT INTO main.events (ladder, run, attempt, time, kind, text)
     SELECT l.id, p.here, e.attempt + p.shift, e.time, e.kind, e.text
     FROM other.events e LEFT JOIN pairs p ON p.there = e.run AND p.kind IN ('new', 'finished')
@@ -239,6 +247,8 @@ EXPORTED: dict[str, str] = {
     "JOIN metric_keys k ON k.id = m.key ORDER BY m.run, m.key, m.step",
     "checkpoints": "SELECT r.id AS run, c.attempt, c.step, c.state, c.path, c.bytes, c.sha256 FROM checkpoints c "
     "JOIN runs r ON r.number = c.run ORDER BY c.id",
+    "tags": "SELECT r.id AS run, t.name FROM tags t JOIN runs r ON r.number = t.run ORDER BY t.run, t.name",
+    "exclusions": "SELECT r.id AS run, e.why, e.time FROM exclusions e JOIN runs r ON r.number = e.run ORDER BY e.run",
     "events": "SELECT l.key AS ladder, r.id AS run, e.attempt, e.time, e.kind, e.text FROM events e "
     "LEFT JOIN ladders l ON l.id = e.ladder LEFT JOIN runs r ON r.number = e.run ORDER BY e.id",
 }

@@ -53,12 +53,14 @@ from lrurun.ledger.tables import (
     attempts,
     checkpoints,
     events,
+    exclusions,
     ladder_runs,
     ladders,
     metadata,
     metric_keys,
     metrics,
     runs,
+    tags,
 )
 from lrurun.ledger.values import STATES, Attempt, Checkpoint, Claim, Event, Ladder, Membership, Owner, Run, Wanted
 
@@ -537,6 +539,41 @@ class Ledger:
             )
             return sorted(gone.scalars())
 
+    # What people say of them
+
+    def tag(self, run_id: str, names: Iterable[str], *, remove: bool = False) -> Run:
+        """Give a run tags, or take them from it; what it has already, or has not, is fine."""
+        with self._writing(self._states) as connection:
+            number = self._run_number(connection, run_id)
+            rows = [{"run": number, "name": name} for name in names]
+            if remove:
+                gone = [row["name"] for row in rows]
+                connection.execute(delete(tags).where(tags.c.run == number, _among(tags.c.name, gone)))
+            elif rows:
+                connection.execute(upsert(tags).on_conflict_do_nothing(), rows)
+            return _load(connection, runs.c.number == number)[0]
+
+    def annotate(self, run_id: str, text: str) -> None:
+        """Write a note on a run: an event of kind "note"."""
+        with self._writing(self._states) as connection:
+            _note(connection, _now(), "note", text, run=self._run_number(connection, run_id))
+
+    def exclude(self, run_id: str, why: str | None) -> Run:
+        """Leave a run out of every report, or no longer where `why` is None; an event tells of each change."""
+        now = _now()
+        with self._writing(self._states) as connection:
+            number = self._run_number(connection, run_id)
+            before = _load(connection, runs.c.number == number)[0]
+            if why is None:
+                connection.execute(delete(exclusions).where(exclusions.c.run == number))
+            else:
+                row = {"run": number, "why": _clean(why), "time": now}
+                connection.execute(upsert(exclusions).values(row).on_conflict_do_update(set_=row))
+            after = _load(connection, runs.c.number == number)[0]
+            if after != before:
+                _note(connection, now, "included" if why is None else "excluded", why or "", run=number)
+            return after
+
     # Reading
 
     def ladders(self) -> list[Ladder]:
@@ -581,6 +618,11 @@ class Ledger:
             if ids is not None:
                 wanted.append(_among(runs.c.id, ids))
             return _load(connection, and_(true(), *wanted), limit, brief=brief)
+
+    def number_of_runs(self) -> int:
+        """How many runs there are, those that were started over too."""
+        with self._reading() as connection:
+            return int(connection.execute(select(func.count()).select_from(runs)).scalar_one())
 
     def run(self, prefix: str) -> Run:
         """The run of an id, or of the only id that begins so. Raises NotFoundError."""
@@ -908,7 +950,7 @@ def _ladder(row: Row[Any]) -> Ladder:
 def _load(
     connection: Connection, wanted: ColumnElement[bool], limit: int | None = None, *, brief: bool = False
 ) -> list[Run]:
-    """The runs that fulfil `wanted`, newest first: three statements, however many they are."""
+    """The runs that fulfil `wanted`, newest first: a handful of statements, however many they are."""
     chosen = select(runs.c.number).where(wanted).order_by(runs.c.number.desc()).limit(limit)
     known = {
         row.id: (row.name, row.key, row.task, row.profile)
@@ -936,6 +978,12 @@ def _load(
     )
     for run, code in () if brief else connection.execute(versions):
         codes.setdefault(run, {})[code] = None
+    marks: dict[int, list[str]] = {}
+    for run, name in connection.execute(
+        select(tags.c.run, tags.c.name).where(tags.c.run.in_(chosen)).order_by(tags.c.run, tags.c.name)
+    ):
+        marks.setdefault(run, []).append(name)
+    out = {row.run: row.why for row in connection.execute(select(exclusions).where(exclusions.c.run.in_(chosen)))}
     return [
         Run(
             id=row.id,
@@ -958,6 +1006,8 @@ def _load(
             created_at=row.created_at,
             finished_at=row.finished_at,
             memberships=tuple(places.get(row.number, ())),
+            tags=tuple(marks.get(row.number, ())),
+            excluded=out.get(row.number),
         )
         for row in connection.execute(select(runs).where(wanted).order_by(runs.c.number.desc()).limit(limit))
     ]

@@ -21,7 +21,7 @@ from sqlalchemy import (
     text,
 )
 
-SCHEMA = "0001"
+SCHEMA = "0002"
 """The newest revision in `migrations/versions`. Revisions are four digits and sort as text."""
 
 VERSION_TABLE = "lrurun_version"
@@ -184,6 +184,26 @@ events = Table(
 )
 Index("ix_events_run", events.c.run, sqlite_where=text("run IS NOT NULL"))
 Index("ix_events_ladder", events.c.ladder, sqlite_where=text("ladder IS NOT NULL"))
+
+# What people say of runs stands beside them: a finished run never changes. Their notes are events.
+
+tags = Table(
+    "tags",
+    metadata,
+    Column("run", Integer, ForeignKey(runs.c.number), primary_key=True),
+    Column("name", Text, primary_key=True),
+    sqlite_strict=True,
+)
+
+exclusions = Table(
+    "exclusions",
+    metadata,
+    Column("run", Integer, ForeignKey(runs.c.number), primary_key=True),
+    Column("why", Text, nullable=False),
+    Column("time", REAL, nullable=False),
+    comment="runs that reports leave out",
+    sqlite_strict=True,
+)
 
 TRIGGERS = {
     "runs_finished_stay": """

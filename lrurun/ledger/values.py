@@ -82,6 +82,9 @@ class Run(Struct, frozen=True, kw_only=True):
     finished_at: float | None
     memberships: tuple[Membership, ...]
     """The instance it was first made for comes first."""
+    tags: tuple[str, ...] = ()
+    excluded: str | None = None
+    """Why reports leave it out; None where they do not."""
 
 
 class Attempt(Struct, frozen=True, kw_only=True):

@@ -220,6 +220,7 @@ def select(
         LrurunError: runs that count were trained on unequal data.
     """
     found: dict[str, Selected] = {}
+    notes.extend(_excluded(ladder, instance, runs))
     for group in _groups(ladder, same_as_before):
         members = _of_one_setting(group[0], _members(group, instance, runs), notes)
         counted = _scored(group[0], members, metric, notes)
@@ -251,11 +252,26 @@ def _members(group: Collection[str], instance: str, runs: Sequence[values.Run]) 
         run.id: run
         for run in runs
         if not run.superseded
+        and run.excluded is None
         and any(
             place.ladder_key == instance and place.stage == "train" and place.rung in group for place in run.memberships
         )
     }
     return sorted(wanted.values(), key=lambda run: (run.seed, run.id))
+
+
+def _excluded(ladder: catalog.Ladder, instance: str, runs: Sequence[values.Run]) -> list[str]:
+    """A sentence on the runs that people have excluded, with their reasons; none where there are none."""
+    names = {rung.name for rung in ladder.rungs}
+    whys = [
+        f"{run.id} ({run.excluded})"
+        for run in sorted(runs, key=lambda run: (run.seed, run.id))
+        if run.excluded is not None
+        and not run.superseded
+        and any(p.ladder_key == instance and p.stage == "train" and p.rung in names for p in run.memberships)
+    ]
+    count = f"{len(whys)} run{'s' if len(whys) > 1 else ''}"
+    return [f"left out by hand: {count}: {'; '.join(whys)}"] if whys else []
 
 
 def _of_one_setting(rung: str, runs: list[values.Run], notes: list[str]) -> list[values.Run]:

@@ -1,7 +1,7 @@
 """Builds the ledger that later versions must be able to upgrade: `python tests/ledgers/make.py FILE`.
 
-`0001.db` was made by this script when revision 0001 was the newest, and is never made again: it stands for the ledgers
-that people have. A later revision gets a file of its own.
+`0001.db` was made by this script when revision 0001 was the newest, `0002.db` when 0002 was, and none is made again:
+they stand for the ledgers that people have. A later revision gets a file of its own.
 """
 
 from __future__ import annotations
@@ -71,6 +71,10 @@ def build(path: Path) -> None:
         take()
         ledger.event("tuned", "tanh-rnn: chosen on validation", ladder=ladder.key)
         ledger.enqueue(ladder.key, [runs[0]], fresh=True)
+        done = next(run for run in ledger.runs() if run.state == "done")
+        ledger.tag(done.id, ["paper", "ü"])
+        ledger.exclude(done.id, "trained on a broken disk")
+        ledger.annotate(done.id, "the fan was loud\nall night")
     with sqlite3.connect(path) as connection:
         connection.execute("VACUUM")
     connection.close()

@@ -1,0 +1,29 @@
+"""A curve in one line of text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+ASCII = "_.:-=+*#"
+"""For outputs that cannot show blocks."""
+NOT_FINITE = "!"
+
+
+def draw(values: Sequence[float], width: int, levels: str = BLOCKS) -> str:
+    """`values` from left to right in at most `width` characters; where one stands for several, it is their mean."""
+    count = min(len(values), max(width, 1))
+    edges = [len(values) * k // count for k in range(count + 1)] if count else []
+    means = [sum(part) / len(part) for a, b in pairwise(edges) if (part := values[a:b])]
+    finite = [mean for mean in means if math.isfinite(mean)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    return "".join(_level(mean, low, high, levels) if math.isfinite(mean) else NOT_FINITE for mean in means)
+
+
+def _level(value: float, low: float, high: float, levels: str) -> str:
+    # halves, or the distance of two large numbers might not be finite
+    span = high / 2 - low / 2
+    share = (value / 2 - low / 2) / span if span > 0 else 0.0
+    return levels[min(int(share * len(levels)), len(levels) - 1)]

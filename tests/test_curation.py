@@ -1,0 +1,226 @@
+"""What people say of runs: tags, notes and exclusions, which change no run and no row of one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrurun.__main__ import run as command
+from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import Run
+from tests.test_inspection import answered, fill, said
+from tests.test_ledger import dump
+
+OLD = Path(__file__).parent / "ledgers" / "0001.db"
+REPORT = ("report", "sDigits", "--profile", "smoke")
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """Six finished runs in the working directory: two rungs of three seeds."""
+    monkeypatch.chdir(tmp_path)
+    return fill(tmp_path / "ledger.db", seeds=3)
+
+
+def rows_of_runs(path: str = "ledger.db") -> list[str]:
+    return [line for line in dump(Path(path)) if line.startswith('INSERT INTO "runs"')]
+
+
+# Tags
+
+
+def test_tags_are_given_found_and_taken(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = runs[0].id, runs[1].id
+    before = rows_of_runs()
+    assert said(capsys, "tag", first[:7], "paper", "best") == (0, f"run {first}: tags best, paper\n", "")
+    assert said(capsys, "tag", first, "paper") == (0, f"run {first}: tags best, paper\n", "")
+    assert said(capsys, "tag", second, "paper") == (0, f"run {second}: tags paper\n", "")
+    assert [run["id"] for run in answered(capsys, "runs", "--where", "tag=paper")["runs"]] == [second, first]
+    assert [run["id"] for run in answered(capsys, "runs", "--where", "tag=paper and tag!=best")["runs"]] == [second]
+    assert len(answered(capsys, "runs", "--where", "not tag=paper")["runs"]) == 4
+    assert answered(capsys, "show", first)["run"]["tags"] == ["best", "paper"]
+    assert "tags: best, paper" in said(capsys, "show", first)[1]
+    out = said(capsys, "runs", "--sort", "-seed")[1].splitlines()
+    assert out[0].split()[-1] == "tags"
+    assert [line for line in out if "best" in line] == [line for line in out if first in line]
+    assert said(capsys, "tag", first, "best", "unknown", "--remove") == (0, f"run {first}: tags paper\n", "")
+    assert said(capsys, "tag", first, "paper", "--remove") == (0, f"run {first}: no tags\n", "")
+    assert rows_of_runs() == before
+
+
+@pytest.mark.parametrize("word", ["a b", "", "a=b", "x" * 101, "a,b", "(a)", "\x1b[31ma", "and", "a\nb", "'a'"])
+def test_a_tag_is_one_word(runs: list[Run], capsys: pytest.CaptureFixture[str], word: str) -> None:
+    code, out, err = said(capsys, "tag", runs[0].id, "good", word)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: tag ")
+    assert err.endswith(
+        ": expected one word of at most 100 characters\nhint: as in: lrurun tag RUN paper best-so-far\n"
+    )
+    assert "\x1b" not in err
+    assert answered(capsys, "show", runs[0].id)["run"]["tags"] == []
+
+
+# Notes
+
+
+def test_notes_are_events_of_the_run(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    run = runs[0].id
+    before = rows_of_runs()
+    text = "\x1b[31mthe [red]fan\x07\nwas 'loud' é"
+    assert said(capsys, "note", run[:8], text) == (0, f"run {run}: noted; lrurun show {run} shows it\n", "")
+    event = answered(capsys, "show", run)["events"][-1]
+    assert (event["kind"], event["text"]) == ("note", text)
+    assert "note     the [red]fan was 'loud' é" in said(capsys, "show", run)[1]
+    assert "\x1b" not in said(capsys, "show", run)[1]
+    assert said(capsys, "note", run, " ") == (
+        2,
+        "",
+        "error: note: the text is empty\nhint: as in: lrurun note RUN 'the fan was loud'\n",
+    )
+    assert rows_of_runs() == before
+
+
+# Exclusions
+
+
+def numbers(capsys: pytest.CaptureFixture[str], *words: str) -> list[tuple[str, int]]:
+    return [(row["rung"], row["n"]) for row in answered(capsys, *REPORT, *words)["rows"][:2]]
+
+
+def test_an_excluded_run_is_in_no_report_and_is_kept(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    tanh, linear = runs[0], runs[4]
+    before = rows_of_runs()
+    untouched = said(capsys, *REPORT)[1]
+    for words in ((), ("--speed",)):
+        assert numbers(capsys, *words) == [("tanh-rnn", 3), ("linear-rnn", 3)]
+    out = f"run {tanh.id}: out of every report; --undo takes it in again\n"
+    assert said(capsys, "exclude", tanh.id[:8], "--why", "a broken\ndisk\x1b[31m") == (0, out, "")
+    assert said(capsys, "exclude", linear.id, "--why", "first try")[0] == 0
+    assert said(capsys, "exclude", linear.id, "--why", "[red]fan")[0] == 0
+    note = f"left out by hand: 2 runs: {tanh.id} (a broken disk); {linear.id} ([red]fan)"
+    for words in ((), ("--speed",)):
+        assert numbers(capsys, *words) == [("tanh-rnn", 2), ("linear-rnn", 2)]
+        for form in ("table", "md"):
+            text = said(capsys, *REPORT, *words, "--format", form)[1]
+            assert note.rstrip(".") in " ".join(text.split())
+            assert "\x1b" not in text
+        assert tanh.id not in {run for row in answered(capsys, *REPORT, *words)["rows"] for run in row["runs"]}
+    assert answered(capsys, *REPORT)["rows"][0]["mean"] == pytest.approx(0.515)
+    assert answered(capsys, *REPORT)["rows"][0]["other_runs"] == []
+    listed = {run["id"]: run["excluded"] for run in answered(capsys, "runs")["runs"]}
+    assert listed == dict.fromkeys([run.id for run in runs]) | {
+        tanh.id: "a broken\ndisk\x1b[31m",
+        linear.id: "[red]fan",
+    }
+    assert [line.split()[0] for line in said(capsys, "runs")[1].splitlines() if "done, excluded" in line] == [
+        linear.id,
+        tanh.id,
+    ]
+    assert "excluded from every report: a broken disk\n" in said(capsys, "show", tanh.id)[1]
+    kinds = [(e["kind"], e["text"]) for e in answered(capsys, "show", linear.id)["events"]][-2:]
+    assert kinds == [("excluded", "first try"), ("excluded", "[red]fan")]
+    assert said(capsys, "exclude", tanh.id, "--undo") == (0, f"run {tanh.id}: in the reports again\n", "")
+    assert said(capsys, "exclude", tanh.id, "--undo") == (0, f"run {tanh.id}: was not excluded\n", "")
+    assert f"left out by hand: 1 run: {linear.id} ([red]fan)" in said(capsys, *REPORT)[1]
+    assert said(capsys, "exclude", linear.id, "--undo")[0] == 0
+    assert said(capsys, *REPORT)[1] == untouched
+    assert rows_of_runs() == before
+
+
+def test_claims_do_not_count_excluded_runs(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    def details() -> list[str]:
+        return [claim["detail"] for claim in answered(capsys, *REPORT)["claims"]]
+
+    before = details()
+    for run in runs[3:]:
+        assert said(capsys, "exclude", run.id, "--why", "x")[0] == 0
+    report = answered(capsys, *REPORT)
+    assert [(row["n"], row["mean"] is None) for row in report["rows"][:2]] == [(3, False), (0, True)]
+    assert details() != before
+    assert {claim["verdict"] for claim in report["claims"]} == {"undecided"}
+
+
+def test_unequal_data_do_not_matter_once_excluded(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    connection = sqlite3.connect("ledger.db")
+    with connection:
+        connection.execute("drop trigger runs_finished_stay")
+        connection.execute("update runs set data_sha256 = 'e' where id = ?", [runs[0].id])
+    connection.close()
+    assert command([*REPORT]) == 1
+    capsys.readouterr()
+    assert said(capsys, "exclude", runs[0].id, "--why", "of other data")[0] == 0
+    assert numbers(capsys) == [("tanh-rnn", 2), ("linear-rnn", 3)]
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["exclude"], "missing argument 'RUN'"),
+        (["exclude", "RUN"], "exclude: no reason given"),
+        (["exclude", "RUN", "--why", " "], "exclude: no reason given"),
+        (["exclude", "RUN", "--why", "x", "--undo"], "exclude: --undo takes the run in again, --why leaves it out"),
+        (["tag", "RUN"], "missing argument 'TAG ...'"),
+        (["note", "RUN"], "missing argument 'TEXT'"),
+    ],
+)
+def test_words_that_are_missing(
+    runs: list[Run], capsys: pytest.CaptureFixture[str], words: list[str], error: str
+) -> None:
+    before = dump(Path("ledger.db"))
+    code, out, err = said(capsys, *[runs[0].id if word == "RUN" else word for word in words])
+    assert (code, out, err.splitlines()[0], len(err.splitlines())) == (2, "", f"error: {error}", 2)
+    assert dump(Path("ledger.db")) == before
+
+
+COMMANDS = [("tag", "zz", "good"), ("note", "zz", "text"), ("exclude", "zz", "--why", "x"), ("exclude", "zz", "--undo")]
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_unknown_runs_and_ledgers_that_are_not_there(
+    runs: list[Run], capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert said(capsys, *words) == (4, "", "error: no run 'zz' in this ledger\nhint: see `lrurun runs`\n")
+    assert said(capsys, *words, "--ledger", "none.db") == (
+        4,
+        "",
+        "error: run 'zz': there is no ledger at none.db\nhint: name one with --ledger PATH\n",
+    )
+    assert not Path("none.db").exists()
+
+
+def test_an_older_ledger_is_not_migrated_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(OLD, "ledger.db")
+    content = Path("ledger.db").read_bytes()
+    code, out, err = said(capsys, "tag", "zz", "good")
+    assert (code, out) == (5, "")
+    assert "bring it up to date, a backup is made: lrurun ledger migrate" in err
+    assert Path("ledger.db").read_bytes() == content
+    assert said(capsys, "ledger", "migrate")[0] == 0
+    with Ledger.open("ledger.db") as ledger:
+        done = next(run for run in ledger.runs() if run.state == "done")
+    assert said(capsys, "tag", done.id, "good") == (0, f"run {done.id}: tags good\n", "")
+    assert said(capsys, "exclude", done.id, "--why", "old")[0] == 0
+
+
+def test_what_is_said_of_a_run_stays_with_its_generation(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that is started over is a new one: nobody has said anything of it."""
+    from lrurun import plan as planning
+
+    assert said(capsys, "exclude", runs[0].id, "--why", "x")[0] == 0
+    assert said(capsys, "tag", runs[0].id, "t")[0] == 0
+    plan = planning.make("sDigits", ladder="lru", profile="smoke")
+    with Ledger.open("ledger.db") as ledger:
+        key = ledger.ladders()[0].key
+        [new] = ledger.enqueue(key, planning.wanted_final(plan, plan.rungs[0], [0]), fresh=True)
+    assert (new.tags, new.excluded) == ((), None)
+    table: dict[str, Any] = json.loads(said(capsys, "show", runs[0].id, "--json")[1])
+    assert (table["run"]["tags"], table["run"]["superseded"]) == (["t"], True)
+    assert "done, superseded, excluded" in said(capsys, "runs")[1]

@@ -1,0 +1,384 @@
+"""Looking closer at runs: compare, logs, what show adds; all on ledgers that no training has written."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from lrurun import console
+from lrurun import plan as planning
+from lrurun.__main__ import run as command
+from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import Claim, Run
+from lrurun.report import sparkline
+from tests.machine import Machine, stop
+from tests.test_ledger import ME
+from tests.test_where import on_terminal
+
+CODE = {"lrurun": "0.1.0", "commit": "0123456789abcdef"}
+
+
+def fill(path: Path, rungs: tuple[str, ...] = ("tanh-rnn", "linear-rnn"), seeds: int = 2) -> list[Run]:
+    """A smoke ladder of sDigits as if it had been trained: the scores rise from run to run, by a hundredth."""
+    plan = planning.make("sDigits", ladder="lru", profile="smoke")
+    with Ledger.open(path) as ledger:
+        key = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec).key
+        wanted = [w for r in planning.choose_rungs(plan, rungs) for w in planning.wanted_final(plan, r, range(seeds))]
+        ledger.enqueue(key, wanted)
+        for number in range(len(wanted)):
+            claim = ledger.claim(key, ME, environment={"code": CODE})
+            assert claim is not None
+            ledger.rewind(claim, 0)
+            ledger.record(claim, [(step, "train/loss", 2 / step) for step in range(1, 61)], 60)
+            ledger.record(claim, [(step, "val/accuracy", step / 100) for step in (30, 60)], 60)
+            ledger.describe(claim, parameters=1000, data_sha256="d" * 64)
+            score = 0.5 + number / 100
+            result = {"test/accuracy": score, "val/accuracy": score, "machine/steps_per_second": 100.0, "best_step": 60}
+            ledger.finish(claim, "done", result=result, step=60)
+        return ledger.runs()[::-1]
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+    """Four finished runs in the working directory: two rungs of two seeds."""
+    monkeypatch.chdir(tmp_path)
+    return fill(tmp_path / "ledger.db")
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = command(list(words))
+    return (code, *capsys.readouterr())
+
+
+def answered(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    code, out, err = said(capsys, *words, "--json")
+    assert (code, err) == (0, "")
+    table: dict[str, Any] = json.loads(out)
+    return table
+
+
+# compare
+
+
+def test_compare_tells_only_what_differs(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    tanh, _, linear, _ = runs
+    code, out, err = said(capsys, "compare", tanh.id[:6], linear.id)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "what differs",
+        f"path                         {tanh.id}          {linear.id}",
+        "rung                         lru/tanh-rnn (train)  lru/linear-rnn (train)",
+        "model.recurrence.activation  tanh                  identity",
+        "optim.lr                     0.004                 0.032",
+        "results",
+        f"metric                    {tanh.id}  {linear.id}",
+        "best_step                 60            60",
+        "machine/steps_per_second  100           100",
+        "test/accuracy             0.5           0.52",
+        "val/accuracy              0.5           0.52",
+    ]
+    assert answered(capsys, "compare", tanh.id, runs[1].id, tanh.id) == {
+        "schema_version": 1,
+        "runs": [tanh.id, runs[1].id],
+        "differs": [{"path": "seed", "values": [0, 1]}],
+        "results": [
+            {"metric": "best_step", "values": [60, 60]},
+            {"metric": "machine/steps_per_second", "values": [100.0, 100.0]},
+            {"metric": "test/accuracy", "values": [0.5, 0.51]},
+            {"metric": "val/accuracy", "values": [0.5, 0.51]},
+        ],
+    }
+
+
+def test_compare_tells_of_execution_code_and_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = []
+    with Ledger.open("ledger.db") as ledger:
+        for sets, code, data, value in (
+            ({}, "a", "d", 0.5),
+            ({"execution.threads": 2, "optim.lr": 0.5}, "b\x1b[31m", "e", math.nan),
+        ):
+            plan = planning.make("sDigits", ladder="lru", profile="smoke", sets=sets)
+            key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
+            ledger.enqueue(key, planning.wanted_final(plan, plan.rungs[0], [0]))
+            claim = ledger.claim(key, ME, environment={"code": code})
+            assert claim is not None
+            ledger.describe(claim, data_sha256=data)
+            ledger.finish(claim, "done", result={"val/accuracy": value})
+            made.append(claim.run.id)
+    table = answered(capsys, "compare", *made)
+    assert {one["path"]: one["values"] for one in table["differs"]} == {
+        "optim.lr": [planning.make("sDigits", ladder="lru", profile="smoke").rungs[0].config.optim.lr, 0.5],
+        "execution.threads": [1, 2],
+        "code": ["a", "b\x1b[31m"],
+        "data_sha256": ["d", "e"],
+    }
+    assert table["results"] == [{"metric": "val/accuracy", "values": [0.5, None], "finite": False}]
+    assert "\x1b" not in said(capsys, "compare", *made)[1]
+
+
+def test_compare_refuses_one_run_and_unknown_ones(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    one = runs[0].id
+    alone = f"error: compare: {one} alone has nothing to differ from\nhint: name another run beside it\n"
+    assert said(capsys, "compare", one) == (2, "", alone)
+    assert said(capsys, "compare", one, one[:8]) == (2, "", alone)
+    unknown = "error: no run 'zz' in this ledger\nhint: see `lrurun runs`\n"
+    assert said(capsys, "compare", one, "zz") == (4, "", unknown)
+    assert said(capsys, "compare", one, "zz", "--ledger", "none.db") == (
+        4,
+        "",
+        f"error: run '{one}': there is no ledger at none.db\nhint: name one with --ledger PATH\n",
+    )
+
+
+def test_compare_of_equals_says_so(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    with Ledger.open("ledger.db") as ledger:
+        plan = planning.make("sDigits", ladder="lru", profile="smoke")
+        ledger.enqueue(ledger.ladders()[0].key, planning.wanted_final(plan, plan.rungs[0], [0]), fresh=True)
+        claim = ledger.claim(ledger.ladders()[0].key, ME, environment={"code": CODE})
+        assert claim is not None
+        ledger.describe(claim, data_sha256="d" * 64)
+        ledger.finish(claim, "done")
+    code, out, err = said(capsys, "compare", runs[0].id, f"{runs[0].id}-2")
+    assert (code, err) == (0, "nothing differs but what came out\n")
+    assert out.startswith("results\n")
+
+
+# logs
+
+
+def write_log(run: str, attempt: int, text: str) -> Path:
+    folder = Path("runs") / run / str(attempt)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "log.txt").write_bytes(text.encode("utf-8", "surrogateescape"))
+    return folder / "log.txt"
+
+
+def begin(ledger: Ledger, key: str) -> Claim:
+    claim = ledger.claim(key, ME)
+    assert claim is not None
+    return claim
+
+
+@pytest.fixture
+def two_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A run that was interrupted once and is done since."""
+    monkeypatch.chdir(tmp_path)
+    plan = planning.make("sDigits", ladder="lru", profile="smoke")
+    with Ledger.open("ledger.db") as ledger:
+        key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
+        [run] = ledger.enqueue(key, planning.wanted_final(plan, plan.rungs[0], [0]))
+        ledger.finish(begin(ledger, key), "interrupted")
+        ledger.requeue([run.id])
+        claim = begin(ledger, key)
+        ledger.record(claim, [(1, "train/loss", math.nan)], 1)
+        ledger.finish(claim, "done", result={"val/accuracy": 0.5}, step=60)
+    write_log(run.id, 1, "first\n")
+    write_log(run.id, 2, "one\n\x1b[31mtwo [red]\x07\udcff\n\nfour")
+    return run.id
+
+
+def test_logs_are_of_the_newest_attempt_or_of_one(two_attempts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = two_attempts
+    text = "one\ntwo [red]\ufffd\n\nfour\n"
+    assert said(capsys, "logs", run[:6]) == (0, text, "")
+    assert said(capsys, "logs", run, "--attempt", "2") == (0, text, "")
+    assert said(capsys, "logs", run, "--attempt", "1") == (0, "first\n", "")
+    assert said(capsys, "logs", run, "-f") == (0, text, f"run {run}: done at step 60 of 60\n")
+    assert answered(capsys, "logs", run) == {
+        "schema_version": 1,
+        "run": run,
+        "attempt": 2,
+        "path": f"runs/{run}/2/log.txt",
+        "lines": ["one", "two [red]\ufffd", "", "four"],
+    }
+    write_log(run, 2, "")
+    assert said(capsys, "logs", run) == (0, "", "")
+    write_log(run, 2, "x" * 200_000 + "\n" + "y\n" * 100_000)
+    assert said(capsys, "logs", run)[1] == "x" * 200_000 + "\n" + "y\n" * 100_000
+
+
+def test_logs_that_are_not_there(two_attempts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = two_attempts
+    assert said(capsys, "logs", run, "--attempt", "3") == (
+        4,
+        "",
+        f"error: run {run} has no attempt 3\nhint: it has: 1, 2; the last without --attempt\n",
+    )
+    assert said(capsys, "logs", run, "--runs-dir", "elsewhere") == (
+        4,
+        "",
+        f"error: run {run}, attempt 2: no log at elsewhere/{run}/2/log.txt: No such file or directory\n"
+        "hint: name the runs folder: --runs-dir DIR\n",
+    )
+    assert said(capsys, "logs", "zz")[0] == 4
+    assert said(capsys, "logs", run, "--ledger", "none.db")[0] == 4
+    for words in (("-f", "--json"), ("-f", "--attempt", "1"), ("--attempt", "0")):
+        assert said(capsys, "logs", run, *words)[:2] == (2, "")
+    with Ledger.open("ledger.db") as ledger:
+        plan = planning.make("sDigits", ladder="lru", profile="smoke")
+        [queued] = ledger.enqueue(ledger.ladders()[0].key, planning.wanted_final(plan, plan.rungs[0], [1]))
+    assert said(capsys, "logs", queued.id) == (
+        4,
+        "",
+        f"error: run {queued.id} has no log: it has not begun\nhint: lrurun status tells what runs\n",
+    )
+
+
+def test_logs_are_followed_until_the_run_is_over(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(machine.folder)
+    plan = planning.make("sDigits", ladder="lru", profile="smoke")
+    with Ledger.open("ledger.db") as ledger:
+        key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
+        [run] = ledger.enqueue(key, planning.wanted_final(plan, plan.rungs[0], [0]))
+        process = machine.start("logs", run.id, "--follow")
+        out = process.stdout
+        assert out is not None
+        time.sleep(1)
+        first = begin(ledger, key)
+        log = write_log(run.id, 1, "begun\nhalf")
+        assert out.readline() == "begun\n"
+        with log.open("a") as file:
+            file.write(" a line\n")
+        assert out.readline() == "half a line\n"
+        with log.open("a") as file:
+            file.write("unfinished")
+        ledger.finish(first, "failed", error="boom")
+        ledger.requeue([run.id])
+        second = begin(ledger, key)
+        assert out.readline() == "unfinished\n"
+        write_log(run.id, 2, "again\n")
+        assert out.readline() == "again\n"
+        ledger.finish(second, "done", step=60)
+        rest, err = process.communicate(timeout=30)
+    assert (rest, process.returncode) == ("", 0)
+    assert err.splitlines() == [
+        f"run {run.id} waits in the queue",
+        "attempt 2",
+        f"run {run.id}: done at step 60 of 60",
+    ]
+
+
+def test_a_run_whose_process_is_gone_is_not_followed_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = planning.make("sDigits", ladder="lru", profile="smoke")
+    with Ledger.open("ledger.db") as ledger:
+        key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
+        [run] = ledger.enqueue(key, planning.wanted_final(plan, plan.rungs[0], [0]))
+        ledger.claim(key, structs.replace(ME, pid=2**22 + 1))
+    write_log(run.id, 1, "begun\n")
+    assert said(capsys, "logs", run.id, "-f") == (0, "begun\n", f"run {run.id}: interrupted at step 0 of 60\n")
+
+
+def test_a_follower_is_stopped_with_an_interrupt(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(machine.folder)
+    plan = planning.make("sDigits", ladder="lru", profile="smoke")
+    with Ledger.open("ledger.db") as ledger:
+        key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
+        [run] = ledger.enqueue(key, planning.wanted_final(plan, plan.rungs[0], [0]))
+        begin(ledger, key)
+        write_log(run.id, 1, "begun\n")
+        process = machine.start("logs", run.id, "-f")
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        stop(process, signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "")
+        assert process.returncode == 130
+
+
+# show
+
+
+def test_show_draws_the_main_curves_and_ends_with_the_log(
+    runs: list[Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runs[0].id
+    write_log(run, 1, "".join(f"line {n}\x1b[2J\n" for n in range(20)))
+    out = said(capsys, "show", run)[1].splitlines()
+    [loss] = [line for line in out if line.startswith("train/loss") and "▁" in line]
+    assert loss == "train/loss    █▄▃▂▂▂▂" + "▁" * 53
+    [score] = [line for line in out if line.startswith("val/accuracy") and "▁" in line]
+    assert score == "val/accuracy  ▁█"
+    assert out[-11:] == [f"log, the last lines of runs/{run}/1/log.txt", *(f"line {n}" for n in range(10, 20))]
+    monkeypatch.setattr(console, "can_show", lambda text: False)
+    plain = said(capsys, "show", run)[1].splitlines()
+    assert "train/loss    #-:...." + "_" * 53 in plain
+    assert "val/accuracy  _#" in plain
+
+
+def test_show_in_ascii_and_without_a_log(machine: Machine) -> None:
+    [run] = fill(machine.ledger, ("tanh-rnn",), seeds=1)
+    done = machine.run("show", run.id, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert "val/accuracy  _#\n" in done.stdout
+    assert "?" not in done.stdout
+    assert "the last lines" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "drawn"),
+    [
+        ([], 10, ""),
+        ([1.0], 10, "▁"),
+        ([1.0, 1.0], 10, "▁▁"),
+        ([0, 1, 2, 3, 4, 5, 6, 7], 8, "▁▂▃▄▅▆▇█"),
+        ([7, 0], 8, "█▁"),
+        ([0, 0, 7, 7], 2, "▁█"),
+        ([math.nan, 0, math.inf, 1, -math.inf], 9, "!▁!█!"),
+        ([math.nan, math.nan], 9, "!!"),
+        ([-1.7e308, 1.7e308], 9, "▁█"),
+        ([1, 2, 3], 0, "▁"),
+    ],
+)
+def test_a_sparkline_goes_from_the_least_to_the_most(values: list[float], width: int, drawn: str) -> None:
+    assert sparkline.draw(values, width) == drawn
+
+
+def test_long_curves_fit_any_width() -> None:
+    for width in range(1, 200):
+        assert len(sparkline.draw(range(1000), width)) == width
+
+
+# terminals and pipes
+
+
+def test_narrow_and_wide_terminals_show_everything(machine: Machine) -> None:
+    tanh, linear = fill(machine.ledger, seeds=1)
+    for columns in (40, 200):
+        out, err, code = on_terminal(machine, "compare", tanh.id, linear.id, columns=columns)
+        assert (err, code) == ("", 0)
+        assert max(map(len, out.splitlines())) <= columns
+        assert "\x1b" not in out
+        assert ("identity" in out, "0.51" in out) == (True, True)
+        assert columns < 100 or "model.recurrence.activation" in out
+        out, err, code = on_terminal(machine, "query", "select id, state, seed from runs", columns=columns)
+        assert (err, code, out.count("done")) == ("", 0, 2)
+        out, err, code = on_terminal(machine, "show", tanh.id, columns=columns)
+        assert (err, code) == ("", 0)
+        assert max(len(line) for line in out.splitlines() if "█" in line) <= columns
+
+
+def test_readers_that_leave_early_are_no_error(machine: Machine) -> None:
+    tanh, linear = fill(machine.ledger, seeds=1)
+    for run in (tanh, linear):
+        folder = machine.runs / run.id / "1"
+        folder.mkdir(parents=True)
+        (folder / "log.txt").write_text("a line\n" * 100_000)
+    for words in (["compare", tanh.id, linear.id], ["logs", tanh.id], ["show", tanh.id], ["show", tanh.id, "--toml"]):
+        read, write = os.pipe()
+        os.close(read)
+        process = machine.start(*words, stdout=write)
+        os.close(write)
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, ""), words

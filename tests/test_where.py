@@ -1,0 +1,328 @@
+"""Conditions on runs: what they mean, and how they are refused."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import pty
+import random
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrurun import where
+from lrurun.__main__ import run as command
+from lrurun.errors import UsageError
+from lrurun.ledger.store import Ledger
+from tests.machine import Machine
+from tests.test_ledger import ME, want
+
+KNOWN = where.names(["val/extra"])
+VALUES: dict[str, Any] = {
+    "task": "ListOps",
+    "id": "123456789012",
+    "seed": 3,
+    "rung": ("disk", "ring-init"),
+    "tag": (),
+    "profile": (),
+    "state": "done",
+    "val/accuracy": 0.75,
+    "val/extra": math.nan,
+    "optim.lr": 4e-4,
+    "model.recurrence.normalize": True,
+    "created_at": "2026-11-20T10:00:00Z",
+}
+
+
+def holds(text: str) -> bool:
+    return where.holds(where.parse(text, KNOWN), VALUES.get)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task=ListOps",
+        "task==ListOps",
+        "task = 'ListOps'",
+        'task="ListOps"',
+        "task!=Text",
+        "task>Kist",
+        "task=ListOps and val/accuracy>0.5 and optim.lr<1e-3",
+        "id=123456789012",
+        "seed=3 AND seed=3.0 and seed=+3 and seed=3e0",
+        "seed>-1 and seed>=3 and seed<=3 and seed<4 and not seed!=3",
+        "val/accuracy>.5",
+        "rung=disk and rung=ring-init",
+        "rung!=tanh-rnn",
+        "tag!=good",
+        "not tag=good",
+        "not test/accuracy>0",
+        "model.recurrence.normalize=true and model.recurrence.normalize!=false",
+        "created_at>2026-11-20 and created_at<2026-11-21",
+        # and binds closer than or, not closer than either
+        "state=done or state=done and state=failed",
+        "not state=failed and state=done",
+        "not(state=failed)and(state=done)",
+        "not not state=done",
+        "(((state=done)))",
+        "val/extra!=1",
+        "state!='and'",
+    ],
+)
+def test_what_holds(text: str) -> None:
+    assert holds(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task=listops",
+        "rung!=disk",
+        "tag=good",
+        "test/accuracy=0",
+        "test/accuracy!=0",
+        "test/accuracy>0 or test/accuracy<=0",
+        "profile=smoke",
+        "profile!=smoke",
+        "model.recurrence.r_max<=1",
+        "(state=done or state=done) and state=failed",
+        "val/extra>0",
+        "val/extra<=0",
+        "seed=3 and not seed=3",
+    ],
+)
+def test_what_does_not(text: str) -> None:
+    assert not holds(text)
+
+
+HINT = "as in: task=sDigits and (val/accuracy>=0.9 or not state=done)"
+FIELDS = (
+    "fields: id, task, ladder, rung, stage, profile, seed, state, step, steps, parameters, created_at, finished_at, "
+    "tag; results such as val/accuracy; settings such as optim.lr"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "hint"),
+    [
+        ("", "column 1: expected a name, not or '(', found the end", HINT),
+        ("   ", "column 4: expected a name, not or '(', found the end", HINT),
+        ("seed", "column 5: expected = != < <= > or >= after seed, found the end", HINT),
+        ("seed=", "column 6: expected a value to compare seed with, found the end", HINT),
+        ("seed=3 task=x", "column 8: expected and, or, or the end, found 'task'", HINT),
+        ("seed=3)", "column 7: expected and, or, or the end, found ')'", HINT),
+        ("(seed=3", "column 8: expected ')', and or or, found the end", HINT),
+        ("seed=3 and", "column 11: expected a name, not or '(', found the end", HINT),
+        ("and seed=3", "column 1: expected a name, not or '(', found 'and'", HINT),
+        ("seed=and", "column 6: expected a value to compare seed with, found 'and'", HINT),
+        ("seed=three", "column 6: expected a number to compare seed with, found 'three'", HINT),
+        ("seed='3'", "column 6: expected a number to compare seed with, found \"'3'\"", HINT),
+        ("seed=nan", "column 6: expected a number to compare seed with, found 'nan'", HINT),
+        ("val/accuracy>high", "column 14: expected a number to compare val/accuracy with, found 'high'", HINT),
+        ("rung<disk", "column 5: expected = or != after rung, found '<'", HINT),
+        (
+            "execution.remat=1",
+            "column 17: expected true or false to compare execution.remat with, found '1'",
+            HINT,
+        ),
+        ("task='List", "column 6: a quote that does not end", "add another '"),
+        ('task="List', "column 6: a quote that does not end", 'add another "'),
+        ("!seed=3", "column 1: unexpected '!'", HINT),
+        ("sed=3", "column 1: unknown name 'sed'", f"did you mean 'seed'? {FIELDS}"),
+        ("seed=3 and optim.rl=1", "column 12: unknown name 'optim.rl'", f"did you mean 'optim.lr'? {FIELDS}"),
+        ("lr=1", "column 1: unknown name 'lr'", f"did you mean 'optim.lr'? {FIELDS}"),
+        ("zzzzzzzz=1", "column 1: unknown name 'zzzzzzzz'", FIELDS),
+        ("__import__('os').system('x')=1", "column 1: unknown name '__import__'", FIELDS),
+        ("seed=1; drop table runs", "column 6: expected a number to compare seed with, found '1;'", HINT),
+        ("3=seed", "column 1: unknown name '3'", FIELDS),
+        ("seed=" + "9" * 100, "", ""),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(text: str, error: str, hint: str) -> None:
+    if not error:
+        where.parse(text, KNOWN)
+        return
+    with pytest.raises(UsageError) as refused:
+        where.parse(text, KNOWN)
+    assert (refused.value.message, refused.value.hint) == (f"--where, {error}", hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("x" * 1_000_000, "--where: 1000000 characters are too long"),
+        ("(" * 10_000, "--where, column 101: nested more than 100 deep"),
+        ("(" * 4000 + "seed=3" + ")" * 4000, "--where, column 101: nested more than 100 deep"),
+        ("not " * 2000 + "seed=3", "--where, column 401: nested more than 100 deep"),
+        ("y" * 5000 + "=1", f"--where, column 1: unknown name '{'y' * 37}...'"),
+    ],
+)
+def test_monstrous_conditions_are_one_line(text: str, error: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(UsageError) as refused:
+        where.parse(text, KNOWN)
+    assert refused.value.message == error
+    assert time.monotonic() - begun < 1
+
+
+def test_a_hundred_parentheses_are_read_and_so_are_many_ands() -> None:
+    assert holds("(" * 100 + "seed=3" + ")" * 100)
+    assert holds(" and ".join(["seed=3"] * 900))
+
+
+def test_any_text_is_a_condition_or_one_error() -> None:
+    draw = random.Random(0)
+    pieces = [
+        "seed",
+        "=",
+        "<",
+        "3",
+        "(",
+        ")",
+        "and",
+        "or",
+        "not",
+        " ",
+        "'",
+        '"',
+        "task",
+        "\x1b[31m",
+        "é",
+        "\n",
+        "!",
+        "%s",
+    ]
+    for _ in range(3000):
+        text = "".join(draw.choices(pieces, k=draw.randrange(12)))
+        with contextlib.suppress(UsageError):
+            assert holds(text) in (True, False)
+
+
+# `lrurun runs`
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a ledger of four runs, of which the first is done, the second diverged."""
+    monkeypatch.chdir(tmp_path)
+    with Ledger.open("ledger.db") as ledger:
+        key = ledger.add_ladder("lru", "sDigits", "smoke", {"set": {}, "tune": False}).key
+        ledger.enqueue(
+            key,
+            [
+                want(
+                    "ring",
+                    seed,
+                    seed,
+                    config={"task": "sDigits", "optim": {"lr": rate}, "seed": seed},
+                    execution={"threads": seed + 1},
+                )
+                for seed, rate in enumerate((0.001, 0.004, 0.002, 0.002))
+            ],
+        )
+        for state, score in (("done", 0.5), ("diverged", math.nan)):
+            claim = ledger.claim(key, ME)
+            assert claim is not None
+            ledger.finish(claim, state, result={"val/accuracy": score, "val/rare": 1.0})
+    return tmp_path
+
+
+def listed(capsys: pytest.CaptureFixture[str], *words: str) -> list[int]:
+    """The seeds of the runs that are listed."""
+    assert command(["runs", "--json", *words]) == 0
+    return [run["seed"] for run in json.loads(capsys.readouterr().out)["runs"]]
+
+
+def test_runs_are_chosen_and_sorted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert listed(capsys) == [3, 2, 1, 0]
+    assert listed(capsys, "--where", "val/accuracy>0.1") == [0]
+    assert listed(capsys, "--where", "val/rare=1") == [1, 0]
+    assert listed(capsys, "--where", "state=queued and optim.lr<=0.002") == [3, 2]
+    assert listed(capsys, "--where", "execution.threads>=3 or profile!=smoke") == [3, 2]
+    assert listed(capsys, "--where", "rung=ring and ladder=lru and stage=train and profile=smoke", "--limit", "1") == [
+        3
+    ]
+    assert listed(capsys, "--where", "created_at<2020 or finished_at>2020") == [1, 0]
+    assert listed(capsys, "--sort", "seed") == [0, 1, 2, 3]
+    assert listed(capsys, "--sort", "-seed", "--limit", "0") == [3, 2, 1, 0]
+    assert listed(capsys, "--sort", "optim.lr") == [0, 3, 2, 1]
+    assert listed(capsys, "--sort", "-optim.lr") == [1, 3, 2, 0]
+    assert listed(capsys, "--sort", "-val/accuracy") == [0, 3, 2, 1]
+    assert listed(capsys, "--sort", "finished_at") == [0, 1, 3, 2]
+    assert listed(capsys, "--sort", "seed", "--limit", "2", "--ladder", "lru") == [0, 1]
+    assert command(["runs", "--where", "seed>10"]) == 0
+    assert capsys.readouterr() == ("", "none of the 4 runs is so\n")
+
+
+def test_wrong_conditions_and_orders_exit_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(["runs", "--where", "val/rar=1"]) == 2
+    assert capsys.readouterr() == (
+        "",
+        f"error: --where, column 1: unknown name 'val/rar'\nhint: did you mean 'val/rare'? {FIELDS}\n",
+    )
+    assert command(["runs", "--sort", "--", "-sed"]) == 2
+    capsys.readouterr()
+    assert command(["runs", "--sort=-sed"]) == 2
+    assert capsys.readouterr().err == f"error: --sort: unknown name 'sed'\nhint: did you mean 'seed'? {FIELDS}\n"
+    assert command(["runs", "--where", "task='\x1b[31m[red]' or zed=1"]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_no_ledger_is_an_empty_list_and_wrong_words_are_wrong_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert listed(capsys, "--where", "val/accuracy>0.5", "--sort", "-val/accuracy") == []
+    assert command(["runs", "--where", "val/rar=1"]) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def on_terminal(machine: Machine, *words: str, columns: int = 100) -> tuple[str, str, int]:
+    """What a command says on a terminal of so many columns: stdout there, stderr beside it."""
+    parent, child = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lrurun", *words],
+        cwd=machine.folder,
+        env=machine.env | {"COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=child,
+        stderr=subprocess.PIPE,
+    )
+    os.close(child)
+    said = b""
+    while True:
+        try:
+            more = os.read(parent, 65536)
+        except OSError:
+            break
+        if not more:
+            break
+        said += more
+    _, err = process.communicate()
+    os.close(parent)
+    return said.decode().replace("\r\n", "\n"), err.decode(), process.returncode
+
+
+def test_a_terminal_gets_the_newest_fifty_and_is_told_of_the_others(machine: Machine) -> None:
+    with Ledger.open(machine.ledger) as ledger:
+        key = ledger.add_ladder("lru", "sDigits", None, {"set": {}, "tune": False}).key
+        ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(60)])
+    for columns in (40, 100, 200):
+        out, err, code = on_terminal(machine, "runs", columns=columns)
+        ids = re.findall("^(?: |id +)[0-9a-f]{12}", out, re.MULTILINE)
+        assert (len(ids), out.count("queued")) == (50, 50)
+        assert (err, code) == ("and 10 more; --limit 0 lists all\n", 0)
+        assert max(map(len, out.splitlines())) <= columns
+        assert "\x1b" not in out
+    assert on_terminal(machine, "runs", "--limit", "0")[0].count("queued") == 60
+    out, err, _ = on_terminal(machine, "runs", "--limit", "55")
+    assert (out.count("queued"), err) == (55, "")
+    assert machine.run("runs").stdout.count("queued") == 60
+    assert len(machine.json("runs")["runs"]) == 60
