@@ -78,6 +78,7 @@ def lrurun(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, s
 
 RECIPES = "Image, ListOps, PathX, Pathfinder, Retrieval, SpeechCommands, Text, sCIFAR, sDigits"
 TASKS = "sCIFAR, Image, ListOps, Text, Retrieval, Pathfinder, PathX, SpeechCommands, sDigits"
+OF_LEDGER = "path, check, migrate, backup, merge, export, gc"
 COMMANDS = (
     "ladder, resume, plan, status, runs, show, report, compare, query, logs, tag, note, exclude, list, check, doctor, "
     "bench, data, ledger"
@@ -169,10 +170,10 @@ def test_wrong_words_are_told_in_two_lines_and_nothing_is_written(command, words
     ("words", "error", "hint"),
     [
         (["plann", "sDigits"], "no such command 'plann'", f"did you mean 'plan'? commands: {COMMANDS}"),
-        (["ledger", "pth"], "no such command 'pth'", "did you mean 'path'? commands: path, check, migrate, backup, merge, export, gc"),
+        (["ledger", "pth"], "no such command 'pth'", f"did you mean 'path'? commands: {OF_LEDGER}"),
         ([], "lrurun: no command given", f"lrurun --help; commands: {COMMANDS}"),
         (["-q"], "lrurun: no command given", f"lrurun --help; commands: {COMMANDS}"),
-        (["ledger"], "lrurun ledger: no command given", "lrurun ledger --help; commands: path, check, migrate, backup, merge, export, gc"),
+        (["ledger"], "lrurun ledger: no command given", f"lrurun ledger --help; commands: {OF_LEDGER}"),
         (
             ["list", "ladder"],
             "invalid value for '[ladders|recipes|tasks|recurrences]': 'ladder' is not one of 'ladders', 'recipes', "
