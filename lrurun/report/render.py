@@ -32,6 +32,7 @@ def page(report: Report) -> sheet.Sheet:
         layouts=tuple(_named(report, layout) for layout in layouts),
         stacked=_stacked,
         markdown=_named(report, (RUNG, _ON, *_MARKDOWN) if branches else (RUNG, *_MARKDOWN)),
+        latex=_named(report, (RUNG, _ON, *_LATEX) if branches else (RUNG, *_LATEX)),
         foot=tuple(_foot(report)),
         claims=report.claims,
         document=document(report),
@@ -248,6 +249,8 @@ _MARKDOWN = (
     _SPEEDUP,
     _PUBLISHED,
 )
+
+_LATEX = (structs.replace(_SCORE, right=True), *_MARKDOWN[2:])
 
 _LAYOUTS: tuple[tuple[Column, ...], ...] = (
     (RUNG, TITLE, _SCORE_LONG, _DELTA_LONG, _P, PARAMETERS, _SPEED, _SPEEDUP, _PUBLISHED),

@@ -1,4 +1,4 @@
-"""What a report prints: a table for terminals, Markdown, CSV and JSON, with the same numbers in each."""
+"""What a report prints: a table for terminals, documents and data, with the same numbers in each format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lrurun.report import claims
 if TYPE_CHECKING:
     from rich.table import Table
 
-Format = Literal["table", "md", "csv", "json"]
+Format = Literal["table", "md", "csv", "json", "latex"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
 SCHEMA_VERSION = 1
@@ -53,6 +53,8 @@ class Sheet(Struct, frozen=True, kw_only=True):
     stacked: Callable[[Any], list[str]]
     """A row as lines, its name first, for a terminal too narrow for any layout."""
     markdown: tuple[Column, ...]
+    latex: tuple[Column, ...]
+    """Of less width than Markdown's."""
     foot: tuple[str, ...]
     claims: tuple[claims.Verdict, ...] = ()
     document: dict[str, Any]
@@ -69,6 +71,10 @@ def render(sheet: Sheet, format: Format, *, width: int = PIPE_WIDTH, color: bool
         return _markdown(sheet)
     if format == "csv":
         return _csv(sheet)
+    if format == "latex":
+        from lrurun.report import latex
+
+        return latex.render(sheet)
     return json.dumps(sheet.document, indent=2, allow_nan=False)
 
 
@@ -164,11 +170,11 @@ def _markdown(sheet: Sheet) -> str:
     lines.append(_markdown_row("---:" if column.right else "---" for column in sheet.markdown))
     lines += [_markdown_row(_escape(column.cell(row)) for column in sheet.markdown) for row in sheet.rows]
     lines.append("")
-    lines += [f"- {_escape(sentence)}" for sentence in sheet.foot]
+    lines += [f"- {_escape(one)}" for one in sheet.foot]
     if sheet.claims:
         lines += ["", "**Claims**", ""]
         for claim in sheet.claims:
-            said = f"{_sentence(claim.text)} ({claim.source}) {_sentence(claim.detail)}"
+            said = f"{sentence(claim.text)} ({claim.source}) {sentence(claim.detail)}"
             lines.append(f"- **{claim.verdict}**: {_escape(said)}")
     return "\n".join(lines)
 
@@ -187,7 +193,8 @@ def _escape(text: str) -> str:
     return text.replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """`text` with a full stop, where it has no end."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
@@ -239,17 +246,17 @@ def _table(sheet: Sheet, *, width: int, color: bool) -> str:
         for row in sheet.rows:
             name, *sentences = sheet.stacked(row)
             line(name, "bold")
-            for sentence in sentences:
-                line(sentence, indent=2)
+            for one in sentences:
+                line(one, indent=2)
     line()
-    for sentence in sheet.foot:
-        line(clean(sentence))
+    for one in sheet.foot:
+        line(clean(one))
     if sheet.claims:
         line()
         line("Claims", "bold")
         for claim in sheet.claims:
-            line(claim.verdict, _STYLES[claim.verdict], f": {clean(_sentence(claim.text))} ({clean(claim.source)})")
-            line(clean(_sentence(claim.detail)), indent=4)
+            line(claim.verdict, _STYLES[claim.verdict], f": {clean(sentence(claim.text))} ({clean(claim.source)})")
+            line(clean(sentence(claim.detail)), indent=4)
     # Rich fills cells with blanks up to the column's width; no one wants them at the end of a line.
     return "\n".join(one.rstrip() for one in text.getvalue().splitlines()).rstrip("\n")
 

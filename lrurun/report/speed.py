@@ -303,6 +303,7 @@ def page(report: Report) -> sheet.Sheet:
         ),
         stacked=stacked,
         markdown=(*widest[:2], structs.replace(steps, right=True), *widest[3:]),
+        latex=(sheet.RUNG, structs.replace(steps, right=True), *widest[3:]),
         foot=tuple(_foot(report, known, differing)),
         document=document(report),
         csv=_CSV_COLUMNS,
