@@ -18,7 +18,7 @@ from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
 from lrurun.ledger.values import Attempt, Event, Run
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
-from lrurun.report import comparison, progress, render, sheet, speed
+from lrurun.report import comparison, detail, progress, render, sheet, speed
 
 WATCH_SECONDS = 1.0
 PATIENCE_SECONDS = 30.0
@@ -233,11 +233,13 @@ def report(
         else:
             found = _instance(ledger, plan)
         made = (build_speeds if speeds else build)(plan, found, ledger, rungs=limit)
+        details = _details(made, ledger) if format == "html" else None
     text = render.render(
         made,
         format,
         width=console.width() if out is None else console.PIPE_WIDTH,
         color=out is None and console.has_color(),
+        details=details,
     )
     if out is None:
         console.write(text)
@@ -245,6 +247,12 @@ def report(
     _write(out, text if text.endswith("\n") else text + "\n")
     console.say(f"wrote {out}")
     return 0
+
+
+def _details(made: comparison.Report | speed.Report, ledger: Any) -> dict[str, detail.Detail]:
+    page = render.layout(made)
+    ids = {run for group in page.groups for run in (*group.runs, *group.others)}
+    return detail.collect(ledger, ids, page.document["metric"])
 
 
 def _write(out: Path, text: str) -> None:

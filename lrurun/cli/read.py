@@ -62,7 +62,7 @@ def report(
         bool, typer.Option("--speed", help="The training speeds instead, beside the published ones.")
     ] = False,
     format: Annotated[
-        Literal["table", "md", "csv", "json", "latex"], typer.Option("--format", help="How to write it.")
+        Literal["table", "md", "csv", "json", "latex", "html"], typer.Option("--format", help="How to write it.")
     ] = "table",
     out: Annotated[
         Optional[Path], typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")

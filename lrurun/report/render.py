@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -12,13 +13,27 @@ from lrurun.report import sheet, speed
 from lrurun.report.comparison import Report, Row
 from lrurun.report.sheet import FORMATS, NOTHING, PARAMETERS, RUNG, SCHEMA_VERSION, TITLE, Column, Format
 
-__all__ = ["FORMATS", "document", "render"]
+if TYPE_CHECKING:
+    from lrurun.report.detail import Detail
+
+__all__ = ["FORMATS", "document", "layout", "render"]
 
 
-def render(report: Report | speed.Report, format: Format, *, width: int = PIPE_WIDTH, color: bool = False) -> str:
-    """`report` in a format. `width` and `color` are for the table alone."""
-    made = page(report) if isinstance(report, Report) else speed.page(report)
-    return sheet.render(made, format, width=width, color=color)
+def render(
+    report: Report | speed.Report,
+    format: Format,
+    *,
+    width: int = PIPE_WIDTH,
+    color: bool = False,
+    details: Mapping[str, Detail] | None = None,
+) -> str:
+    """`report` in a format. `width` and `color` are for the table alone, `details` of the runs for the page."""
+    return sheet.render(layout(report), format, width=width, color=color, details=details)
+
+
+def layout(report: Report | speed.Report) -> sheet.Sheet:
+    """What any report prints."""
+    return page(report) if isinstance(report, Report) else speed.page(report)
 
 
 def page(report: Report) -> sheet.Sheet:
@@ -34,9 +49,22 @@ def page(report: Report) -> sheet.Sheet:
         markdown=_named(report, (RUNG, _ON, *_MARKDOWN) if branches else (RUNG, *_MARKDOWN)),
         latex=_named(report, (RUNG, _ON, *_LATEX) if branches else (RUNG, *_LATEX)),
         foot=tuple(_foot(report)),
+        groups=tuple(_group(row) for row in report.rows),
         claims=report.claims,
         document=document(report),
         csv=_CSV_COLUMNS,
+    )
+
+
+def _group(row: Row) -> sheet.Group:
+    on = None if row.on is None else sheet.anchor(row.on)
+    return sheet.Group(
+        anchor=sheet.anchor(row.rung),
+        title=row.rung,
+        runs=row.runs,
+        others=tuple(run.id for run in row.other_runs),
+        on=on,
+        same_as=on if row.same_as_before else None,
     )
 
 
@@ -229,14 +257,16 @@ def _published_foot(report: Report) -> str:
 # Columns
 
 _ON = Column(name="on", cell=lambda row: clean(row.on or NOTHING), right=False)
-_SCORE_LONG = Column(name="", cell=lambda row: ", ".join([_score(row), *_troubles(row)]), right=False)
-_SCORE = Column(name="", cell=lambda row: "\n".join([_score(row), *_troubles(row)]), right=False)
-_DELTA_LONG = Column(name="change [95 %]", cell=_delta_interval)
-_DELTA = Column(name="change", cell=_delta)
-_DELTA_SHORT = Column(name="change", cell=_delta_short)
-_P = Column(name="p", cell=_p_value)
-_SPEED = Column(name="steps/s", cell=_speed)
-_SPEEDUP = Column(name="speed-up", cell=_speedup)
+_SCORE_LONG = Column(
+    name="", cell=lambda row: ", ".join([_score(row), *_troubles(row)]), right=False, link=sheet.runs_of
+)
+_SCORE = Column(name="", cell=lambda row: "\n".join([_score(row), *_troubles(row)]), right=False, link=sheet.runs_of)
+_DELTA_LONG = Column(name="change [95 %]", cell=_delta_interval, link=sheet.runs_of)
+_DELTA = Column(name="change", cell=_delta, link=sheet.runs_of)
+_DELTA_SHORT = Column(name="change", cell=_delta_short, link=sheet.runs_of)
+_P = Column(name="p", cell=_p_value, link=sheet.runs_of)
+_SPEED = Column(name="steps/s", cell=_speed, link=sheet.runs_of)
+_SPEEDUP = Column(name="speed-up", cell=_speedup, link=sheet.runs_of)
 _PUBLISHED = Column(name="published", cell=_published)
 
 _MARKDOWN = (

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct
@@ -19,7 +19,9 @@ from lrurun.report import claims
 if TYPE_CHECKING:
     from rich.table import Table
 
-Format = Literal["table", "md", "csv", "json", "latex"]
+    from lrurun.report.detail import Detail
+
+Format = Literal["table", "md", "csv", "json", "latex", "html"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
 SCHEMA_VERSION = 1
@@ -35,11 +37,41 @@ class Column(Struct, frozen=True, kw_only=True):
     cell: Callable[[Any], str]
     """The text of a row's cell; a newline begins another line of it."""
     right: bool = True
+    link: Callable[[Any], str | None] | None = None
+    """The group of runs that a row's cell is made from."""
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """The runs behind some numbers."""
+
+    anchor: str
+    title: str
+    runs: tuple[str, ...]
+    """Ids of those that are counted."""
+    others: tuple[str, ...] = ()
+    on: str | None = None
+    """The group that it is compared with."""
+    same_as: str | None = None
+    """The group whose runs these are."""
 
 
 RUNG = Column(name="rung", cell=lambda row: clean(row.rung), right=False)
 TITLE = Column(name="title", cell=lambda row: clean(row.title), right=False)
-PARAMETERS = Column(name="parameters", cell=lambda row: NOTHING if row.parameters is None else f"{row.parameters:,}")
+
+
+def anchor(rung: str) -> str:
+    """Of the runs of a rung."""
+    return f"runs/{rung}"
+
+
+def runs_of(row: Any) -> str:
+    """The link of a cell that is made from the runs of its row's rung."""
+    return anchor(row.rung)
+
+
+PARAMETERS = Column(
+    name="parameters", cell=lambda row: NOTHING if row.parameters is None else f"{row.parameters:,}", link=runs_of
+)
 
 
 class Sheet(Struct, frozen=True, kw_only=True):
@@ -56,6 +88,7 @@ class Sheet(Struct, frozen=True, kw_only=True):
     latex: tuple[Column, ...]
     """Of less width than Markdown's."""
     foot: tuple[str, ...]
+    groups: tuple[Group, ...]
     claims: tuple[claims.Verdict, ...] = ()
     document: dict[str, Any]
     """The JSON object, of finite numbers; "rows" are those of the table."""
@@ -63,8 +96,19 @@ class Sheet(Struct, frozen=True, kw_only=True):
     """Columns: fields of the document and of its rows; published_x is x of what a row has published."""
 
 
-def render(sheet: Sheet, format: Format, *, width: int = PIPE_WIDTH, color: bool = False) -> str:
-    """`sheet` in a format. `width` and `color` are for the table alone; it leaves columns out rather than cut one."""
+def render(
+    sheet: Sheet,
+    format: Format,
+    *,
+    width: int = PIPE_WIDTH,
+    color: bool = False,
+    details: Mapping[str, Detail] | None = None,
+) -> str:
+    """`sheet` in a format.
+
+    `width` and `color` are for the table alone; it leaves columns out rather than cut one. `details` of the runs are
+    for the page.
+    """
     if format == "table":
         return _table(sheet, width=width, color=color)
     if format == "md":
@@ -75,6 +119,10 @@ def render(sheet: Sheet, format: Format, *, width: int = PIPE_WIDTH, color: bool
         from lrurun.report import latex
 
         return latex.render(sheet)
+    if format == "html":
+        from lrurun.report import webpage
+
+        return webpage.render(sheet, details or {})
     return json.dumps(sheet.document, indent=2, allow_nan=False)
 
 
