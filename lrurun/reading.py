@@ -329,6 +329,7 @@ def _first(ladder: catalog.Ladder, rungs: int | None) -> catalog.Ladder:
         rungs=ladder.rungs[:rungs],
         speeds=tuple(s for s in ladder.speeds if s.rung is None or s.rung in named),
         claims=tuple(c for c in ladder.claims if {c.rung, c.than} <= named),
+        grid=None,
     )
 
 

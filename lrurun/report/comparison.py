@@ -87,6 +87,8 @@ class Report(Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
     """Of the data that the runs were trained on: "source", "kind", "baselines"; empty where that is not recorded."""
     notes: tuple[str, ...]
+    grid: catalog.Grid | None = None
+    """The rows on two axes."""
 
 
 class Selected(Struct, frozen=True, kw_only=True):
@@ -202,6 +204,7 @@ def build(
         test_items=test_items,
         data=dict(data or {}),
         notes=tuple(notes),
+        grid=ladder.grid,
     )
 
 

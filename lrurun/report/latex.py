@@ -18,13 +18,13 @@ _FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 
 def render(sheet: Sheet) -> str:
     """`sheet` as LaTeX that every engine compiles, in ASCII."""
-    said = [sheet.title, *([sheet.question] if sheet.question else [])]
-    lines = [
-        _HEAD,
-        r"\begin{table}[htbp]",
-        r"\centering",
-        rf"\caption{{{escape(' '.join(sentence(one) for one in said))}}}",
-        rf"\label{{tab:{_label(sheet)}}}",
+    said = " ".join(sentence(one) for one in (sheet.title, sheet.question) if one)
+    lines = [_HEAD]
+    for block in sheet.above[-1:]:
+        # Of its own, because two tables can be more than a page.
+        lines += [*_begin(said, f"{_label(sheet)}-grid"), *_tabular(block.columns, block.rows), r"\end{table}"]
+    lines += [
+        *_begin(said, _label(sheet)),
         *_tabular(sheet.latex, sheet.rows),
         r"\par\medskip",
         r"\begin{minipage}{\linewidth}\footnotesize\raggedright",
@@ -42,6 +42,10 @@ def render(sheet: Sheet) -> str:
     return "\n".join(lines)
 
 
+def _begin(caption: str, label: str) -> list[str]:
+    return [r"\begin{table}[htbp]", r"\centering", rf"\caption{{{escape(caption)}}}", rf"\label{{tab:{label}}}"]
+
+
 def _label(sheet: Sheet) -> str:
     document = sheet.document
     parts = [document["ladder"], document["task"], document["profile"]]
@@ -52,16 +56,19 @@ def _label(sheet: Sheet) -> str:
 
 def _tabular(columns: Sequence[Column], rows: Iterable[Any]) -> list[str]:
     lines = [_FIT, rf"\begin{{tabular}}{{{''.join('r' if column.right else 'l' for column in columns)}}}", r"\toprule"]
-    lines += [*_row([column.name for column in columns]), r"\midrule"]
+    lines += [*_lines([(column.name, False) for column in columns]), r"\midrule"]
     for row in rows:
-        lines += _row([column.cell(row) for column in columns])
+        lines += _lines([(column.cell(row), column.is_marked(row)) for column in columns])
     return [*lines, r"\bottomrule", r"\end{tabular}}"]
 
 
-def _row(cells: Sequence[str]) -> list[str]:
-    """The lines of a row: as many as its longest cell has."""
-    lines = zip_longest(*(cell.split("\n") for cell in cells), fillvalue="")
-    return [" & ".join(escape(cell) for cell in line) + r" \\" for line in lines]
+def _lines(cells: Iterable[tuple[str, bool]]) -> list[str]:
+    """The lines of a row, as many as its longest cell has; the first of a marked cell is bold."""
+    columns = []
+    for text, marked in cells:
+        first, *others = map(escape, text.split("\n"))
+        columns.append([rf"\textbf{{{first}}}" if marked else first, *others])
+    return [" & ".join(line) + r" \\" for line in zip_longest(*columns, fillvalue="")]
 
 
 # Text

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from lrurun import catalog
 from lrurun.console import PIPE_WIDTH, clean
-from lrurun.report import sheet, speed
+from lrurun.report import grid, sheet, speed
 from lrurun.report.comparison import Report, Row
 from lrurun.report.sheet import FORMATS, NOTHING, PARAMETERS, RUNG, SCHEMA_VERSION, TITLE, Column, Format
 
@@ -43,6 +43,7 @@ def page(report: Report) -> sheet.Sheet:
     return sheet.Sheet(
         title=sheet.heading(report.task, report.profile, report.title),
         question=report.question,
+        above=grid.blocks(report.grid, report.rows, _in_grid) if report.grid else (),
         rows=report.rows,
         layouts=tuple(_named(report, layout) for layout in layouts),
         stacked=_stacked,
@@ -156,6 +157,11 @@ def _troubles(row: Row) -> list[str]:
     return said
 
 
+def _in_grid(row: Row) -> str:
+    published = [f"({_published(row)})"] if row.published else []
+    return "\n".join([_score(row), *_troubles(row), *published])
+
+
 def _delta(row: Row) -> str:
     if row.same_as_before:
         return f"as {clean(row.on or '')}" if row.branches else "as the rung before"
@@ -216,6 +222,8 @@ def _foot(report: Report) -> list[str]:
         f"{base}, in points, with its 95 % interval (Welch). p: two-sided, Holm-corrected over the table. "
         f"Steps/s: median; speed-up over {first}."
     ]
+    if report.grid:
+        said.insert(0, "Grid: the best mean is marked; in parentheses, what was published.")
     if report.detectable is None:
         said.append(
             "Smallest difference that these seeds could have shown: not known, "

@@ -39,6 +39,11 @@ class Column(Struct, frozen=True, kw_only=True):
     right: bool = True
     link: Callable[[Any], str | None] | None = None
     """The group of runs that a row's cell is made from."""
+    marked: Callable[[Any], bool] | None = None
+    """Whether a row's cell is the best of the table."""
+
+    def is_marked(self, row: Any) -> bool:
+        return self.marked is not None and self.marked(row)
 
 
 class Group(Struct, frozen=True, kw_only=True):
@@ -74,11 +79,21 @@ PARAMETERS = Column(
 )
 
 
+class Block(Struct, frozen=True, kw_only=True):
+    """A table."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Any, ...]
+
+
 class Sheet(Struct, frozen=True, kw_only=True):
     """A report, ready to be printed. Its rows are of any kind that its columns know."""
 
     title: str
     question: str = ""
+    above: tuple[Block, ...] = ()
+    """Another table before the main one, in forms of less and less width: a terminal has the first that fits, if any,
+    LaTeX the last."""
     rows: tuple[Any, ...]
     layouts: tuple[tuple[Column, ...], ...]
     """For terminals, from everything to the least, the column that is missed least going first."""
@@ -214,10 +229,11 @@ def _markdown(sheet: Sheet) -> str:
     lines = [f"### {_escape(sheet.title)}", ""]
     if sheet.question:
         lines += [_escape(sheet.question), ""]
-    lines.append(_markdown_row(column.name for column in sheet.markdown))
-    lines.append(_markdown_row("---:" if column.right else "---" for column in sheet.markdown))
-    lines += [_markdown_row(_escape(column.cell(row)) for column in sheet.markdown) for row in sheet.rows]
-    lines.append("")
+    for block in (*sheet.above[:1], Block(columns=sheet.markdown, rows=sheet.rows)):
+        lines.append(_markdown_row(_markdown_lines(column.name) for column in block.columns))
+        lines.append(_markdown_row("---:" if column.right else "---" for column in block.columns))
+        lines += [_markdown_row(_markdown_cell(column, row) for column in block.columns) for row in block.rows]
+        lines.append("")
     lines += [f"- {_escape(one)}" for one in sheet.foot]
     if sheet.claims:
         lines += ["", "**Claims**", ""]
@@ -225,6 +241,16 @@ def _markdown(sheet: Sheet) -> str:
             said = f"{sentence(claim.text)} ({claim.source}) {sentence(claim.detail)}"
             lines.append(f"- **{claim.verdict}**: {_escape(said)}")
     return "\n".join(lines)
+
+
+def _markdown_cell(column: Column, row: Any) -> str:
+    first, *others = column.cell(row).split("\n")
+    marked = f"**{_escape(first)}**" if column.is_marked(row) else _escape(first)
+    return "<br>".join([marked, *map(_escape, others)])
+
+
+def _markdown_lines(text: str) -> str:
+    return "<br>".join(_escape(line) for line in text.split("\n"))
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
@@ -259,8 +285,9 @@ def _table(sheet: Sheet, *, width: int, color: bool) -> str:
     # A width of the pipe is no one's screen: what is wider still is printed whole.
     piped = width >= PIPE_WIDTH
     layout = sheet.layouts[0] if piped else _layout(sheet, width)
-    if layout:
-        width = max(width, _natural_width(sheet, layout))
+    blocks = [Block(columns=layout, rows=sheet.rows)] if layout else []
+    blocks = [*_above(sheet, width), *blocks]
+    width = max(width, *map(_natural_width, blocks), 0)
     console = Console(
         file=text,
         width=width,
@@ -287,10 +314,11 @@ def _table(sheet: Sheet, *, width: int, color: bool) -> str:
     line(clean(sheet.title), "bold")
     if sheet.question:
         line(clean(sheet.question))
-    line()
-    if layout:
-        console.print(_grid(sheet, layout), soft_wrap=True)
-    else:
+    for block in blocks:
+        line()
+        console.print(_grid(block), soft_wrap=True)
+    if not layout:
+        line()
         for row in sheet.rows:
             name, *sentences = sheet.stacked(row)
             line(name, "bold")
@@ -316,32 +344,44 @@ def _wrap(text: str, width: int) -> list[str]:
     return [line.replace("\xa0", " ") for line in lines] or [""]
 
 
+def _above(sheet: Sheet, width: int) -> list[Block]:
+    """The first form of the table above that fits."""
+    fitting = (block for block in sheet.above if width >= PIPE_WIDTH or _natural_width(block) <= width)
+    return [block for block, _ in zip(fitting, range(1), strict=False)]
+
+
 def _layout(sheet: Sheet, width: int) -> tuple[Column, ...]:
     """The first layout that fits `width`; none where even the smallest does not."""
-    return next((layout for layout in sheet.layouts if _natural_width(sheet, layout) <= width), ())
+    blocks = (Block(columns=layout, rows=sheet.rows) for layout in sheet.layouts)
+    return next((block.columns for block in blocks if _natural_width(block) <= width), ())
 
 
-def _natural_width(sheet: Sheet, layout: Sequence[Column]) -> int:
-    return sum(_column_width(sheet, column) for column in layout) + _GAP * (len(layout) - 1)
+def _natural_width(block: Block) -> int:
+    return sum(_column_width(block, column) for column in block.columns) + _GAP * (len(block.columns) - 1)
 
 
-def _column_width(sheet: Sheet, column: Column) -> int:
+def _column_width(block: Block, column: Column) -> int:
     from rich.cells import cell_len
 
-    cells = [column.name, *(column.cell(row) for row in sheet.rows)]
+    cells = [column.name, *(_cell(column, row) for row in block.rows)]
     return max(cell_len(line) for cell in cells for line in cell.split("\n"))
 
 
-def _grid(sheet: Sheet, layout: Sequence[Column]) -> Table:
+def _cell(column: Column, row: Any) -> str:
+    first, *others = column.cell(row).split("\n")
+    return "\n".join([f"{first} *" if column.is_marked(row) else first, *others])
+
+
+def _grid(block: Block) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for column in layout:
+    for column in block.columns:
         table.add_column(
             Text(column.name), justify="right" if column.right else "left", no_wrap=True, overflow="ignore"
         )
-    table.add_row(*("─" * _column_width(sheet, column) for column in layout))
-    for row in sheet.rows:
-        table.add_row(*(Text(column.cell(row)) for column in layout))
+    table.add_row(*("─" * _column_width(block, column) for column in block.columns))
+    for row in block.rows:
+        table.add_row(*(Text(_cell(column, row)) for column in block.columns))
     return table

@@ -11,7 +11,7 @@ from typing import Any
 from lrurun.console import clean
 from lrurun.report import statistics
 from lrurun.report.detail import Detail
-from lrurun.report.sheet import NOTHING, TITLE, Column, Group, Sheet, sentence, three_digits
+from lrurun.report.sheet import NOTHING, TITLE, Block, Column, Group, Sheet, sentence, three_digits
 
 _MOST_POINTS = 150
 """Of a curve that is drawn: more are not seen."""
@@ -28,7 +28,7 @@ h1 { font-size: 1.4rem; line-height: 1.25; margin: 0.5rem 0; }
 h2 { font-size: 1.1rem; margin: 2rem 0 0.5rem; }
 p, ul { max-width: 50rem; }
 a { color: var(--link); }
-.box { overflow-x: auto; }
+.box { overflow-x: auto; margin-bottom: 1rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 th, td { padding: 0.3rem 0.7rem; text-align: left; vertical-align: top; white-space: nowrap; }
 thead th { border-bottom: 2px solid var(--rule); vertical-align: bottom; }
@@ -97,7 +97,8 @@ def render(sheet: Sheet, details: Mapping[str, Detail]) -> str:
     ]
     if sheet.question:
         parts.append(f"<p>{_text(sheet.question)}</p>")
-    parts += _table(sheet.markdown, sheet.rows, {group.anchor for group in sheet.groups})
+    for block in (*sheet.above[:1], Block(columns=sheet.markdown, rows=sheet.rows)):
+        parts += _table(block, {group.anchor for group in sheet.groups})
     parts += ['<ul class="foot">', *(f"<li>{_text(one)}</li>" for one in sheet.foot), "</ul>"]
     if sheet.claims:
         parts += ["<h2>Claims</h2>", "<dl>"]
@@ -127,12 +128,13 @@ def _class(column: Column) -> str:
     return ' class="right"' if column.right else ""
 
 
-def _table(columns: Sequence[Column], rows: Iterable[Any], anchors: set[str]) -> list[str]:
+def _table(block: Block, anchors: set[str]) -> list[str]:
+    columns = block.columns
     first, *others = (column for column in columns if column is not TITLE)
     parts = ['<div class="box">', "<table>", "<thead>", "<tr>"]
     parts += [f'<th scope="col"{_class(column)}>{_lines(column.name)}</th>' for column in (first, *others)]
     parts += ["</tr>", "</thead>", "<tbody>"]
-    for row in rows:
+    for row in block.rows:
         title = f'<br><span class="title">{_lines(TITLE.cell(row))}</span>' if TITLE in columns else ""
         parts += ["<tr>", f'<th scope="row">{_lines(first.cell(row))}{title}</th>']
         parts += [f"<td{_class(column)}>{_cell(column, row, anchors)}</td>" for column in others]
@@ -148,9 +150,10 @@ def _cell(column: Column, row: Any, anchors: set[str]) -> str:
     """A cell whose first line leads to the runs behind it, where there are any."""
     anchor = column.link(row) if column.link else None
     first, _, rest = column.cell(row).partition("\n")
-    if anchor not in anchors or first == NOTHING:
-        return _lines(column.cell(row))
-    return _link(str(anchor), _text(first)) + (f'<br><span class="faint">{_lines(rest)}</span>' if rest else "")
+    inner = f"<strong>{_text(first)}</strong>" if column.is_marked(row) else _text(first)
+    if anchor in anchors and first not in ("", NOTHING):
+        inner = _link(str(anchor), inner)
+    return inner + (f'<br><span class="faint">{_lines(rest)}</span>' if rest else "")
 
 
 # The runs
