@@ -48,7 +48,7 @@ def _begin(caption: str, label: str) -> list[str]:
 
 def _label(sheet: Sheet) -> str:
     document = sheet.document
-    parts = [document["ladder"], document["task"], document["profile"]]
+    parts = [document["ladder"], document.get("task", "all"), document.get("profile")]
     if document["metric"].startswith("machine/"):
         parts.append("speed")
     return "-".join(part for part in parts if part)

@@ -9,18 +9,20 @@ from msgspec import structs
 
 from lrurun import catalog
 from lrurun.console import PIPE_WIDTH, clean
-from lrurun.report import grid, sheet, speed
+from lrurun.report import grid, matrix, sheet, speed
 from lrurun.report.comparison import Report, Row
 from lrurun.report.sheet import FORMATS, NOTHING, PARAMETERS, RUNG, SCHEMA_VERSION, TITLE, Column, Format
 
 if TYPE_CHECKING:
     from lrurun.report.detail import Detail
 
-__all__ = ["FORMATS", "document", "layout", "render"]
+AnyReport = Report | speed.Report | matrix.Report
+
+__all__ = ["FORMATS", "AnyReport", "document", "layout", "render"]
 
 
 def render(
-    report: Report | speed.Report,
+    report: AnyReport,
     format: Format,
     *,
     width: int = PIPE_WIDTH,
@@ -31,8 +33,10 @@ def render(
     return sheet.render(layout(report), format, width=width, color=color, details=details)
 
 
-def layout(report: Report | speed.Report) -> sheet.Sheet:
+def layout(report: AnyReport) -> sheet.Sheet:
     """What any report prints."""
+    if isinstance(report, matrix.Report):
+        return matrix.page(report, _in_grid)
     return page(report) if isinstance(report, Report) else speed.page(report)
 
 
@@ -54,6 +58,7 @@ def page(report: Report) -> sheet.Sheet:
         claims=report.claims,
         document=document(report),
         csv=_CSV_COLUMNS,
+        curves=True,
     )
 
 

@@ -109,6 +109,10 @@ class Sheet(Struct, frozen=True, kw_only=True):
     """The JSON object, of finite numbers; "rows" are those of the table."""
     csv: tuple[str, ...]
     """Columns: fields of the document and of its rows; published_x is x of what a row has published."""
+    lines: tuple[dict[str, Any], ...] | None = None
+    """What CSV has lines of, where these are not the document's rows."""
+    curves: bool = False
+    """Whether the page shows how validation went."""
 
 
 def render(
@@ -194,7 +198,7 @@ def _csv(sheet: Sheet) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(sheet.csv)
-    for row in sheet.document["rows"]:
+    for row in sheet.document["rows"] if sheet.lines is None else sheet.lines:
         line = sheet.document | row
         for column in sheet.csv:
             if column.startswith("published_"):

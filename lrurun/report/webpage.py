@@ -109,10 +109,9 @@ def render(sheet: Sheet, details: Mapping[str, Detail]) -> str:
             )
             parts.append(f"<dd>{_text(sentence(claim.detail))}</dd>")
         parts.append("</dl>")
-    speed = sheet.document["metric"].startswith("machine/")
-    if not speed:
+    if sheet.curves:
         parts += _curves(sheet.groups, details)
-    parts += _runs(sheet, details, speed)
+    parts += _runs(sheet, details)
     return "\n".join([*parts, "</main>", "</body>", "</html>"])
 
 
@@ -159,9 +158,10 @@ def _cell(column: Column, row: Any, anchors: set[str]) -> str:
 # The runs
 
 
-def _runs(sheet: Sheet, details: Mapping[str, Detail], speed: bool) -> list[str]:
+def _runs(sheet: Sheet, details: Mapping[str, Detail]) -> list[str]:
     if not sheet.groups:
         return []
+    speed = sheet.document["metric"].startswith("machine/")
     metric = "steps/s" if speed else f"{sheet.document['metric'].replace('/', ' ')} %"
     names = ["run", "seed", "state", metric]
     parts = ["<h2>Runs</h2>", '<div class="box">', "<table>", "<thead>", "<tr>"]
