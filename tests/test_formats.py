@@ -239,7 +239,7 @@ def test_every_number_of_ours_leads_to_its_runs() -> None:
     page = read(text)
     linked = re.findall(r'<td class="right"><a href="#runs/([^"]+)">([^<]+)</a></td>', text)
     assert [rung for rung, _ in linked[:4]] == ["tanh-rnn"] * 4
-    numbers = [cell for row in page.tables[0][1:] for cell in row[1:-1] if cell != "–"]
+    numbers = [cell for row in page.tables[0][1:-1] for cell in row[1:-1] if cell != "–"]
     assert [cell for _, cell in linked] == numbers
     runs = page.tables[1]
     assert runs[:5] == [
@@ -256,7 +256,7 @@ def test_every_number_of_ours_leads_to_its_runs() -> None:
     assert ["ring-init has the settings and runs of linear-rnn"] in runs
     assert ["stable-exponential compared with ring-init: kind = stable-exponential (there linear-rnn)"] in runs
     assert [row[0] for row in runs if len(row) == 6] == ["run", "t0", "t1", "t2", "l0", "l1", "l2", "s0", "s1", "s2", "s3", "s4"]  # fmt: skip
-    assert ["small-phase compared with stable-exponential"] in runs
+    assert "small-phase" not in str(runs)
 
 
 def test_html_of_speeds_and_of_nothing() -> None:
@@ -277,7 +277,6 @@ def test_html_of_speeds_and_of_nothing() -> None:
         "t0",
         "t1",
         "t2",
-        "diagonal",
         "lru",
         "l0",
         "l2",

@@ -141,9 +141,9 @@ def test_documents(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # every score leads to its runs, of which there are ten
     assert [row[0].partition(" compared")[0] for row in page.tables[1] if len(row) == 1][:4] == [
         "sCIFAR: tanh-rnn",
-        "sCIFAR: linear-rnn",
         "Image: tanh-rnn",
-        "Image: linear-rnn",
+        "Text, selected on test: tanh-rnn",
+        "Text, selected on test: linear-rnn",
     ]
     assert [row[3] for row in page.tables[1] if len(row) == 6][1:] == [
         *("70.00", "71.00", "72.00"),

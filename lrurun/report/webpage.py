@@ -97,8 +97,9 @@ def render(sheet: Sheet, details: Mapping[str, Detail]) -> str:
     ]
     if sheet.question:
         parts.append(f"<p>{_text(sheet.question)}</p>")
+    groups = [group for group in sheet.groups if group.runs or group.others]
     for block in (*sheet.above[:1], Block(columns=sheet.markdown, rows=sheet.rows)):
-        parts += _table(block, {group.anchor for group in sheet.groups})
+        parts += _table(block, {group.anchor for group in groups})
     parts += ['<ul class="foot">', *(f"<li>{_text(one)}</li>" for one in sheet.foot), "</ul>"]
     if sheet.claims:
         parts += ["<h2>Claims</h2>", "<dl>"]
@@ -110,8 +111,8 @@ def render(sheet: Sheet, details: Mapping[str, Detail]) -> str:
             parts.append(f"<dd>{_text(sentence(claim.detail))}</dd>")
         parts.append("</dl>")
     if sheet.curves:
-        parts += _curves(sheet.groups, details)
-    parts += _runs(sheet, details)
+        parts += _curves(groups, details)
+    parts += _runs(groups, sheet.document["metric"], details)
     return "\n".join([*parts, "</main>", "</body>", "</html>"])
 
 
@@ -158,12 +159,11 @@ def _cell(column: Column, row: Any, anchors: set[str]) -> str:
 # The runs
 
 
-def _runs(sheet: Sheet, details: Mapping[str, Detail]) -> list[str]:
-    if not sheet.groups:
+def _runs(groups: Sequence[Group], metric: str, details: Mapping[str, Detail]) -> list[str]:
+    if not groups:
         return []
-    speed = sheet.document["metric"].startswith("machine/")
-    metric = "steps/s" if speed else f"{sheet.document['metric'].replace('/', ' ')} %"
-    names = ["run", "seed", "state", metric]
+    speed = metric.startswith("machine/")
+    names = ["run", "seed", "state", "steps/s" if speed else f"{metric.replace('/', ' ')} %"]
     parts = ["<h2>Runs</h2>", '<div class="box">', "<table>", "<thead>", "<tr>"]
     right = ["", ' class="right"', "", *[' class="right"'] * 3]
     parts += [
@@ -171,8 +171,8 @@ def _runs(sheet: Sheet, details: Mapping[str, Detail]) -> list[str]:
         for name, style in zip([*names, "step", "attempts"], right, strict=True)
     ]
     parts += ["</tr>", "</thead>"]
-    by_anchor = {group.anchor: group for group in sheet.groups}
-    for group in sheet.groups:
+    by_anchor = {group.anchor: group for group in groups}
+    for group in groups:
         said = _about(group, by_anchor, details)
         title = f"{_text(group.title)}{f' <span>{said}</span>' if said else ''}"
         head = f'<tr class="group"><th colspan="6" scope="rowgroup"><div>{title}</div></th></tr>'
