@@ -251,7 +251,7 @@ def report_all(places: Places, asked: Asked, *, format: Any, out: Path | None, l
         reports, notes, others = [], [], []
         refused: LrurunError | None = None
         for found in sorted(ledger.find_ladders(ladder.name), key=_place):
-            if asked.profile not in (None, found.profile):
+            if asked.profile not in (None, found.profile) or not _may_be(found, asked):
                 others.append(progress.title(found))
                 continue
             try:
@@ -288,6 +288,13 @@ def _place(instance: Instance) -> tuple[int, str, str]:
     known = list(tasks.TASKS)
     number = known.index(instance.task) if instance.task in known else len(known)
     return number, instance.task, instance.profile or ""
+
+
+def _may_be(instance: Instance, asked: Asked) -> bool:
+    """Whether it can have been asked for: told without its plan, as there may be hundreds of other settings."""
+    if instance.spec["tune"] != asked.tune:
+        return False
+    return bool(asked.sets) or not set(instance.spec["set"]) - {"train.protocol"}
 
 
 def _protocol(instance: Instance) -> list[str]:

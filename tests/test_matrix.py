@@ -267,6 +267,10 @@ def test_other_settings_are_left_out_unless_they_are_asked_for(
     found = json.loads(out(capsys, "--all", "--json", "--set", "optim.lr=0.5"))
     assert [(one["task"], cell["mean"]) for one, cell in zip(found["columns"], found["rows"][0]["cells"], strict=True)] == [("sCIFAR", 0.1)]  # fmt: skip
     assert tasks(capsys, "--ladder", "nonlinearity") == [("ListOps", None)]
+    fill(ledger, "Pathfinder", {"tanh-rnn": (0.3,)}, tune=True)
+    assert ("Pathfinder", None) not in tasks(capsys)
+    found = json.loads(out(capsys, "--all", "--json", "--tune"))
+    assert [(cell["task"], cell["mean"]) for cell in found["rows"][0]["cells"]] == [("Pathfinder", 0.3)]
 
 
 def test_text_selected_on_test_is_another_column_than_text(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
