@@ -19,6 +19,7 @@ import pytest
 from lrurun import __main__ as entry
 from lrurun import catalog
 from lrurun import plan as planning
+from lrurun.ledger.store import Ledger
 from lrurun.report import detail, latex, render, webpage
 from tests import test_speed
 from tests.results import fill
@@ -355,6 +356,10 @@ def test_the_page_of_a_ledger_tells_of_its_runs(
         ["1", "done", "70.00", steps, "1"],
         ["0", "done", "80.00", steps, "1"],
     ]
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        details = detail.collect(ledger, [run.id for run in ledger.runs()], "test/accuracy")
+    assert sorted((one.seed, one.score) for one in details.values()) == [(0, 0.5), (0, 0.8), (1, 0.7)]
+    assert not [path for one in details.values() for path in one.settings if path == "seed"]
     assert (
         "linear-rnn compared with tanh-rnn: model.recurrence.activation = identity (there tanh)" in page.tables[1][4][0]
     )
@@ -492,6 +497,7 @@ def test_all_formats_of_documents_say_the_same_below_the_table() -> None:
         .replace("{[}", "[")
         .replace("{]}", "]")
     )
+    assert len(page.texts["li"]) == len(render.layout(report).foot) == 6
     for sentence in (*page.texts["li"], *page.texts["dd"]):
         for text in (table, markdown, tex):
             assert sentence in text
