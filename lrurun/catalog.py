@@ -78,6 +78,18 @@ class Claim(_Document, frozen=True, kw_only=True):
     """Tasks on which the paper makes it; elsewhere it is judged as a stand-in, and says so."""
 
 
+class Grid(_Document, frozen=True, kw_only=True):
+    """The rungs of a ladder on two axes, for reports."""
+
+    down: str
+    """What its rows are."""
+    across: str
+    """What its columns are."""
+    columns: Annotated[tuple[str, ...], Meta(min_length=1)]
+    rows: Annotated[dict[str, tuple[str, ...]], Meta(min_length=1)]
+    """Row -> its rungs, one a column; "" where the ladder has none."""
+
+
 class Ladder(_Document, frozen=True, kw_only=True):
     """An ordered list of rungs."""
 
@@ -88,6 +100,7 @@ class Ladder(_Document, frozen=True, kw_only=True):
     rungs: tuple[Rung, ...] = field(name="rung", default=())
     speeds: tuple[Speed, ...] = field(name="speed", default=())
     claims: tuple[Claim, ...] = field(name="claim", default=())
+    grid: Grid | None = None
     path: str = ""
     """The file it was read from."""
 
@@ -168,7 +181,7 @@ def load_ladder(name: str) -> Ladder:
     Raises:
         UsageError: unknown name, TOML, unknown or missing keys, a rung that declares nothing or an unknown path, two
             rungs of one name, a rung that changes none of the earlier ones, a speed of an unknown rung or one given
-            twice, a claim about an unknown rung.
+            twice, a claim about an unknown rung, a grid whose cells are not the rungs.
     """
     ladder = _load("ablations", name, Ladder)
     where = ladder.path
@@ -219,7 +232,35 @@ def load_ladder(name: str) -> Ladder:
                 f'{source}: a margin belongs to kind = "equal" or "no-worse", and to them alone',
                 "add margin = 0.005, or remove it",
             )
+    if ladder.grid is not None:
+        _check_cells(ladder.grid, seen, f"{where} [grid]")
     return ladder
+
+
+def _check_cells(grid: Grid, rungs: list[str], where: str) -> None:
+    for column in grid.columns:
+        if grid.columns.count(column) > 1:
+            raise UsageError(f"{where}, columns: {column!r} is there twice", "rename one of them")
+    cells: dict[str, str] = {}
+    for row, names in grid.rows.items():
+        source = f"{where}, row {row!r}"
+        if len(names) != len(grid.columns):
+            raise UsageError(
+                f"{source}: expected a rung for each of the {len(grid.columns)} columns, found {len(names)}",
+                'leave a cell empty with ""',
+            )
+        for name, column in zip(names, grid.columns, strict=True):
+            if name and name not in rungs:
+                raise UsageError(f"{source}, column {column!r}: unknown rung {name!r}", hint_for(name, rungs, "rungs"))
+            if name in cells:
+                raise UsageError(
+                    f"{source}, column {column!r}: {name} is in {cells[name]} already", "remove one of them"
+                )
+            if name:
+                cells[name] = f"row {row!r}, column {column!r}"
+    for name in rungs:
+        if name not in cells:
+            raise UsageError(f"{where}: rung {name} is in no cell", "add it to a row, or remove [grid]")
 
 
 def load_recipe(name: str) -> Recipe:

@@ -17,7 +17,7 @@ from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
 from lrurun.ledger.values import Attempt, Event, Run
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
-from lrurun.report import comparison, progress, render, sheet, sparkline, speed
+from lrurun.report import comparison, detail, matrix, progress, render, sheet, sparkline, speed
 
 if TYPE_CHECKING:
     from lrurun import plan as planning  # not otherwise: the tasks need NumPy, and lists of runs do not
@@ -297,18 +297,105 @@ def report(
         else:
             found = _instance(ledger, plan)
         made = (build_speeds if speeds else build)(plan, found, ledger, rungs=limit)
+        details = _details(made, ledger) if format == "html" else None
+    _print(made, format, out, details)
+    return 0
+
+
+def report_all(places: Places, asked: Asked, *, format: Any, out: Path | None, limit: int | None) -> int:
+    """A ladder on all its tasks that the ledger has, in one table; a profile is a column of its own."""
+    from lrurun import plan as planning
+
+    ladder = _first(catalog.load_ladder(asked.ladder), limit)
+    ledger = open_(places)
+    if ledger is None:
+        raise NotFoundError(
+            f"{places.ledger}: there is no ledger, so there are no results",
+            f"run: lrurun ladder TASK --ladder {ladder.name}",
+        )
+    with ledger:
+        reports, notes, others = [], [], []
+        refused: LrurunError | None = None
+        for found in sorted(ledger.find_ladders(ladder.name), key=_place):
+            if asked.profile not in (None, found.profile) or not _may_be(found, asked):
+                others.append(progress.title(found))
+                continue
+            try:
+                plan = planning.make(
+                    found.task,
+                    ladder=asked.ladder,
+                    profile=found.profile,
+                    sets=[*asked.sets, *_protocol(found)],
+                    tune=asked.tune,
+                )
+                if plan.spec == found.spec:
+                    reports.append(build(plan, found, ledger, rungs=limit))
+                else:
+                    others.append(progress.title(found))
+            except LrurunError as error:
+                refused = refused or error
+                notes.append(f"left out: {progress.title(found)}: {error.message}")
+        if not reports:
+            if refused is not None:
+                raise refused
+            wanted = f"ladder {ladder.name}" + (f", profile {asked.profile}" if asked.profile else "")
+            hint = f"this ledger has: {_some(others)}" if others else f"run: lrurun ladder TASK --ladder {ladder.name}"
+            raise NotFoundError(f"{wanted}: on no task of this ledger", hint)
+        if others:
+            notes.append(f"left out, being of another profile, --set or --tune: {_some(others)}")
+        made = matrix.build(ladder, reports, notes)
+        details = _details(made, ledger) if format == "html" else None
+    _print(made, format, out, details)
+    return 0
+
+
+def _place(instance: Instance) -> tuple[int, str, str]:
+    """Tasks in the order of `lrurun list tasks`, the plain recipe of each before its profiles."""
+    from lrurun import tasks
+
+    known = list(tasks.TASKS)
+    number = known.index(instance.task) if instance.task in known else len(known)
+    return number, instance.task, instance.profile or ""
+
+
+def _may_be(instance: Instance, asked: Asked) -> bool:
+    """Whether it can have been asked for: told without its plan, as there may be hundreds of other settings."""
+    if instance.spec["tune"] != asked.tune:
+        return False
+    return bool(asked.sets) or not set(instance.spec["set"]) - {"train.protocol"}
+
+
+def _protocol(instance: Instance) -> list[str]:
+    """The protocol that the instance was given, if any: tasks know unequal ones, and each column names its own."""
+    protocol = instance.spec["set"].get("train.protocol")
+    return [] if protocol is None else [f"train.protocol={protocol}"]
+
+
+def _some(titles: list[str], most: int = 5) -> str:
+    more = f"; and {len(titles) - most} more" if len(titles) > most else ""
+    return "; ".join(titles[:most]) + more
+
+
+def _print(made: render.AnyReport, format: Any, out: Path | None, details: dict[str, detail.Detail] | None) -> None:
+    """A report to stdout, or into a file."""
     text = render.render(
         made,
         format,
         width=console.width() if out is None else console.PIPE_WIDTH,
         color=out is None and console.has_color(),
+        details=details,
     )
     if out is None:
         console.write(text)
-        return 0
+        return
     _write(out, text if text.endswith("\n") else text + "\n")
     console.say(f"wrote {out}")
-    return 0
+
+
+def _details(made: render.AnyReport, ledger: Any) -> dict[str, detail.Detail]:
+    page = render.layout(made)
+    ids = {run for group in page.groups for run in (*group.runs, *group.others)}
+    return detail.collect(ledger, ids, page.document["metric"])
 
 
 def _write(out: Path, text: str) -> None:
@@ -385,6 +472,7 @@ def _first(ladder: catalog.Ladder, rungs: int | None) -> catalog.Ladder:
         rungs=ladder.rungs[:rungs],
         speeds=tuple(s for s in ladder.speeds if s.rung is None or s.rung in named),
         claims=tuple(c for c in ladder.claims if {c.rung, c.than} <= named),
+        grid=None,
     )
 
 

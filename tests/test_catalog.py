@@ -366,7 +366,7 @@ def test_a_wrong_recipe_is_refused(old, new, message, hint):
             'name = "mine"',
             'name = "mine"\nload = ["mine.py"]',
             "l.toml, load: unknown name",
-            "known names here: name, title, source, question, rung, speed, claim",
+            "known names here: name, title, source, question, rung, speed, claim, grid",
         ),
     ],
 )

@@ -184,8 +184,8 @@ def test_wrong_words_are_told_in_two_lines_and_nothing_is_written(command, words
         (["check", "recipe", "sDigitz"], "unknown task 'sDigitz'", f"did you mean 'sDigits'? tasks: {RECIPES}"),
         (
             ["report", "sDigits", "--format", "cvs"],
-            "invalid value for '--format': 'cvs' is not one of 'table', 'md', 'csv', 'json'",
-            "did you mean 'csv'? known values: table, md, csv, json",
+            "invalid value for '--format': 'cvs' is not one of 'table', 'md', 'csv', 'json', 'latex', 'html'",
+            "did you mean 'csv'? known values: table, md, csv, json, latex, html",
         ),
         (
             ["--ledgr", "x", "list"],

@@ -50,6 +50,10 @@ def complete_runs(context: typer.Context, incomplete: str) -> list[str]:
 
 
 Task = Annotated[str, typer.Argument(metavar="TASK", help="A task, or the path of a recipe.", autocompletion=_tasks)]
+TaskOrAll = Annotated[
+    Optional[str],
+    typer.Argument(metavar="TASK", help="A task, or the path of a recipe; or --all.", autocompletion=_tasks),
+]
 LadderName = Annotated[
     str, typer.Option("--ladder", metavar="NAME", help="A ladder, or the path of one.", autocompletion=_ladders)
 ]

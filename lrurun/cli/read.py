@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Optional
 import typer
 
 from lrurun.cli import app
-from lrurun.cli.options import Json, LadderName, ProfileName, RunId, Sets, Task, Tune
+from lrurun.cli.options import Json, LadderName, ProfileName, RunId, Sets, TaskOrAll, Tune
 
 Limit = Annotated[
     Optional[int],
@@ -69,7 +69,10 @@ def show(
 @app.command()
 def report(
     context: typer.Context,
-    task: Task,
+    task: TaskOrAll = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="All tasks of the ladder that the ledger has, in one table.")
+    ] = False,
     ladder: LadderName = "lru",
     profile: ProfileName = None,
     tune: Tune = False,
@@ -82,7 +85,7 @@ def report(
         bool, typer.Option("--speed", help="The training speeds instead, beside the published ones.")
     ] = False,
     format: Annotated[
-        Literal["table", "md", "csv", "json"], typer.Option("--format", help="How to write it.")
+        Literal["table", "md", "csv", "json", "latex", "html"], typer.Option("--format", help="How to write it.")
     ] = "table",
     out: Annotated[
         Optional[Path], typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")
@@ -94,14 +97,19 @@ def report(
 ) -> int:
     """The comparison table of a ladder, beside the published numbers, with its claims."""
     from lrurun import commands, reading
+    from lrurun.errors import UsageError
 
-    asked = commands.Asked(task=task, ladder=ladder, profile=profile, rungs=[], seeds=None, tune=tune, sets=set_ or [])
+    if all_ == (task is not None):
+        raise UsageError("report: expected a TASK, or --all", "lrurun status lists what the ledger has results of")
+    if all_ and (speed or instance):
+        other, words = ("--speed", "--speed") if speed else ("--instance", f"--instance {instance}")
+        raise UsageError(f"--all and {other} exclude each other", f"{other} is of one task: lrurun report TASK {words}")
+    asked = commands.Asked(
+        task=task or "", ladder=ladder, profile=profile, rungs=[], seeds=None, tune=tune, sets=set_ or []
+    )
+    chosen = "json" if json else format
+    if all_:
+        return reading.report_all(context.obj.places, asked, format=chosen, out=out, limit=limit)
     return reading.report(
-        context.obj.places,
-        asked,
-        instance=instance,
-        format="json" if json else format,
-        out=out,
-        limit=limit,
-        speeds=speed,
+        context.obj.places, asked, instance=instance, format=chosen, out=out, limit=limit, speeds=speed
     )

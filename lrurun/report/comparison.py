@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 METRIC = "test/accuracy"
 SPEED = "machine/steps_per_second"
+PAPER_PROTOCOL = 'protocol = "paper": models were selected as published, where that used the test split'
+"""The note on runs of that protocol."""
 
 
 class Other(Struct, frozen=True, kw_only=True):
@@ -64,6 +66,8 @@ class Row(Struct, frozen=True, kw_only=True):
     other_runs: tuple[Other, ...]
     same_as_before: bool
     code_versions: tuple[str, ...]
+    test_selected: bool
+    """Whether a model that counts was selected on the test split."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -87,6 +91,8 @@ class Report(Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
     """Of the data that the runs were trained on: "source", "kind", "baselines"; empty where that is not recorded."""
     notes: tuple[str, ...]
+    grid: catalog.Grid | None = None
+    """The rows on two axes."""
 
 
 class Selected(Struct, frozen=True, kw_only=True):
@@ -124,8 +130,8 @@ def build(
     """
     notes = list(notes)
     selected = select(ladder, instance=instance, runs=runs, same_as_before=same_as_before, metric=metric, notes=notes)
-    if any(run.config.get("train", {}).get("protocol") == "paper" for one in selected.values() for run in one.runs):
-        notes.append('protocol = "paper": models were selected as published, where that used the test split')
+    if any(_test_selected(run) for one in selected.values() for run in one.runs):
+        notes.append(PAPER_PROTOCOL)
 
     scores = {rung: one.scores for rung, one in selected.items()}
     shared = {rung for rung, one in selected.items() if one.of != rung}
@@ -171,6 +177,7 @@ def build(
                 other_runs=tuple(Other(id=run.id, state=run.state) for run in members if run.id not in counted_ids),
                 same_as_before=same,
                 code_versions=tuple(sorted({version for run in counted for version in run.code})),
+                test_selected=any(_test_selected(run) for run in counted),
             )
         )
 
@@ -202,7 +209,12 @@ def build(
         test_items=test_items,
         data=dict(data or {}),
         notes=tuple(notes),
+        grid=ladder.grid,
     )
+
+
+def _test_selected(run: values.Run) -> bool:
+    return bool(run.config.get("train", {}).get("protocol") == "paper")
 
 
 def select(

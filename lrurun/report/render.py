@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from lrurun import catalog
 from lrurun.console import PIPE_WIDTH, clean
-from lrurun.report import sheet, speed
+from lrurun.report import grid, matrix, sheet, speed
 from lrurun.report.comparison import Report, Row
 from lrurun.report.sheet import FORMATS, NOTHING, PARAMETERS, RUNG, SCHEMA_VERSION, TITLE, Column, Format
 
-__all__ = ["FORMATS", "document", "render"]
+if TYPE_CHECKING:
+    from lrurun.report.detail import Detail
+
+AnyReport = Report | speed.Report | matrix.Report
+
+__all__ = ["FORMATS", "AnyReport", "document", "layout", "render"]
 
 
-def render(report: Report | speed.Report, format: Format, *, width: int = PIPE_WIDTH, color: bool = False) -> str:
-    """`report` in a format. `width` and `color` are for the table alone."""
-    made = page(report) if isinstance(report, Report) else speed.page(report)
-    return sheet.render(made, format, width=width, color=color)
+def render(
+    report: AnyReport,
+    format: Format,
+    *,
+    width: int = PIPE_WIDTH,
+    color: bool = False,
+    details: Mapping[str, Detail] | None = None,
+) -> str:
+    """`report` in a format. `width` and `color` are for the table alone, `details` of the runs for the page."""
+    return sheet.render(layout(report), format, width=width, color=color, details=details)
+
+
+def layout(report: AnyReport) -> sheet.Sheet:
+    """What any report prints."""
+    if isinstance(report, matrix.Report):
+        return matrix.page(report, _in_grid)
+    return page(report) if isinstance(report, Report) else speed.page(report)
 
 
 def page(report: Report) -> sheet.Sheet:
@@ -28,14 +47,30 @@ def page(report: Report) -> sheet.Sheet:
     return sheet.Sheet(
         title=sheet.heading(report.task, report.profile, report.title),
         question=report.question,
+        above=grid.blocks(report.grid, report.rows, _in_grid) if report.grid else (),
         rows=report.rows,
         layouts=tuple(_named(report, layout) for layout in layouts),
         stacked=_stacked,
         markdown=_named(report, (RUNG, _ON, *_MARKDOWN) if branches else (RUNG, *_MARKDOWN)),
+        latex=_named(report, (RUNG, _ON, *_LATEX) if branches else (RUNG, *_LATEX)),
         foot=tuple(_foot(report)),
+        groups=tuple(_group(row) for row in report.rows),
         claims=report.claims,
         document=document(report),
         csv=_CSV_COLUMNS,
+        curves=True,
+    )
+
+
+def _group(row: Row) -> sheet.Group:
+    on = None if row.on is None else sheet.anchor(row.on)
+    return sheet.Group(
+        anchor=sheet.anchor(row.rung),
+        title=row.rung,
+        runs=row.runs,
+        others=tuple(run.id for run in row.other_runs),
+        on=on,
+        same_as=on if row.same_as_before else None,
     )
 
 
@@ -127,6 +162,11 @@ def _troubles(row: Row) -> list[str]:
     return said
 
 
+def _in_grid(row: Row) -> str:
+    published = [f"({_published(row)})"] if row.published else []
+    return "\n".join([_score(row), *_troubles(row), *published])
+
+
 def _delta(row: Row) -> str:
     if row.same_as_before:
         return f"as {clean(row.on or '')}" if row.branches else "as the rung before"
@@ -187,6 +227,8 @@ def _foot(report: Report) -> list[str]:
         f"{base}, in points, with its 95 % interval (Welch). p: two-sided, Holm-corrected over the table. "
         f"Steps/s: median; speed-up over {first}."
     ]
+    if report.grid:
+        said.insert(0, "Grid: the best mean is marked; in parentheses, what was published.")
     if report.detectable is None:
         said.append(
             "Smallest difference that these seeds could have shown: not known, "
@@ -228,14 +270,16 @@ def _published_foot(report: Report) -> str:
 # Columns
 
 _ON = Column(name="on", cell=lambda row: clean(row.on or NOTHING), right=False)
-_SCORE_LONG = Column(name="", cell=lambda row: ", ".join([_score(row), *_troubles(row)]), right=False)
-_SCORE = Column(name="", cell=lambda row: "\n".join([_score(row), *_troubles(row)]), right=False)
-_DELTA_LONG = Column(name="change [95 %]", cell=_delta_interval)
-_DELTA = Column(name="change", cell=_delta)
-_DELTA_SHORT = Column(name="change", cell=_delta_short)
-_P = Column(name="p", cell=_p_value)
-_SPEED = Column(name="steps/s", cell=_speed)
-_SPEEDUP = Column(name="speed-up", cell=_speedup)
+_SCORE_LONG = Column(
+    name="", cell=lambda row: ", ".join([_score(row), *_troubles(row)]), right=False, link=sheet.runs_of
+)
+_SCORE = Column(name="", cell=lambda row: "\n".join([_score(row), *_troubles(row)]), right=False, link=sheet.runs_of)
+_DELTA_LONG = Column(name="change [95 %]", cell=_delta_interval, link=sheet.runs_of)
+_DELTA = Column(name="change", cell=_delta, link=sheet.runs_of)
+_DELTA_SHORT = Column(name="change", cell=_delta_short, link=sheet.runs_of)
+_P = Column(name="p", cell=_p_value, link=sheet.runs_of)
+_SPEED = Column(name="steps/s", cell=_speed, link=sheet.runs_of)
+_SPEEDUP = Column(name="speed-up", cell=_speedup, link=sheet.runs_of)
 _PUBLISHED = Column(name="published", cell=_published)
 
 _MARKDOWN = (
@@ -248,6 +292,8 @@ _MARKDOWN = (
     _SPEEDUP,
     _PUBLISHED,
 )
+
+_LATEX = (structs.replace(_SCORE, right=True), *_MARKDOWN[2:])
 
 _LAYOUTS: tuple[tuple[Column, ...], ...] = (
     (RUNG, TITLE, _SCORE_LONG, _DELTA_LONG, _P, PARAMETERS, _SPEED, _SPEEDUP, _PUBLISHED),

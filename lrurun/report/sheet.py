@@ -1,4 +1,4 @@
-"""What a report prints: a table for terminals, Markdown, CSV and JSON, with the same numbers in each."""
+"""What a report prints: a table for terminals, documents and data, with the same numbers in each format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from msgspec import Struct
@@ -19,7 +19,9 @@ from lrurun.report import claims
 if TYPE_CHECKING:
     from rich.table import Table
 
-Format = Literal["table", "md", "csv", "json"]
+    from lrurun.report.detail import Detail
+
+Format = Literal["table", "md", "csv", "json", "latex", "html"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
 SCHEMA_VERSION = 1
@@ -35,11 +37,53 @@ class Column(Struct, frozen=True, kw_only=True):
     cell: Callable[[Any], str]
     """The text of a row's cell; a newline begins another line of it."""
     right: bool = True
+    link: Callable[[Any], str | None] | None = None
+    """The group of runs that a row's cell is made from."""
+    marked: Callable[[Any], bool] | None = None
+    """Whether a row's cell is the best of the table."""
+
+    def is_marked(self, row: Any) -> bool:
+        return self.marked is not None and self.marked(row)
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """The runs behind some numbers."""
+
+    anchor: str
+    title: str
+    runs: tuple[str, ...]
+    """Ids of those that are counted."""
+    others: tuple[str, ...] = ()
+    on: str | None = None
+    """The group that it is compared with."""
+    same_as: str | None = None
+    """The group whose runs these are."""
 
 
 RUNG = Column(name="rung", cell=lambda row: clean(row.rung), right=False)
 TITLE = Column(name="title", cell=lambda row: clean(row.title), right=False)
-PARAMETERS = Column(name="parameters", cell=lambda row: NOTHING if row.parameters is None else f"{row.parameters:,}")
+
+
+def anchor(rung: str) -> str:
+    """Of the runs of a rung."""
+    return f"runs/{rung}"
+
+
+def runs_of(row: Any) -> str:
+    """The link of a cell that is made from the runs of its row's rung."""
+    return anchor(row.rung)
+
+
+PARAMETERS = Column(
+    name="parameters", cell=lambda row: NOTHING if row.parameters is None else f"{row.parameters:,}", link=runs_of
+)
+
+
+class Block(Struct, frozen=True, kw_only=True):
+    """A table."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Any, ...]
 
 
 class Sheet(Struct, frozen=True, kw_only=True):
@@ -47,28 +91,57 @@ class Sheet(Struct, frozen=True, kw_only=True):
 
     title: str
     question: str = ""
+    above: tuple[Block, ...] = ()
+    """Another table before the main one, in forms of less and less width: a terminal has the first that fits, if any,
+    LaTeX the last."""
     rows: tuple[Any, ...]
     layouts: tuple[tuple[Column, ...], ...]
     """For terminals, from everything to the least, the column that is missed least going first."""
     stacked: Callable[[Any], list[str]]
     """A row as lines, its name first, for a terminal too narrow for any layout."""
     markdown: tuple[Column, ...]
+    latex: tuple[Column, ...]
+    """Of less width than Markdown's."""
     foot: tuple[str, ...]
+    groups: tuple[Group, ...]
     claims: tuple[claims.Verdict, ...] = ()
     document: dict[str, Any]
     """The JSON object, of finite numbers; "rows" are those of the table."""
     csv: tuple[str, ...]
     """Columns: fields of the document and of its rows; published_x is x of what a row has published."""
+    lines: tuple[dict[str, Any], ...] | None = None
+    """What CSV has lines of, where these are not the document's rows."""
+    curves: bool = False
+    """Whether the page shows how validation went."""
 
 
-def render(sheet: Sheet, format: Format, *, width: int = PIPE_WIDTH, color: bool = False) -> str:
-    """`sheet` in a format. `width` and `color` are for the table alone; it leaves columns out rather than cut one."""
+def render(
+    sheet: Sheet,
+    format: Format,
+    *,
+    width: int = PIPE_WIDTH,
+    color: bool = False,
+    details: Mapping[str, Detail] | None = None,
+) -> str:
+    """`sheet` in a format.
+
+    `width` and `color` are for the table alone; it leaves columns out rather than cut one. `details` of the runs are
+    for the page.
+    """
     if format == "table":
         return _table(sheet, width=width, color=color)
     if format == "md":
         return _markdown(sheet)
     if format == "csv":
         return _csv(sheet)
+    if format == "latex":
+        from lrurun.report import latex
+
+        return latex.render(sheet)
+    if format == "html":
+        from lrurun.report import webpage
+
+        return webpage.render(sheet, details or {})
     return json.dumps(sheet.document, indent=2, allow_nan=False)
 
 
@@ -125,7 +198,7 @@ def _csv(sheet: Sheet) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(sheet.csv)
-    for row in sheet.document["rows"]:
+    for row in sheet.document["rows"] if sheet.lines is None else sheet.lines:
         line = sheet.document | row
         for column in sheet.csv:
             if column.startswith("published_"):
@@ -160,17 +233,28 @@ def _markdown(sheet: Sheet) -> str:
     lines = [f"### {_escape(sheet.title)}", ""]
     if sheet.question:
         lines += [_escape(sheet.question), ""]
-    lines.append(_markdown_row(column.name for column in sheet.markdown))
-    lines.append(_markdown_row("---:" if column.right else "---" for column in sheet.markdown))
-    lines += [_markdown_row(_escape(column.cell(row)) for column in sheet.markdown) for row in sheet.rows]
-    lines.append("")
-    lines += [f"- {_escape(sentence)}" for sentence in sheet.foot]
+    for block in (*sheet.above[:1], Block(columns=sheet.markdown, rows=sheet.rows)):
+        lines.append(_markdown_row(_markdown_lines(column.name) for column in block.columns))
+        lines.append(_markdown_row("---:" if column.right else "---" for column in block.columns))
+        lines += [_markdown_row(_markdown_cell(column, row) for column in block.columns) for row in block.rows]
+        lines.append("")
+    lines += [f"- {_escape(one)}" for one in sheet.foot]
     if sheet.claims:
         lines += ["", "**Claims**", ""]
         for claim in sheet.claims:
-            said = f"{_sentence(claim.text)} ({claim.source}) {_sentence(claim.detail)}"
+            said = f"{sentence(claim.text)} ({claim.source}) {sentence(claim.detail)}"
             lines.append(f"- **{claim.verdict}**: {_escape(said)}")
     return "\n".join(lines)
+
+
+def _markdown_cell(column: Column, row: Any) -> str:
+    first, *others = column.cell(row).split("\n")
+    marked = f"**{_escape(first)}**" if column.is_marked(row) else _escape(first)
+    return "<br>".join([marked, *map(_escape, others)])
+
+
+def _markdown_lines(text: str) -> str:
+    return "<br>".join(_escape(line) for line in text.split("\n"))
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
@@ -187,7 +271,8 @@ def _escape(text: str) -> str:
     return text.replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """`text` with a full stop, where it has no end."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
@@ -204,8 +289,9 @@ def _table(sheet: Sheet, *, width: int, color: bool) -> str:
     # A width of the pipe is no one's screen: what is wider still is printed whole.
     piped = width >= PIPE_WIDTH
     layout = sheet.layouts[0] if piped else _layout(sheet, width)
-    if layout:
-        width = max(width, _natural_width(sheet, layout))
+    blocks = [Block(columns=layout, rows=sheet.rows)] if layout else []
+    blocks = [*_above(sheet, width), *blocks]
+    width = max(width, *map(_natural_width, blocks), 0)
     console = Console(
         file=text,
         width=width,
@@ -232,24 +318,25 @@ def _table(sheet: Sheet, *, width: int, color: bool) -> str:
     line(clean(sheet.title), "bold")
     if sheet.question:
         line(clean(sheet.question))
-    line()
-    if layout:
-        console.print(_grid(sheet, layout), soft_wrap=True)
-    else:
+    for block in blocks:
+        line()
+        console.print(_grid(block), soft_wrap=True)
+    if not layout:
+        line()
         for row in sheet.rows:
             name, *sentences = sheet.stacked(row)
             line(name, "bold")
-            for sentence in sentences:
-                line(sentence, indent=2)
+            for one in sentences:
+                line(one, indent=2)
     line()
-    for sentence in sheet.foot:
-        line(clean(sentence))
+    for one in sheet.foot:
+        line(clean(one))
     if sheet.claims:
         line()
         line("Claims", "bold")
         for claim in sheet.claims:
-            line(claim.verdict, _STYLES[claim.verdict], f": {clean(_sentence(claim.text))} ({clean(claim.source)})")
-            line(clean(_sentence(claim.detail)), indent=4)
+            line(claim.verdict, _STYLES[claim.verdict], f": {clean(sentence(claim.text))} ({clean(claim.source)})")
+            line(clean(sentence(claim.detail)), indent=4)
     # Rich fills cells with blanks up to the column's width; no one wants them at the end of a line.
     return "\n".join(one.rstrip() for one in text.getvalue().splitlines()).rstrip("\n")
 
@@ -261,32 +348,44 @@ def _wrap(text: str, width: int) -> list[str]:
     return [line.replace("\xa0", " ") for line in lines] or [""]
 
 
+def _above(sheet: Sheet, width: int) -> list[Block]:
+    """The first form of the table above that fits."""
+    fitting = (block for block in sheet.above if width >= PIPE_WIDTH or _natural_width(block) <= width)
+    return [block for block, _ in zip(fitting, range(1), strict=False)]
+
+
 def _layout(sheet: Sheet, width: int) -> tuple[Column, ...]:
     """The first layout that fits `width`; none where even the smallest does not."""
-    return next((layout for layout in sheet.layouts if _natural_width(sheet, layout) <= width), ())
+    blocks = (Block(columns=layout, rows=sheet.rows) for layout in sheet.layouts)
+    return next((block.columns for block in blocks if _natural_width(block) <= width), ())
 
 
-def _natural_width(sheet: Sheet, layout: Sequence[Column]) -> int:
-    return sum(_column_width(sheet, column) for column in layout) + _GAP * (len(layout) - 1)
+def _natural_width(block: Block) -> int:
+    return sum(_column_width(block, column) for column in block.columns) + _GAP * (len(block.columns) - 1)
 
 
-def _column_width(sheet: Sheet, column: Column) -> int:
+def _column_width(block: Block, column: Column) -> int:
     from rich.cells import cell_len
 
-    cells = [column.name, *(column.cell(row) for row in sheet.rows)]
+    cells = [column.name, *(_cell(column, row) for row in block.rows)]
     return max(cell_len(line) for cell in cells for line in cell.split("\n"))
 
 
-def _grid(sheet: Sheet, layout: Sequence[Column]) -> Table:
+def _cell(column: Column, row: Any) -> str:
+    first, *others = column.cell(row).split("\n")
+    return "\n".join([f"{first} *" if column.is_marked(row) else first, *others])
+
+
+def _grid(block: Block) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for column in layout:
+    for column in block.columns:
         table.add_column(
             Text(column.name), justify="right" if column.right else "left", no_wrap=True, overflow="ignore"
         )
-    table.add_row(*("─" * _column_width(sheet, column) for column in layout))
-    for row in sheet.rows:
-        table.add_row(*(Text(column.cell(row)) for column in layout))
+    table.add_row(*("─" * _column_width(block, column) for column in block.columns))
+    for row in block.rows:
+        table.add_row(*(Text(_cell(column, row)) for column in block.columns))
     return table

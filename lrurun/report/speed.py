@@ -271,8 +271,8 @@ def page(report: Report) -> sheet.Sheet:
     known = [row.setting for row in report.rows if row.setting is not None]
     differing = [field for field in _SETTING if len({getattr(setting, field) for setting in known}) > 1]
     where = tuple(_of_setting(field) for field in differing)
-    steps = Column(name="steps/s", cell=_steps, right=False)
-    ours = (steps, Column(name="speed-up", cell=lambda row: _times(row.speedup)))
+    steps = Column(name="steps/s", cell=_steps, right=False, link=sheet.runs_of)
+    ours = (steps, Column(name="speed-up", cell=lambda row: _times(row.speedup), link=sheet.runs_of))
     published: tuple[Column, ...] = ()
     if any(row.published for row in report.rows):
         published = (
@@ -303,7 +303,16 @@ def page(report: Report) -> sheet.Sheet:
         ),
         stacked=stacked,
         markdown=(*widest[:2], structs.replace(steps, right=True), *widest[3:]),
+        latex=(sheet.RUNG, structs.replace(steps, right=True), *widest[3:]),
         foot=tuple(_foot(report, known, differing)),
+        groups=tuple(
+            sheet.Group(
+                anchor=sheet.anchor(rung),
+                title=rung,
+                runs=tuple(run for row in report.rows if row.rung == rung for run in row.runs),
+            )
+            for rung in dict.fromkeys(row.rung for row in report.rows)
+        ),
         document=document(report),
         csv=_CSV_COLUMNS,
     )
