@@ -78,7 +78,7 @@ def lrurun(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, s
 
 RECIPES = "Image, ListOps, PathX, Pathfinder, Retrieval, SpeechCommands, Text, sCIFAR, sDigits"
 TASKS = "sCIFAR, Image, ListOps, Text, Retrieval, Pathfinder, PathX, SpeechCommands, sDigits"
-COMMANDS = "ladder, resume, plan, status, runs, show, report, list, check, doctor, bench, data, ledger"
+COMMANDS = "ladder, resume, plan, status, runs, show, report, plot, list, check, doctor, bench, data, ledger"
 
 
 @pytest.mark.parametrize("command", ["ladder", "plan"])

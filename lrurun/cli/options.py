@@ -49,6 +49,10 @@ def _runs(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
+def _tasks_and_runs(context: typer.Context, incomplete: str) -> list[str]:
+    return _tasks(incomplete) + _runs(context, incomplete)
+
+
 Task = Annotated[str, typer.Argument(metavar="TASK", help="A task, or the path of a recipe.", autocompletion=_tasks)]
 LadderName = Annotated[
     str, typer.Option("--ladder", metavar="NAME", help="A ladder, or the path of one.", autocompletion=_ladders)
@@ -69,3 +73,7 @@ Tune = Annotated[bool, typer.Option("--tune", help="Choose the recipe's grid val
 Seeds = Annotated[Optional[str], typer.Option("--seeds", metavar="S", help="A number of seeds, or a list: 0,4,7.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="A run id, or the beginning of one.", autocompletion=_runs)]
+Drawn = Annotated[
+    list[str],
+    typer.Argument(metavar="TASK|RUN...", help="A task, or runs by their ids.", autocompletion=_tasks_and_runs),
+]
