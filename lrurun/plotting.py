@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from lrurun.ledger.values import Ladder as Instance
 from lrurun.ledger.values import Run
 from lrurun.paths import Places
 from lrurun.report import comparison, figures, sheet, speed
-from lrurun.report.figures import Curve, Line, Mark, Panel
+from lrurun.report.figures import Curve, Line, Mark, Panel, Spectrum
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,10 +55,10 @@ def plot(
             console.warn(ledger.note)
         if of_runs:
             runs = list({run.id: run for run in map(ledger.run, words)}.values())
-            figure = run_curves(runs, ledger)
+            figure = _of_runs(kind, runs, ledger, places.runs)
         else:
             plan, found = reading.chosen(ledger, asked.task, plan, instance, "plot")
-            figure = _of_task(kind, plan, found, ledger)
+            figure = _of_task(kind, plan, found, ledger, places.runs)
     reading.write_whole(out, figures.encode(figure, suffix))
     console.say(f"wrote {out}")
     return 0
@@ -92,7 +93,11 @@ def _check_for_runs(asked: Asked, kind: str, instance: str | None) -> None:
         raise UsageError(f"{named}: chooses among the ladders of a TASK, found runs", f"leave {named} out")
 
 
-def _of_task(kind: str, plan: planning.Plan, instance: Instance, ledger: Any) -> Figure:
+def _of_runs(kind: str, runs: Sequence[Run], ledger: Any, folder: Path) -> Figure:
+    return run_eigenvalues(runs, ledger, folder) if kind == "eigenvalues" else run_curves(runs, ledger)
+
+
+def _of_task(kind: str, plan: planning.Plan, instance: Instance, ledger: Any, folder: Path) -> Figure:
     metric = comparison.SPEED if kind == "speed" else comparison.METRIC
     selected, notes = reading.counted(plan, instance, ledger, metric)
     if not any(one.counted for one in selected.values()):
@@ -103,6 +108,8 @@ def _of_task(kind: str, plan: planning.Plan, instance: Instance, ledger: Any) ->
         )
     if kind == "curves":
         return ladder_curves(plan, selected, notes, ledger)
+    if kind == "eigenvalues":
+        return ladder_eigenvalues(plan, selected, notes, ledger, folder)
     numbers = {run.id: (run.result or {})[metric] for one in selected.values() for run in one.counted}
     if kind == "speed":
         return speeds(reading.build_speeds(plan, instance, ledger), numbers)
@@ -263,6 +270,62 @@ def run_curves(runs: Sequence[Run], ledger: Any) -> Figure:
         if any(metric in curves for curves in known.values())
     ]
     return figures.curves(panels, title=_heading(runs), caption=_states(runs))
+
+
+# Eigenvalues
+
+
+def ladder_eigenvalues(
+    plan: planning.Plan, selected: Mapping[str, comparison.Selected], notes: Sequence[str], ledger: Any, folder: Path
+) -> Figure:
+    """The eigenvalues of every rung that has runs of its own: those of all layers of its first finished seed."""
+    spectra: list[Spectrum] = []
+    seeds: dict[int, list[str]] = {}
+    for rung, one in selected.items():
+        if one.of == rung and one.counted:
+            run = one.counted[0]
+            _, initial, trained = _layers(run, ledger, folder)
+            spectra.append(Spectrum(title=rung, initial=sum(initial, ()), trained=sum(trained, ())))
+            seeds.setdefault(run.seed, []).append(rung)
+    of = "; ".join(
+        f"seed {seed} of {', '.join(rungs)}" if len(seeds) > 1 else f"seed {seed}" for seed, rungs in seeds.items()
+    )
+    said = [f"Eigenvalues of the recurrence, all layers, {of}; the unit circle.", *_unfinite(spectra)]
+    title = sheet.heading(plan.recipe.task, plan.profile, plan.ladder.title)
+    return figures.eigenvalues(spectra, title=title, caption=_caption(said, notes))
+
+
+def run_eigenvalues(runs: Sequence[Run], ledger: Any, folder: Path) -> Figure:
+    """The eigenvalues of every layer of these runs."""
+    spectra, steps = [], []
+    for run in runs:
+        step, initial, trained = _layers(run, ledger, folder)
+        steps.append(f"{step:,}" if len(runs) == 1 else f"{step:,} ({run.id})")
+        for number, (before, after) in enumerate(zip(initial, trained, strict=True), 1):
+            title = f"layer {number}" if len(runs) == 1 else f"{run.id[:6]}, layer {number}"
+            spectra.append(Spectrum(title=title, initial=before, trained=after))
+    said = [f"Eigenvalues of the recurrence, trained to step {', '.join(steps)}; the unit circle.", *_unfinite(spectra)]
+    names = ", ".join(map(_name, runs)) if len(runs) == 1 else f"{len(runs)} runs"
+    tasks = ", ".join(dict.fromkeys(run.task for run in runs))
+    return figures.eigenvalues(spectra, title=f"{tasks}: {names}", caption=_caption([*said, _states(runs)], []).strip())
+
+
+Layers = list[tuple[complex, ...]]
+
+
+def _layers(run: Run, ledger: Any, folder: Path) -> tuple[int, Layers, Layers]:
+    """Step of the last checkpoint, and the eigenvalues of each layer before the first step and there."""
+    from lrurun import spectra
+
+    step, trained = spectra.trained(run, ledger.checkpoints(run.id, "committed"), folder)
+    before, after = ([tuple(layer.tolist()) for layer in layers] for layers in (spectra.initial(run), trained))
+    return step, before, after
+
+
+def _unfinite(spectra: Sequence[Spectrum]) -> list[str]:
+    """What cannot be drawn."""
+    lost = [one.title for one in spectra if not all(map(cmath.isfinite, one.trained))]
+    return [f"Not finite, so not drawn, are some of: {', '.join(lost)}."] if lost else []
 
 
 def _scaled(metric: str, curve: Curve) -> Curve:

@@ -109,6 +109,13 @@ class Recurrence(abc.ABC):
         Raises ValueError where the layer is bidirectional: it would need the future.
         """
 
+    def spectrum(self, params: Params) -> np.ndarray | None:
+        """The eigenvalues of the map from state to state, complex; None where the kind does not tell them.
+
+        NaN where the parameters are not finite.
+        """
+        return None
+
     def require_causal(self) -> None:
         """Raise ValueError where the layer is bidirectional."""
         if self.bidirectional:

@@ -1,4 +1,4 @@
-"""Figures for a page's column: curves, ladders, speeds. matplotlib is imported when one is drawn.
+"""Figures for a page's column: curves, ladders, speeds, eigenvalues. matplotlib is imported when one is drawn.
 
 Each is 3.3 inches wide and as high as it needs: title, panels, legend and caption stand one under the other, so that
 none covers another. Colours are those of Okabe and Ito, which colour-blind readers can tell apart; lines and markers
@@ -104,6 +104,14 @@ class Line(Struct, frozen=True, kw_only=True):
     published: tuple[Mark, ...] = ()
     group: str = ""
     """What sets it apart from the others; each group has its marker."""
+
+
+class Spectrum(Struct, frozen=True, kw_only=True):
+    """Eigenvalues in the plane."""
+
+    title: str
+    initial: tuple[complex, ...]
+    trained: tuple[complex, ...]
 
 
 def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
@@ -264,7 +272,7 @@ def curves(panels: Sequence[Panel], *, title: str, caption: str, columns: int = 
     names = list(dict.fromkeys(curve.name for panel in panels for curve in panel.curves))
     looks = {name: _look(index) for index, name in enumerate(names)}
     rows = -(-len(panels) // columns)
-    figure, axes = _figure(rows, columns, sharex=columns == 1, sharey=columns > 1)
+    figure, axes = _figure(rows, columns, sharex=True, sharey=columns > 1)
     for place, (panel, ax) in enumerate(zip(panels, axes, strict=False)):
         for curve in panel.curves:
             look, number = looks[curve.name], names.index(curve.name)
@@ -277,9 +285,8 @@ def curves(panels: Sequence[Panel], *, title: str, caption: str, columns: int = 
         ax.set_title(clean(panel.title))
         if place % columns == 0:
             ax.set_ylabel(panel.label)
-        if place + columns >= len(panels):
+        if place >= (rows - 1) * columns:
             ax.set_xlabel("step")
-            ax.tick_params(labelbottom=True)
         ax.xaxis.set_major_locator(MaxNLocator(5 if columns == 1 else 3, integer=True))
         ax.xaxis.set_major_formatter(FuncFormatter(_number))
         drawn = [value for curve in panel.curves for value in (*curve.values, *curve.low, *curve.high)]
@@ -359,3 +366,49 @@ def _named(handle: Any, name: str) -> Any:
     shown.update_from(line)
     shown.set_label(name)
     return shown
+
+
+# Eigenvalues
+
+
+@_styled
+def eigenvalues(spectra: Sequence[Spectrum], *, title: str, caption: str) -> Figure:
+    """A panel a spectrum, with the unit circle."""
+    from matplotlib.patches import Circle
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+
+    columns = {1: 1, 2: 2, 4: 2}.get(len(spectra), 3)
+    rows = -(-len(spectra) // columns)
+    figure, axes = _figure(rows, columns, sharex=True, sharey=True)
+    every = [abs(part) for one in spectra for z in (*one.initial, *one.trained) for part in (z.real, z.imag)]
+    edge = 1.08 * max([1.0, *(value for value in every if math.isfinite(value))])
+    handles: dict[str, Any] = {}
+    for place, (one, ax) in enumerate(zip(spectra, axes, strict=False)):
+        ax.add_patch(Circle((0, 0), 1, fill=False, linewidth=0.6, color="black"))
+        size = 3.4 if max(len(one.initial), len(one.trained)) < 100 else 2.2
+        looks: dict[str, tuple[tuple[complex, ...], dict[str, Any]]] = {
+            "at initialisation": (one.initial, {"marker": "o", "markerfacecolor": "none", "color": "#E69F00"}),
+            "after training": (one.trained, {"marker": "x", "color": "#0072B2"}),
+        }
+        for name, (values, look) in looks.items():
+            if values:
+                (handles[name],) = ax.plot(
+                    [z.real for z in values], [z.imag for z in values], linestyle="none", markersize=size,
+                    markeredgewidth=0.7, label=name, **look,
+                )  # fmt: skip
+        ax.set_title(clean(one.title), fontsize=_SMALL, pad=3)
+        ax.set_aspect("equal")
+        ax.set_xlim(-edge, edge)
+        ax.set_ylim(-edge, edge)
+        for axis in (ax.xaxis, ax.yaxis):
+            near = MultipleLocator(0.5 if columns == 1 else 1.0)
+            axis.set_major_locator(near if edge < 2 else MaxNLocator(3, symmetric=True))
+            axis.set_major_formatter(FuncFormatter(_number))
+        if place % columns == 0:
+            ax.set_ylabel("Im λ")
+        if place >= (rows - 1) * columns:
+            ax.set_xlabel("Re λ")
+    for ax in axes[len(spectra) :]:
+        ax.remove()
+    height = rows * ((WIDTH - 0.5) / columns + 0.22) + 0.2
+    return _compose(figure, height, title, caption, list(handles.values()))
