@@ -21,6 +21,9 @@ from lrurun.report.figures import Curve, Line, Mark, Panel, Spectrum
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NORM = "norm/layer"
+"""A metric's name before the number of the layer, counted from 0."""
+
 OF_TASKS = ("ladder", "speed")
 """Kinds of figures that compare the rungs of a ladder, and say nothing of single runs."""
 
@@ -94,6 +97,8 @@ def _check_for_runs(asked: Asked, kind: str, instance: str | None) -> None:
 
 
 def _of_runs(kind: str, runs: Sequence[Run], ledger: Any, folder: Path) -> Figure:
+    if kind == "norms":
+        return run_norms(runs, ledger)
     return run_eigenvalues(runs, ledger, folder) if kind == "eigenvalues" else run_curves(runs, ledger)
 
 
@@ -108,6 +113,8 @@ def _of_task(kind: str, plan: planning.Plan, instance: Instance, ledger: Any, fo
         )
     if kind == "curves":
         return ladder_curves(plan, selected, notes, ledger)
+    if kind == "norms":
+        return ladder_norms(plan, selected, notes, ledger)
     if kind == "eigenvalues":
         return ladder_eigenvalues(plan, selected, notes, ledger, folder)
     numbers = {run.id: (run.result or {})[metric] for one in selected.values() for run in one.counted}
@@ -270,6 +277,53 @@ def run_curves(runs: Sequence[Run], ledger: Any) -> Figure:
         if any(metric in curves for curves in known.values())
     ]
     return figures.curves(panels, title=_heading(runs), caption=_states(runs))
+
+
+# Norms
+
+NORMS = (
+    "Mean length of the recurrent state over the positions of one batch of the validation split, layer by layer; of "
+    "bidirectional layers, of the forward direction."
+)
+
+
+def ladder_norms(
+    plan: planning.Plan, selected: Mapping[str, comparison.Selected], notes: Sequence[str], ledger: Any
+) -> Figure:
+    """The lengths of every rung's states, as means over its finished seeds."""
+    own = {rung: one for rung, one in selected.items() if one.of == rung and one.counted}
+    panels = [
+        _norms(f"{rung} (n={len(one.counted)})", [ledger.metrics(run.id) for run in one.counted])
+        for rung, one in own.items()
+    ]
+    title = sheet.heading(plan.recipe.task, plan.profile, plan.ladder.title)
+    several = any(len(one.counted) > 1 for one in own.values())
+    said = [NORMS, *(["Line: mean over n finished seeds; band: ± standard error."] if several else [])]
+    return _norm_figure(panels, title, _caption(said, notes), f"ladder {plan.ladder.name}")
+
+
+def run_norms(runs: Sequence[Run], ledger: Any) -> Figure:
+    """The lengths of the states of single runs."""
+    panels = [_norms("" if len(runs) == 1 else run.id, [ledger.metrics(run.id)]) for run in runs]
+    caption = " ".join([NORMS, _states(runs)]).strip()
+    return _norm_figure(panels, _heading(runs), caption, f"run {', '.join(run.id for run in runs)}")
+
+
+def _norms(title: str, seeds: Sequence[Mapping[str, list[tuple[int, float]]]]) -> Panel:
+    known = set.intersection(*({key for key in seed if key.startswith(NORM)} for seed in seeds))
+    layers = sorted(int(key.removeprefix(NORM)) for key in known)
+    curves = tuple(figures.average(f"layer {k + 1}", [seed[f"{NORM}{k}"] for seed in seeds]) for k in layers)
+    return Panel(title=title, label="mean state norm", curves=curves, log=True)
+
+
+def _norm_figure(panels: Sequence[Panel], title: str, caption: str, what: str) -> Figure:
+    if not any(panel.curves for panel in panels):
+        raise NotFoundError(
+            f"{what}: no norms are recorded, so there is nothing to draw",
+            "they are recorded at every evaluation, by versions that know them; train again with --fresh",
+        )
+    columns = 1 if len(panels) == 1 else 2
+    return figures.curves(panels, title=title, caption=caption, columns=columns, height=1.6 if columns == 1 else 1.25)
 
 
 # Eigenvalues

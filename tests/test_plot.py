@@ -57,6 +57,9 @@ def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int]
         for rung, seed, score, speed, where, losses, accuracy in MADE:
             claim = begin(rung, seed, where)
             rows = [(10 * k, "train/loss", loss) for k, loss in enumerate(losses, 1)]
+            # twice the training loss in the first layer, its square in the second
+            rows += [(10 * k, "norm/layer0", 2 * loss) for k, loss in enumerate(losses, 1)]
+            rows += [(10 * k, "norm/layer1", loss**2) for k, loss in enumerate(losses, 1)]
             ledger.record(claim, [*rows, (20, "val/accuracy", accuracy)], 20)
             result = {"test/accuracy": score, "machine/steps_per_second": speed}
             ledger.finish(claim, "done", result=result, step=20)
@@ -122,7 +125,7 @@ def size(path: str) -> tuple[int, int]:
 # Files
 
 
-@pytest.mark.parametrize("kind", ["ladder", "curves", "speed"])
+@pytest.mark.parametrize("kind", ["ladder", "curves", "norms", "speed"])
 def test_files_are_images_a_column_wide(kind, drawn, capsys) -> None:
     for name in ("a.png", "a.svg", "a.pdf", "A.PNG"):
         assert lrurun(capsys, "sCIFAR", "--kind", kind, "--out", name) == (0, "", f"wrote {name}\n")
@@ -147,7 +150,7 @@ def test_the_same_data_are_the_same_bytes(drawn, capsys) -> None:
         assert Path(f"one{suffix}").read_bytes() == Path(f"two{suffix}").read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["ladder", "curves", "speed"])
+@pytest.mark.parametrize("kind", ["ladder", "curves", "norms", "speed"])
 def test_no_part_is_cut_off_or_covers_another(kind, drawn, capsys) -> None:
     lrurun(capsys, "sCIFAR", "--kind", kind, "--out", "a.png")
     [figure] = drawn
@@ -253,6 +256,29 @@ def test_speeds_stay_on_their_device(drawn, capsys) -> None:
     shown = [text.get_text() for text in figure.legends[0].get_texts()]
     assert shown == ["Xeon", "one seed", "published", "NVIDIA H100"]
     assert "Orvieto et al. 2023, Table 4, on A100" in caption(figure)
+
+
+def test_norms_have_a_panel_a_rung_and_a_curve_a_layer(ids, drawn, capsys) -> None:
+    assert lrurun(capsys, "sCIFAR", "--kind", "norms", "--out", "a.png")[0] == 0
+    panels = {ax.get_title(): ax for ax in drawn[0].axes}
+    assert list(panels) == ["tanh-rnn (n=2)", "gamma-norm (n=2)"]
+    found = lines(panels["tanh-rnn (n=2)"])
+    assert found == {
+        "layer 1": ([10, 20], pytest.approx([6.0, 3.0])),
+        "layer 2": ([10, 20], pytest.approx([10.0, 2.5])),
+    }
+    band = panels["tanh-rnn (n=2)"].collections[1].get_paths()[0].vertices
+    assert {tuple(np.round(point, 6)) for point in band} == {(10, 4.0), (10, 16.0), (20, 1.0), (20, 4.0)}
+    run = ids["gamma-norm", 0]
+    assert lrurun(capsys, run, "--kind", "norms", "--out", "a.png")[0] == 0
+    [ax] = drawn[1].axes
+    assert lines(ax)["layer 2"] == ([10, 20], pytest.approx([1.0, 0.01]))
+    assert ax.get_ylabel() == "mean state norm"
+    code, _, err = lrurun(capsys, ids["tanh-rnn", 2], "--kind", "norms", "--out", "b.png")
+    assert code == 4
+    assert err.startswith(
+        f"error: run {ids['tanh-rnn', 2]}: no norms are recorded, so there is nothing to draw\nhint: "
+    )
 
 
 def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:

@@ -93,7 +93,7 @@ def plot(
     what: Drawn,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file: .png, .svg or .pdf.")],
     kind: Annotated[
-        Optional[Literal["curves", "ladder", "eigenvalues", "speed"]],
+        Optional[Literal["curves", "ladder", "eigenvalues", "norms", "speed"]],
         typer.Option("--kind", help="What to draw; the ladder of a TASK, the curves of RUNs without it."),
     ] = None,
     ladder: LadderName = "lru",

@@ -1,4 +1,4 @@
-"""Figures for a page's column: curves, ladders, speeds, eigenvalues. matplotlib is imported when one is drawn.
+"""Figures for a page's column: curves, ladders, speeds, eigenvalues, norms. matplotlib is imported when one is drawn.
 
 Each is 3.3 inches wide and as high as it needs: title, panels, legend and caption stand one under the other, so that
 none covers another. Colours are those of Okabe and Ito, which colour-blind readers can tell apart; lines and markers
