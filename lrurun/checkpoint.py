@@ -45,12 +45,7 @@ def restore(folder: Path, compiled: Programs, fingerprint: str) -> Snapshot:
         LrurunError: the checkpoint belongs to another run, or has another format.
         Exception: whatever Orbax says of unreadable files.
     """
-    metadata = ocp.metadata(folder.absolute()).custom_metadata or {}
-    if metadata.get("format") != FORMAT or metadata.get("fingerprint") != fingerprint:
-        raise LrurunError(
-            f"{folder}: is a checkpoint of another run or format, found {metadata.get('fingerprint')}",
-            "remove the folder: the run starts from the checkpoint before, or anew",
-        )
+    metadata = _metadata(folder, fingerprint)
     live, best = compiled.abstract()
     zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (live, best))
     example = {"live": _plain(zeros[0]._asdict()), "best": _plain(zeros[1]._asdict())}
@@ -63,6 +58,27 @@ def restore(folder: Path, compiled: Programs, fingerprint: str) -> Snapshot:
         live=Live(**_like(live._asdict(), tree["live"])),
         best=Best(**_like(best._asdict(), tree["best"])),
     )
+
+
+def arrays(folder: Path, fingerprint: str) -> dict[str, np.ndarray]:
+    """What a run trains with, as its checkpoint in `folder` has it: arrays by their place in `Live`, without a model.
+
+    Raises:
+        LrurunError: the checkpoint belongs to another run, or has another format.
+    """
+    _metadata(folder, fingerprint)
+    tree: Any = ocp.load(folder.absolute())
+    return dict(tree["live"])
+
+
+def _metadata(folder: Path, fingerprint: str) -> dict[str, Any]:
+    metadata = ocp.metadata(folder.absolute()).custom_metadata or {}
+    if metadata.get("format") != FORMAT or metadata.get("fingerprint") != fingerprint:
+        raise LrurunError(
+            f"{folder}: is a checkpoint of another run or format, found {metadata.get('fingerprint')}",
+            "remove the folder: the run starts from the checkpoint before, or anew",
+        )
+    return dict(metadata)
 
 
 def digest(folder: Path) -> tuple[int, str]:

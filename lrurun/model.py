@@ -282,6 +282,21 @@ class _Network(nnx.Module):
         return jnp.sum(jnp.where(mask[..., None], x, 0.0), axis=times) / count[:, None]
 
 
+class _Probe:
+    """A recurrence in a network that notes the length of each of its states, (T, B), layer after layer."""
+
+    def __init__(self, recurrence: Recurrence) -> None:
+        self.recurrence = recurrence
+        self.found: list[Array] = []
+
+    def chunks(self, length: int, batch: int) -> int:
+        return 1
+
+    def scan(self, params: Tree, u: Array, mask: Array | None = None) -> Array:
+        self.found.append(self.recurrence.norms(params, u))
+        return self.recurrence.scan(params, u, mask)
+
+
 def _plain(tree: Any) -> Any:
     """An NNX state as nested dictionaries with text for keys, as checkpoints want them."""
     return {str(k): _plain(v) for k, v in tree.items()} if isinstance(tree, dict) else tree
@@ -352,6 +367,24 @@ class Model:
         if not train:
             return logits, stats
         return logits, _plain(nnx.to_pure_dict(nnx.state(network, nnx.BatchStat)))
+
+    def norms(self, params: Tree, stats: Tree, inputs: Array, lengths: Array | None = None) -> Array:
+        """(depth,): each layer's mean length of the state over a batch, all its true positions counting alike.
+
+        The network is that of evaluation; the arguments are as for `apply`.
+        """
+        network = nnx.merge(self._graph, _fill(self._abstract[0], params), _fill(self._abstract[1], stats), copy=True)
+        network.remat = False  # what is kept must not be of an inner trace
+        network.recurrence = probe = _Probe(self.recurrence)
+        for block in network.blocks:
+            block.layer = probe
+        network(inputs, lengths, False, None)
+        if lengths is None:
+            return jnp.stack([jnp.mean(norms) for norms in probe.found])
+        ends = lengths.swapaxes(0, 1).reshape(-1) if self.spec.pair else lengths
+        mask = jnp.arange(inputs.shape[2 if self.spec.pair else 1])[:, None] < ends.astype(jnp.int32)[None, :]
+        count = jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
+        return jnp.stack([jnp.sum(jnp.where(mask, norms, 0.0)) / count for norms in probe.found])
 
     def groups(self, params: Tree) -> Tree:
         """A tree like `params` with "recurrent" or "regular" at each leaf: the group that it is trained in."""

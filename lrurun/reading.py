@@ -275,7 +275,6 @@ def report(
     speeds: bool = False,
 ) -> int:
     """The comparison table of one ladder instance, or that of its training speeds."""
-    from lrurun import plan as planning
 
     plan = None if instance else asked.plan()
     ledger = open_(places)
@@ -284,18 +283,7 @@ def report(
             f"{places.ledger}: there is no ledger, so there are no results", f"run: lrurun ladder {asked.task}"
         )
     with ledger:
-        if plan is None:
-            found = ledger.ladder(instance)
-            if found.task != asked.task:
-                raise NotFoundError(
-                    f"instance {instance} is of task {found.task}, not {asked.task}",
-                    f"run: lrurun report {found.task} --instance {instance}",
-                )
-            plan = planning.make(
-                found.task, ladder=found.name, profile=found.profile, sets=found.spec["set"], tune=found.spec["tune"]
-            )
-        else:
-            found = _instance(ledger, plan)
+        plan, found = chosen(ledger, asked.task, plan, instance, "report")
         made = (build_speeds if speeds else build)(plan, found, ledger, rungs=limit)
         details = _details(made, ledger) if format == "html" else None
     _print(made, format, out, details)
@@ -398,20 +386,48 @@ def _details(made: render.AnyReport, ledger: Any) -> dict[str, detail.Detail]:
     return detail.collect(ledger, ids, page.document["metric"])
 
 
+def chosen(
+    ledger: Any, task: str, plan: planning.Plan | None, instance: str | None, command: str
+) -> tuple[planning.Plan, Instance]:
+    """The ladder instance that is asked for, by its plan or else by its id, with its plan.
+
+    Raises:
+        NotFoundError: the ledger has none such.
+    """
+    if plan is not None:
+        return plan, _instance(ledger, plan)
+    found = ledger.ladder(instance)
+    if found.task != task:
+        raise NotFoundError(
+            f"instance {instance} is of task {found.task}, not {task}",
+            f"run: lrurun {command} {found.task} --instance {instance}",
+        )
+    from lrurun import plan as planning
+
+    sets, tune = found.spec["set"], found.spec["tune"]
+    return planning.make(found.task, ladder=found.name, profile=found.profile, sets=sets, tune=tune), found
+
+
 def _write(out: Path, text: str) -> None:
+    write_whole(out, text.encode())
+
+
+def write_whole(out: Path, content: bytes) -> None:
     """A file whole or not at all; into a pipe or device as it is."""
     target = out.resolve()
     try:
-        if target.is_file() and target.open("rb").read(15) == b"SQLite format 3":
-            raise UsageError(f"--out {out}: is a database, and would be lost", "choose another --out FILE")
+        if target.is_file():
+            with target.open("rb") as file:
+                if file.read(15) == b"SQLite format 3":
+                    raise UsageError(f"--out {out}: is a database, and would be lost", "choose another --out FILE")
     except OSError as error:
         raise LrurunError(f"{out}: {error.strerror}", "choose another --out FILE") from None
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         if out.exists() and not out.is_file():
-            out.write_text(text, encoding="utf-8")
+            out.write_bytes(content)
             return
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
         temporary.replace(target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -459,6 +475,24 @@ def build_speeds(plan: planning.Plan, instance: Instance, ledger: Any, *, rungs:
         last_attempt=ledger.newest_attempts([run.id for run in current]).__getitem__,
         notes=notes,
         same_as_before=plan.same_as_before,
+    )
+
+
+def counted(
+    plan: planning.Plan, instance: Instance, ledger: Any, metric: str = comparison.METRIC
+) -> tuple[dict[str, comparison.Selected], list[str]]:
+    """Rung -> the runs of an instance that a report counts, and notes on those that it leaves out."""
+    current, notes = _current(plan, instance, ledger.runs(instance.key))
+    return (
+        comparison.select(
+            plan.ladder,
+            instance=instance.key,
+            runs=current,
+            same_as_before=plan.same_as_before,
+            metric=metric,
+            notes=notes,
+        ),
+        notes,
     )
 
 

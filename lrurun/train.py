@@ -196,6 +196,11 @@ class Programs:
             correct = (jnp.argmax(logits, -1) == labels).astype(jnp.float32)
             return jnp.stack([jnp.sum(losses * weight), jnp.sum(correct * weight)])
 
+        def norms(best: Best, batch: tuple[jax.Array, ...]) -> jax.Array:
+            """(depth,) float32: mean length of the recurrent states."""
+            inputs, _, lengths = batch
+            return model.norms(best.params, best.stats, inputs, lengths)
+
         def keep(live: Live) -> Best:
             return Best(params=jax.tree.map(jnp.copy, live.params), stats=jax.tree.map(jnp.copy, live.stats))
 
@@ -210,6 +215,7 @@ class Programs:
         self.init = jax.jit(over_runs(init, 0))
         self.dispatch = jax.jit(over_runs(dispatch, 0, 0, 0, 0, None, None, None), donate_argnums=0)
         self.evaluate = jax.jit(over_runs(evaluate, 0, None, None))
+        self.norms = jax.jit(over_runs(norms, 0, None))
         self.keep = jax.jit(keep)
         self.better = jax.jit(over_runs(better, 0, 0, 0))
 
@@ -347,10 +353,12 @@ def train_together(
                     now = time.perf_counter()
                     speed = _speed(now - began - apart, step - first)
                     measured = _evaluate(compiled, Best(live.params, live.stats), data.validation, schedule.batch)
+                    norms = _norms(compiled, Best(live.params, live.stats), data.validation, schedule.batch)
                     apart += time.perf_counter() - now
                     is_better = np.zeros(pack, bool)
                     for member in training:
                         rows[member] |= speed | {f"val/{name}": value for name, value in measured[member].items()}
+                        rows[member] |= norms[member]
                         if measured[member]["accuracy"] > scores[member]:
                             scores[member], best_steps[member] = measured[member]["accuracy"], step
                             is_better[member] = True
@@ -536,6 +544,17 @@ def _evaluate(compiled: Programs, best: Best, split: Split, batch: int) -> list[
             jax.block_until_ready(sums[-AHEAD])  # or the inputs of all batches would wait in memory
     means = np.sum(np.asarray(jax.device_get(sums), np.float64), axis=0).reshape(-1, 2) / count
     return [{"loss": loss, "accuracy": accuracy} for loss, accuracy in means.tolist()]
+
+
+def _norms(compiled: Programs, best: Best, split: Split, batch: int) -> list[dict[str, float]]:
+    """Each run's mean length of the recurrent states, layer by layer, on the first batch of a split.
+
+    A program of its own: that of training stays what it is.
+    """
+    lengths = None if split.lengths is None else split.lengths[:batch]
+    part = Split(inputs=split.inputs[:batch], labels=split.labels[:batch], lengths=lengths)
+    found = np.asarray(compiled.norms(best, _device(part)), np.float64).reshape(compiled.pack, -1)
+    return [{f"norm/layer{layer}": value for layer, value in enumerate(row)} for row in found.tolist()]
 
 
 def _speed(busy: float, taken: int) -> dict[str, float]:

@@ -108,6 +108,10 @@ def test_rich_is_the_consoles_and_the_reports_alone():
     assert {name for name in users if not below(name, ("console", "report"))} == set()
 
 
+def test_matplotlib_is_the_figures_alone():
+    assert {name for name in MODULES if "matplotlib" in tops(name)} == {"lrurun.report.figures"}
+
+
 def test_nobody_imports_click_which_typer_carries_inside():
     assert {name for name in MODULES if "click" in tops(name)} == set()
 

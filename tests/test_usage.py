@@ -80,8 +80,8 @@ RECIPES = "Image, ListOps, PathX, Pathfinder, Retrieval, SpeechCommands, Text, s
 TASKS = "sCIFAR, Image, ListOps, Text, Retrieval, Pathfinder, PathX, SpeechCommands, sDigits"
 OF_LEDGER = "path, check, migrate, backup, merge, export, gc"
 COMMANDS = (
-    "ladder, resume, plan, status, runs, show, report, compare, query, logs, tag, note, exclude, list, check, doctor, "
-    "bench, data, ledger"
+    "ladder, resume, plan, status, runs, show, report, plot, compare, query, logs, tag, note, exclude, list, check, "
+    "doctor, bench, data, ledger"
 )
 
 

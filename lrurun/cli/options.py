@@ -49,6 +49,10 @@ def complete_runs(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
+def _tasks_and_runs(context: typer.Context, incomplete: str) -> list[str]:
+    return _tasks(incomplete) + complete_runs(context, incomplete)
+
+
 Task = Annotated[str, typer.Argument(metavar="TASK", help="A task, or the path of a recipe.", autocompletion=_tasks)]
 TaskOrAll = Annotated[
     Optional[str],
@@ -74,4 +78,8 @@ Seeds = Annotated[Optional[str], typer.Option("--seeds", metavar="S", help="A nu
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, or the beginning of one.", autocompletion=complete_runs)
+]
+Drawn = Annotated[
+    list[str],
+    typer.Argument(metavar="TASK|RUN...", help="A task, or runs by their ids.", autocompletion=_tasks_and_runs),
 ]

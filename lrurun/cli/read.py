@@ -1,4 +1,4 @@
-"""Commands that read the ledger: status, runs, show, report."""
+"""Commands that read the ledger: status, runs, show, report, plot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Optional
 import typer
 
 from lrurun.cli import app
-from lrurun.cli.options import Json, LadderName, ProfileName, RunId, Sets, TaskOrAll, Tune
+from lrurun.cli.options import Drawn, Json, LadderName, ProfileName, RunId, Sets, TaskOrAll, Tune
 
 Limit = Annotated[
     Optional[int],
@@ -113,3 +113,30 @@ def report(
     return reading.report(
         context.obj.places, asked, instance=instance, format=chosen, out=out, limit=limit, speeds=speed
     )
+
+
+@app.command()
+def plot(
+    context: typer.Context,
+    what: Drawn,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file: .png, .svg or .pdf.")],
+    kind: Annotated[
+        Optional[Literal["curves", "ladder", "eigenvalues", "norms", "speed"]],
+        typer.Option("--kind", help="What to draw; the ladder of a TASK, the curves of RUNs without it."),
+    ] = None,
+    ladder: LadderName = "lru",
+    profile: ProfileName = None,
+    tune: Tune = False,
+    set_: Sets = None,
+    instance: Annotated[
+        Optional[str],
+        typer.Option("--instance", metavar="ID", help="A ladder instance by its id (lrurun status --json)."),
+    ] = None,
+) -> int:
+    """Draw a ladder or runs into a PNG, SVG or PDF file."""
+    from lrurun import commands, plotting
+
+    asked = commands.Asked(
+        task=what[0], ladder=ladder, profile=profile, rungs=[], seeds=None, tune=tune, sets=set_ or []
+    )
+    return plotting.plot(context.obj.places, what, asked, kind=kind, instance=instance, out=out)

@@ -109,6 +109,29 @@ class Recurrence(abc.ABC):
         Raises ValueError where the layer is bidirectional: it would need the future.
         """
 
+    def norms(self, params: Params, u: Array) -> Array:
+        """|x_k| (T, B), the length of the state after each of the inputs `u` (T, B, H).
+
+        That of a bidirectional layer is its forward direction's.
+        """
+        one_way = type(self)(
+            self.settings, width=self.width, state=self.state, backend=self.backend, precision=self.precision
+        )
+
+        def body(state: Any, u_k: Array) -> tuple[Any, Array]:
+            state, _ = one_way.step(params, state, u_k)
+            parts = [jnp.sum(jnp.square(jnp.abs(part)), axis=-1) for part in jax.tree.leaves(state)]
+            return state, jnp.sqrt(sum(parts[1:], parts[0]))
+
+        return jax.lax.scan(body, one_way.initial_state(u.shape[1]), u)[1]
+
+    def spectrum(self, params: Params) -> np.ndarray | None:
+        """The eigenvalues of the map from state to state, complex; None where the kind does not tell them.
+
+        NaN where the parameters are not finite.
+        """
+        return None
+
     def require_causal(self) -> None:
         """Raise ValueError where the layer is bidirectional."""
         if self.bidirectional:

@@ -9,6 +9,7 @@ from typing import Final, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from lrurun.products import product
@@ -130,6 +131,11 @@ class Dense(Recurrence):
             # Zero input and zero state stay zero, so the backward direction starts at the last real position.
             y = y + self.product(dense_scan(params["A"], v, activation, True), params["C_back"])
         return y
+
+    def spectrum(self, params: Params) -> np.ndarray:
+        a = np.asarray(params["A"], np.float64)
+        # of the matrix alone: the activation is left out
+        return np.linalg.eigvals(a).astype(complex) if np.isfinite(a).all() else np.full(len(a), complex(np.nan))
 
     def initial_state(self, batch: int) -> Array:
         return jnp.zeros((batch, self.state), jnp.float32)

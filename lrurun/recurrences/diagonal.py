@@ -7,6 +7,7 @@ from typing import Final, final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from lrurun.recurrences.base import Params, Recurrence, normals
@@ -130,6 +131,10 @@ class Diagonal(Recurrence):
             x_re, x_im = linear_scan(lam, v, reverse=reverse, backend=self.backend)
             y = y + self.product(x_re, params[c_re]) - self.product(x_im, params[c_im])
         return y
+
+    def spectrum(self, params: Params) -> np.ndarray:
+        real, imaginary = (np.asarray(part, np.float64) for part in eigenvalues(params))
+        return real + 1j * imaginary
 
     def initial_state(self, batch: int) -> Pair:
         return jnp.zeros((batch, self.state), jnp.float32), jnp.zeros((batch, self.state), jnp.float32)

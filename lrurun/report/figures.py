@@ -1,0 +1,414 @@
+"""Figures for a page's column: curves, ladders, speeds, eigenvalues, norms. matplotlib is imported when one is drawn.
+
+Each is 3.3 inches wide and as high as it needs: title, panels, legend and caption stand one under the other, so that
+none covers another. Colours are those of Okabe and Ito, which colour-blind readers can tell apart; lines and markers
+differ besides, for print without colour. The same data give the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import math
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from msgspec import Struct
+
+from lrurun.console import clean
+from lrurun.report import statistics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SUFFIXES = (".png", ".svg", ".pdf")
+WIDTH = 3.3
+"""Inches: a column of a paper in two columns."""
+DPI = 300
+
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#7F7F7F")
+_LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+
+_SMALL, _USUAL, _LARGE = 6.5, 7.0, 8.0
+"""Sizes of type in points: captions, labels, titles."""
+_MARGIN, _GAP = 0.04, 0.06
+"""Inches: around the figure, and between its parts."""
+
+_SETTINGS: dict[str, Any] = {
+    "font.size": _USUAL,
+    "axes.titlesize": _USUAL,
+    "axes.labelsize": _USUAL,
+    "xtick.labelsize": _SMALL,
+    "ytick.labelsize": _SMALL,
+    "legend.fontsize": _SMALL,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 3.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "text.parse_math": False,  # names come from files: a dollar sign is a dollar sign
+    "svg.hashsalt": "lrurun",
+    "pdf.fonttype": 42,
+}
+
+
+class Curve(Struct, frozen=True, kw_only=True):
+    """A number over steps, and the two ends of its band, which are empty where there is none."""
+
+    name: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+
+class Panel(Struct, frozen=True, kw_only=True):
+    """Curves that share two axes."""
+
+    title: str = ""
+    label: str
+    """Of the vertical axis, with its unit."""
+    curves: tuple[Curve, ...]
+    log: bool = False
+
+
+class Mark(Struct, frozen=True, kw_only=True):
+    """A published value."""
+
+    value: float
+    stderr: float | None = None
+
+
+class Line(Struct, frozen=True, kw_only=True):
+    """A rung in a figure of means."""
+
+    name: str
+    note: str
+    """Under the name: how many seeds, and what became of the others."""
+    mean: float | None
+    stderr: float | None
+    seeds: tuple[float, ...]
+    published: tuple[Mark, ...] = ()
+    group: str = ""
+    """What sets it apart from the others; each group has its marker."""
+
+
+class Spectrum(Struct, frozen=True, kw_only=True):
+    """Eigenvalues in the plane."""
+
+    title: str
+    initial: tuple[complex, ...]
+    trained: tuple[complex, ...]
+
+
+def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
+    """The mean of one curve a seed at the steps that all of them have, in a band of its standard error to each side."""
+    tables = [dict(curve) for curve in curves]
+    steps = sorted(set.intersection(*(set(table) for table in tables))) if tables else []
+    columns = [[table[step] for table in tables] for step in steps]
+    means = [math.fsum(column) / len(column) for column in columns]
+    errors = [statistics.stderr(column) or 0.0 for column in columns] if len(tables) > 1 else []
+    return Curve(
+        name=name,
+        steps=tuple(steps),
+        values=tuple(means),
+        low=tuple(mean - error for mean, error in zip(means, errors, strict=False)),
+        high=tuple(mean + error for mean, error in zip(means, errors, strict=False)),
+    )
+
+
+@contextlib.contextmanager
+def _style() -> Iterator[None]:
+    """Our settings and none of the user's; letters that the font does not have are drawn as boxes, without a word."""
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Glyph.*missing.*")
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        yield
+
+
+def _styled(function: Callable[P, T]) -> Callable[P, T]:
+    @functools.wraps(function)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> T:
+        with _style():
+            return function(*args, **kwargs)
+
+    return inside
+
+
+@_styled
+def encode(figure: Figure, suffix: str) -> bytes:
+    """The bytes of a file of that suffix, without date."""
+    metadata: dict[str, dict[str, Any]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=suffix.removeprefix("."), dpi=DPI, metadata=metadata[suffix])
+    return buffer.getvalue()
+
+
+# The parts of a figure
+
+
+def _figure(rows: int, columns: int, *, sharex: bool = False, sharey: bool = False) -> tuple[Figure, list[Axes]]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, WIDTH), dpi=DPI)
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
+    return figure, list(grid.ravel())
+
+
+def _wrapped(figure: Figure, text: str, size: float, weight: str) -> str:
+    """`text` in lines that fit the figure, as they are measured."""
+    from matplotlib.font_manager import FontProperties
+
+    canvas: Any = figure.canvas
+    renderer = canvas.get_renderer()
+    font = FontProperties(size=size, weight=weight)
+    room = (WIDTH - 2 * _MARGIN) * DPI
+
+    def fits(line: str) -> bool:
+        return bool(renderer.get_text_width_height_descent(line, font, False)[0] <= room)
+
+    lines = [""]
+    for word in clean(text).split():
+        while not fits(word):  # longer than a line
+            cut = next(n for n in range(len(word), 0, -1) if n == 1 or fits(word[:n]))
+            lines += [word[:cut], ""]
+            word = word[cut:]
+        longer = f"{lines[-1]} {word}".strip()
+        lines = [*lines[:-1], longer] if fits(longer) else [*lines, word]
+    return "\n".join(line for line in lines if line)
+
+
+def _compose(figure: Figure, height: float, title: str, caption: str, handles: Sequence[Any] = ()) -> Figure:
+    """Gives the panels `height` inches, and puts the title over them, the legend and the caption under them."""
+    parts = []
+    for text, size, weight in ((title, _LARGE, "bold"), (caption, _SMALL, "normal")):
+        lines = _wrapped(figure, text, size, weight)
+        parts.append(
+            figure.text(_MARGIN / WIDTH, 0.5, lines, fontsize=size, fontweight=weight, va="top", linespacing=1.2)
+        )
+    legend = None
+    if handles:
+        for columns in (3, 2, 1):
+            if legend is not None:
+                legend.remove()
+            legend = figure.legend(
+                handles=list(handles), loc="upper center", ncols=columns, frameon=False, borderaxespad=0.0,
+                borderpad=0.0, handlelength=2.6, columnspacing=1.0, labelspacing=0.3,
+            )  # fmt: skip
+            if legend.get_window_extent().width <= (WIDTH - 2 * _MARGIN) * DPI:
+                break
+    over, under = (part.get_window_extent().height / DPI + _GAP if part.get_text() else 0.0 for part in parts)
+    key = legend.get_window_extent().height / DPI + _GAP if legend else 0.0
+    total = _MARGIN + over + height + key + under + _MARGIN
+    figure.set_size_inches(WIDTH, total)
+    parts[0].set_y(1 - _MARGIN / total)
+    parts[1].set_y((_MARGIN + under - _GAP) / total)
+    if legend:
+        legend.set_bbox_to_anchor((0.5, (_MARGIN + under + key - _GAP / 2) / total))
+        legend.set_in_layout(False)
+    for part in parts:
+        part.set_in_layout(False)
+    bottom = (_MARGIN + under + key) / total
+    figure.set_layout_engine("constrained", rect=(0.0, bottom, 1.0, height / total), h_pad=0.03, w_pad=0.03)
+    return figure
+
+
+def _look(index: int) -> dict[str, Any]:
+    return {
+        "color": _COLORS[index % len(_COLORS)],
+        "linestyle": _LINES[index % len(_LINES)],
+        "marker": _MARKERS[index % len(_MARKERS)],
+    }
+
+
+def _number(value: float, _: object = None) -> str:
+    """A tick without an exponent: 20, 0.5, 20k, 3M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}".replace("-", "−")
+
+
+def _scale(ax: Axes, which: str, values: Sequence[float]) -> None:
+    """Makes the axis "x" or "y" logarithmic where the values span enough; its ticks are read as numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis = getattr(ax, f"{which}axis")
+    known = [value for value in values if math.isfinite(value)]
+    if known and min(known) > 0 and max(known) / min(known) >= 5:
+        getattr(ax, f"set_{which}scale")("log")
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if max(known) / min(known) < 200 else (1.0,)))
+        axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(_number))
+
+
+# Curves
+
+
+@_styled
+def curves(panels: Sequence[Panel], *, title: str, caption: str, columns: int = 1, height: float = 1.45) -> Figure:
+    """Panels of curves over steps, `columns` in a row; a name has the same look in all of them."""
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    names = list(dict.fromkeys(curve.name for panel in panels for curve in panel.curves))
+    looks = {name: _look(index) for index, name in enumerate(names)}
+    rows = -(-len(panels) // columns)
+    figure, axes = _figure(rows, columns, sharex=True, sharey=columns > 1)
+    for place, (panel, ax) in enumerate(zip(panels, axes, strict=False)):
+        for curve in panel.curves:
+            look, number = looks[curve.name], names.index(curve.name)
+            # some markers a curve, not all of them in one column
+            every = max(1, len(curve.steps) // 5)
+            first = (number * every // max(1, len(names))) % every
+            ax.plot(curve.steps, curve.values, label=clean(curve.name), markevery=(first, every), **look)
+            if curve.low:
+                ax.fill_between(curve.steps, curve.low, curve.high, color=look["color"], alpha=0.15, linewidth=0)
+        ax.set_title(clean(panel.title))
+        if place % columns == 0:
+            ax.set_ylabel(panel.label)
+        if place >= (rows - 1) * columns:
+            ax.set_xlabel("step")
+        ax.xaxis.set_major_locator(MaxNLocator(5 if columns == 1 else 3, integer=True))
+        ax.xaxis.set_major_formatter(FuncFormatter(_number))
+        drawn = [value for curve in panel.curves for value in (*curve.values, *curve.low, *curve.high)]
+        if panel.log:
+            _scale(ax, "y", drawn)
+        ax.grid(axis="y", linewidth=0.3, color="#cccccc")
+        ax.set_axisbelow(True)
+    for ax in axes[len(panels) :]:
+        ax.remove()
+    handles = [Line2D([], [], label=clean(name), **looks[name]) for name in names]
+    return _compose(figure, rows * height + 0.2, title, caption, handles)
+
+
+# Means
+
+
+@_styled
+def means(
+    lines: Sequence[Line], *, label: str, title: str, caption: str, log: bool = False, published: str = "published"
+) -> Figure:
+    """A line a rung, the first on top: mean and standard error, seeds below it, published values above it."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    figure, [ax] = _figure(1, 1)
+    groups = list(dict.fromkeys(line.group for line in lines if line.mean is not None))
+    apart = 0.24
+    handles: dict[str, Any] = {}
+    drawn: list[float] = []
+    error: dict[str, Any] = {"capsize": 2, "elinewidth": 0.8, "capthick": 0.8}
+    for y, line in enumerate(lines):
+        if line.mean is not None:
+            number = groups.index(line.group)
+            mine: dict[str, Any] = {"color": _COLORS[number % len(_COLORS)], "marker": _MARKERS[number % len(_MARKERS)]}
+            name = clean(line.group) or "mean ± standard error"
+            bar = ax.errorbar([line.mean], [y], xerr=line.stderr, linestyle="none", markersize=3.8, **mine, **error)
+            bar.set_label(f"mean of {line.name}")
+            handles.setdefault(name, bar)
+            drawn += [line.mean, line.mean + (line.stderr or 0.0), line.mean - (line.stderr or 0.0)]
+        if line.seeds:
+            (dots,) = ax.plot(
+                line.seeds, [y + apart] * len(line.seeds), linestyle="none", marker="o", markersize=2.5,
+                markerfacecolor="none", markeredgecolor="#555555", markeredgewidth=0.6, label=f"seeds of {line.name}",
+            )  # fmt: skip
+            handles.setdefault("one seed", dots)
+            drawn += line.seeds
+        for mark in line.published:
+            mark_bar = ax.errorbar(
+                [mark.value], [y - apart], xerr=mark.stderr, linestyle="none", marker="D", markersize=3.5,
+                color="#D55E00", markerfacecolor="white", label=f"published of {line.name}", **error,
+            )  # fmt: skip
+            handles.setdefault(published, mark_bar)
+            drawn += [mark.value, mark.value + (mark.stderr or 0.0), mark.value - (mark.stderr or 0.0)]
+    names = ["\n".join(textwrap.wrap(clean(line.name), 22)) + f"\n{clean(line.note)}" for line in lines]
+    ax.set_yticks(range(len(lines)), names, linespacing=1.15)
+    ax.set_ylim(len(lines) - 0.5, -0.5)
+    ax.tick_params(axis="y", length=0)
+    for y in range(1, len(lines)):
+        ax.axhline(y - 0.5, color="#dddddd", linewidth=0.4, zorder=0)
+    ax.set_xlabel(label)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_major_formatter(FuncFormatter(_number))
+    if log:
+        _scale(ax, "x", drawn)
+    ax.grid(axis="x", linewidth=0.3, color="#cccccc")
+    ax.set_axisbelow(True)
+    found = [_named(handle, name) for name, handle in handles.items()]
+    rows = sum(name.count("\n") + 1 for name in names)
+    return _compose(figure, 0.4 + max(0.36 * len(lines), 0.13 * rows), title, caption, found)
+
+
+def _named(handle: Any, name: str) -> Any:
+    """What a legend shows for an artist that has another label."""
+    from matplotlib.lines import Line2D
+
+    line = handle if isinstance(handle, Line2D) else handle.lines[0]
+    shown = Line2D([], [])
+    shown.update_from(line)
+    shown.set_label(name)
+    return shown
+
+
+# Eigenvalues
+
+
+@_styled
+def eigenvalues(spectra: Sequence[Spectrum], *, title: str, caption: str) -> Figure:
+    """A panel a spectrum, with the unit circle."""
+    from matplotlib.patches import Circle
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+
+    columns = {1: 1, 2: 2, 4: 2}.get(len(spectra), 3)
+    rows = -(-len(spectra) // columns)
+    figure, axes = _figure(rows, columns, sharex=True, sharey=True)
+    every = [abs(part) for one in spectra for z in (*one.initial, *one.trained) for part in (z.real, z.imag)]
+    edge = 1.08 * max([1.0, *(value for value in every if math.isfinite(value))])
+    handles: dict[str, Any] = {}
+    for place, (one, ax) in enumerate(zip(spectra, axes, strict=False)):
+        ax.add_patch(Circle((0, 0), 1, fill=False, linewidth=0.6, color="black"))
+        size = 3.4 if max(len(one.initial), len(one.trained)) < 100 else 2.2
+        looks: dict[str, tuple[tuple[complex, ...], dict[str, Any]]] = {
+            "at initialisation": (one.initial, {"marker": "o", "markerfacecolor": "none", "color": "#E69F00"}),
+            "after training": (one.trained, {"marker": "x", "color": "#0072B2"}),
+        }
+        for name, (values, look) in looks.items():
+            if values:
+                (handles[name],) = ax.plot(
+                    [z.real for z in values], [z.imag for z in values], linestyle="none", markersize=size,
+                    markeredgewidth=0.7, label=name, **look,
+                )  # fmt: skip
+        ax.set_title(clean(one.title), fontsize=_SMALL, pad=3)
+        ax.set_aspect("equal")
+        ax.set_xlim(-edge, edge)
+        ax.set_ylim(-edge, edge)
+        for axis in (ax.xaxis, ax.yaxis):
+            near = MultipleLocator(0.5 if columns == 1 else 1.0)
+            axis.set_major_locator(near if edge < 2 else MaxNLocator(3, symmetric=True))
+            axis.set_major_formatter(FuncFormatter(_number))
+        if place % columns == 0:
+            ax.set_ylabel("Im λ")
+        if place >= (rows - 1) * columns:
+            ax.set_xlabel("Re λ")
+    for ax in axes[len(spectra) :]:
+        ax.remove()
+    height = rows * ((WIDTH - 0.5) / columns + 0.22) + 0.2
+    return _compose(figure, height, title, caption, list(handles.values()))

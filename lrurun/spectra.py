@@ -1,0 +1,88 @@
+"""Eigenvalues of a run's recurrences, at initialisation and in its last checkpoint. This imports jax."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lrurun import checkpoint, recurrences, train
+from lrurun.config import Execution, RunConfig
+from lrurun.errors import LrurunError
+from lrurun.ledger.values import Checkpoint, Run
+from lrurun.strict import convert
+from lrurun.tasks.base import Spec
+
+_LEAF = re.compile(r"\['params'\]\['blocks'\]\['(\d+)'\]\['recurrence'\]\['(\w+)'\]")
+"""The name of a recurrence's parameter in a checkpoint."""
+
+# What a recurrence starts with depends on the seed and its own settings: a stand-in for the task will do, without its
+# data, of which a vocabulary would have to be read.
+_STAND_IN = Spec(name="any", kind="features", features=1, classes=2, length=1)
+
+
+def initial(run: Run) -> list[np.ndarray]:
+    """The eigenvalues of every layer before the first step, a pure function of configuration and seed.
+
+    Raises:
+        LrurunError: the kind of recurrence has none.
+    """
+    # an accelerator may be in use by the very run that is drawn
+    jax.config.update("jax_platforms", "cpu")
+    config = convert(run.config, RunConfig, f"run {run.id}")
+    live = train.Programs(config, Execution(), _STAND_IN).init(jnp.uint32(config.seed))
+    return _spectra(run, config, [block["recurrence"] for _, block in _numbered(live.params["blocks"])])
+
+
+def trained(run: Run, checkpoints: Sequence[Checkpoint], folder: Path) -> tuple[int, list[np.ndarray]]:
+    """The step of the newest checkpoint on disk that holds what was saved, and its eigenvalues layer by layer.
+
+    Args:
+        checkpoints: the committed ones of the run, newest first.
+        folder: of all runs.
+
+    Raises:
+        LrurunError: there is none, or the kind of recurrence has no eigenvalues.
+    """
+    jax.config.update("jax_platforms", "cpu")
+    config = convert(run.config, RunConfig, f"run {run.id}")
+    wrong = ""
+    for entry in checkpoints:
+        path = folder / entry.path
+        if not path.is_dir():
+            wrong = wrong or f"{path} is missing"
+        elif checkpoint.digest(path)[1] != entry.sha256:
+            wrong = wrong or f"{path} does not hold the bytes that were saved"
+        else:
+            layers: dict[str, dict[str, Any]] = {}
+            for name, value in checkpoint.arrays(path, run.fingerprint).items():
+                if found := _LEAF.fullmatch(name):
+                    layers.setdefault(found[1], {})[found[2]] = value
+            return entry.step, _spectra(run, config, [params for _, params in _numbered(layers)])
+    raise LrurunError(
+        f"run {run.id}: no checkpoint to read eigenvalues from: {wrong or 'none was saved yet'}",
+        "name the folder of its checkpoints with --runs-dir, or train it again with --fresh"
+        if wrong
+        else f"lrurun show {run.id} tells how far it is",
+    )
+
+
+def _numbered(layers: dict[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(layers.items(), key=lambda item: int(item[0]))
+
+
+def _spectra(run: Run, config: RunConfig, layers: Sequence[dict[str, Any]]) -> list[np.ndarray]:
+    model = config.model
+    recurrence = recurrences.build(model.recurrence, width=model.width, state=model.state)
+    found = [recurrence.spectrum(params) for params in layers]
+    if any(one is None for one in found):
+        kind = type(model.recurrence).__struct_config__.tag
+        raise LrurunError(
+            f"run {run.id}: the eigenvalues of recurrence {kind!r} are not known", "draw --kind curves instead"
+        )
+    return [np.asarray(one) for one in found]

@@ -1,0 +1,522 @@
+"""Figures: the files are images of the right size, and what is drawn are the ledger's numbers."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lrurun import __main__ as entry
+from lrurun import console
+from lrurun import plan as planning
+from lrurun.ledger import values
+from lrurun.ledger.store import Ledger
+from lrurun.report import figures
+from tests.machine import Machine
+
+XEON = {"device": "cpu", "machine": {"cpu": "Xeon"}}
+H100 = {"device": "NVIDIA H100"}
+
+# rung, seed, test accuracy, steps/s, device, training loss at steps 10 and 20, validation accuracy at step 20
+MADE: list[tuple[str, int, float, float, dict[str, Any], tuple[float, float], float]] = [
+    ("tanh-rnn", 0, 0.60, 4.0, XEON, (2.0, 1.0), 0.5),
+    ("tanh-rnn", 1, 0.64, 6.0, XEON, (4.0, 2.0), 0.7),
+    ("gamma-norm", 0, 0.90, 20.0, XEON, (1.0, 0.1), 0.8),
+    ("gamma-norm", 1, 0.80, 100.0, H100, (1.0, 0.3), 0.8),
+]
+
+
+@pytest.fixture
+def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], str]:
+    """The runs of a plain sCIFAR ladder in ledger.db; one more of tanh-rnn has diverged."""
+    for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    plan = planning.make("sCIFAR")
+    owner = values.Owner(host="here", boot="b", namespace="n", pid=1, pid_started=1.0)
+    found = {}
+    with Ledger.open("ledger.db") as ledger:
+        instance = ledger.add_ladder("lru", "sCIFAR", None, plan.spec)
+
+        def begin(rung: str, seed: int, where: dict[str, Any]) -> values.Claim:
+            [resolved] = planning.choose_rungs(plan, [rung])
+            ledger.enqueue(instance.key, planning.wanted_final(plan, resolved, [seed]))
+            claim = ledger.claim(instance.key, owner, environment=where)
+            assert claim is not None
+            ledger.describe(claim, parameters=1000, data_sha256="d" * 64)
+            found[rung, seed] = claim.run.id
+            return claim
+
+        for rung, seed, score, speed, where, losses, accuracy in MADE:
+            claim = begin(rung, seed, where)
+            rows = [(10 * k, "train/loss", loss) for k, loss in enumerate(losses, 1)]
+            # twice the training loss in the first layer, its square in the second
+            rows += [(10 * k, "norm/layer0", 2 * loss) for k, loss in enumerate(losses, 1)]
+            rows += [(10 * k, "norm/layer1", loss**2) for k, loss in enumerate(losses, 1)]
+            ledger.record(claim, [*rows, (20, "val/accuracy", accuracy)], 20)
+            result = {"test/accuracy": score, "machine/steps_per_second": speed}
+            ledger.finish(claim, "done", result=result, step=20)
+        claim = begin("tanh-rnn", 2, XEON)
+        ledger.record(claim, [(10, "train/loss", 3.0), (13, "train/loss", float("nan"))], 13)
+        ledger.finish(claim, "diverged", result={}, step=13)
+        plain = begin("linear-rnn", 0, XEON)
+        ledger.finish(plain, "interrupted")
+    return found
+
+
+@pytest.fixture
+def drawn(ids: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that commands write, as they were before they became bytes."""
+    seen: list[Any] = []
+    encode = figures.encode
+
+    def note(figure: Any, suffix: str) -> bytes:
+        seen.append(figure)
+        return encode(figure, suffix)
+
+    monkeypatch.setattr(figures, "encode", note)
+    return seen
+
+
+def lrurun(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    console.set_verbosity(0)
+    code = entry.run(["plot", *words])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def lines(ax: Any) -> dict[str, tuple[list[float], list[float]]]:
+    """Label -> the points of every labelled line."""
+    return {
+        line.get_label(): (list(line.get_xdata()), list(line.get_ydata()))
+        for line in ax.lines
+        if not str(line.get_label()).startswith("_")
+    }
+
+
+def errors(ax: Any) -> dict[str, tuple[float, list[float]]]:
+    """Label -> the middle of an error bar, and its ends."""
+    found = {}
+    for bar in ax.containers:
+        ends = [] if not bar.has_xerr else [float(x) for x in bar.lines[2][0].get_segments()[0][:, 0]]
+        found[bar.get_label()] = (float(bar.lines[0].get_xdata()[0]), ends)
+    return found
+
+
+def caption(figure: Any) -> str:
+    return " ".join(figure.texts[1].get_text().split())
+
+
+def size(path: str) -> tuple[int, int]:
+    head = Path(path).read_bytes()[:24]
+    assert head[:8] == b"\x89PNG\r\n\x1a\n"
+    assert head[12:16] == b"IHDR"
+    width, height = struct.unpack(">II", head[16:24])
+    return width, height
+
+
+# Files
+
+
+@pytest.mark.parametrize("kind", ["ladder", "curves", "norms", "speed"])
+def test_files_are_images_a_column_wide(kind, drawn, capsys) -> None:
+    for name in ("a.png", "a.svg", "a.pdf", "A.PNG"):
+        assert lrurun(capsys, "sCIFAR", "--kind", kind, "--out", name) == (0, "", f"wrote {name}\n")
+    width, height = size("a.png")
+    assert width == round(3.3 * figures.DPI)
+    assert height == pytest.approx(drawn[0].get_size_inches()[1] * figures.DPI, abs=1)
+    root = ET.parse("a.svg").getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert float(root.attrib["width"].removesuffix("pt")) == pytest.approx(3.3 * 72)
+    content = Path("a.pdf").read_bytes()
+    assert content.startswith(b"%PDF-")
+    assert b"%%EOF" in content[-16:]
+    assert sorted(path.name for path in Path().iterdir() if path.suffix != ".db") == [
+        "A.PNG", "a.pdf", "a.png", "a.svg",
+    ]  # fmt: skip
+
+
+def test_the_same_data_are_the_same_bytes(drawn, capsys) -> None:
+    for suffix in figures.SUFFIXES:
+        for name in ("one", "two"):
+            lrurun(capsys, "sCIFAR", "--out", f"{name}{suffix}")
+        assert Path(f"one{suffix}").read_bytes() == Path(f"two{suffix}").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["ladder", "curves", "norms", "speed"])
+def test_no_part_is_cut_off_or_covers_another(kind, drawn, capsys) -> None:
+    lrurun(capsys, "sCIFAR", "--kind", kind, "--out", "a.png")
+    [figure] = drawn
+    figure.draw_without_rendering()
+    title, foot = (text.get_window_extent() for text in figure.texts)
+    [legend] = [one.get_window_extent() for one in figure.legends]
+    boxes = [ax.get_tightbbox() for ax in figure.axes]
+    page = figure.bbox
+    for box in (title, foot, legend, *boxes):
+        assert page.x0 <= box.x0 < box.x1 <= page.x1
+        assert page.y0 <= box.y0 < box.y1 <= page.y1
+    assert foot.y1 <= legend.y0
+    assert legend.y1 <= min(box.y0 for box in boxes)
+    assert max(box.y1 for box in boxes) <= title.y0
+
+
+def test_names_from_files_are_drawn_as_they_are(tmp_path) -> None:
+    """No mathematics is read in them, long ones are folded, and unknown letters warn nobody."""
+    names = ["$x^", "a" * 60, "列表", "\x1b[31mred"]
+    rows = [
+        figures.Line(name=name, note="n = 1", mean=1.0 + k, stderr=None, seeds=(1.0 + k,))
+        for k, name in enumerate(names)
+    ]
+    figure = figures.means(rows, label="x", title="$y^ " + "b" * 90, caption="$z^ " * 30)
+    (tmp_path / "a.png").write_bytes(figures.encode(figure, ".png"))
+    figure.draw_without_rendering()
+    [ax] = figure.axes
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels == ["$x^\nn = 1", "\n".join(["a" * 22, "a" * 22, "a" * 16, "n = 1"]), "列表\nn = 1", "red\nn = 1"]
+    assert all(text.get_window_extent().x1 <= figure.bbox.x1 for text in figure.texts)
+
+
+# What is drawn
+
+
+def test_a_ladder_has_means_errors_seeds_and_published_values(drawn, capsys) -> None:
+    lrurun(capsys, "sCIFAR", "--out", "a.png")
+    [figure] = drawn
+    [ax] = figure.axes
+    means = errors(ax)
+    # standard errors: |0.60 - 0.64| / 2 = 0.02 and |0.9 - 0.8| / 2 = 0.05
+    assert means["mean of tanh-rnn"] == (pytest.approx(62.0), pytest.approx([60.0, 64.0]))
+    assert means["mean of gamma-norm"] == (pytest.approx(85.0), pytest.approx([80.0, 90.0]))
+    assert means["published of tanh-rnn"] == (pytest.approx(69.9), pytest.approx([69.6, 70.2]))
+    assert "mean of linear-rnn" not in means
+    assert lines(ax)["seeds of tanh-rnn"][0] == pytest.approx([60.0, 64.0])
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert labels[:3] == ["tanh-rnn\nn = 2, 1 diverged", "linear-rnn\nn = 0, 1 unfinished", "diagonal\nn = 0"]
+    assert len(labels) == 8
+    # the first rung is on top, its seeds under its mean
+    assert ax.get_ylim() == (7.5, -0.5)
+    assert lines(ax)["seeds of tanh-rnn"][1] == pytest.approx([0.24, 0.24])
+    assert ax.get_xlabel() == "test accuracy [%]"
+    assert "Orvieto et al. 2023, Table 6" in caption(figure)
+
+
+def test_curves_of_a_ladder_are_means_over_seeds_in_a_band(drawn, capsys) -> None:
+    lrurun(capsys, "sCIFAR", "--kind", "curves", "--out", "a.png")
+    [figure] = drawn
+    loss, accuracy = figure.axes
+    assert set(lines(loss)) == {"tanh-rnn (n=2)", "gamma-norm (n=2)"}
+    assert lines(loss)["tanh-rnn (n=2)"] == ([10, 20], pytest.approx([3.0, 1.5]))
+    assert lines(loss)["gamma-norm (n=2)"] == ([10, 20], pytest.approx([1.0, 0.2]))
+    assert lines(accuracy)["tanh-rnn (n=2)"] == ([20], pytest.approx([60.0]))
+    band = loss.collections[0].get_paths()[0].vertices
+    assert {tuple(np.round(point, 6)) for point in band} == {(10, 2.0), (10, 4.0), (20, 1.0), (20, 2.0)}
+    assert (loss.get_yscale(), accuracy.get_yscale()) == ("log", "linear")
+    assert [ax.get_ylabel() for ax in figure.axes] == ["training loss", "validation accuracy [%]"]
+    assert "band: ± standard error" in caption(figure)
+    assert "Left out, being diverged, failed or unfinished: tanh-rnn (1 of 3), linear-rnn (1 of 1)." in caption(figure)
+
+
+def test_curves_of_runs_are_their_own(ids, drawn, capsys) -> None:
+    run, lost = ids["gamma-norm", 1], ids["tanh-rnn", 2]
+    assert lrurun(capsys, run, lost, run[:8], "--out", "a.png")[0] == 0
+    loss, accuracy = drawn[0].axes
+    assert lines(loss)[f"{run} (gamma-norm, seed 1)"] == ([10, 20], [1.0, 0.3])
+    steps, seen = lines(loss)[f"{lost} (tanh-rnn, seed 2)"]
+    assert (steps, seen[0]) == ([10, 13], 3.0)
+    assert np.isnan(seen[1])
+    assert list(lines(accuracy)) == [f"{run} (gamma-norm, seed 1)"]
+    assert not loss.collections
+    assert f"{lost} is diverged, at step 13 of " in caption(drawn[0])
+
+
+def test_speeds_stay_on_their_device(drawn, capsys) -> None:
+    lrurun(capsys, "sCIFAR", "--kind", "speed", "--out", "a.png")
+    [figure] = drawn
+    [ax] = figure.axes
+    means = [(bar.get_label(), float(bar.lines[0].get_xdata()[0])) for bar in ax.containers]
+    assert [m for m in means if m[0].startswith("mean")] == [
+        ("mean of tanh-rnn", 5.0),
+        ("mean of gamma-norm", 20.0),
+        ("mean of gamma-norm", 100.0),
+    ]
+    assert errors(ax)["mean of tanh-rnn"][1] == pytest.approx([4.0, 6.0])
+    assert [m for m in means if m[0].startswith("published")] == [
+        ("published of tanh-rnn", 2.0),
+        ("published of gamma-norm", 15.9),
+    ]
+    assert ax.get_xscale() == "log"
+    assert ax.get_xlabel() == "training speed [steps/s]"
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert shown == ["Xeon", "one seed", "published", "NVIDIA H100"]
+    assert "Orvieto et al. 2023, Table 4, on A100" in caption(figure)
+
+
+def test_norms_have_a_panel_a_rung_and_a_curve_a_layer(ids, drawn, capsys) -> None:
+    assert lrurun(capsys, "sCIFAR", "--kind", "norms", "--out", "a.png")[0] == 0
+    panels = {ax.get_title(): ax for ax in drawn[0].axes}
+    assert list(panels) == ["tanh-rnn (n=2)", "gamma-norm (n=2)"]
+    found = lines(panels["tanh-rnn (n=2)"])
+    assert found == {
+        "layer 1": ([10, 20], pytest.approx([6.0, 3.0])),
+        "layer 2": ([10, 20], pytest.approx([10.0, 2.5])),
+    }
+    band = panels["tanh-rnn (n=2)"].collections[1].get_paths()[0].vertices
+    assert {tuple(np.round(point, 6)) for point in band} == {(10, 4.0), (10, 16.0), (20, 1.0), (20, 4.0)}
+    run = ids["gamma-norm", 0]
+    assert lrurun(capsys, run, "--kind", "norms", "--out", "a.png")[0] == 0
+    [ax] = drawn[1].axes
+    assert lines(ax)["layer 2"] == ([10, 20], pytest.approx([1.0, 0.01]))
+    assert ax.get_ylabel() == "mean state norm"
+    code, _, err = lrurun(capsys, ids["tanh-rnn", 2], "--kind", "norms", "--out", "b.png")
+    assert code == 4
+    assert err.startswith(
+        f"error: run {ids['tanh-rnn', 2]}: no norms are recorded, so there is nothing to draw\nhint: "
+    )
+
+
+def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
+    curve = figures.average("x", [[(1, 1.0), (2, 2.0)], [(2, 4.0), (3, 9.0)]])
+    assert (curve.steps, curve.values, curve.low, curve.high) == ((2,), (3.0,), (2.0,), (4.0,))
+    alone = figures.average("x", [[(1, 1.0), (2, 2.0)]])
+    assert (alone.values, alone.low, alone.high) == ((1.0, 2.0), (), ())
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error", "hint"),
+    [
+        (
+            ["sCIFAR", "--out", "a.gif"],
+            2,
+            "--out a.gif: the name must end in .png, .svg or .pdf, found '.gif'",
+            "as in --out a.pdf",
+        ),
+        (
+            ["sCIFAR", "--out", "a"],
+            2,
+            "--out a: the name must end in .png, .svg or .pdf, found no suffix",
+            "as in --out a.pdf",
+        ),
+        (
+            ["sCIFAR", "sDigits", "--out", "a.png"],
+            2,
+            "plot takes one TASK, or RUNs alone, found sCIFAR sDigits",
+            "draw each task into a file of its own; lrurun runs lists the ids of runs",
+        ),
+        (
+            ["RUN", "--kind", "ladder", "--out", "a.png"],
+            2,
+            "--kind ladder: compares the rungs of a TASK, found runs",
+            "name a TASK, or draw --kind curves",
+        ),
+        (
+            ["RUN", "--profile", "smoke", "--out", "a.png"],
+            2,
+            "--profile: chooses among the ladders of a TASK, found runs",
+            "leave --profile out",
+        ),
+        (["sCIFAR", "--out", "no/a.png"], 1, "no/a.png: No such file or directory", "choose another --out FILE"),
+        (
+            ["sCIFAR", "--kind", "curve", "--out", "a.png"],
+            2,
+            "invalid value for '--kind': 'curve' is not one of KINDS",
+            "did you mean 'curves'? known values: ",
+        ),
+        (["f0f0f0", "--out", "a.png"], 4, "no run 'f0f0f0' in this ledger", "see `lrurun runs`"),
+        (["LOST", "--out", "a.png"], 4, "run LOST: has no curves yet, so there is nothing to draw", "lrurun status "),
+        (
+            ["sCIFAR", "--ledger", "none.db", "--out", "a.png"],
+            4,
+            "none.db: there is no ledger, so there is nothing to draw",
+            "run: lrurun ladder sCIFAR",
+        ),
+        (["sDigits", "--out", "a.png"], 4, "ladder lru on sDigits: not in this ledger", "run: lrurun ladder sDigits"),
+        (["sCIFRA", "--out", "a.png"], 2, "unknown task 'sCIFRA'", "did you mean 'sCIFAR'?"),
+        (["sCIFAR"], 2, "missing option '--out'", "lrurun plot --help lists what it takes"),
+    ],
+)
+def test_errors_say_what_to_do_and_leave_no_file(words, code, error, hint, ids, capsys) -> None:
+    before = sorted(Path().rglob("*"))
+    names = {"RUN": ids["tanh-rnn", 0], "LOST": ids["linear-rnn", 0]}
+    for name, run in names.items():
+        words, error = [run if word == name else word for word in words], error.replace(f"{name}:", f"{run}:")
+    found, out, err = lrurun(capsys, *words)
+    assert (found, out) == (code, "")
+    assert err.startswith(f"error: {error.partition('KINDS')[0]}")
+    assert f"\nhint: {hint}" in err
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_a_file_appears_whole_or_not_at_all(ids, capsys, monkeypatch) -> None:
+    Path("a.png").write_bytes(b"old")
+
+    def fail(self: Path, target: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    code, _, err = lrurun(capsys, "sCIFAR", "--out", "a.png")
+    assert (code, err) == (1, "error: a.png: No space left on device\nhint: choose another --out FILE\n")
+    assert Path("a.png").read_bytes() == b"old"
+    assert not [path for path in Path().iterdir() if path.name.endswith(".tmp")]
+
+
+def test_a_ladder_without_finished_runs_has_nothing_to_draw(ids, capsys) -> None:
+    with Ledger.open("ledger.db") as ledger:
+        plan = planning.make("sDigits", profile="smoke")
+        ledger.add_ladder("lru", "sDigits", "smoke", plan.spec)
+    code, _, err = lrurun(capsys, "sDigits", "--profile", "smoke", "--out", "a.png")
+    assert code == 4
+    assert err.startswith("error: ladder lru on sDigits --profile smoke: no run is finished")
+
+
+def test_drawing_loads_no_jax_and_no_windows(ids) -> None:
+    script = (
+        "import sys; from lrurun.__main__ import run; assert run(['plot', 'sCIFAR', '--out', 'a.pdf']) == 0\n"
+        "print([n for n in ('jax', 'orbax', 'flax', 'matplotlib.pyplot', 'tkinter') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# Eigenvalues
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Machine:
+    """A finished ladder of a dense and a diagonal recurrence, with its checkpoints."""
+    machine = Machine(tmp_path_factory.mktemp("small"), cache)
+    (machine.folder / "two.toml").write_text(TWO)
+    machine.run("ladder", "sDigits", "--profile", "smoke", "--ladder", "two.toml", "--set", "model.depth=2")
+    return machine
+
+
+TWO = """
+name = "two"
+title = "two rungs"
+source = "ours"
+[[rung]]
+name = "dense"
+title = "dense"
+change = { "model.recurrence.kind" = "dense", "model.recurrence.activation" = "identity" }
+[[rung]]
+name = "ring"
+title = "ring"
+change = { "model.recurrence.kind" = "diagonal", "model.recurrence.phase" = "log", "model.recurrence.normalize" = true }
+"""
+OF_TWO = ("sDigits", "--profile", "smoke", "--ladder", "two.toml", "--set", "model.depth=2", "--kind", "eigenvalues")
+
+
+@pytest.fixture
+def at(small: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(small.folder)
+    return small
+
+
+def sorted_pairs(x: Any, y: Any) -> np.ndarray:
+    points = np.stack([x, y], axis=1)
+    return points[np.lexsort(points.round(4).T)]
+
+
+def by_hand(kind: str, params: dict[str, np.ndarray]) -> np.ndarray:
+    """Eigenvalues by numpy from parameters, real and imaginary part."""
+    if kind == "dense":
+        values = np.linalg.eigvals(np.asarray(params["A"], np.float64))
+    else:
+        nu, theta = (np.exp(np.asarray(params[name], np.float64)) for name in ("nu_log", "theta_log"))
+        values = np.exp(-nu + 1j * theta)
+    return sorted_pairs(values.real, values.imag)
+
+
+@pytest.mark.parametrize(("rung", "kind"), [("dense", "dense"), ("ring", "diagonal")])
+def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(rung, kind, at, monkeypatch, capsys) -> None:
+    seen: list[Any] = []
+    encode = figures.encode
+    monkeypatch.setattr(figures, "encode", lambda figure, suffix: (seen.append(figure), encode(figure, suffix))[1])
+    [run] = [r for r in at.json("runs")["runs"] if r["rung"] == rung]
+    assert lrurun(capsys, run["id"], "--kind", "eigenvalues", "--out", "a.png") == (0, "", "wrote a.png\n")
+    assert size("a.png")[0] == 990
+
+    from lrurun import tasks, train
+    from lrurun.config import Execution, RunConfig
+    from lrurun.strict import convert
+
+    config = convert(at.json("show", run["id"])["config"], RunConfig, "test")
+    task = tasks.get("sDigits")
+    spec = task.spec(tasks.options_of(task, config.data))
+    first = train.Programs(config, Execution(), spec).init(np.uint32(config.seed)).params["blocks"]
+    [history] = [h for (name, _, _), h in at.history().items() if name == rung]
+    axes = seen[0].axes
+    assert [ax.get_title() for ax in axes] == ["layer 1", "layer 2"]
+    for layer, ax in enumerate(axes):
+        shape = (16, 16) if kind == "dense" else (16,)
+        names = ("A",) if kind == "dense" else ("nu_log", "theta_log")
+        at_end = {
+            name: np.frombuffer(
+                history[5][f"['params']['blocks']['{layer}']['recurrence']['{name}']"], np.float32
+            ).reshape(shape)
+            for name in names
+        }
+        points = lines(ax)
+        start = by_hand(kind, first[str(layer)]["recurrence"])
+        np.testing.assert_allclose(sorted_pairs(*points["at initialisation"]), start, atol=1e-5)
+        np.testing.assert_allclose(sorted_pairs(*points["after training"]), by_hand(kind, at_end), atol=1e-5)
+        assert ax.patches[0].get_radius() == 1
+        assert ax.get_aspect() == 1
+    assert not np.allclose(lines(axes[0])["after training"][0], lines(axes[0])["at initialisation"][0], atol=1e-4)
+    assert "trained to step 60" in caption(seen[0])
+    # of a task, all layers of a rung's first seed in one panel
+    assert lrurun(capsys, *OF_TWO, "--out", "a.svg")[0] == 0
+    panels = {ax.get_title(): lines(ax) for ax in seen[1].axes}
+    assert list(panels) == ["dense", "ring"]
+    for name in ("at initialisation", "after training"):
+        together = [value for ax in axes for value in lines(ax)[name][0]]
+        assert panels[rung][name][0] == pytest.approx(together)
+
+
+@pytest.mark.parametrize("fault", ["missing", "damaged"])
+def test_a_run_without_a_sound_checkpoint_has_no_eigenvalues(fault, at, capsys, tmp_path) -> None:
+    run = at.json("runs")["runs"][0]["id"]
+    runs = tmp_path / "copy"
+    where = f"{runs}/{run}/1/checkpoints/60"
+    if fault == "damaged":
+        shutil.copytree(at.runs, runs)
+        victim = max((path for path in Path(where).rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+        content = bytearray(victim.read_bytes())
+        content[len(content) // 2] ^= 1
+        victim.write_bytes(content)
+    said = {"missing": "is missing", "damaged": "does not hold the bytes that were saved"}[fault]
+    code, out, err = lrurun(capsys, run, "--kind", "eigenvalues", "--out", "b.png", "--runs-dir", str(runs))
+    assert (code, out) == (1, "")
+    assert err == (
+        f"error: run {run}: no checkpoint to read eigenvalues from: {where} {said}\n"
+        "hint: name the folder of its checkpoints with --runs-dir, or train it again with --fresh\n"
+    )
+    assert not Path("b.png").exists()
+
+
+def test_a_run_that_saved_nothing_has_no_eigenvalues(ids, capsys) -> None:
+    code, _, err = lrurun(capsys, ids["tanh-rnn", 0], "--kind", "eigenvalues", "--out", "b.png")
+    assert code == 1
+    assert "no checkpoint to read eigenvalues from: none was saved yet\nhint: lrurun show " in err
+
+
+def test_eigenvalues_that_are_not_finite_are_none() -> None:
+    from lrurun import recurrences
+    from lrurun.config import DenseRecurrence
+
+    dense = recurrences.build(DenseRecurrence(), width=2, state=2)
+    assert dense.spectrum({"A": np.array([[0.0, 2.0], [-2.0, 0.0]])}) == pytest.approx([2j, -2j])
+    assert np.isnan(dense.spectrum({"A": np.array([[0.0, np.nan], [1.0, 0.0]])})).all()
+    lost = figures.Spectrum(title="x", initial=(1j,), trained=(complex(np.nan),))
+    assert figures.encode(figures.eigenvalues([lost], title="t", caption=""), ".png").startswith(b"\x89PNG")
