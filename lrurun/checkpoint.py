@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from lrurun.errors import LrurunError
+from lrurun.ledger.values import Checkpoint, Run
 from lrurun.train import Best, Live, Programs, Snapshot
 
 FORMAT = 1
@@ -79,6 +81,33 @@ def _metadata(folder: Path, fingerprint: str) -> dict[str, Any]:
             "remove the folder: the run starts from the checkpoint before, or anew",
         )
     return dict(metadata)
+
+
+def newest(run: Run, checkpoints: Sequence[Checkpoint], folder: Path) -> tuple[Checkpoint, Path]:
+    """The newest of a run's checkpoints that is on disk and holds what was saved, and where it is.
+
+    Args:
+        checkpoints: the committed ones of the run, newest first.
+        folder: of all runs.
+
+    Raises:
+        LrurunError: there is none.
+    """
+    wrong = ""
+    for entry in checkpoints:
+        path = folder / entry.path
+        if not path.is_dir():
+            wrong = wrong or f"{path} is missing"
+        elif digest(path)[1] != entry.sha256:
+            wrong = wrong or f"{path} does not hold the bytes that were saved"
+        else:
+            return entry, path
+    raise LrurunError(
+        f"run {run.id}: no checkpoint to read: {wrong or 'none was saved yet'}",
+        "name the folder of its checkpoints with --runs-dir, or train it again with --fresh"
+        if wrong
+        else f"lrurun show {run.id} tells how far it is",
+    )
 
 
 def digest(folder: Path) -> tuple[int, str]:

@@ -51,25 +51,12 @@ def trained(run: Run, checkpoints: Sequence[Checkpoint], folder: Path) -> tuple[
     """
     jax.config.update("jax_platforms", "cpu")
     config = convert(run.config, RunConfig, f"run {run.id}")
-    wrong = ""
-    for entry in checkpoints:
-        path = folder / entry.path
-        if not path.is_dir():
-            wrong = wrong or f"{path} is missing"
-        elif checkpoint.digest(path)[1] != entry.sha256:
-            wrong = wrong or f"{path} does not hold the bytes that were saved"
-        else:
-            layers: dict[str, dict[str, Any]] = {}
-            for name, value in checkpoint.arrays(path, run.fingerprint).items():
-                if found := _LEAF.fullmatch(name):
-                    layers.setdefault(found[1], {})[found[2]] = value
-            return entry.step, _spectra(run, config, [params for _, params in _numbered(layers)])
-    raise LrurunError(
-        f"run {run.id}: no checkpoint to read eigenvalues from: {wrong or 'none was saved yet'}",
-        "name the folder of its checkpoints with --runs-dir, or train it again with --fresh"
-        if wrong
-        else f"lrurun show {run.id} tells how far it is",
-    )
+    entry, path = checkpoint.newest(run, checkpoints, folder)
+    layers: dict[str, dict[str, Any]] = {}
+    for name, value in checkpoint.arrays(path, run.fingerprint).items():
+        if found := _LEAF.fullmatch(name):
+            layers.setdefault(found[1], {})[found[2]] = value
+    return entry.step, _spectra(run, config, [params for _, params in _numbered(layers)])
 
 
 def _numbered(layers: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -499,7 +499,7 @@ def test_a_run_without_a_sound_checkpoint_has_no_eigenvalues(fault, at, capsys, 
     code, out, err = lrurun(capsys, run, "--kind", "eigenvalues", "--out", "b.png", "--runs-dir", str(runs))
     assert (code, out) == (1, "")
     assert err == (
-        f"error: run {run}: no checkpoint to read eigenvalues from: {where} {said}\n"
+        f"error: run {run}: no checkpoint to read: {where} {said}\n"
         "hint: name the folder of its checkpoints with --runs-dir, or train it again with --fresh\n"
     )
     assert not Path("b.png").exists()
@@ -508,7 +508,7 @@ def test_a_run_without_a_sound_checkpoint_has_no_eigenvalues(fault, at, capsys, 
 def test_a_run_that_saved_nothing_has_no_eigenvalues(ids, capsys) -> None:
     code, _, err = lrurun(capsys, ids["tanh-rnn", 0], "--kind", "eigenvalues", "--out", "b.png")
     assert code == 1
-    assert "no checkpoint to read eigenvalues from: none was saved yet\nhint: lrurun show " in err
+    assert "no checkpoint to read: none was saved yet\nhint: lrurun show " in err
 
 
 def test_eigenvalues_that_are_not_finite_are_none() -> None:
