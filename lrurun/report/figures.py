@@ -273,7 +273,10 @@ def curves(panels: Sequence[Panel], *, title: str, caption: str, columns: int = 
     looks = {name: _look(index) for index, name in enumerate(names)}
     rows = -(-len(panels) // columns)
     figure, axes = _figure(rows, columns, sharex=True, sharey=columns > 1)
+    drawn: list[float] = []
     for place, (panel, ax) in enumerate(zip(panels, axes, strict=False)):
+        if columns == 1:
+            drawn = []  # each has a scale of its own
         for curve in panel.curves:
             look, number = looks[curve.name], names.index(curve.name)
             # some markers a curve, not all of them in one column
@@ -289,7 +292,7 @@ def curves(panels: Sequence[Panel], *, title: str, caption: str, columns: int = 
             ax.set_xlabel("step")
         ax.xaxis.set_major_locator(MaxNLocator(5 if columns == 1 else 3, integer=True))
         ax.xaxis.set_major_formatter(FuncFormatter(_number))
-        drawn = [value for curve in panel.curves for value in (*curve.values, *curve.low, *curve.high)]
+        drawn += [value for curve in panel.curves for value in (*curve.values, *curve.low, *curve.high)]
         if panel.log:
             _scale(ax, "y", drawn)
         ax.grid(axis="y", linewidth=0.3, color="#cccccc")
