@@ -46,9 +46,9 @@ def fill(path: Path, count: int, rows: int) -> None:
     connection.execute("PRAGMA synchronous=OFF")
     connection.executemany("INSERT OR IGNORE INTO metric_keys (name) VALUES (?)", [(key,) for key in KEYS])
     numbers = dict(connection.execute("SELECT name, id FROM metric_keys"))
-    environment = json.dumps(
-        {"device": "cpu", "threads": 1, "machine": {"cpu": "a processor"}, "code": {"lrurun": "0"}}
-    )
+    of_attempt = {"device": "cpu", "threads": 1, "machine": {"cpu": "a processor"}, "code": {"lrurun": "0"}}
+    of_attempt["data"] = {"source": "nowhere", "kind": "generated", "baselines": {}}
+    environment = json.dumps(of_attempt)
     now = time.time()
     curves = {"train/loss": 0.45, "train/accuracy": 0.45, "val/loss": 0.04, "val/accuracy": 0.04}
     for number, steps in connection.execute("SELECT number, steps FROM runs ORDER BY number").fetchall():
