@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).resolve().parent.parent / "benchmarks" / "accelerator.py"
 PARTS = ["machine", "correct", "pallas", "scan", "steps", "packing", "runner"]
 

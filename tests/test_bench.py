@@ -91,6 +91,7 @@ def test_bench_says_what_it_measured(machine):
     assert memory["ratio"] == memory["against_bytes"] / memory["bytes"] > 2  # from the compiler: no figure of the day
 
 
+@pytest.mark.slow
 def test_bench_runs_the_loop_of_a_worker(machine):
     document = machine.json("bench", "loop", "--rounds", "2", "--seconds", "0.2")
     assert [result["name"] for result in document["results"]] == ["loop/sDigits", "loop/small"]
