@@ -101,7 +101,7 @@ def first(path):
     begin(path)
 
 def listed(path):
-    print(len(MlflowClient(tracking_uri=f"sqlite:///{path}").search_runs(["0"], max_results=1000)))
+    return len(MlflowClient(tracking_uri=f"sqlite:///{path}").search_runs(["0"], max_results=1000))
 """
 
 OPTUNA = """
@@ -132,7 +132,7 @@ def first(path):
     begin(path, 0)
 
 def listed(path):
-    print(len(optuna.load_study(storage=f"sqlite:///{path}", study_name="s").trials))
+    return len(optuna.load_study(storage=f"sqlite:///{path}", study_name="s").trials)
 """
 
 
