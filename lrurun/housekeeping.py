@@ -12,7 +12,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -24,6 +24,9 @@ from lrurun.paths import Places
 from lrurun.report import sheet
 from lrurun.tasks import folder
 
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+
 
 def path(places: Places) -> int:
     """Prints the ledger's path."""
@@ -33,13 +36,8 @@ def path(places: Places) -> int:
 
 def check(places: Places, *, json: bool) -> int:
     """Integrity of the file, and of the checkpoints that it calls committed; exit code 1 where something is wrong."""
-    from lrurun.ledger.store import Ledger
 
-    ledger = Ledger.read(places.ledger)
-    if ledger is None:
-        raise NotFoundError(
-            f"{places.ledger}: there is no ledger", "name one with --ledger PATH, or run: lrurun ledger migrate"
-        )
+    ledger = _existing(places)
     with ledger:
         problems = ledger.check()
         found = ledger.runs(superseded=True, brief=True)
@@ -79,7 +77,7 @@ def backup(places: Places, out: Path | None) -> int:
     """Copies the ledger, whether or not it is being written to."""
     from lrurun.ledger import copies
 
-    _existing(places)
+    _existing(places).close()
     name = f"{places.ledger.name}.backup-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     target = (out or places.ledger.with_name(name)).absolute()
     copies.backup(places.ledger.absolute(), target)
@@ -120,7 +118,7 @@ def export(places: Places, *, format: str, out: Path | None) -> int:
     """Writes everything that the ledger has, as JSON Lines, or as a folder of CSV files."""
     from lrurun.ledger import copies
 
-    _existing(places)
+    _existing(places).close()
     if format == "csv" and out is None:
         raise UsageError("ledger export --format csv: writes a folder, and needs its name", "add --out FOLDER")
     tables = copies.export(places.ledger.absolute())
@@ -185,7 +183,7 @@ def gc(places: Places, *, dry_run: bool, finished: bool) -> int:
     from lrurun.ledger import owner
     from lrurun.ledger.store import Ledger
 
-    _existing(places)
+    _existing(places).close()
     with Ledger.open(places.ledger, create=False) as ledger:
         ledger.reap(owner.here())
         removable: dict[Path, int | None] = {}
@@ -219,8 +217,8 @@ def _bytes(folder: Path) -> int:
     return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def _existing(places: Places) -> None:
-    """Raises NotFoundError where there is no ledger."""
+def _existing(places: Places) -> Ledger:
+    """The ledger, open for reading. Raises NotFoundError where there is none."""
     from lrurun.ledger.store import Ledger
 
     ledger = Ledger.read(places.ledger)
@@ -228,7 +226,7 @@ def _existing(places: Places) -> None:
         raise NotFoundError(
             f"{places.ledger}: there is no ledger", "name one with --ledger PATH, or run: lrurun ledger migrate"
         )
-    ledger.close()
+    return ledger
 
 
 def doctor(places: Places, *, json: bool) -> int:

@@ -102,16 +102,15 @@ def _work(ledger: Ledger, order: dict[str, Any], stop: Stop) -> None:
         "versions": provenance.versions(),
         "machine": provenance.machine(),
     }
+
+    def take(rungs: Sequence[str]) -> Claim | None:
+        return ledger.claim(
+            order["ladder"], me, rungs=rungs, seeds=order["seeds"], threads=order["threads"], environment=environment
+        )
+
     while not stop.asked:
         ledger.reap(me)
-        claim = ledger.claim(
-            order["ladder"],
-            me,
-            rungs=order["rungs"],
-            seeds=order["seeds"],
-            threads=order["threads"],
-            environment=environment,
-        )
+        claim = take(order["rungs"])
         if claim is None:
             stop.idle = True
             time.sleep(IDLE_SECONDS)
@@ -120,14 +119,7 @@ def _work(ledger: Ledger, order: dict[str, Any], stop: Stop) -> None:
         claims = [claim]
         (place,) = [m for m in claim.run.memberships if m.ladder_key == order["ladder"]][:1]
         while len(claims) < order["pack"] and place.stage == "train":
-            another = ledger.claim(
-                order["ladder"],
-                me,
-                rungs=[place.rung],
-                seeds=order["seeds"],
-                threads=order["threads"],
-                environment=environment,
-            )
+            another = take([place.rung])
             if another is None:
                 break
             claims.append(another)

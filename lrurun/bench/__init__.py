@@ -260,10 +260,9 @@ def _display(ledger: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def _compiles(both: list[_Process]) -> list[Result]:
     """A six-block step of 16,384 positions: against the published form, and with a warm cache against a cold one."""
-    rounds = [[p.ask(do="compile", ours=ours)["seconds"] for p, ours in zip(both, (True, False), strict=True)]]
-    rounds += [
+    rounds = [
         [p.ask(do="compile", ours=ours)["seconds"] for p, ours in zip(both, (True, False), strict=True)]
-        for _ in range(COMPILE_ROUNDS - 1)
+        for _ in range(COMPILE_ROUNDS)
     ]
     pairs = []
     for _ in range(COMPILE_ROUNDS):
