@@ -7,6 +7,7 @@ import math
 import os
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +63,12 @@ def _watch(places: Places) -> int:
     last_seen = time.monotonic()
     with Display() as display:
         while True:
-            [now] = [p for p in _progress(places) if p.ladder.key == chosen.ladder.key]
-            display.update(now)
+            ledger = truthful(places)
+            if ledger is None:
+                raise LrurunError(f"{places.ledger}: the ledger has gone while it was watched", "put it back")
+            with ledger:
+                now = progress.collect(ledger, chosen.ladder)
+                display.update(now, partial(ledger.runs, chosen.ladder.key, brief=True))
             if now.counts.get("running"):
                 last_seen = time.monotonic()
             if not now.counts.get("running") and not now.counts.get("queued"):
