@@ -8,12 +8,14 @@ from lrurun.products import Precision
 from lrurun.recurrences.base import Params, Recurrence
 from lrurun.recurrences.dense import Dense
 from lrurun.recurrences.diagonal import Diagonal, decay_and_phase, eigenvalues
+from lrurun.recurrences.rotrnn import RotRNN
 
-__all__ = ["KINDS", "Dense", "Diagonal", "Params", "Recurrence", "build", "decay_and_phase", "eigenvalues"]
+__all__ = ["KINDS", "Dense", "Diagonal", "Params", "Recurrence", "RotRNN", "build", "decay_and_phase", "eigenvalues"]
 
 KINDS: dict[str, tuple[type[Recurrence], str]] = {
     "dense": (Dense, "dense real matrix, with tanh, ReLU or no activation"),
     "diagonal": (Diagonal, "complex diagonal, up to the Linear Recurrent Unit"),
+    "rotrnn": (RotRNN, "rotations in heads, with a decay each"),
 }
 """The `kind` of a settings table -> (class, one line about it)."""
 
