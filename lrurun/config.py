@@ -30,7 +30,17 @@ class _Frozen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of every table: immutable, keyword-only, unknown keys refused."""
 
 
-class DenseRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", tag="dense"):
+class RecurrenceSettings(_Frozen, frozen=True, kw_only=True, tag_field="kind"):
+    """The base of every `[model.recurrence]` table. The tag of a subclass is its kind."""
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        """Raise ValueError where a model of `width` H, `state` N and these settings cannot be built.
+
+        The message tells the rule and what was found, in the words of `[model]`: it is what a user reads.
+        """
+
+
+class DenseRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dense"):
     """x_k = activation(A x_(k-1) + B u_k) with a dense real A (Orvieto et al. 2023, eq. 1 and section 3.1)."""
 
     activation: Literal["tanh", "relu", "identity"] = "identity"
@@ -39,7 +49,7 @@ class DenseRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", tag=
     two standard deviations, whose eigenvalues reach to about 0.9."""
 
 
-class DiagonalRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", tag="diagonal"):
+class DiagonalRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="diagonal"):
     """x_k = lambda x_(k-1) + gamma B u_k with a complex diagonal lambda (Orvieto et al. 2023, sections 3.2 to 3.4)."""
 
     parametrization: Literal["cartesian", "exponential", "stable-exponential"] = "stable-exponential"
@@ -103,7 +113,9 @@ class ModelConfig(_Frozen, frozen=True, kw_only=True):
     width: Annotated[int, Meta(ge=1, le=65536)]
     """H: features between the blocks."""
     state: Annotated[int, Meta(ge=1, le=65536)]
-    """N: size of the recurrent state, complex on the diagonal rungs."""
+    """N: size of the recurrent state, as the paper of each kind counts it. dense, rotrnn: N real numbers; diagonal: N
+    complex ones; dlr, dss: N complex ones, which all channels share; s5: N of the real system, so N / 2 complex ones,
+    or N without `conj_sym`; s4d: N of each channel's real system, so N / 2 complex ones a channel."""
     norm: Literal["batch", "layer"] = "batch"
     norm_momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.95
     glu: Literal["full", "half"] = "full"
@@ -116,6 +128,9 @@ class ModelConfig(_Frozen, frozen=True, kw_only=True):
     devices, and did for the papers; a CPU then computes in float32."""
     parity: Literal["none", "reference"] = "none"
     """"reference": batch statistics count padding and a backward scan starts in it, as in the published code."""
+
+    def __post_init__(self) -> None:
+        self.recurrence.fits(width=self.width, state=self.state, bidirectional=self.bidirectional)
 
 
 class OptimConfig(_Frozen, frozen=True, kw_only=True):

@@ -31,11 +31,12 @@ def build(
 ) -> Recurrence:
     """The recurrence that `settings`, a tagged table such as `DiagonalRecurrence`, describes.
 
-    `width` is H, `state` N. Raises ValueError where the kind is not known.
+    `width` is H, `state` N. Raises ValueError where the kind is not known, or the settings do not fit the sizes.
     """
     kind = settings.__struct_config__.tag
     if kind not in KINDS:
         raise ValueError(f"recurrence kind must be one of {', '.join(KINDS)}, found {kind!r}")
+    settings.fits(width=width, state=state, bidirectional=bidirectional)
     return KINDS[kind][0](
         settings, width=width, state=state, bidirectional=bidirectional, backend=backend, precision=precision
     )
