@@ -78,8 +78,15 @@ class DiagonalRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dia
                 f'found parametrization = "{self.parametrization}", heads = {self.heads}'
             )
 
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if self.conjugate and state % 2:
+            raise ValueError(f"conjugate pairs need an even state, found state = {state}")
+        if self.heads and (state // 2 if self.conjugate else state) % self.heads:
+            pairs = " into whole pairs" if self.conjugate else ""
+            raise ValueError(f"heads must divide state{pairs}, found heads = {self.heads}, state = {state}")
 
-class RotRNNRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", tag="rotrnn"):
+
+class RotRNNRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="rotrnn"):
     """x_k = gamma P Theta P^T x_(k-1) + xi B u_k, real, a scaled rotation in each head (RotRNN paper, eq. 12)."""
 
     heads: Annotated[int, Meta(ge=1, le=65536)] = 1
@@ -98,6 +105,12 @@ class RotRNNRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", tag
     def __post_init__(self) -> None:
         if self.r_min > self.r_max:
             raise ValueError(f"r_min must not be larger than r_max, found r_min = {self.r_min}, r_max = {self.r_max}")
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if state % (2 * self.heads):
+            raise ValueError(
+                f"heads must divide state into planes, an even part each, found heads = {self.heads}, state = {state}"
+            )
 
 
 Recurrence = DenseRecurrence | DiagonalRecurrence | RotRNNRecurrence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, final
+from typing import Final, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -135,19 +135,7 @@ class Diagonal(Modal):
     C is there, y_k = 2 Re(C x_k) + D u_k, and C_re, C_im ~ N(0, 1/2N), which leaves the initial variance of y as it
     was (ours; the LRU has no pairs). With `heads`, nu_log and gamma_log are (heads,): a decay, and the normalisation
     that belongs to it, for all states of a head, which are neighbours.
-
-    Raises ValueError where N is odd and its numbers are to be pairs, and where the heads do not divide them.
     """
-
-    def __init__(self, settings: Any, **sizes: Any) -> None:
-        super().__init__(settings, **sizes)
-        if settings.conjugate and self.state % 2:
-            raise ValueError(f"conjugate = true needs an even state, found state = {self.state}")
-        if settings.heads and self.modes % settings.heads:
-            of = "pairs" if settings.conjugate else "states"
-            raise ValueError(
-                f"heads must divide the {self.modes} {of} of state = {self.state}, found heads = {settings.heads}"
-            )
 
     @property
     def modes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, final
+from typing import final
 
 import jax
 import jax.numpy as jnp
@@ -40,16 +40,7 @@ class RotRNN(Modal):
 
     In the coordinates P^T x the planes are complex numbers z_k = gamma exp(i theta) z_(k-1) + ...: P goes into B and C
     once, and what is scanned is a complex diagonal of N/2.
-
-    Raises ValueError where heads do not divide N into even parts.
     """
-
-    def __init__(self, settings: Any, **sizes: Any) -> None:
-        super().__init__(settings, **sizes)
-        if self.state % (2 * settings.heads):
-            raise ValueError(
-                f"heads must divide state into even parts, found state = {self.state}, heads = {settings.heads}"
-            )
 
     @property
     def modes(self) -> int:
