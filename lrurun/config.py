@@ -22,6 +22,9 @@ CONFIG_VERSION = 1
 TUNING_SEED = 1000
 """The seed of tuning runs; final seeds lie below it, so that no final run has been used to choose a rate."""
 
+LARGEST_HIPPO = 4096
+"""Of a matrix whose eigenvectors are looked for: half a minute of one core."""
+
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -113,7 +116,77 @@ class RotRNNRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="rotrn
             )
 
 
-Recurrence = DenseRecurrence | DiagonalRecurrence | RotRNNRecurrence
+Step = Annotated[float, Meta(gt=0, le=1000)]
+
+
+def _check_steps(dt_min: float, dt_max: float) -> None:
+    if dt_min > dt_max:
+        raise ValueError(f"dt_min must not be larger than dt_max, found dt_min = {dt_min}, dt_max = {dt_max}")
+
+
+class S5Recurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s5"):
+    """x' = Lambda x + B u, y = C x + D u in steps of Delta, from the normal part of HiPPO-LegS (Smith et al. 2023)."""
+
+    blocks: Annotated[int, Meta(ge=1, le=65536)] = 1
+    """Lambda starts as that of so many HiPPO matrices of size N / blocks."""
+    conj_sym: bool = True
+    """Whether one number of each pair of conjugates is kept, N / 2 in all, and y = 2 Re(C x) + D u."""
+    discretization: Literal["zoh", "bilinear"] = "zoh"
+    c_init: Literal["truncated", "lecun", "complex"] = "truncated"
+    """How the published code draws C: with entries of variance 1 / N in the real system's coordinates; the same with
+    1 / (N H), which is how its LeCun normal comes out; with N(0, 1/2) for each part in those of the eigenvectors."""
+    dt_min: Step = 0.001
+    dt_max: Step = 0.1
+    """Each state's own Delta starts log-uniform between the two."""
+    clip_eigs: bool = False
+    """Whether Re(Lambda) is kept at -1e-4 and below."""
+    slow_b: bool = True
+    slow_dt: bool = True
+    """Whether B and Delta are in the recurrent group, as Lambda always is."""
+
+    def __post_init__(self) -> None:
+        _check_steps(self.dt_min, self.dt_max)
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        found = f"found state = {state}, blocks = {self.blocks}"
+        if state % self.blocks:
+            raise ValueError(f"blocks must divide state, {found}")
+        size = state // self.blocks
+        if self.conj_sym and size % 2:
+            raise ValueError(f"conj_sym = true needs blocks of an even size, state / blocks, {found}")
+        if size > LARGEST_HIPPO:
+            raise ValueError(f"a block, state / blocks, must not be larger than {LARGEST_HIPPO}, {found}")
+
+
+class S4DRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
+    """x' = A x + B u, y = C x + D u for each channel by itself, A diagonal, in steps of Delta (Gu et al. 2022, S4D)."""
+
+    init: Literal["lin", "inv", "inv2", "quad", "legs", "real"] = "lin"
+    """Where the N / 2 numbers of A start, see `lrurun.recurrences.s4d`."""
+    discretization: Literal["zoh", "bilinear"] = "zoh"
+    dt_min: Step = 0.001
+    dt_max: Step = 0.1
+    """Each channel's own Delta starts log-uniform between the two."""
+    n_ssm: Annotated[int, Meta(ge=0, le=65536)] = 0
+    """How many A and B there are, which the channels share in turn; 0: one of each for every channel."""
+    train_b: bool = True
+    """Whether B is trained. It starts at ones; for "legs", at HiPPO's."""
+    slow_dt: bool = True
+    """Whether Delta is in the recurrent group, as A and B always are."""
+
+    def __post_init__(self) -> None:
+        _check_steps(self.dt_min, self.dt_max)
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if state % 2:
+            raise ValueError(f"s4d needs an even state, for pairs of conjugates, found state = {state}")
+        if self.init == "legs" and state > LARGEST_HIPPO:
+            raise ValueError(f'init = "legs" needs a state of at most {LARGEST_HIPPO}, found state = {state}')
+        if self.n_ssm and width % self.n_ssm:
+            raise ValueError(f"n_ssm must divide width, found n_ssm = {self.n_ssm}, width = {width}")
+
+
+Recurrence = DenseRecurrence | DiagonalRecurrence | RotRNNRecurrence | S5Recurrence | S4DRecurrence
 RECURRENCES: dict[str, type[Struct]] = {str(m.__struct_config__.tag): m for m in get_args(Recurrence)}
 """By the value of `model.recurrence.kind`."""
 
