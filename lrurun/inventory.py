@@ -7,7 +7,14 @@ from typing import Any, Literal, get_args
 
 from lrurun import catalog, console, paths, tasks
 from lrurun import plan as planning
-from lrurun.config import DenseRecurrence, DiagonalRecurrence, Recurrence, RotRNNRecurrence
+from lrurun.config import (
+    DenseRecurrence,
+    DiagonalRecurrence,
+    DLRRecurrence,
+    DSSRecurrence,
+    Recurrence,
+    RotRNNRecurrence,
+)
 from lrurun.errors import LrurunError, UsageError, hint_for
 
 RECURRENCES = {member.__struct_config__.tag: member for member in get_args(Recurrence)}
@@ -160,6 +167,20 @@ def _variants(name: str) -> list[tuple[str, Any]]:
             "rotrnn, not normalised": RotRNNRecurrence(heads=4, normalizer="none"),
         }
         return list(rotations.items())
+    if name == "dlr":
+        forms = {
+            "dlr": DLRRecurrence(),
+            "dlr, imaginary part": DLRRecurrence(cast="imag"),
+            "dlr, both parts": DLRRecurrence(cast="sum"),
+            "dlr, product": DLRRecurrence(cast="prod"),
+            "dlr, unit circle": DLRRecurrence(poles="unit", phases="normal"),
+            "dlr, real weights": DLRRecurrence(weights="real"),
+            "dlr, real": DLRRecurrence(poles="real", weights="real"),
+            "dlr, short kernel": DLRRecurrence(kernel_length=10),
+        }
+        return list(forms.items())
+    if name == "dss":
+        return [("dss, lin", DSSRecurrence()), ("dss, hippo", DSSRecurrence(init="hippo"))]
     return [
         ("diagonal, cartesian", DiagonalRecurrence(parametrization="cartesian")),
         ("diagonal, exponential", DiagonalRecurrence(parametrization="exponential")),
