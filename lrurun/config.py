@@ -65,12 +65,28 @@ class DiagonalRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dia
     """Upper end of the initial phases, in radians."""
     normalize: bool = False
     """Whether gamma (eq. 7), trained, scales the input."""
+    conjugate: bool = False
+    """Whether the N numbers of the state are N/2 and their conjugates, as the eigenvalues of a real matrix are."""
+    heads: Annotated[int, Meta(ge=0, le=65536)] = 0
+    """How many decays there are, each shared by the states of a head; 0: one for each state."""
 
     def __post_init__(self) -> None:
         if self.r_min > self.r_max:
             raise ValueError(f"r_min must not be larger than r_max, found r_min = {self.r_min}, r_max = {self.r_max}")
         if self.parametrization == "cartesian" and self.phase == "log":
             raise ValueError('phase = "log" needs an exponential parametrization, found parametrization = "cartesian"')
+        if self.heads and self.parametrization != "stable-exponential":
+            raise ValueError(
+                'heads need parametrization = "stable-exponential", '
+                f'found parametrization = "{self.parametrization}", heads = {self.heads}'
+            )
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if self.conjugate and state % 2:
+            raise ValueError(f"conjugate pairs need an even state, found state = {state}")
+        if self.heads and (state // 2 if self.conjugate else state) % self.heads:
+            pairs = " into whole pairs" if self.conjugate else ""
+            raise ValueError(f"heads must divide state{pairs}, found heads = {self.heads}, state = {state}")
 
 
 Step = Annotated[float, Meta(gt=0, le=1000)]
@@ -143,7 +159,34 @@ class S4DRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
             raise ValueError(f"n_ssm must divide width, found n_ssm = {self.n_ssm}, width = {width}")
 
 
-Recurrence = DenseRecurrence | DiagonalRecurrence | S5Recurrence | S4DRecurrence
+class RotRNNRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="rotrnn"):
+    """x_k = gamma P Theta P^T x_(k-1) + xi B u_k, real, a scaled rotation in each head (RotRNN paper, eq. 12)."""
+
+    heads: Annotated[int, Meta(ge=1, le=65536)] = 1
+    """How many rotations there are, each of N / heads dimensions with a decay gamma of its own."""
+    r_min: Fraction = 0.9
+    r_max: Fraction = 0.999
+    """The initial gamma lies between them."""
+    draw: Literal["log", "ring"] = "log"
+    """How the initial gamma is spread: log(-log gamma) uniformly, as in the public code, or uniformly in area, as the
+    LRU's |lambda|."""
+    max_phase: Annotated[float, Meta(gt=0, le=2 * math.pi)] = 2 * math.pi
+    """Upper end of the initial angles, in radians."""
+    normalizer: Literal["trace", "gamma", "none"] = "trace"
+    """xi: from gamma and tr(B^T B) at every step (eq. 11), trained like the gamma of the LRU, or 1."""
+
+    def __post_init__(self) -> None:
+        if self.r_min > self.r_max:
+            raise ValueError(f"r_min must not be larger than r_max, found r_min = {self.r_min}, r_max = {self.r_max}")
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if state % (2 * self.heads):
+            raise ValueError(
+                f"heads must divide state into planes, an even part each, found heads = {self.heads}, state = {state}"
+            )
+
+
+Recurrence = DenseRecurrence | DiagonalRecurrence | S5Recurrence | S4DRecurrence | RotRNNRecurrence
 RECURRENCES: dict[str, type[Struct]] = {str(m.__struct_config__.tag): m for m in get_args(Recurrence)}
 """By the value of `model.recurrence.kind`."""
 

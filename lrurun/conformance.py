@@ -297,7 +297,8 @@ def _state_norm(case: _Case) -> tuple[bool, str]:
     driven = sum(np.sum(np.square(np.asarray(params[name], np.float64)), axis=1) for name in ("B_re", "B_im"))
     gain = np.expm1(-2 * nu * steps) / np.expm1(-2 * nu)
     if "gamma_log" in params:
-        gain = gain * np.exp(2 * np.asarray(params["gamma_log"], np.float64))
+        gamma_log = np.asarray(params["gamma_log"], np.float64)  # one for each state or each head
+        gain = gain * np.exp(2 * np.repeat(gamma_log, nu.size // gamma_log.size))
     ratio = found / (gain * driven)
     # |x|^2 of one state is at most as spread as chi-squared with one degree of freedom: deviation sqrt(2 / batch).
     worst = float(np.max(np.abs(ratio - 1)) / math.sqrt(2 / batch))

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from lrurun import catalog, console, paths, tasks
 from lrurun import plan as planning
-from lrurun.config import DenseRecurrence, DiagonalRecurrence, Recurrence
+from lrurun.config import DenseRecurrence, DiagonalRecurrence, Recurrence, RotRNNRecurrence
 from lrurun.errors import LrurunError, UsageError, hint_for
 
 RECURRENCES = {member.__struct_config__.tag: member for member in get_args(Recurrence)}
@@ -152,6 +152,14 @@ def _variants(name: str) -> list[tuple[str, Any]]:
         activations: tuple[Literal["tanh", "relu", "identity"], ...] = ("tanh", "relu", "identity")
         drawn = [("dense, identity, truncated", DenseRecurrence(draw="truncated"))]
         return [(f"dense, {a}", DenseRecurrence(activation=a)) for a in activations] + drawn
+    if name == "rotrnn":
+        rotations = {
+            "rotrnn": RotRNNRecurrence(),
+            "rotrnn, heads": RotRNNRecurrence(heads=4),
+            "rotrnn, normalised by gamma": RotRNNRecurrence(heads=4, normalizer="gamma", draw="ring"),
+            "rotrnn, not normalised": RotRNNRecurrence(heads=4, normalizer="none"),
+        }
+        return list(rotations.items())
     return [
         ("diagonal, cartesian", DiagonalRecurrence(parametrization="cartesian")),
         ("diagonal, exponential", DiagonalRecurrence(parametrization="exponential")),
@@ -162,6 +170,8 @@ def _variants(name: str) -> list[tuple[str, Any]]:
             "diagonal, small phase",
             DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True, phase="log", max_phase=0.314),
         ),
+        ("diagonal, conjugate pairs", DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True, conjugate=True)),
+        ("diagonal, heads", DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True, conjugate=True, heads=4)),
     ]
 
 

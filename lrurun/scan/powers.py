@@ -1,7 +1,8 @@
-"""Powers of complex numbers whose phases stay exact, however long the sequence, and sums of them.
+"""lambda^l = exp((-rate + i phase) l) for l up to 2^31, and the convolution kernels that are sums of such powers.
 
-In float32 the phase of lambda^k, computed as k theta, is wrong by k theta 6e-8 radians: a quarter of a radian after 2^20
-steps. Here whole turns are taken off exactly before anything is rounded.
+In float32 the product l phase is wrong by up to 0.24 radians at l = 2^20. So the phase is a fixed-point number of turns
+here, 64 binary digits after the point: multiplied by l in integers, whole turns drop out by overflow, and what is left
+is exact to about 10^-6 radians.
 """
 
 from __future__ import annotations
@@ -11,93 +12,140 @@ from typing import Final
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
-Pair = tuple[Array, Array]
+from lrurun.products import product
 
-MOST = 4096
-"""The largest count of powers, so that a step's number has 12 binary digits."""
+_Pair = tuple[Array, Array]
 
+ENTRIES: Final = 2**22
+"""Powers that are held at a time: what a block of a kernel is computed from."""
+LONGEST: Final = 1024
+"""Lags of a block: with more of them, the powers take longer than the product with the weights saves."""
 
-def _short(x: Array) -> Array:
-    """`x` cut to its first 12 binary digits. The rest, x less this, has 12 too: products of such are exact."""
-    return jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(x, jnp.uint32) & np.uint32(0xFFFFF000), x.dtype)
-
-
-def _cut(x: float) -> np.float32:
-    """The same of a constant."""
-    return np.asarray(np.asarray(x, np.float32).view(np.uint32) & np.uint32(0xFFFFF000)).view(np.float32)[()]
-
-
-_TURN: Final = 1.0 / (2.0 * math.pi)
-_FIRST: Final = _cut(_TURN)
-_SECOND: Final = _cut(_TURN - float(_FIRST))
-_REST: Final = np.float32(_TURN - float(_FIRST) - float(_SECOND))
+# A phase is cut into multiples of 2^-12 and of 2^-36 radians: both are whole numbers, below 2^31 and 2^24.
+_COARSE, _FINE = 12, 36
+_TURNS_COARSE: Final = round(2 ** (64 - _COARSE) / (2 * math.pi))
+"""Of 2^-12 radians, in units of 2^-64 turns."""
+_TURNS_FINE: Final = round(2 ** (64 - _FINE) / (2 * math.pi))
 
 
-def _fraction(x: Array) -> Array:
-    """`x` less the nearest whole number, without a rounding."""
-    return x - jnp.round(x)
+def _high(a: Array, b: Array) -> Array:
+    """The upper 32 of the 64 binary digits of a b, all uint32."""
+    half, low = jnp.uint32(16), jnp.uint32(0xFFFF)
+    a1, a0, b1, b0 = a >> half, a & low, b >> half, b & low
+    middle = (a0 * b0 >> half) + (a1 * b0 & low) + (a0 * b1 & low)
+    return a1 * b1 + (a1 * b0 >> half) + (a0 * b1 >> half) + (middle >> half)
 
 
-def _angles(theta: Array, count: int, stride: int) -> Array:
-    """k stride theta for k = 0 ... count - 1, less whole turns: radians on a new last axis."""
-    k = jnp.arange(count, dtype=theta.dtype)
-    k = k.reshape((1,) * theta.ndim + (-1,))
-    moved = theta[..., None]
-    if theta.dtype == jnp.float64:
-        return moved * (k * stride)
-    fixed = jax.lax.stop_gradient(moved)
-    high = _short(fixed)
-    low = fixed - high
-    # theta / 2 pi, in turns, as a sum: three exact products, and what is too small for its rounding to matter.
-    turns = low * _SECOND + fixed * _REST
-    total = _fraction(turns * (k * stride))
-    for term in (high * _FIRST, high * _SECOND, low * _FIRST):
-        term = _fraction(term)
-        first = _short(term)
-        for part in (first, term - first):
-            total = _fraction(total + _fraction(stride * _fraction(k * part)))
-    angle = 2.0 * math.pi * total
-    # Adds zero, and the derivative.
-    return angle + (k * stride) * (moved - fixed)
+def _turns(phase: Array) -> tuple[Array, Array]:
+    """|phase| in turns modulo 1, the first and the second 32 binary digits after the point, uint32.
 
-
-def powers(nu: Array, theta: Array, count: int, stride: int = 1) -> Pair:
-    """exp((-nu + i theta) stride k) for k = 0 ... count - 1, on a new last axis.
-
-    `nu` is -log |lambda|, `theta` in radians. Each is taken for what it is in float32; the results are then within 1e-6
-    of the exact powers up to k stride = 2^20, for |theta| up to 200 and |lambda| up to 1. Differentiable in both.
-
-    Raises ValueError unless `count` is at most 4,096 and `stride` a power of two: what keeps the phases exact.
+    Error below 10^-12 turns for float32 phases of up to 2^10 radians; they must be below 2^19.
     """
-    if not 1 <= count <= MOST or stride < 1 or stride & (stride - 1):
-        raise ValueError(f"count must be 1 to {MOST} and stride a power of two, found {count} and {stride}")
-    steps = (jnp.arange(count, dtype=nu.dtype) * stride).reshape((1,) * nu.ndim + (-1,))
-    radius, angle = jnp.exp(-nu[..., None] * steps), _angles(theta, count, stride)
-    return radius * jnp.cos(angle), radius * jnp.sin(angle)
+    size = jnp.abs(phase)
+    coarse = jnp.floor(size * 2.0**_COARSE)
+    fine = jnp.round((size - coarse * 2.0**-_COARSE) * 2.0**_FINE).astype(jnp.uint32)
+    count = coarse.astype(jnp.uint32)
+    high, low = (jnp.uint32(_TURNS_COARSE >> shift & 0xFFFFFFFF) for shift in (32, 0))
+    factor = jnp.uint32(_TURNS_FINE)
+    lower = count * low
+    added = lower + fine * factor
+    carry = (added < lower).astype(jnp.uint32)
+    return count * high + _high(count, low) + _high(fine, factor) + carry, added
 
 
-def stride_of(length: int) -> int:
-    """The power of two that splits `length` steps about evenly: k = stride i + j with few i and few j."""
-    return 1 << ((length - 1).bit_length() + 1) // 2
+@jax.custom_jvp
+def angle(phase: Array, exponents: Array) -> Array:
+    """phase exponents modulo 2 pi, in [-pi, pi], of arrays that broadcast; `exponents` are uint32 below 2^31.
 
-
-def real_sums(weights: Pair, nu: Array, theta: Array, length: int) -> Array:
-    """sum_n Re(w_n lambda_n^k), (D, H, length), for `weights` (D, H, N) and `nu`, `theta` (H, N) as in `powers`.
-
-    The table of all powers, H N length numbers, is never made: lambda^(stride i + j) is a product of two powers from
-    tables of about sqrt(length), so that each sum is an entry of a matrix product, in float32 always.
-
-    Raises ValueError for more than 2^24 steps.
+    Float32, with an error below 10^-5 radians for exponents up to 2^20 and phases up to 2^10 radians; NaN where the
+    phase is not finite. Float64 phases are multiplied as they are. The gradient is that of the product.
     """
-    stride = stride_of(length)
-    low_re, low_im = powers(nu, theta, min(stride, length))
-    high_re, high_im = powers(nu, theta, -(-length // stride), stride)
+    if phase.dtype == jnp.float64:
+        product = phase * exponents.astype(phase.dtype)
+        return product - 2 * math.pi * jnp.round(product / (2 * math.pi))
+    high, low = _turns(phase)
+    left = (high * exponents + _high(low, exponents)).astype(jnp.int32).astype(jnp.float32)
+    turned = jnp.sign(phase) * left * (2 * math.pi / 2**32)
+    return jnp.where(jnp.isfinite(phase), turned, jnp.nan)
+
+
+@angle.defjvp
+def _angle_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    phase, exponents = primals
+    return angle(phase, exponents), tangents[0] * exponents.astype(phase.dtype)
+
+
+def powers(rate: Array, phase: Array, exponents: Array) -> _Pair:
+    """exp((-rate + i phase) l), (..., L) each, for `rate` and `phase` (...) and l in `exponents` (L,), uint32.
+
+    Differentiable in `rate` and `phase`.
+    """
+    l = exponents.reshape((1,) * rate.ndim + (-1,))
+    size = jnp.exp(-rate[..., None] * l.astype(rate.dtype))
+    turned = angle(phase[..., None], l)
+    return size * jnp.cos(turned), size * jnp.sin(turned)
+
+
+def kernel(weights: _Pair, rate: Array, phase: Array, length: int) -> _Pair:
+    """sum_n W_hn lambda_n^l for l < `length`, (H, length) each, with `weights` W (H, N) and lambda as for `powers`.
+
+    `rate` and `phase` are (N,), or (H, N) where each channel has eigenvalues of its own. Only a block of the powers is
+    held at a time: l = j K + k, the powers of k stay, and W lambda^(jK) takes the place of W. What a block needs is
+    computed again for the gradient, so memory does not grow with `length` but for the result.
+    """
+    block = min(1 << (length - 1).bit_length(), LONGEST)
+    while block > 16 and block * rate.size > ENTRIES:
+        block //= 2
+    within = powers(rate, phase, jnp.arange(min(block, length), dtype=jnp.uint32))
+    if length <= block:
+        return _summed(weights, within)
+
+    @jax.checkpoint  # type: ignore[untyped-decorator]
+    def of_block(start: Array, weights: _Pair, rate: Array, phase: Array, within: _Pair) -> _Pair:
+        re, im = (part[..., 0] for part in powers(rate, phase, start[None]))
+        re, im = (jnp.broadcast_to(part, weights[0].shape[-rate.ndim :]) for part in (re, im))
+        if rate.ndim == 1:
+            re, im = re[None], im[None]
+        w_re, w_im = weights
+        return _summed((w_re * re - w_im * im, w_re * im + w_im * re), within)
+
+    starts = jnp.arange(0, length, block, dtype=jnp.uint32)
+    blocks = jax.lax.scan(lambda _, start: (None, of_block(start, weights, rate, phase, within)), None, starts)[1]
+    h = weights[0].shape[0]
+    re, im = (part.swapaxes(0, 1).reshape(h, -1)[:, :length] for part in blocks)
+    return re, im
+
+
+def real_sums(weights: _Pair, rate: Array, phase: Array, length: int) -> Array:
+    """sum_n Re(w_n lambda_n^l) for l < `length`, (D, H, length), with `weights` w (D, H, N) and lambda (H, N).
+
+    For channels with few eigenvalues each: with l = j K + k and K about sqrt(length), all sums are the entries of one
+    matrix product a channel, of w lambda^(jK) and lambda^k, in float32 always. The powers are never all made, but
+    tables of D H N length / K and of H N K complex numbers are kept for the gradient.
+    """
+    block = 1 << ((length - 1).bit_length() + 1) // 2
+    low_re, low_im = powers(rate, phase, jnp.arange(min(block, length), dtype=jnp.uint32))
+    high_re, high_im = (part[None] for part in powers(rate, phase, jnp.arange(0, length, block, dtype=jnp.uint32)))
     w_re, w_im = (part[..., None] for part in weights)
-    # Re(ab) as one real product over twice as many terms.
-    left = jnp.concatenate([w_re * high_re[None] - w_im * high_im[None], -w_re * high_im[None] - w_im * high_re[None]], 2)
-    right = jnp.concatenate([low_re, low_im], 1)
-    sums = jnp.einsum("dhni,hnj->dhij", left, right, precision="highest")
+    # Re(ab) as a real product over twice as many terms.
+    left = jnp.concatenate([w_re * high_re - w_im * high_im, -w_re * high_im - w_im * high_re], 2)
+    sums = jnp.einsum("dhnj,hnk->dhjk", left, jnp.concatenate([low_re, low_im], 1), precision="highest")
     return sums.reshape(*sums.shape[:2], -1)[..., :length]
+
+
+def _summed(weights: _Pair, within: _Pair) -> _Pair:
+    """sum_n W_hn P_nk or, where each channel has its own powers, sum_n W_hn P_hnk; (H, K) each."""
+    if within[0].ndim == 2:
+        # in one product: (w_re, -w_im) and (w_im, w_re) beside (p_re, p_im)
+        (w_re, w_im), stacked = weights, jnp.concatenate(within)
+        left = jnp.concatenate([jnp.concatenate([w_re, -w_im], 1), jnp.concatenate([w_im, w_re], 1)])
+        re, im = jnp.split(product(left, stacked, "float32"), 2)
+        return re, im
+    (w_re, w_im), (p_re, p_im) = weights, within
+
+    def sums(w: Array, p: Array) -> Array:
+        return jnp.einsum("hn,hnk->hk", w, p, precision="highest")
+
+    return sums(w_re, p_re) - sums(w_im, p_im), sums(w_re, p_im) + sums(w_im, p_re)
