@@ -89,6 +89,33 @@ class DiagonalRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dia
             raise ValueError(f"heads must divide state{pairs}, found heads = {self.heads}, state = {state}")
 
 
+class RotRNNRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="rotrnn"):
+    """x_k = gamma P Theta P^T x_(k-1) + xi B u_k, real, a scaled rotation in each head (RotRNN paper, eq. 12)."""
+
+    heads: Annotated[int, Meta(ge=1, le=65536)] = 1
+    """How many rotations there are, each of N / heads dimensions with a decay gamma of its own."""
+    r_min: Fraction = 0.9
+    r_max: Fraction = 0.999
+    """The initial gamma lies between them."""
+    draw: Literal["log", "ring"] = "log"
+    """How the initial gamma is spread: log(-log gamma) uniformly, as in the public code, or uniformly in area, as the
+    LRU's |lambda|."""
+    max_phase: Annotated[float, Meta(gt=0, le=2 * math.pi)] = 2 * math.pi
+    """Upper end of the initial angles, in radians."""
+    normalizer: Literal["trace", "gamma", "none"] = "trace"
+    """xi: from gamma and tr(B^T B) at every step (eq. 11), trained like the gamma of the LRU, or 1."""
+
+    def __post_init__(self) -> None:
+        if self.r_min > self.r_max:
+            raise ValueError(f"r_min must not be larger than r_max, found r_min = {self.r_min}, r_max = {self.r_max}")
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if state % (2 * self.heads):
+            raise ValueError(
+                f"heads must divide state into planes, an even part each, found heads = {self.heads}, state = {state}"
+            )
+
+
 Step = Annotated[float, Meta(gt=0, le=1000)]
 
 
@@ -159,34 +186,7 @@ class S4DRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
             raise ValueError(f"n_ssm must divide width, found n_ssm = {self.n_ssm}, width = {width}")
 
 
-class RotRNNRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="rotrnn"):
-    """x_k = gamma P Theta P^T x_(k-1) + xi B u_k, real, a scaled rotation in each head (RotRNN paper, eq. 12)."""
-
-    heads: Annotated[int, Meta(ge=1, le=65536)] = 1
-    """How many rotations there are, each of N / heads dimensions with a decay gamma of its own."""
-    r_min: Fraction = 0.9
-    r_max: Fraction = 0.999
-    """The initial gamma lies between them."""
-    draw: Literal["log", "ring"] = "log"
-    """How the initial gamma is spread: log(-log gamma) uniformly, as in the public code, or uniformly in area, as the
-    LRU's |lambda|."""
-    max_phase: Annotated[float, Meta(gt=0, le=2 * math.pi)] = 2 * math.pi
-    """Upper end of the initial angles, in radians."""
-    normalizer: Literal["trace", "gamma", "none"] = "trace"
-    """xi: from gamma and tr(B^T B) at every step (eq. 11), trained like the gamma of the LRU, or 1."""
-
-    def __post_init__(self) -> None:
-        if self.r_min > self.r_max:
-            raise ValueError(f"r_min must not be larger than r_max, found r_min = {self.r_min}, r_max = {self.r_max}")
-
-    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
-        if state % (2 * self.heads):
-            raise ValueError(
-                f"heads must divide state into planes, an even part each, found heads = {self.heads}, state = {state}"
-            )
-
-
-Recurrence = DenseRecurrence | DiagonalRecurrence | S5Recurrence | S4DRecurrence | RotRNNRecurrence
+Recurrence = DenseRecurrence | DiagonalRecurrence | RotRNNRecurrence | S5Recurrence | S4DRecurrence
 RECURRENCES: dict[str, type[Struct]] = {str(m.__struct_config__.tag): m for m in get_args(Recurrence)}
 """By the value of `model.recurrence.kind`."""
 

@@ -12,26 +12,15 @@ from lrurun.recurrences.rotrnn import RotRNN
 from lrurun.recurrences.s4d import S4D
 from lrurun.recurrences.s5 import S5
 
-__all__ = [
-    "KINDS",
-    "S4D",
-    "S5",
-    "Dense",
-    "Diagonal",
-    "Params",
-    "Recurrence",
-    "RotRNN",
-    "build",
-    "decay_and_phase",
-    "eigenvalues",
-]
+__all__ = ["KINDS", "S4D", "S5", "Dense", "Diagonal", "Params", "Recurrence", "RotRNN"]
+__all__ += ["build", "decay_and_phase", "eigenvalues"]
 
 KINDS: dict[str, tuple[type[Recurrence], str]] = {
     "dense": (Dense, "dense real matrix, with tanh, ReLU or no activation"),
     "diagonal": (Diagonal, "complex diagonal, up to the Linear Recurrent Unit"),
+    "rotrnn": (RotRNN, "rotations in heads, with a decay each"),
     "s5": (S5, "one diagonal state space model for all channels"),
     "s4d": (S4D, "a diagonal state space model for each channel"),
-    "rotrnn": (RotRNN, "rotations in heads, with a decay each"),
 }
 """The `kind` of a settings table -> (class, one line about it)."""
 

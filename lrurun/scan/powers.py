@@ -1,6 +1,6 @@
-"""lambda^l = exp((-rate + i phase) l) for l up to 2^31, and the convolution kernels that are sums of such powers.
+"""lambda^l = exp((-nu + i theta) l) for l up to 2^31, and the convolution kernels that are sums of such powers.
 
-In float32 the product l phase is wrong by up to 0.24 radians at l = 2^20. So the phase is a fixed-point number of turns
+In float32 the product l theta is wrong by up to 0.24 radians at l = 2^20. So the phase is a fixed-point number of turns
 here, 64 binary digits after the point: multiplied by l in integers, whole turns drop out by overflow, and what is left
 is exact to about 10^-6 radians.
 """
@@ -16,7 +16,7 @@ from jax import Array
 
 from lrurun.products import product
 
-_Pair = tuple[Array, Array]
+Pair = tuple[Array, Array]
 
 ENTRIES: Final = 2**22
 """Powers that are held at a time: what a block of a kernel is computed from."""
@@ -77,65 +77,77 @@ def _angle_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
     return angle(phase, exponents), tangents[0] * exponents.astype(phase.dtype)
 
 
-def powers(rate: Array, phase: Array, exponents: Array) -> _Pair:
-    """exp((-rate + i phase) l), (..., L) each, for `rate` and `phase` (...) and l in `exponents` (L,), uint32.
+def powers(nu: Array, theta: Array, exponents: Array) -> Pair:
+    """exp((-nu + i theta) l), (..., L) each, for `nu` and `theta` (...) and l in `exponents` (L,), uint32.
 
-    Differentiable in `rate` and `phase`.
+    Differentiable in `nu` and `theta`.
     """
-    l = exponents.reshape((1,) * rate.ndim + (-1,))
-    size = jnp.exp(-rate[..., None] * l.astype(rate.dtype))
-    turned = angle(phase[..., None], l)
+    steps = exponents.reshape((1,) * nu.ndim + (-1,))
+    size = jnp.exp(-nu[..., None] * steps.astype(nu.dtype))
+    turned = angle(theta[..., None], steps)
     return size * jnp.cos(turned), size * jnp.sin(turned)
 
 
-def kernel(weights: _Pair, rate: Array, phase: Array, length: int) -> _Pair:
+def _every(stride: int, length: int) -> Array:
+    """0, stride, 2 stride, ... below `length`."""
+    return jnp.arange(0, length, stride, dtype=jnp.uint32)
+
+
+def stride_of(length: int) -> int:
+    """The power of two that splits `length` steps about evenly: k = stride i + j with few i and few j."""
+    return 1 << ((length - 1).bit_length() + 1) // 2
+
+
+def real_sums(weights: Pair, nu: Array, theta: Array, length: int) -> Array:
+    """sum_n Re(w_n lambda_n^k), (D, H, length), for `weights` (D, H, N) and `nu`, `theta` (H, N) as in `powers`.
+
+    The table of all powers, H N length numbers, is never made: lambda^(stride i + j) is a product of two powers from
+    tables of about sqrt(length), so that each sum is an entry of a matrix product, in float32 always. It holds
+    2 D H N sqrt(length) numbers: where that is too much, see `kernel`.
+    """
+    stride = stride_of(length)
+    low_re, low_im = powers(nu, theta, _every(1, min(stride, length)))
+    high_re, high_im = powers(nu, theta, _every(stride, length))
+    w_re, w_im = (part[..., None] for part in weights)
+    # Re(ab) as one real product over twice as many terms.
+    left = jnp.concatenate(
+        [w_re * high_re[None] - w_im * high_im[None], -w_re * high_im[None] - w_im * high_re[None]], 2
+    )
+    right = jnp.concatenate([low_re, low_im], 1)
+    sums = jnp.einsum("dhni,hnj->dhij", left, right, precision="highest")
+    return sums.reshape(*sums.shape[:2], -1)[..., :length]
+
+
+def kernel(weights: Pair, nu: Array, theta: Array, length: int) -> Pair:
     """sum_n W_hn lambda_n^l for l < `length`, (H, length) each, with `weights` W (H, N) and lambda as for `powers`.
 
-    `rate` and `phase` are (N,), or (H, N) where each channel has eigenvalues of its own. Only a block of the powers is
+    `nu` and `theta` are (N,), or (H, N) where each channel has eigenvalues of its own. Only a block of the powers is
     held at a time: l = j K + k, the powers of k stay, and W lambda^(jK) takes the place of W. What a block needs is
     computed again for the gradient, so memory does not grow with `length` but for the result.
     """
     block = min(1 << (length - 1).bit_length(), LONGEST)
-    while block > 16 and block * rate.size > ENTRIES:
+    while block > 16 and block * nu.size > ENTRIES:
         block //= 2
-    within = powers(rate, phase, jnp.arange(min(block, length), dtype=jnp.uint32))
+    within = powers(nu, theta, _every(1, min(block, length)))
     if length <= block:
         return _summed(weights, within)
 
-    @jax.checkpoint  # type: ignore[untyped-decorator]
-    def of_block(start: Array, weights: _Pair, rate: Array, phase: Array, within: _Pair) -> _Pair:
-        re, im = (part[..., 0] for part in powers(rate, phase, start[None]))
-        re, im = (jnp.broadcast_to(part, weights[0].shape[-rate.ndim :]) for part in (re, im))
-        if rate.ndim == 1:
+    @jax.checkpoint
+    def of_block(start: Array, weights: Pair, nu: Array, theta: Array, within: Pair) -> Pair:
+        re, im = (part[..., 0] for part in powers(nu, theta, start[None]))
+        if nu.ndim == 1:
             re, im = re[None], im[None]
         w_re, w_im = weights
         return _summed((w_re * re - w_im * im, w_re * im + w_im * re), within)
 
-    starts = jnp.arange(0, length, block, dtype=jnp.uint32)
-    blocks = jax.lax.scan(lambda _, start: (None, of_block(start, weights, rate, phase, within)), None, starts)[1]
+    starts = _every(block, length)
+    blocks = jax.lax.scan(lambda _, start: (None, of_block(start, weights, nu, theta, within)), None, starts)[1]
     h = weights[0].shape[0]
     re, im = (part.swapaxes(0, 1).reshape(h, -1)[:, :length] for part in blocks)
     return re, im
 
 
-def real_sums(weights: _Pair, rate: Array, phase: Array, length: int) -> Array:
-    """sum_n Re(w_n lambda_n^l) for l < `length`, (D, H, length), with `weights` w (D, H, N) and lambda (H, N).
-
-    For channels with few eigenvalues each: with l = j K + k and K about sqrt(length), all sums are the entries of one
-    matrix product a channel, of w lambda^(jK) and lambda^k, in float32 always. The powers are never all made, but
-    tables of D H N length / K and of H N K complex numbers are kept for the gradient.
-    """
-    block = 1 << ((length - 1).bit_length() + 1) // 2
-    low_re, low_im = powers(rate, phase, jnp.arange(min(block, length), dtype=jnp.uint32))
-    high_re, high_im = (part[None] for part in powers(rate, phase, jnp.arange(0, length, block, dtype=jnp.uint32)))
-    w_re, w_im = (part[..., None] for part in weights)
-    # Re(ab) as a real product over twice as many terms.
-    left = jnp.concatenate([w_re * high_re - w_im * high_im, -w_re * high_im - w_im * high_re], 2)
-    sums = jnp.einsum("dhnj,hnk->dhjk", left, jnp.concatenate([low_re, low_im], 1), precision="highest")
-    return sums.reshape(*sums.shape[:2], -1)[..., :length]
-
-
-def _summed(weights: _Pair, within: _Pair) -> _Pair:
+def _summed(weights: Pair, within: Pair) -> Pair:
     """sum_n W_hn P_nk or, where each channel has its own powers, sum_n W_hn P_hnk; (H, K) each."""
     if within[0].ndim == 2:
         # in one product: (w_re, -w_im) and (w_im, w_re) beside (p_re, p_im)
