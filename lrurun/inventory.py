@@ -14,6 +14,8 @@ from lrurun.config import (
     DSSRecurrence,
     Recurrence,
     RotRNNRecurrence,
+    S4DRecurrence,
+    S5Recurrence,
 )
 from lrurun.errors import LrurunError, UsageError, hint_for
 
@@ -154,7 +156,7 @@ def _check_recipe(name: str) -> list[dict[str, Any]]:
 
 
 def _variants(name: str) -> list[tuple[str, Any]]:
-    """Settings of a recurrence, one for each that a rung of the ladders has."""
+    """Settings of a recurrence: one for each that a rung of the ladders has, and for each other form and start."""
     if name == "dense":
         activations: tuple[Literal["tanh", "relu", "identity"], ...] = ("tanh", "relu", "identity")
         drawn = [("dense, identity, truncated", DenseRecurrence(draw="truncated"))]
@@ -181,6 +183,24 @@ def _variants(name: str) -> list[tuple[str, Any]]:
         return list(forms.items())
     if name == "dss":
         return [("dss, lin", DSSRecurrence()), ("dss, hippo", DSSRecurrence(init="hippo"))]
+    if name == "s5":
+        return [
+            ("s5", S5Recurrence()),
+            ("s5, blocks, bilinear", S5Recurrence(blocks=4, c_init="lecun", discretization="bilinear")),
+            ("s5, complex C, clipped", S5Recurrence(blocks=2, c_init="complex", clip_eigs=True)),
+            ("s5, without conjugates", S5Recurrence(conj_sym=False, slow_b=False, slow_dt=False)),
+        ]
+    if name == "s4d":
+        return [
+            ("s4d, lin", S4DRecurrence()),
+            ("s4d, lin, bilinear", S4DRecurrence(discretization="bilinear", slow_dt=False)),
+            ("s4d, inv, shared", S4DRecurrence(init="inv", n_ssm=4)),
+            ("s4d, inv2", S4DRecurrence(init="inv2")),
+            ("s4d, quad", S4DRecurrence(init="quad")),
+            ("s4d, legs", S4DRecurrence(init="legs")),
+            ("s4d, legs, fixed B", S4DRecurrence(init="legs", train_b=False)),
+            ("s4d, real", S4DRecurrence(init="real")),
+        ]
     return [
         ("diagonal, cartesian", DiagonalRecurrence(parametrization="cartesian")),
         ("diagonal, exponential", DiagonalRecurrence(parametrization="exponential")),
