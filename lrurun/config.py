@@ -22,6 +22,9 @@ CONFIG_VERSION = 1
 TUNING_SEED = 1000
 """The seed of tuning runs; final seeds lie below it, so that no final run has been used to choose a rate."""
 
+LARGEST_HIPPO = 4096
+"""Of a matrix whose eigenvectors are looked for: half a minute of one core."""
+
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -30,7 +33,20 @@ class _Frozen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of every table: immutable, keyword-only, unknown keys refused."""
 
 
-class DenseRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", tag="dense"):
+class RecurrenceSettings(_Frozen, frozen=True, kw_only=True, tag_field="kind"):
+    """The base of every `[model.recurrence]` table. The tag of a subclass is its kind."""
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        """Raise ValueError where a model of `width` H, `state` N and these settings cannot be built.
+
+        The message tells the rule and what was found, in the words of `[model]`: it is what a user reads.
+        """
+
+    def fits_length(self, length: int) -> None:
+        """Raise ValueError, with such a message, where sequences of `length` steps are too short for these settings."""
+
+
+class DenseRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dense"):
     """x_k = activation(A x_(k-1) + B u_k) with a dense real A (Orvieto et al. 2023, eq. 1 and section 3.1)."""
 
     activation: Literal["tanh", "relu", "identity"] = "identity"
@@ -39,7 +55,7 @@ class DenseRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", tag=
     two standard deviations, whose eigenvalues reach to about 0.9."""
 
 
-class DiagonalRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", tag="diagonal"):
+class DiagonalRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="diagonal"):
     """x_k = lambda x_(k-1) + gamma B u_k with a complex diagonal lambda (Orvieto et al. 2023, sections 3.2 to 3.4)."""
 
     parametrization: Literal["cartesian", "exponential", "stable-exponential"] = "stable-exponential"
@@ -52,15 +68,193 @@ class DiagonalRecurrence(_Frozen, frozen=True, kw_only=True, tag_field="kind", t
     """Upper end of the initial phases, in radians."""
     normalize: bool = False
     """Whether gamma (eq. 7), trained, scales the input."""
+    conjugate: bool = False
+    """Whether the N numbers of the state are N/2 and their conjugates, as the eigenvalues of a real matrix are."""
+    heads: Annotated[int, Meta(ge=0, le=65536)] = 0
+    """How many decays there are, each shared by the states of a head; 0: one for each state."""
 
     def __post_init__(self) -> None:
         if self.r_min > self.r_max:
             raise ValueError(f"r_min must not be larger than r_max, found r_min = {self.r_min}, r_max = {self.r_max}")
         if self.parametrization == "cartesian" and self.phase == "log":
             raise ValueError('phase = "log" needs an exponential parametrization, found parametrization = "cartesian"')
+        if self.heads and self.parametrization != "stable-exponential":
+            raise ValueError(
+                'heads need parametrization = "stable-exponential", '
+                f'found parametrization = "{self.parametrization}", heads = {self.heads}'
+            )
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if self.conjugate and state % 2:
+            raise ValueError(f"conjugate pairs need an even state, found state = {state}")
+        if self.heads and (state // 2 if self.conjugate else state) % self.heads:
+            pairs = " into whole pairs" if self.conjugate else ""
+            raise ValueError(f"heads must divide state{pairs}, found heads = {self.heads}, state = {state}")
 
 
-Recurrence = DenseRecurrence | DiagonalRecurrence
+class RotRNNRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="rotrnn"):
+    """x_k = gamma P Theta P^T x_(k-1) + xi B u_k, real, a scaled rotation in each head (RotRNN paper, eq. 12)."""
+
+    heads: Annotated[int, Meta(ge=1, le=65536)] = 1
+    """How many rotations there are, each of N / heads dimensions with a decay gamma of its own."""
+    r_min: Fraction = 0.9
+    r_max: Fraction = 0.999
+    """The initial gamma lies between them."""
+    draw: Literal["log", "ring"] = "log"
+    """How the initial gamma is spread: log(-log gamma) uniformly, as in the public code, or uniformly in area, as the
+    LRU's |lambda|."""
+    max_phase: Annotated[float, Meta(gt=0, le=2 * math.pi)] = 2 * math.pi
+    """Upper end of the initial angles, in radians."""
+    normalizer: Literal["trace", "gamma", "none"] = "trace"
+    """xi: from gamma and tr(B^T B) at every step (eq. 11), trained like the gamma of the LRU, or 1."""
+
+    def __post_init__(self) -> None:
+        if self.r_min > self.r_max:
+            raise ValueError(f"r_min must not be larger than r_max, found r_min = {self.r_min}, r_max = {self.r_max}")
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if state % (2 * self.heads):
+            raise ValueError(
+                f"heads must divide state into planes, an even part each, found heads = {self.heads}, state = {state}"
+            )
+
+
+Step = Annotated[float, Meta(gt=0, le=1000)]
+
+
+def _check_steps(dt_min: float, dt_max: float) -> None:
+    if dt_min > dt_max:
+        raise ValueError(f"dt_min must not be larger than dt_max, found dt_min = {dt_min}, dt_max = {dt_max}")
+
+
+class S5Recurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s5"):
+    """x' = Lambda x + B u, y = C x + D u in steps of Delta, from the normal part of HiPPO-LegS (Smith et al. 2023)."""
+
+    blocks: Annotated[int, Meta(ge=1, le=65536)] = 1
+    """Lambda starts as that of so many HiPPO matrices of size N / blocks."""
+    conj_sym: bool = True
+    """Whether one number of each pair of conjugates is kept, N / 2 in all, and y = 2 Re(C x) + D u."""
+    discretization: Literal["zoh", "bilinear"] = "zoh"
+    c_init: Literal["truncated", "lecun", "complex"] = "truncated"
+    """How the published code draws C: with entries of variance 1 / N in the real system's coordinates; the same with
+    1 / (N H), which is how its LeCun normal comes out; with N(0, 1/2) for each part in those of the eigenvectors."""
+    dt_min: Step = 0.001
+    dt_max: Step = 0.1
+    """Each state's own Delta starts log-uniform between the two."""
+    clip_eigs: bool = False
+    """Whether Re(Lambda) is kept at -1e-4 and below."""
+    slow_b: bool = True
+    slow_dt: bool = True
+    """Whether B and Delta are in the recurrent group, as Lambda always is."""
+
+    def __post_init__(self) -> None:
+        _check_steps(self.dt_min, self.dt_max)
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        found = f"found state = {state}, blocks = {self.blocks}"
+        if state % self.blocks:
+            raise ValueError(f"blocks must divide state, {found}")
+        size = state // self.blocks
+        if self.conj_sym and size % 2:
+            raise ValueError(f"conj_sym = true needs blocks of an even size, state / blocks, {found}")
+        if size > LARGEST_HIPPO:
+            raise ValueError(f"a block, state / blocks, must not be larger than {LARGEST_HIPPO}, {found}")
+
+
+class S4DRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
+    """x' = A x + B u, y = C x + D u for each channel by itself, A diagonal, in steps of Delta (Gu et al. 2022, S4D)."""
+
+    init: Literal["lin", "inv", "inv2", "quad", "legs", "real"] = "lin"
+    """Where the N / 2 numbers of A start, see `lrurun.recurrences.s4d`."""
+    discretization: Literal["zoh", "bilinear"] = "zoh"
+    dt_min: Step = 0.001
+    dt_max: Step = 0.1
+    """Each channel's own Delta starts log-uniform between the two."""
+    n_ssm: Annotated[int, Meta(ge=0, le=65536)] = 0
+    """How many A and B there are, which the channels share in turn; 0: one of each for every channel."""
+    train_b: bool = True
+    """Whether B is trained. It starts at ones; for "legs", at HiPPO's."""
+    slow_dt: bool = True
+    """Whether Delta is in the recurrent group, as A and B always are."""
+
+    def __post_init__(self) -> None:
+        _check_steps(self.dt_min, self.dt_max)
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if state % 2:
+            raise ValueError(f"s4d needs an even state, for pairs of conjugates, found state = {state}")
+        if self.init == "legs" and state > LARGEST_HIPPO:
+            raise ValueError(f'init = "legs" needs a state of at most {LARGEST_HIPPO}, found state = {state}')
+        if self.n_ssm and width % self.n_ssm:
+            raise ValueError(f"n_ssm must divide width, found n_ssm = {self.n_ssm}, width = {width}")
+
+
+def _check_kernel(kernel_length: int, length: int) -> None:
+    if kernel_length > length:
+        raise ValueError(
+            f"kernel_length must not be larger than the task's sequences, {length} steps, found {kernel_length}"
+        )
+
+
+class DLRRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dlr"):
+    """x_k = Lambda x_(k-1) + u_k for each channel, with a Lambda that all share (Gupta et al. 2023, DLR)."""
+
+    cast: Literal["real", "imag", "sum", "prod"] = "real"
+    """What of the complex kernel K is taken: Re K, Im K, their sum, or their product, which is DLR-prod."""
+    poles: Literal["complex", "unit", "real"] = "complex"
+    """Lambda = exp(-a^2 + i b), or with b alone, |Lambda| = 1, or with a alone."""
+    weights: Literal["complex", "real"] = "complex"
+    phases: Literal["uniform", "normal"] = "uniform"
+    """Where b starts: 2 pi n / N, or N(0, 1)."""
+    dt_min: Step = 0.0005
+    dt_max: Step = 0.5
+    """a^2 starts as dt / 2, dt log-uniform between the two."""
+    kernel_length: Annotated[int, Meta(ge=0, le=2**24)] = 0
+    """Lags of the kernel; 0: as many as there are steps."""
+
+    def __post_init__(self) -> None:
+        _check_steps(self.dt_min, self.dt_max)
+        if self.poles == "real" and (self.cast, self.weights) != ("real", "real"):
+            raise ValueError(
+                'poles = "real" needs cast = "real" and weights = "real", of the rest there is nothing to take, '
+                f'found cast = "{self.cast}", weights = "{self.weights}"'
+            )
+
+    def fits_length(self, length: int) -> None:
+        _check_kernel(self.kernel_length, length)
+
+
+class DSSRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dss"):
+    """x' = Lambda x + u for each channel in steps of its own, with a Lambda that all share (Gupta et al. 2022, DSS)."""
+
+    init: Literal["lin", "hippo"] = "lin"
+    """Where Lambda starts: -1/2 + i pi n, or HiPPO-LegS's frequencies for i pi n."""
+    dt_min: Step = 0.001
+    dt_max: Step = 0.1
+    """Each channel's own step starts log-uniform between the two."""
+    kernel_length: Annotated[int, Meta(ge=0, le=2**24)] = 0
+    """Lags of the kernel; 0: as many as there are steps."""
+
+    def __post_init__(self) -> None:
+        _check_steps(self.dt_min, self.dt_max)
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if self.init == "hippo" and 2 * state > LARGEST_HIPPO:
+            raise ValueError(f'init = "hippo" needs a state of at most {LARGEST_HIPPO // 2}, found state = {state}')
+
+    def fits_length(self, length: int) -> None:
+        _check_kernel(self.kernel_length, length)
+
+
+Recurrence = (
+    DenseRecurrence
+    | DiagonalRecurrence
+    | RotRNNRecurrence
+    | DLRRecurrence
+    | DSSRecurrence
+    | S5Recurrence
+    | S4DRecurrence
+)
 RECURRENCES: dict[str, type[Struct]] = {str(m.__struct_config__.tag): m for m in get_args(Recurrence)}
 """By the value of `model.recurrence.kind`."""
 
@@ -73,7 +267,9 @@ class ModelConfig(_Frozen, frozen=True, kw_only=True):
     width: Annotated[int, Meta(ge=1, le=65536)]
     """H: features between the blocks."""
     state: Annotated[int, Meta(ge=1, le=65536)]
-    """N: size of the recurrent state, complex on the diagonal rungs."""
+    """N: size of the recurrent state, as the paper of each kind counts it. dense, rotrnn: N real numbers; diagonal: N
+    complex ones; dlr, dss: N complex ones, which all channels share; s5: N of the real system, so N / 2 complex ones,
+    or N without `conj_sym`; s4d: N of each channel's real system, so N / 2 complex ones a channel."""
     norm: Literal["batch", "layer"] = "batch"
     norm_momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.95
     glu: Literal["full", "half"] = "full"
@@ -86,6 +282,9 @@ class ModelConfig(_Frozen, frozen=True, kw_only=True):
     devices, and did for the papers; a CPU then computes in float32."""
     parity: Literal["none", "reference"] = "none"
     """"reference": batch statistics count padding and a backward scan starts in it, as in the published code."""
+
+    def __post_init__(self) -> None:
+        self.recurrence.fits(width=self.width, state=self.state, bidirectional=self.bidirectional)
 
 
 class OptimConfig(_Frozen, frozen=True, kw_only=True):

@@ -51,6 +51,10 @@ def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, bac
     for case, way in ((causal, "one direction"), (both, "both directions")):
         for name, test in _EITHER_WAY.items():
             findings.append(_guarded(f"{name}, {way}", test, case))
+        if type(case.recurrence).kernels is not Recurrence.kernels:
+            findings.append(_guarded(f"scan equals convolution, {way}", _scan_is_convolution, case))
+    if type(causal.recurrence).kernels is not Recurrence.kernels:
+        findings.append(_guarded("convolution equals step", _convolution_is_step, causal))
     findings.append(_guarded("looks both ways", _both_ways, both))
     findings.append(_guarded("step refuses both directions", _refuses, both))
     findings.append(_guarded("initial scale", _scale, both))
@@ -113,6 +117,44 @@ def _scan_is_step(case: _Case) -> tuple[bool, str]:
         outputs.append(np.asarray(y))
     worst = _deviation(case.scan(params, u, None), np.stack(outputs))
     return worst < 1e-5, f"relative difference {worst:.1e}, at most 1e-05"
+
+
+_NO_KERNELS: Final = (True, "these settings have no such form")
+
+
+def _scan_is_convolution(case: _Case) -> tuple[bool, str]:
+    """In float64, so that 24 steps are enough to see any difference that is not rounding."""
+    recurrence = case.recurrence
+    with jax.enable_x64(True):
+        params = {name: jnp.asarray(np.asarray(array, np.float64)) for name, array in case.params.items()}
+        u = np.asarray(case.inputs, np.float64)
+        kernels = jax.jit(recurrence.kernels, static_argnums=1)(params, _STEPS)
+        if kernels is None:
+            return _NO_KERNELS
+        ahead, y = np.asarray(kernels), np.asarray(jax.jit(recurrence.scan)(params, jnp.asarray(u)))
+    wanted = np.zeros(u.shape)
+    for k in range(_STEPS):
+        wanted[k:] += ahead[0, k] * u[: _STEPS - k]
+        if recurrence.bidirectional:
+            wanted[: _STEPS - k - 1] += ahead[1, k] * u[k + 1 :]
+    worst = _deviation(y, wanted)
+    return worst < 1e-10, f"relative difference in double precision {worst:.1e}, at most 1e-10"
+
+
+def _convolution_is_step(case: _Case) -> tuple[bool, str]:
+    """In float32, over many steps. A step multiplies by an eigenvalue that is rounded once, so its error grows."""
+    recurrence, params = case.recurrence, case.params
+    steps = LONG if recurrence.bounded else UNBOUNDED
+    kernels = jax.jit(recurrence.kernels, static_argnums=1)(params, steps)
+    if kernels is None:
+        return _NO_KERNELS
+    impulse = jnp.zeros((steps, 1, recurrence.width), jnp.float32).at[0].set(1.0)
+    start = recurrence.initial_state(1)
+    y = jax.jit(lambda u: jax.lax.scan(lambda x, u_k: recurrence.step(params, x, u_k), start, u)[1])(impulse)
+    found, wanted = np.asarray(kernels, np.float64)[0], np.asarray(y, np.float64)[:, 0]
+    allowed = (8 + np.arange(steps)[:, None]) * 2.0**-22
+    worst = float(np.max(np.abs(found - wanted) / (allowed * np.max(np.abs(wanted)))))
+    return worst < 1, f"largest difference {worst:.2f} of the (8 + k) 2^-22 that are allowed after k steps"
 
 
 def _causal(case: _Case) -> tuple[bool, str]:
@@ -255,7 +297,8 @@ def _state_norm(case: _Case) -> tuple[bool, str]:
     driven = sum(np.sum(np.square(np.asarray(params[name], np.float64)), axis=1) for name in ("B_re", "B_im"))
     gain = np.expm1(-2 * nu * steps) / np.expm1(-2 * nu)
     if "gamma_log" in params:
-        gain = gain * np.exp(2 * np.asarray(params["gamma_log"], np.float64))
+        gamma_log = np.asarray(params["gamma_log"], np.float64)  # one for each state or each head
+        gain = gain * np.exp(2 * np.repeat(gamma_log, nu.size // gamma_log.size))
     ratio = found / (gain * driven)
     # |x|^2 of one state is at most as spread as chi-squared with one degree of freedom: deviation sqrt(2 / batch).
     worst = float(np.max(np.abs(ratio - 1)) / math.sqrt(2 / batch))

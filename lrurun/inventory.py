@@ -7,7 +7,16 @@ from typing import Any, Literal, get_args
 
 from lrurun import catalog, console, paths, tasks
 from lrurun import plan as planning
-from lrurun.config import DenseRecurrence, DiagonalRecurrence, Recurrence
+from lrurun.config import (
+    DenseRecurrence,
+    DiagonalRecurrence,
+    DLRRecurrence,
+    DSSRecurrence,
+    Recurrence,
+    RotRNNRecurrence,
+    S4DRecurrence,
+    S5Recurrence,
+)
 from lrurun.errors import LrurunError, UsageError, hint_for
 
 RECURRENCES = {member.__struct_config__.tag: member for member in get_args(Recurrence)}
@@ -147,11 +156,51 @@ def _check_recipe(name: str) -> list[dict[str, Any]]:
 
 
 def _variants(name: str) -> list[tuple[str, Any]]:
-    """Settings of a recurrence, one for each that a rung of the ladders has."""
+    """Settings of a recurrence: one for each that a rung of the ladders has, and for each other form and start."""
     if name == "dense":
         activations: tuple[Literal["tanh", "relu", "identity"], ...] = ("tanh", "relu", "identity")
         drawn = [("dense, identity, truncated", DenseRecurrence(draw="truncated"))]
         return [(f"dense, {a}", DenseRecurrence(activation=a)) for a in activations] + drawn
+    if name == "rotrnn":
+        rotations = {
+            "rotrnn": RotRNNRecurrence(),
+            "rotrnn, heads": RotRNNRecurrence(heads=4),
+            "rotrnn, normalised by gamma": RotRNNRecurrence(heads=4, normalizer="gamma", draw="ring"),
+            "rotrnn, not normalised": RotRNNRecurrence(heads=4, normalizer="none"),
+        }
+        return list(rotations.items())
+    if name == "dlr":
+        forms = {
+            "dlr": DLRRecurrence(),
+            "dlr, imaginary part": DLRRecurrence(cast="imag"),
+            "dlr, both parts": DLRRecurrence(cast="sum"),
+            "dlr, product": DLRRecurrence(cast="prod"),
+            "dlr, unit circle": DLRRecurrence(poles="unit", phases="normal"),
+            "dlr, real weights": DLRRecurrence(weights="real"),
+            "dlr, real": DLRRecurrence(poles="real", weights="real"),
+            "dlr, short kernel": DLRRecurrence(kernel_length=10),
+        }
+        return list(forms.items())
+    if name == "dss":
+        return [("dss, lin", DSSRecurrence()), ("dss, hippo", DSSRecurrence(init="hippo"))]
+    if name == "s5":
+        return [
+            ("s5", S5Recurrence()),
+            ("s5, blocks, bilinear", S5Recurrence(blocks=4, c_init="lecun", discretization="bilinear")),
+            ("s5, complex C, clipped", S5Recurrence(blocks=2, c_init="complex", clip_eigs=True)),
+            ("s5, without conjugates", S5Recurrence(conj_sym=False, slow_b=False, slow_dt=False)),
+        ]
+    if name == "s4d":
+        return [
+            ("s4d, lin", S4DRecurrence()),
+            ("s4d, lin, bilinear", S4DRecurrence(discretization="bilinear", slow_dt=False)),
+            ("s4d, inv, shared", S4DRecurrence(init="inv", n_ssm=4)),
+            ("s4d, inv2", S4DRecurrence(init="inv2")),
+            ("s4d, quad", S4DRecurrence(init="quad")),
+            ("s4d, legs", S4DRecurrence(init="legs")),
+            ("s4d, legs, fixed B", S4DRecurrence(init="legs", train_b=False)),
+            ("s4d, real", S4DRecurrence(init="real")),
+        ]
     return [
         ("diagonal, cartesian", DiagonalRecurrence(parametrization="cartesian")),
         ("diagonal, exponential", DiagonalRecurrence(parametrization="exponential")),
@@ -162,6 +211,8 @@ def _variants(name: str) -> list[tuple[str, Any]]:
             "diagonal, small phase",
             DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True, phase="log", max_phase=0.314),
         ),
+        ("diagonal, conjugate pairs", DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True, conjugate=True)),
+        ("diagonal, heads", DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True, conjugate=True, heads=4)),
     ]
 
 

@@ -139,6 +139,8 @@ def test_defaults_change_only_together_with_the_config_version():
         "model__recurrence__r_max": 1.0,
         "model__recurrence__max_phase": 6.283185307179586,
         "model__recurrence__normalize": False,
+        "model__recurrence__conjugate": False,
+        "model__recurrence__heads": 0,
         "model__norm": "batch",
         "model__norm_momentum": 0.95,
         "model__glu": "full",
@@ -155,6 +157,34 @@ def test_defaults_change_only_together_with_the_config_version():
         "train__log_every": 10,
         "train__protocol": "holdout",
     }
+
+
+KIND_DEFAULTS = {
+    "rotrnn": {
+        "heads": 1,
+        "r_min": 0.9,
+        "r_max": 0.999,
+        "draw": "log",
+        "max_phase": 6.283185307179586,
+        "normalizer": "trace",
+    },
+    "dlr": {
+        "cast": "real",
+        "poles": "complex",
+        "weights": "complex",
+        "phases": "uniform",
+        "dt_min": 0.0005,
+        "dt_max": 0.5,
+        "kernel_length": 0,
+    },
+    "dss": {"init": "lin", "dt_min": 0.001, "dt_max": 0.1, "kernel_length": 0},
+}
+
+
+@pytest.mark.parametrize("kind", KIND_DEFAULTS)
+def test_defaults_of_the_other_kinds_change_only_together_with_the_config_version(kind):
+    assert config.CONFIG_VERSION == 1
+    assert every_default(config.RECURRENCES[kind]()) == KIND_DEFAULTS[kind]
 
 
 @pytest.mark.parametrize("recurrence", [{"kind": "dense"}, {"kind": "diagonal"}])
@@ -299,8 +329,8 @@ def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
         ),
         (
             {"model__recurrence": {"kind": "diag"}},
-            'model.recurrence.kind: expected one of dense, diagonal, found "diag"',
-            "did you mean 'diagonal'? known values: dense, diagonal",
+            'model.recurrence.kind: expected one of dense, diagonal, rotrnn, dlr, dss, s5, s4d, found "diag"',
+            "did you mean 'diagonal'? known values: dense, diagonal, rotrnn, dlr, dss, s5, s4d",
         ),
         (
             {"model__recurrence": {"r_min": 0.5}},
@@ -315,7 +345,8 @@ def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
         (
             {"model__recurrence": {"kind": "diagonal", "rmin": 0.5}},
             "model.recurrence.rmin: unknown name",
-            "did you mean 'r_min'? known names here: kind, parametrization, phase, r_min, r_max, max_phase, normalize",
+            "did you mean 'r_min'? known names here: kind, parametrization, phase, r_min, r_max, max_phase, normalize, "
+            "conjugate, heads",
         ),
         (
             {"model__recurrence": {"kind": "diagonal", "r_min": 0.9, "r_max": 0.5}},

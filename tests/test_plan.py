@@ -12,7 +12,7 @@ import pytest
 from lrurun import commands, paths, strict, tasks
 from lrurun import plan as planning
 from lrurun.catalog import flatten, load_recipe
-from lrurun.config import Execution, RunConfig, fingerprint
+from lrurun.config import RECURRENCES, Execution, RunConfig, fingerprint
 from lrurun.errors import UsageError
 
 RECIPE = """
@@ -148,6 +148,8 @@ def test_each_rung_of_the_lru_ladder_moves_exactly_what_it_declares():
         "r_max": 1.0,
         "max_phase": 6.283185307179586,
         "normalize": False,
+        "conjugate": False,
+        "heads": 0,
     }
     assert moved(made["exponential"]) == {"parametrization": "exponential"}
     assert moved(made["stable-exponential"]) == {"parametrization": "stable-exponential"}
@@ -362,6 +364,8 @@ def test_the_provenance_of_every_value_is_kept():
         "model.recurrence.r_max": "r.toml [profile.small.rung.ring]",
         "model.recurrence.max_phase": "default",
         "model.recurrence.normalize": "default",
+        "model.recurrence.conjugate": "default",
+        "model.recurrence.heads": "default",
         "model.depth": "r.toml",
         "model.width": "r.toml [profile.small]",
         "model.state": "--set model.state",
@@ -599,8 +603,8 @@ def test_a_set_kind_replaces_the_recipes_recurrence_but_not_what_rungs_set():
         ),
         (
             "model.recurrence.kind=dens",
-            '--set model.recurrence.kind: expected one of dense, diagonal, found "dens"',
-            "did you mean 'dense'? known values: dense, diagonal",
+            '--set model.recurrence.kind: expected one of dense, diagonal, rotrnn, dlr, dss, s5, s4d, found "dens"',
+            "did you mean 'dense'? known values: dense, diagonal, rotrnn, dlr, dss, s5, s4d",
         ),
         (
             "model.recurrence.kind=[1]",
@@ -698,7 +702,7 @@ def test_a_set_is_toml_or_a_word(text, value):
             changed(LADDER, '"model.recurrence.normalize" = true', '"model.recurrence.activation" = "relu"'),
             "l.toml, rung norm, model.recurrence.activation: unknown name",
             "did you mean 'parametrization'? known names here: kind, parametrization, phase, r_min, r_max, max_phase, "
-            "normalize",
+            "normalize, conjugate, heads",
         ),
         (
             RECIPE,
@@ -780,6 +784,8 @@ def test_every_known_path_is_one_that_a_config_has():
     flat = {path for rung in made.rungs for path in flatten(planning.plain(rung.config))} - {("seed", 0)}
     names = {path for path, _ in flat} - {"seed", "task", "data.version"}
     names |= {path for path, _ in flatten(planning.plain(made.rungs[0].execution), "execution.")}
+    # settings of kinds that no rung has
+    names |= {p for kind in RECURRENCES.values() for p, _ in flatten(planning.plain(kind()), "model.recurrence.")}
     assert sorted(planning.known_paths()) == sorted(names)
 
 

@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 from lrurun import conformance, recurrences
-from lrurun.config import DenseRecurrence, DiagonalRecurrence
+from lrurun.config import DenseRecurrence, DiagonalRecurrence, RecurrenceSettings
 from lrurun.recurrences import dense, diagonal
 
 KINDS = {
@@ -309,7 +309,7 @@ def test_an_unknown_kind_is_named():
         recurrences.build(Other(), width=2, state=2)
 
 
-class Faulty(msgspec.Struct, frozen=True, tag_field="kind", tag="faulty"):
+class Faulty(RecurrenceSettings, frozen=True, tag="faulty"):
     faults: tuple[str, ...] = ()
 
 

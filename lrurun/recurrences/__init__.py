@@ -8,12 +8,22 @@ from lrurun.products import Precision
 from lrurun.recurrences.base import Params, Recurrence
 from lrurun.recurrences.dense import Dense
 from lrurun.recurrences.diagonal import Diagonal, decay_and_phase, eigenvalues
+from lrurun.recurrences.dlr import DLR, DSS
+from lrurun.recurrences.rotrnn import RotRNN
+from lrurun.recurrences.s4d import S4D
+from lrurun.recurrences.s5 import S5
 
-__all__ = ["KINDS", "Dense", "Diagonal", "Params", "Recurrence", "build", "decay_and_phase", "eigenvalues"]
+__all__ = ["DLR", "DSS", "KINDS", "S4D", "S5", "Dense", "Diagonal", "Params", "Recurrence", "RotRNN"]
+__all__ += ["build", "decay_and_phase", "eigenvalues"]
 
 KINDS: dict[str, tuple[type[Recurrence], str]] = {
     "dense": (Dense, "dense real matrix, with tanh, ReLU or no activation"),
     "diagonal": (Diagonal, "complex diagonal, up to the Linear Recurrent Unit"),
+    "rotrnn": (RotRNN, "rotations in heads, with a decay each"),
+    "dlr": (DLR, "complex diagonal that all channels share, as a convolution"),
+    "dss": (DSS, "the same in continuous time, with a step for each channel"),
+    "s5": (S5, "one diagonal state space model for all channels"),
+    "s4d": (S4D, "a diagonal state space model for each channel"),
 }
 """The `kind` of a settings table -> (class, one line about it)."""
 
@@ -29,11 +39,12 @@ def build(
 ) -> Recurrence:
     """The recurrence that `settings`, a tagged table such as `DiagonalRecurrence`, describes.
 
-    `width` is H, `state` N. Raises ValueError where the kind is not known.
+    `width` is H, `state` N. Raises ValueError where the kind is not known, or the settings do not fit the sizes.
     """
     kind = settings.__struct_config__.tag
     if kind not in KINDS:
         raise ValueError(f"recurrence kind must be one of {', '.join(KINDS)}, found {kind!r}")
+    settings.fits(width=width, state=state, bidirectional=bidirectional)
     return KINDS[kind][0](
         settings, width=width, state=state, bidirectional=bidirectional, backend=backend, precision=precision
     )

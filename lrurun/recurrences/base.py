@@ -92,7 +92,7 @@ class Recurrence(abc.ABC):
 
     @abc.abstractmethod
     def scan(self, params: Params, u: Array, mask: Array | None = None) -> Array:
-        """Outputs (T, B, H) for inputs `u` (T, B, H).
+        """Outputs (T, B, H) for inputs `u` (T, B, H), in the fastest form that the kind has.
 
         With `mask`, outputs at real positions do not depend on padding: the backward direction starts at the last real
         position of each sequence. Without, every position is real.
@@ -100,7 +100,7 @@ class Recurrence(abc.ABC):
 
     @abc.abstractmethod
     def initial_state(self, batch: int) -> Any:
-        """The zero state of `batch` sequences, as `step` takes it: arrays of (batch, N)."""
+        """The zero state of `batch` sequences, as `step` takes it: arrays of (batch, ...), mostly (batch, N)."""
 
     @abc.abstractmethod
     def step(self, params: Params, state: Any, u: Array) -> tuple[Any, Array]:
@@ -108,6 +108,16 @@ class Recurrence(abc.ABC):
 
         Raises ValueError where the layer is bidirectional: it would need the future.
         """
+
+    def kernels(self, params: Params, length: int) -> Array | None:
+        """What one unit impulse does to each channel, (directions, `length`, H); None where the kind has no such form.
+
+        Kinds whose channels do not mix may be computed as convolutions, see `lrurun.scan.convolution`: the first
+        kernel at k is the output k steps after the impulse, the direct path from input to output (D) included at k = 0;
+        the second one, of bidirectional layers, at k is the output k + 1 steps before it. So what a backward direction
+        does with the current input belongs to the first kernel at k = 0.
+        """
+        return None
 
     def norms(self, params: Params, u: Array) -> Array:
         """|x_k| (T, B), the length of the state after each of the inputs `u` (T, B, H).
@@ -120,7 +130,8 @@ class Recurrence(abc.ABC):
 
         def body(state: Any, u_k: Array) -> tuple[Any, Array]:
             state, _ = one_way.step(params, state, u_k)
-            parts = [jnp.sum(jnp.square(jnp.abs(part)), axis=-1) for part in jax.tree.leaves(state)]
+            leaves = jax.tree.leaves(state)
+            parts = [jnp.sum(jnp.square(jnp.abs(part)), axis=range(1, part.ndim)) for part in leaves]
             return state, jnp.sqrt(sum(parts[1:], parts[0]))
 
         return jax.lax.scan(body, one_way.initial_state(u.shape[1]), u)[1]

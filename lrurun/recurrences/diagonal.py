@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import abc
+import math
 from collections.abc import Mapping
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 import jax
 import jax.numpy as jnp
@@ -41,17 +43,22 @@ def log_gamma(nu: Array) -> Array:
 
 
 def decay_and_phase(params: Params) -> Pair:
-    """nu = -log |lambda| and theta in radians, (N,) each, of the parameters of any `Diagonal`."""
+    """nu = -log |lambda| and theta in radians, of the parameters of any `Diagonal`: one of each number of the state."""
     if "lam_re" in params:
         re, im = params["lam_re"], params["lam_im"]
         return -0.5 * jnp.log(re * re + im * im), jnp.arctan2(im, re)
     nu = jnp.exp(params["nu_log"]) if "nu_log" in params else params["nu"]
     theta = jnp.exp(params["theta_log"]) if "theta_log" in params else params["theta"]
-    return nu, theta
+    return shared(nu, theta.size), theta
+
+
+def shared(of_head: Array, count: int) -> Array:
+    """(count,) numbers of which all in a head are that of `of_head`, (heads,)."""
+    return of_head if of_head.size == count else jnp.repeat(of_head, count // of_head.size)
 
 
 def eigenvalues(params: Params) -> Pair:
-    """Real and imaginary part of lambda, (N,) each, of the parameters of any `Diagonal`."""
+    """Real and imaginary part of lambda of the parameters of any `Diagonal`, one for each number of the state."""
     if "lam_re" in params:
         return params["lam_re"], params["lam_im"]
     nu, theta = decay_and_phase(params)
@@ -59,8 +66,63 @@ def eigenvalues(params: Params) -> Pair:
     return radius * jnp.cos(theta), radius * jnp.sin(theta)
 
 
+class System(NamedTuple):
+    """x_k = lam x_(k-1) + b u_k, y_k = Re(c x_k) + d u_k, with M complex numbers in x: what is scanned."""
+
+    lam: Pair
+    """(M,) each."""
+    b: Pair
+    """(M, H) each."""
+    c: tuple[Pair, ...]
+    """(H, M) each: for the direction of time, and for the other where the layer looks both ways."""
+    d: Array
+    """(H,)"""
+
+
+class Modal(Recurrence):
+    """A recurrence whose state is M complex numbers that do not act on each other, all driven by all features.
+
+    Subclasses say what `lam`, `b`, `c` and `d` their parameters stand for: scan and step are the same for all.
+    """
+
+    @property
+    @abc.abstractmethod
+    def modes(self) -> int:
+        """M, how many complex numbers are carried."""
+
+    @abc.abstractmethod
+    def system(self, params: Params) -> System:
+        """What `params` stand for; made once a scan, outside of it."""
+
+    def chunks(self, length: int, batch: int) -> int:
+        return stretches(length, batch * self.modes, self.backend)
+
+    def scan(self, params: Params, u: Array, mask: Array | None = None) -> Array:
+        lam, b, readouts, d = self.system(params)
+        seen = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
+        v = (self.product(seen, b[0]), self.product(seen, b[1]))
+        y = d.reshape((1,) * (u.ndim - 1) + (-1,)) * u
+        for c, reverse in zip(readouts, (False, True), strict=False):
+            # Zero input and zero state stay zero, so the backward direction starts at the last real position.
+            x_re, x_im = linear_scan(lam, v, reverse=reverse, backend=self.backend)
+            y = y + self.product(x_re, c[0]) - self.product(x_im, c[1])
+        return y
+
+    def initial_state(self, batch: int) -> Pair:
+        return jnp.zeros((batch, self.modes), jnp.float32), jnp.zeros((batch, self.modes), jnp.float32)
+
+    def step(self, params: Params, state: Pair, u: Array) -> tuple[Pair, Array]:
+        self.require_causal()
+        lam, b, ((c_re, c_im),), d = self.system(params)
+        lam_re, lam_im = (part[None] for part in lam)
+        x_re = lam_re * state[0] - lam_im * state[1] + self.product(u, b[0])
+        x_im = lam_re * state[1] + lam_im * state[0] + self.product(u, b[1])
+        y = self.product(x_re, c_re) - self.product(x_im, c_im)
+        return (x_re, x_im), y + d[None] * u
+
+
 @final
-class Diagonal(Recurrence):
+class Diagonal(Modal):
     """x_k = lambda x_(k-1) + gamma B u_k, y_k = Re(C x_k) + D u_k (Orvieto et al. 2023, sections 3.2 to 3.4).
 
     Trained for lambda, (N,) each: lam_re and lam_im ("cartesian"), nu and theta with lambda = exp(-nu + i theta)
@@ -68,7 +130,16 @@ class Diagonal(Recurrence):
     lambda: see `ring`. B_re, B_im (N, H) ~ N(0, 1/2H), C_re, C_im (H, N) ~ N(0, 1/N), D (H,) ~ N(0, 1) (appendix A).
     With `normalize`, gamma_log (N,), see `log_gamma`. Bidirectional layers share lambda, B and gamma, add C_re_back and
     C_im_back (H, N) for the other direction, and use D once.
+
+    With `conjugate` the N numbers are N/2 and their conjugates: half of lambda, of the rows of B and of the columns of
+    C is there, y_k = 2 Re(C x_k) + D u_k, and C_re, C_im ~ N(0, 1/2N), which leaves the initial variance of y as it
+    was (ours; the LRU has no pairs). With `heads`, nu_log and gamma_log are (heads,): a decay, and the normalisation
+    that belongs to it, for all states of a head, which are neighbours.
     """
+
+    @property
+    def modes(self) -> int:
+        return self.state // 2 if self.settings.conjugate else self.state
 
     @property
     def slow(self) -> frozenset[str]:
@@ -76,8 +147,9 @@ class Diagonal(Recurrence):
 
     @property
     def variances(self) -> Mapping[str, float]:
-        of_c = {name: 1.0 / self.state for pair in self._readouts for name in pair}
-        return {"B_re": 0.5 / self.width, "B_im": 0.5 / self.width, **of_c, "D": 1.0}
+        of_c = (0.5 if self.settings.conjugate else 1.0) / self.state
+        of_readouts = {name: of_c for pair in self._readouts for name in pair}
+        return {"B_re": 0.5 / self.width, "B_im": 0.5 / self.width, **of_readouts, "D": 1.0}
 
     @property
     def _spectrum(self) -> tuple[str, str]:
@@ -92,58 +164,42 @@ class Diagonal(Recurrence):
         return (one_way, ("C_re_back", "C_im_back")) if self.bidirectional else (one_way,)
 
     def init(self, key: Array) -> Params:
-        settings, n, h = self.settings, self.state, self.width
+        settings, n, h = self.settings, self.modes, self.width
         key_ring, key_normal = jax.random.split(key)
         nu, theta = ring(key_ring, n, settings.r_min, settings.r_max, settings.max_phase)
+        if settings.heads:
+            nu = nu[: settings.heads]
         drawn = {
-            "lam_re": jnp.exp(-nu) * jnp.cos(theta),
-            "lam_im": jnp.exp(-nu) * jnp.sin(theta),
-            "nu": nu,
-            "nu_log": jnp.log(nu),
-            "theta": theta,
-            "theta_log": jnp.log(theta),
+            "lam_re": lambda: jnp.exp(-nu) * jnp.cos(theta),
+            "lam_im": lambda: jnp.exp(-nu) * jnp.sin(theta),
+            "nu": lambda: nu,
+            "nu_log": lambda: jnp.log(nu),
+            "theta": lambda: theta,
+            "theta_log": lambda: jnp.log(theta),
         }
-        params = {name: drawn[name] for name in self._spectrum}
+        params = {name: drawn[name]() for name in self._spectrum}
         if settings.normalize:
             params["gamma_log"] = log_gamma(nu)
         sizes = {"B": (n, h), "C": (h, n), "D": (h,)}
         shapes = {name: sizes[name[0]] for name in self.variances}
         return params | normals(key_normal, shapes, self.variances)
 
-    def _input_matrices(self, params: Params) -> Pair:
-        """Real and imaginary part of gamma B, (N, H): scaling the matrix is cheaper than scaling its product."""
-        if not self.settings.normalize:
-            return params["B_re"], params["B_im"]
-        gamma = jnp.exp(params["gamma_log"])[:, None]
-        return gamma * params["B_re"], gamma * params["B_im"]
+    def system(self, params: Params) -> System:
+        b_re, b_im = params["B_re"], params["B_im"]
+        if self.settings.normalize:
+            # Scaling the matrix is cheaper than scaling its product.
+            gamma = jnp.exp(shared(params["gamma_log"], self.modes))[:, None]
+            b_re, b_im = gamma * b_re, gamma * b_im
+        c = tuple((params[re], params[im]) for re, im in self._readouts)
+        if self.settings.conjugate:
+            c = tuple((2.0 * re, 2.0 * im) for re, im in c)
+        return System(eigenvalues(params), (b_re, b_im), c, params["D"])
 
-    def chunks(self, length: int, batch: int) -> int:
-        return stretches(length, batch * self.state, self.backend)
-
-    def scan(self, params: Params, u: Array, mask: Array | None = None) -> Array:
-        lam = eigenvalues(params)
-        b_re, b_im = self._input_matrices(params)
-        seen = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
-        v = (self.product(seen, b_re), self.product(seen, b_im))
-        y = params["D"].reshape((1,) * (u.ndim - 1) + (-1,)) * u
-        for (c_re, c_im), reverse in zip(self._readouts, (False, True), strict=False):
-            # Zero input and zero state stay zero, so the backward direction starts at the last real position.
-            x_re, x_im = linear_scan(lam, v, reverse=reverse, backend=self.backend)
-            y = y + self.product(x_re, params[c_re]) - self.product(x_im, params[c_im])
-        return y
+    def norms(self, params: Params, u: Array) -> Array:
+        found = super().norms(params, u)
+        return math.sqrt(2.0) * found if self.settings.conjugate else found
 
     def spectrum(self, params: Params) -> np.ndarray:
         real, imaginary = (np.asarray(part, np.float64) for part in eigenvalues(params))
-        return real + 1j * imaginary
-
-    def initial_state(self, batch: int) -> Pair:
-        return jnp.zeros((batch, self.state), jnp.float32), jnp.zeros((batch, self.state), jnp.float32)
-
-    def step(self, params: Params, state: Pair, u: Array) -> tuple[Pair, Array]:
-        self.require_causal()
-        lam_re, lam_im = (part[None] for part in eigenvalues(params))
-        b_re, b_im = self._input_matrices(params)
-        x_re = lam_re * state[0] - lam_im * state[1] + self.product(u, b_re)
-        x_im = lam_re * state[1] + lam_im * state[0] + self.product(u, b_im)
-        y = self.product(x_re, params["C_re"]) - self.product(x_im, params["C_im"])
-        return (x_re, x_im), y + params["D"][None] * u
+        one_half = real + 1j * imaginary
+        return np.concatenate([one_half, one_half.conj()]) if self.settings.conjugate else one_half

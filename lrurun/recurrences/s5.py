@@ -1,0 +1,121 @@
+"""One diagonal state space model for all channels together, scanned (Smith et al. 2023, "S5")."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from lrurun.recurrences.base import Params, normals
+from lrurun.recurrences.continuous import discretize, eigenvalues, hippo, log_steps, times
+from lrurun.recurrences.dense import TRUNCATED
+from lrurun.recurrences.diagonal import Modal, System
+
+CLIP = -1e-4
+"""Largest Re(Lambda) with `clip_eigs`, as in the published code."""
+
+
+@final
+class S5(Modal):
+    """x' = Lambda x + B u, y = 2 Re(C x) + D u with P = N / 2 complex numbers, or Re(C x) with P = N.
+
+    Trained: lam_re, lam_im, log_dt (P,), B_re, B_im (P, H), C_re, C_im (H, P), D (H,). Lambda starts as the lower half
+    of the eigenvalues of the normal part of HiPPO, one matrix for each of `blocks` (without `conj_sym` as all of them);
+    with their eigenvectors V, B = V^-1 B0 and C = C0 V. B0 (N, H) is real with N(0, 1/N) truncated at two deviations:
+    N is the fan-in that the published code comes to, not H. C0 (H, N) is complex, each part truncated likewise with
+    variance 1/N ("truncated") or 1/(N H) ("lecun"); or C itself is drawn, each part N(0, 1/2) ("complex"). log_dt is
+    uniform, D ~ N(0, 1). A real C0 would make the layer, at first, a real system of size N: dropping the conjugates
+    changes nothing then.
+
+    The step sizes are the states' own. Bidirectional layers share all but C and add C_re_back and C_im_back; D is used
+    once. Both directions include the current input, as in the published code.
+    """
+
+    @property
+    def modes(self) -> int:
+        return self.state // 2 if self.settings.conj_sym else self.state
+
+    @property
+    def slow(self) -> frozenset[str]:
+        b = ("B_re", "B_im") if self.settings.slow_b else ()
+        return frozenset({"lam_re", "lam_im", *b, *(("log_dt",) if self.settings.slow_dt else ())})
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        n = self.state
+        of_c = {"truncated": 1.0 / n, "lecun": 1.0 / (n * self.width), "complex": 0.5}[self.settings.c_init]
+        declared = {name: of_c for pair in self._readouts for name in pair} | {"D": 1.0}
+        # Without the conjugates; with them, the entries depend on each other.
+        return declared | ({"B_re": 0.5 / n, "B_im": 0.5 / n} if self.settings.conj_sym else {})
+
+    @property
+    def _readouts(self) -> tuple[tuple[str, str], ...]:
+        one_way = ("C_re", "C_im")
+        return (one_way, ("C_re_back", "C_im_back")) if self.bidirectional else (one_way,)
+
+    def init(self, key: Array) -> Params:
+        settings, n, h, blocks = self.settings, self.state, self.width, self.settings.blocks
+        key_dt, key_cut, key_normal = jax.random.split(key, 3)
+        system = hippo(n // blocks)
+        kept = self.modes // blocks
+        frequencies = np.tile(system.frequencies[:kept], blocks)
+        params = {
+            "lam_re": jnp.full((self.modes,), -0.5, jnp.float32),
+            "lam_im": jnp.asarray(frequencies, jnp.float32),
+            "log_dt": log_steps(key_dt, self.modes, settings.dt_min, settings.dt_max),
+        }
+
+        # In the coordinates of the real system: B0, and C0 where C comes from one.
+        shapes = {"B": (blocks, n // blocks, h)}
+        normal: dict[str, tuple[int, ...]] = {"D": (h,)}
+        readouts = {name: (h, self.modes) for pair in self._readouts for name in pair}
+        if settings.c_init == "complex":
+            normal |= readouts
+        else:
+            shapes |= dict.fromkeys(readouts, (h, blocks, n // blocks))
+        sizes = [math.prod(shape) for shape in shapes.values()]
+        pool = jax.random.truncated_normal(key_cut, -2.0, 2.0, (sum(sizes),), jnp.float32) / TRUNCATED
+        pieces = zip(shapes.items(), jnp.split(pool, np.cumsum(sizes)[:-1]), strict=True)
+        drawn = {name: piece.reshape(shape) for (name, shape), piece in pieces}
+
+        v = system.vectors[:, :kept]
+        v_re, v_im = jnp.asarray(v.real, jnp.float32), jnp.asarray(v.imag, jnp.float32)
+
+        def inward(part: Array) -> Array:
+            found = jnp.einsum("mk,bmh->bkh", part, drawn["B"], precision="highest")
+            return found.reshape(self.modes, h) * n**-0.5
+
+        def outward(c: Array, part: Array) -> Array:
+            return jnp.einsum("hbm,mk->hbk", c, part, precision="highest").reshape(h, self.modes)
+
+        params |= {"B_re": inward(v_re), "B_im": inward(-v_im)}
+        if settings.c_init != "complex":
+            for re, im in self._readouts:
+                c_re, c_im = (drawn[name] * self.variances[name] ** 0.5 for name in (re, im))
+                params[re] = outward(c_re, v_re) - outward(c_im, v_im)
+                params[im] = outward(c_re, v_im) + outward(c_im, v_re)
+        return params | normals(key_normal, normal, self.variances)
+
+    def system(self, params: Params) -> System:
+        re = params["lam_re"]
+        a = (jnp.minimum(re, CLIP) if self.settings.clip_eigs else re, params["lam_im"])
+        nu, theta, factor = discretize(a, jnp.exp(params["log_dt"]), self.settings.discretization)
+        b = times((factor[0][:, None], factor[1][:, None]), (params["B_re"], params["B_im"]))
+        both = 2.0 if self.settings.conj_sym else 1.0
+        c = tuple((both * params[re], both * params[im]) for re, im in self._readouts)
+        return System(eigenvalues(nu, theta), b, c, params["D"])
+
+    def norms(self, params: Params, u: Array) -> Array:
+        found = super().norms(params, u)
+        return math.sqrt(2.0) * found if self.settings.conj_sym else found  # of the conjugates too
+
+    def spectrum(self, params: Params) -> np.ndarray:
+        """Of lambda, the discretised Lambda; of each pair of conjugates both."""
+        real, imaginary = (np.asarray(part, np.float64) for part in self.system(params).lam)
+        found = real + 1j * imaginary
+        return np.concatenate([found, found.conj()]) if self.settings.conj_sym else found
