@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lrurun import checkpoint, recurrences, train
+from lrurun import checkpoint, plugins, recurrences, train
 from lrurun.config import Execution, RunConfig
 from lrurun.errors import LrurunError
 from lrurun.ledger.values import Checkpoint, Run
-from lrurun.strict import convert
 from lrurun.tasks.base import Spec
 
 _LEAF = re.compile(r"\['params'\]\['blocks'\]\['(\d+)'\]\['recurrence'\]\['(\w+)'\]")
@@ -34,7 +33,7 @@ def initial(run: Run) -> list[np.ndarray]:
     """
     # an accelerator may be in use by the very run that is drawn
     jax.config.update("jax_platforms", "cpu")
-    config = convert(run.config, RunConfig, f"run {run.id}")
+    config = plugins.config_of(run.config, f"run {run.id}")
     live = train.Programs(config, Execution(), _STAND_IN).init(jnp.uint32(config.seed))
     return _spectra(run, config, [block["recurrence"] for _, block in _numbered(live.params["blocks"])])
 
@@ -50,7 +49,7 @@ def trained(run: Run, checkpoints: Sequence[Checkpoint], folder: Path) -> tuple[
         LrurunError: there is none, or the kind of recurrence has no eigenvalues.
     """
     jax.config.update("jax_platforms", "cpu")
-    config = convert(run.config, RunConfig, f"run {run.id}")
+    config = plugins.config_of(run.config, f"run {run.id}")
     entry, path = checkpoint.newest(run, checkpoints, folder)
     layers: dict[str, dict[str, Any]] = {}
     for name, value in checkpoint.arrays(path, run.fingerprint).items():

@@ -15,7 +15,7 @@ KINDS: dict[str, tuple[type[Recurrence], str]] = {
     "dense": (Dense, "dense real matrix, with tanh, ReLU or no activation"),
     "diagonal": (Diagonal, "complex diagonal, up to the Linear Recurrent Unit"),
 }
-"""The `kind` of a settings table -> (class, one line about it)."""
+"""The `kind` of a settings table -> (class, one line about it); `lrurun.plugins` adds to it."""
 
 
 def build(
@@ -29,11 +29,12 @@ def build(
 ) -> Recurrence:
     """The recurrence that `settings`, a tagged table such as `DiagonalRecurrence`, describes.
 
-    `width` is H, `state` N. Raises ValueError where the kind is not known.
+    `width` is H, `state` N. Raises ValueError where the kind is not known, or the settings do not fit the sizes.
     """
     kind = settings.__struct_config__.tag
     if kind not in KINDS:
         raise ValueError(f"recurrence kind must be one of {', '.join(KINDS)}, found {kind!r}")
+    settings.fits(width=width, state=state, bidirectional=bidirectional)
     return KINDS[kind][0](
         settings, width=width, state=state, bidirectional=bidirectional, backend=backend, precision=precision
     )
