@@ -8,7 +8,7 @@ import sys
 
 from lrurun.errors import LrurunError, UsageError, hint_for, nearest
 
-GLOBAL_VALUES = ("--ledger", "--runs-dir", "--data-dir")
+GLOBAL_VALUES = ("--ledger", "--runs-dir", "--data-dir", "--load")
 GLOBAL_FLAGS = ("-q", "--quiet", "-v", "--verbose", "--debug")
 
 

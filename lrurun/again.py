@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lrurun import plan as planning
-from lrurun import strict
+from lrurun import plugins, strict
 from lrurun.catalog import flatten
 from lrurun.config import KIND, TUNING_SEED, Execution, RunConfig, fingerprint
 from lrurun.console import clean
@@ -28,7 +28,7 @@ def toml(run: Run) -> str:
             f"run {run.id} is a tuning run: a ladder trains it only where it chooses among the grid",
             "name one of its final runs: lrurun runs --where 'stage=train'",
         )
-    config = strict.convert(run.config, RunConfig, f"run {run.id}")
+    config = plugins.config_of(run.config, f"run {run.id}")
     execution = strict.convert(run.execution, Execution, f"run {run.id}")
     document = _document(run, config)
     for task, profile in {(m.task, m.profile): None for m in run.memberships} | {(run.task, None): None}:
@@ -51,6 +51,7 @@ def _document(run: Run, config: RunConfig) -> str:
         f"name = {_value(f'again-{run.id}')}",
         f"title = {_value(title)}",
         f"source = {_value(', '.join([*places, run.fingerprint]))}",
+        *([f"load = [{', '.join(map(_value, files))}]"] if (files := plugins.files_of(config)) else []),
         "",
         "[[rung]]",
         # a name that no recipe has values for

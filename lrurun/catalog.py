@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct, field
 
-from lrurun import strict
+from lrurun import plugins, strict
 from lrurun.config import KIND, SECTIONS, known_paths
 from lrurun.errors import UsageError, hint_for, nearest
 from lrurun.paths import Kind, find, shown
@@ -97,6 +97,8 @@ class Ladder(_Document, frozen=True, kw_only=True):
     title: str
     source: str
     question: str = ""
+    load: tuple[str, ...] = ()
+    """Files of plug-ins, `lrurun.plugins`, from the folder of this one."""
     rungs: tuple[Rung, ...] = field(name="rung", default=())
     speeds: tuple[Speed, ...] = field(name="speed", default=())
     claims: tuple[Claim, ...] = field(name="claim", default=())
@@ -175,21 +177,42 @@ class Recipe(_Document, frozen=True, kw_only=True):
     path: str = ""
 
 
-def load_ladder(name: str) -> Ladder:
-    """The ladder of that name, or in that file.
+def read_ladder(name: str) -> Ladder:
+    """The ladder of that name, or in that file, as it stands there: its plug-ins are not loaded, its paths not checked.
 
     Raises:
-        UsageError: unknown name, TOML, unknown or missing keys, a rung that declares nothing or an unknown path, two
-            rungs of one name, a rung that changes none of the earlier ones, a speed of an unknown rung or one given
-            twice, a claim about an unknown rung, a grid whose cells are not the rungs.
+        UsageError: unknown name, TOML, unknown or missing keys.
     """
-    ladder = _load("ablations", name, Ladder)
+    return _load("ablations", name, Ladder)
+
+
+def load_ladder(name: str, *, imports: bool = True) -> Ladder:
+    """The ladder of that name, or in that file, with the plug-ins that it loads.
+
+    Without `imports` nothing is imported that is not there: see `lrurun.plugins` for when that is so.
+
+    Raises:
+        UsageError: unknown name, a plug-in that cannot be loaded, TOML, unknown or missing keys, a rung that declares
+            nothing or an unknown path, two rungs of one name, a rung that changes none of the earlier ones, a speed of
+            an unknown rung or one given twice, a claim about an unknown rung, a grid whose cells are not the rungs.
+    """
+    ladder = read_ladder(name)
     where = ladder.path
+    folder = find("ablations", name).parent
+    for file in ladder.load:
+        if imports:
+            plugins.load(file, base=folder, named=f"{where}, load")
+        elif not plugins.is_loaded(file, folder):
+            raise UsageError(
+                f"{where}: loads {file}, which this command does not by itself", f"name it: --load {folder / file}"
+            )
     if not ladder.rungs:
         raise UsageError(f"{where}: a ladder needs at least one [[rung]]", "add one: name, title, change")
     seen: list[str] = []
     for rung in ladder.rungs:
         source = f"{where}, rung {rung.name}"
+        if imports:
+            _find_recurrence(rung.change)
         if rung.name in seen:
             raise UsageError(f"{source}: there are two rungs of this name", "rename one of them")
         if rung.on is not None and rung.on not in seen:
@@ -237,6 +260,10 @@ def load_ladder(name: str) -> Ladder:
     return ladder
 
 
+def _find_recurrence(table: dict[str, Any]) -> None:
+    plugins.find("recurrence", dict(flatten(table)).get(KIND))
+
+
 def _check_cells(grid: Grid, rungs: list[str], where: str) -> None:
     for column in grid.columns:
         if grid.columns.count(column) > 1:
@@ -263,13 +290,31 @@ def _check_cells(grid: Grid, rungs: list[str], where: str) -> None:
             raise UsageError(f"{where}: rung {name} is in no cell", "add it to a row, or remove [grid]")
 
 
-def load_recipe(name: str) -> Recipe:
+def read_recipe(name: str) -> Recipe:
+    """The recipe of that task, or in that file, as it stands there: its paths are not checked.
+
+    Raises:
+        UsageError: unknown name, TOML, unknown or missing keys.
+    """
+    return _load("recipes", name, Recipe)
+
+
+def load_recipe(name: str, *, imports: bool = True) -> Recipe:
     """The recipe of that task, or in that file; every path in it is known, whether a command uses it or not.
+
+    With `imports`, the installed packages that have its task and recurrences by their entry points are loaded.
 
     Raises:
         UsageError: unknown name, TOML, unknown or missing keys, unknown paths.
     """
-    recipe = _load("recipes", name, Recipe)
+    recipe = read_recipe(name)
+    if imports:
+        plugins.find("task", recipe.task)
+        every = [{"model": recipe.model}, *recipe.rung.values()]
+        for profile in recipe.profile.values():
+            every += [{"model": profile.model}, *profile.rung.values()]
+        for table in every:
+            _find_recurrence(table)
     where = recipe.path
     for path in recipe.ours:
         check_path(path, f"{where} [ours]")

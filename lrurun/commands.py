@@ -7,11 +7,12 @@ import json as jsonlib
 import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from lrurun import catalog, console, paths, provenance
+from lrurun import catalog, console, paths, plugins, provenance
 from lrurun import plan as planning
 from lrurun.errors import UsageError
 from lrurun.ledger.values import FINISHED, Run
@@ -32,6 +33,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     seeds: str | None
     tune: bool
     sets: list[str] | dict[str, Any]
+    load: list[str] = []
+    """What `--load` named, as `resume` finds it."""
 
     def plan(self) -> planning.Plan:
         """What they mean."""
@@ -142,6 +145,12 @@ def resume(places: Places, *, jobs: int | None) -> int:
 
 
 def _again(places: Places, instance: Instance, asked: Asked, jobs: int | None) -> int:
+    for file in asked.load:
+        if not plugins.is_loaded(file, Path()):
+            raise UsageError(
+                f"ladder {instance.key}: was asked for with --load {file}",
+                f"code is not taken from a ledger, name it again: lrurun resume --load {file}",
+            )
     plan = asked.plan()
     if (plan.ladder.name, plan.recipe.task) != (instance.name, instance.task):
         raise UsageError(
@@ -261,8 +270,9 @@ def _print_plan(
         moves = [
             f"{m['path'].removeprefix('model.').removeprefix('recurrence.')} = {_short(m['after'])}"
             for m in row["moves"]
-            if m["after"] is not None
+            if m["after"] is not None and not m["path"].startswith("code.")
         ]
+        moves += [f"code = {m['source']}" for m in row["moves"] if m["path"].startswith("code.")]
         what = "; ".join(moves) or "the first rung"
         if row["same_as_before"]:
             what = f"as {row['on']}" if branches else "as the rung before"
@@ -330,6 +340,7 @@ def _remember(ledger: Any, instance: Instance, asked: Asked, seeds: Sequence[int
         "seeds": ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else ""),
         "tune": asked.tune,
         "sets": asked.sets,
+        **({"load": plugins.given()} if plugins.given() else {}),
     }
     text = jsonlib.dumps(table, sort_keys=True)
     if text not in _texts(ledger, instance):
@@ -361,7 +372,7 @@ def _name_hidden(asked: Asked) -> None:
     for path in (paths.find("recipes", asked.task), paths.find("ablations", asked.ladder)):
         if paths.hides_packaged("recipes", path) or paths.hides_packaged("ablations", path):
             console.say(f"using {path}, which hides the packaged file of that name")
-    ladder = catalog.load_ladder(asked.ladder)
+    ladder = catalog.read_ladder(asked.ladder)
     packaged = paths.packaged("ablations") / f"{ladder.name}.toml"
     own = paths.find("ablations", asked.ladder)
     if packaged.is_file() and own.resolve() != packaged.resolve() and own.stem != ladder.name:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from abc import ABC
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -256,13 +257,40 @@ Recurrence = (
     | S4DRecurrence
 )
 RECURRENCES: dict[str, type[Struct]] = {str(m.__struct_config__.tag): m for m in get_args(Recurrence)}
-"""By the value of `model.recurrence.kind`."""
+"""By the value of `model.recurrence.kind`; `lrurun.plugins` adds to it."""
+
+if TYPE_CHECKING:
+    AnyRecurrence = RecurrenceSettings
+else:
+
+    class AnyRecurrence(ABC):  # noqa: B024
+        """Whatever `RECURRENCES` has when a table is converted: msgspec asks `decode_hook`."""
+
+    AnyRecurrence.register(RecurrenceSettings)
+
+
+def recurrence_type() -> Any:
+    """The union of all recurrences' tables, those of plug-ins too."""
+    return Union[tuple(RECURRENCES.values())]
+
+
+def decode_hook(type_: type, value: Any) -> Any:
+    """What msgspec needs to convert a table that may have a recurrence of a plug-in.
+
+    An error within has two places, the outer one last: ` - at `$.r_min` - at `$.model.recurrence``.
+    """
+    if type_ is not AnyRecurrence:
+        raise NotImplementedError
+    try:
+        return msgspec.convert(value, recurrence_type(), strict=True)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
 
 
 class ModelConfig(_Frozen, frozen=True, kw_only=True):
     """The network around the recurrence (Orvieto et al. 2023, figure 1 and appendix D)."""
 
-    recurrence: Recurrence
+    recurrence: AnyRecurrence
     depth: Annotated[int, Meta(ge=1, le=1000)]
     width: Annotated[int, Meta(ge=1, le=65536)]
     """H: features between the blocks."""
@@ -320,7 +348,14 @@ class TrainConfig(_Frozen, frozen=True, kw_only=True):
     """"paper": selection as published where that used the test split; flagged in every report."""
 
 
-class RunConfig(_Frozen, frozen=True, kw_only=True):
+class Code(_Frozen, frozen=True, kw_only=True, omit_defaults=True):
+    """What of a run is not lrurun's own: `sha256:` and the digest of what defines it, see `lrurun.plugins`."""
+
+    recurrence: str | None = None
+    task: str | None = None
+
+
+class RunConfig(_Frozen, frozen=True, kw_only=True, omit_defaults=True):
     """One training with one result: task, model, optimizer, schedule, seed."""
 
     task: Annotated[str, Meta(min_length=1)]
@@ -330,6 +365,8 @@ class RunConfig(_Frozen, frozen=True, kw_only=True):
     optim: OptimConfig
     train: TrainConfig
     seed: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    code: Code | None = None
+    """Set by `lrurun.plan`, never by a document."""
 
 
 class Execution(_Frozen, frozen=True, kw_only=True):
@@ -357,14 +394,18 @@ SECTIONS: dict[str, type[Struct]] = {
 }
 
 
-@cache
 def known_paths() -> tuple[str, ...]:
     """Every dotted path that a ladder, a recipe or `--set` may name."""
+    return _known_paths(tuple(RECURRENCES.values()))
+
+
+@cache
+def _known_paths(members: tuple[type[Struct], ...]) -> tuple[str, ...]:
     paths: list[str] = []
     for section, type_ in SECTIONS.items():
         for name in type_.__struct_fields__:
             if (section, name) == ("model", "recurrence"):
-                settings = dict.fromkeys(s for member in RECURRENCES.values() for s in member.__struct_fields__)
+                settings = dict.fromkeys(s for member in members for s in member.__struct_fields__)
                 paths += [KIND, *(f"model.recurrence.{setting}" for setting in settings)]
             else:
                 paths.append(f"{section}.{name}")
@@ -401,12 +442,12 @@ def shared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Not to be changed: a thousand seeds get the same one. Raises msgspec.ValidationError.
     """
-    return _shared(msgspec.json.encode({**config, "seed": 0}))
+    return _shared(msgspec.json.encode({**config, "seed": 0}), tuple(RECURRENCES.values()))
 
 
 @cache
-def _shared(text: bytes) -> dict[str, Any]:
-    table: dict[str, Any] = canonical(msgspec.json.decode(text, type=RunConfig))
+def _shared(text: bytes, _known: tuple[type[Struct], ...]) -> dict[str, Any]:
+    table: dict[str, Any] = canonical(msgspec.json.decode(text, type=RunConfig, dec_hook=decode_hook))
     del table["seed"]
     return table
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from lrurun import strict, tasks
+from lrurun import plugins, strict, tasks
 from lrurun.catalog import (
     Ladder,
     Profile,
@@ -118,20 +118,23 @@ def make(
     profile: str | None = None,
     sets: Sequence[str] | dict[str, Any] = (),
     tune: bool = False,
+    imports: bool = True,
 ) -> Plan:
-    """Reads the documents and resolves every rung.
+    """Reads the documents and resolves every rung; with `imports`, loads the plug-ins that they name.
 
     Raises:
-        UsageError: unknown names, wrong values, rungs that change unknown fields.
+        UsageError: unknown names, wrong values, rungs that change unknown fields, plug-ins that cannot be loaded.
     """
-    recipe = load_recipe(task)
+    document = load_ladder(ladder, imports=imports)
+    recipe = load_recipe(task, imports=imports)
     if recipe.task not in tasks.TASKS:
         raise UsageError(
             f"{recipe.path}, task: unknown task {recipe.task!r}", hint_for(recipe.task, tasks.TASKS, "tasks")
         )
-    document = load_ladder(ladder)
     shrink = get_profile(recipe, profile)
     changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text) for text in sets)
+    if imports:
+        plugins.find("recurrence", changes.get(KIND))
     options, provenance = _data(recipe, profile, shrink)
     rungs = _resolve(document, recipe, profile, shrink, changes, options, provenance)
     known = tasks.TASKS[recipe.task].protocols
@@ -308,9 +311,12 @@ def grid_points(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:
 
 
 def common_settings(config: Mapping[str, Any], without: Sequence[str] = ()) -> dict[str, Any]:
-    """What all seeds of a rung have in common: a run's configuration less its seed and the paths `without`."""
+    """What all seeds of a rung have in common: a run's configuration less its seed and the paths `without`.
+
+    That of a run whose plug-ins are not those that are loaded is like no other's.
+    """
     try:
-        table = shared_settings(config)
+        table = shared_settings(config) if plugins.fits(config) else {k: v for k, v in config.items() if k != "seed"}
     except msgspec.ValidationError:
         strict.convert(config, RunConfig, "a run of the ledger")  # which says where
         raise
@@ -467,6 +473,7 @@ def _finish(
     new = _full(config)
     provenance = dict.fromkeys([*new, *(f"execution.{field}" for field in execution.__struct_fields__)], "default")
     provenance |= {path: source for path, source in given.items() if path in new}
+    provenance |= plugins.code(str(values[KIND][0]), recipe.task)[1]
     provenance |= {"seed": "the ladder's seeds"} | {path: source for path, (_, source) in values.items()}
     old = _full(base.config) if base else new
     moves = tuple(
@@ -504,6 +511,9 @@ def _convert(values: _Values, task: str, data: dict[str, Any], where: str) -> tu
             here = here.setdefault(parent, {})
         here[name] = value
         sources[path] = sources[".".join(parents)] = source
+    code, _ = plugins.code(str(values[KIND][0]) if KIND in values else "", task)
+    if code is not None:
+        table["code"] = plain(code)
     whole = strict.convert(table, _Whole, where, sources)
     config = RunConfig(**{name: getattr(whole, name) for name in RunConfig.__struct_fields__})
     return config, whole.execution

@@ -320,6 +320,7 @@ def report_all(places: Places, asked: Asked, *, format: Any, out: Path | None, l
                     profile=found.profile,
                     sets=[*asked.sets, *_protocol(found)],
                     tune=asked.tune,
+                    imports=False,  # what the ladder itself names is there
                 )
                 if plan.spec == found.spec:
                     reports.append(build(plan, found, ledger, rungs=limit))
@@ -429,7 +430,9 @@ def chosen(
     from lrurun import plan as planning
 
     sets, tune = found.spec["set"], found.spec["tune"]
-    return planning.make(found.task, ladder=found.name, profile=found.profile, sets=sets, tune=tune), found
+    return planning.make(
+        found.task, ladder=found.name, profile=found.profile, sets=sets, tune=tune, imports=False
+    ), found
 
 
 def _write(out: Path, text: str) -> None:

@@ -11,11 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lrurun import checkpoint, recurrences, train
+from lrurun import checkpoint, plugins, recurrences, train
 from lrurun.config import Execution, RunConfig
 from lrurun.errors import LrurunError
 from lrurun.ledger.values import Checkpoint, Run
-from lrurun.strict import convert
 from lrurun.tasks.base import Spec
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def initial(run: Run) -> list[np.ndarray]:
     """
     # an accelerator may be in use by the very run that is drawn
     jax.config.update("jax_platforms", "cpu")
-    config = convert(run.config, RunConfig, f"run {run.id}")
+    config = plugins.config_of(run.config, f"run {run.id}")
     programs = train.Programs(config, Execution(), _STAND_IN)
 
     @jax.jit  # so that nothing but the recurrences is computed
@@ -58,7 +57,7 @@ def trained(run: Run, checkpoints: Sequence[Checkpoint], folder: Path) -> tuple[
         LrurunError: there is none, or the kind of recurrence has no eigenvalues.
     """
     jax.config.update("jax_platforms", "cpu")
-    config = convert(run.config, RunConfig, f"run {run.id}")
+    config = plugins.config_of(run.config, f"run {run.id}")
     entry, path = checkpoint.newest(run, checkpoints, folder)
     layers: dict[str, dict[str, Any]] = {}
     for name, value in checkpoint.arrays(path, run.fingerprint).items():

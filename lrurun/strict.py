@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Struct
 
+from lrurun.config import AnyRecurrence, decode_hook, recurrence_type
 from lrurun.errors import LrurunError, UsageError, hint_for
 from lrurun.paths import shown
 
@@ -59,13 +60,14 @@ def convert(table: Any, type_: type[T], where: str, sources: dict[str, str] | No
         UsageError: where, dotted path, rule, what was found, nearest known name.
     """
     try:
-        return msgspec.convert(table, type_, strict=True)
+        return msgspec.convert(table, type_, strict=True, dec_hook=decode_hook)
     except msgspec.ValidationError as error:
         raise _explain(str(error), table, type_, where, sources or {}) from None
 
 
 def _explain(message: str, table: Any, type_: Any, where: str, sources: dict[str, str]) -> UsageError:
-    rule, steps = re.fullmatch(r"(.*?)(?: - at `([^`]*)`)?", message, re.DOTALL).groups("")  # type: ignore[union-attr]
+    rule, places = re.fullmatch(r"(.*?)((?: - at `[^`]*`)*)", message, re.DOTALL).groups()  # type: ignore[union-attr]
+    steps = "".join(part.removeprefix("$") for part in reversed(re.findall("`([^`]*)`", places)))
     path = _path(steps, table, type_, message)
     value, found = _walk(table, path)
     dotted = _dotted(path, table)
@@ -125,7 +127,7 @@ def _found(value: Any) -> str:
 
 
 def _path(text: str, table: Any, type_: Any, message: str) -> list[str | int]:
-    """The steps of msgspec's `$.a.b[0][...]`; for `[...]`, the key that leads to the same error on its own."""
+    """The steps of msgspec's `.a.b[0][...]`; for `[...]`, the key that leads to the same error on its own."""
     steps: list[str | int] = []
     for name, index in re.findall(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]", text):
         if name:
@@ -145,7 +147,7 @@ def _fails_alone(table: Any, steps: list[str | int], key: str, type_: Any, messa
         if other != key:
             del parent[other]
     try:
-        msgspec.convert(trial, type_, strict=True)
+        msgspec.convert(trial, type_, strict=True, dec_hook=decode_hook)
     except msgspec.ValidationError as error:
         return str(error) == message
     return False
@@ -179,6 +181,8 @@ def _type_at(type_: Any, path: list[str | int], table: Any) -> Any:
         here, _ = _walk(table, path[:depth])
         while get_origin(type_) is Annotated:
             type_ = get_args(type_)[0]
+        if type_ is AnyRecurrence:
+            type_ = recurrence_type()
         if get_origin(type_) in (Union, UnionType):
             members = [member for member in get_args(type_) if member is not type(None)]
             tags = {m.__struct_config__.tag: m for m in members if isinstance(m, type) and issubclass(m, Struct)}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lrurun import plan as planning
-from lrurun import provenance
+from lrurun import plugins, provenance
 from lrurun.config import canonical
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.executors.local import LocalWorker
@@ -314,6 +314,7 @@ class Supervisor:
             "rungs": [rung.name for rung in self.rungs],
             "seeds": self.seeds,
             "pack": self.pack,
+            "plugins": plugins.order(),
             "ledger": str(self.places.ledger.absolute()),
             "runs": str(self.places.runs.absolute()),
             "where": str((self.places.data / self.plan.data_name).absolute()),
@@ -424,6 +425,7 @@ def prepare_data(data_dir: Path, what: Prepares, signals: Signals, *, given: Pat
         return False
     order = {
         "prepare": what.task.name,
+        "plugins": plugins.order(),
         "options": canonical(what.options),
         "where": str(where),
         "given": None if given is None else str(given.absolute()),

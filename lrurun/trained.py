@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from msgspec import Struct
 
-from lrurun import checkpoint, paths, tasks
+from lrurun import checkpoint, paths, plugins, tasks
 from lrurun.config import Execution, RunConfig
 from lrurun.errors import NotFoundError
 from lrurun.ledger.store import Ledger
 from lrurun.model import Model
-from lrurun.strict import convert
 from lrurun.train import Programs
 
 
@@ -46,16 +46,23 @@ def _logits(model: Model, params: Any, stats: Any, inputs: Any, lengths: Any) ->
 
 
 def load(
-    run: str, *, ledger: str | os.PathLike[str] | None = None, runs_dir: str | os.PathLike[str] | None = None
+    run: str,
+    *,
+    ledger: str | os.PathLike[str] | None = None,
+    runs_dir: str | os.PathLike[str] | None = None,
+    files: Sequence[str | os.PathLike[str]] = (),
 ) -> Trained:
     """The model of a run, by its id or the beginning of one, from its newest sound checkpoint.
 
-    Ledger and runs folder are looked for where the commands look for them.
+    Ledger and runs folder are looked for where the commands look for them. `files` are those of the plug-ins that the
+    run was trained with; classes that the calling program has registered need none.
 
     Raises:
         NotFoundError: there is no such ledger or run.
-        LrurunError: none of its checkpoints is on disk as it was saved.
+        LrurunError: none of its checkpoints is on disk as it was saved; a plug-in is not loaded, or is another one now.
     """
+    for file in files:
+        plugins.load(file, named="files")
     places = paths.places(
         None if ledger is None else os.fspath(ledger), runs=None if runs_dir is None else os.fspath(runs_dir)
     )
@@ -65,7 +72,7 @@ def load(
     with opened:
         found = opened.run(run)
         entries = opened.checkpoints(found.id, "committed")
-    config = convert(found.config, RunConfig, f"run {found.id}")
+    config = plugins.config_of(found.config, f"run {found.id}")
     _, path = checkpoint.newest(found, entries, places.runs)
     task = tasks.get(config.task)
     # only its size matters, which the checkpoint knows: no data need be there

@@ -294,12 +294,16 @@ def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
-@cache
 def _settings() -> dict[str, Kind]:
+    return _settings_of(tuple(RECURRENCES.values()))
+
+
+@cache
+def _settings_of(members: tuple[Any, ...]) -> dict[str, Kind]:
     hints: dict[str, Any] = {}
     for section, type_ in SECTIONS.items():
         hints |= {f"{section}.{name}": hint for name, hint in get_type_hints(type_).items()}
-    for member in RECURRENCES.values():
+    for member in members:
         hints |= {f"model.recurrence.{name}": hint for name, hint in get_type_hints(member).items()}
     return {path: _kind(hints.get(path, str)) for path in known_paths()}
 

@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from lrurun import provenance, tasks
+from lrurun import plugins, provenance, tasks
 from lrurun.config import Execution, RunConfig, program_key
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import owner
@@ -65,6 +65,7 @@ def main() -> int:
         return 0
     _die_with(order["supervisor"], stop)
     try:
+        plugins.obey(order["plugins"])
         if "prepare" in order:
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # at once: data appear whole or not at all
             _prepare(order)
@@ -252,12 +253,12 @@ class Attempt:
         """Reads the run's configuration and the data.
 
         Raises:
-            Unusable: the data cannot be read.
+            Unusable: the data cannot be read, or the plug-ins are not those that the run was asked for with.
             LrurunError: the run began on other data.
         """
-        self.config = convert(self.claim.run.config, RunConfig, f"run {self.id}")
         self.execution = convert(self.claim.run.execution, Execution, f"run {self.id}")
         try:
+            self.config = plugins.config_of(self.claim.run.config, f"run {self.id}")
             self.loaded = _loaded(self.config, self.data)
         except LrurunError as error:
             raise Unusable(error.message, error.hint) from None  # of all runs, not of this one
@@ -420,7 +421,7 @@ class Attempt:
 
 
 class Unusable(LrurunError):
-    """A checkpoint could not be written, or the data not be read."""
+    """A checkpoint could not be written, or data or plug-ins not be read."""
 
 
 _DATA: dict[str, Data] = {}

@@ -364,9 +364,9 @@ def test_a_wrong_recipe_is_refused(old, new, message, hint):
         ),
         (
             'name = "mine"',
-            'name = "mine"\nload = ["mine.py"]',
-            "l.toml, load: unknown name",
-            "known names here: name, title, source, question, rung, speed, claim, grid",
+            'name = "mine"\nimport = ["mine.py"]',
+            "l.toml, import: unknown name",
+            "known names here: name, title, source, question, load, rung, speed, claim, grid",
         ),
     ],
 )

@@ -156,6 +156,7 @@ def test_defaults_change_only_together_with_the_config_version():
         "optim__eps": 1e-8,
         "train__log_every": 10,
         "train__protocol": "holdout",
+        "code": None,
     }
 
 
@@ -252,7 +253,7 @@ def test_the_fingerprint_is_of_values_not_of_how_they_are_written():
 
 def test_a_config_survives_the_ledgers_plain_table():
     made = make(model__recurrence=RING, optim__floor=0, seed=7)
-    again = msgspec.convert(json.loads(json.dumps(msgspec.to_builtins(made))), RunConfig)
+    again = strict.convert(json.loads(json.dumps(msgspec.to_builtins(made))), RunConfig, "the ledger")
     assert again == made
     assert config.fingerprint(again) == config.fingerprint(made)
 
@@ -368,7 +369,7 @@ def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
         (
             {"sead": 1},
             "sead: unknown name",
-            "did you mean 'seed'? known names here: task, data, model, optim, train, seed",
+            "did you mean 'seed'? known names here: task, data, model, optim, train, seed, code",
         ),
     ],
 )

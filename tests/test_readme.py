@@ -21,6 +21,13 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
 
 
+def files() -> dict[str, str]:
+    """The files that the examples are about, by name."""
+    radius, averages = blocks("toml")
+    [plugin] = [block for block in blocks("python") if "@lrurun.recurrence" in block]
+    return {"radius.toml": radius, "averages.toml": averages, "averages.py": plugin}
+
+
 def commands(block: str) -> list[str]:
     return [line for line in block.splitlines() if line.startswith("lrurun ")]
 
@@ -89,9 +96,9 @@ def test_named_files_exist() -> None:
 
 @pytest.mark.slow
 def test_examples_run(machine: Machine) -> None:
-    """Every `lrurun` line of the README, one after the other, in one folder; the ladder of its example beside them."""
-    [ladder] = blocks("toml")
-    (machine.folder / "radius.toml").write_text(ladder)
+    """Every `lrurun` line of the README, one after the other, in one folder; the files of its examples beside them."""
+    for name, text in files().items():
+        (machine.folder / name).write_text(text)
     lines = [line for block in blocks("sh")[2:] for line in commands(block)]
     assert len(lines) >= 10
     for line in lines:
@@ -102,8 +109,8 @@ def test_examples_run(machine: Machine) -> None:
 def test_example_ladder_is_sound(tmp_path, monkeypatch, capsys) -> None:
     from lrurun.__main__ import run
 
-    [ladder] = blocks("toml")
-    (tmp_path / "radius.toml").write_text(ladder)
+    for name, text in files().items():
+        (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     assert run(["check", "ladder", "radius.toml"]) == 0
     assert run(["plan", "sDigits", "--profile", "smoke", "--ladder", "radius.toml"]) == 0

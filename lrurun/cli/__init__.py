@@ -55,6 +55,10 @@ def _globals(
         Optional[str],
         typer.Option("--data-dir", metavar="DIR", help="Prepared data [env LRURUN_DATA; ~/.local/share/lrurun]."),
     ] = None,
+    load: Annotated[
+        Optional[list[str]],
+        typer.Option("--load", metavar="FILE", help="A .py file with a recurrence or task of your own."),
+    ] = None,
     quiet: Annotated[int, typer.Option("-q", "--quiet", count=True, help="Less talk; twice: errors only.")] = 0,
     verbose: Annotated[int, typer.Option("-v", "--verbose", count=True, help="More talk.")] = 0,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
@@ -64,6 +68,10 @@ def _globals(
 ) -> None:
     console.set_verbosity(verbose - quiet)
     context.obj = Globals(places(ledger, runs_dir, data_dir))
+    if load:
+        from lrurun import plugins
+
+        plugins.give(load)
 
 
 # the groups register their commands on `app`; the order is that of --help

@@ -21,20 +21,20 @@ def _ladders(incomplete: str) -> list[str]:
 
 
 def _rungs(context: typer.Context, incomplete: str) -> list[str]:
-    from lrurun.catalog import load_ladder
+    from lrurun.catalog import read_ladder
 
     with suppress(LrurunError):
-        ladder = load_ladder(context.params.get("ladder") or "lru")
+        ladder = read_ladder(context.params.get("ladder") or "lru")
         return [rung.name for rung in ladder.rungs if rung.name.startswith(incomplete)]
     return []
 
 
 def _profiles(context: typer.Context, incomplete: str) -> list[str]:
-    from lrurun.catalog import load_recipe
+    from lrurun.catalog import read_recipe
 
     with suppress(LrurunError):
         # a line that ends in an option without its value is not parsed: the words are left in args
-        recipe = load_recipe(context.params.get("task") or next(iter(context.args), ""))
+        recipe = read_recipe(context.params.get("task") or next(iter(context.args), ""))
         return [name for name in recipe.profile if name.startswith(incomplete)]
     return []
 

@@ -25,7 +25,7 @@ KINDS: dict[str, tuple[type[Recurrence], str]] = {
     "s5": (S5, "one diagonal state space model for all channels"),
     "s4d": (S4D, "a diagonal state space model for each channel"),
 }
-"""The `kind` of a settings table -> (class, one line about it)."""
+"""The `kind` of a settings table -> (class, one line about it); `lrurun.plugins` adds to it."""
 
 
 def build(

@@ -122,6 +122,8 @@ class Task(ABC):
     """What to download where there is no copy; together they are what `find` then gets as a folder."""
     wanted: str = ""
     """What `--from` takes, for people."""
+    code: str = ""
+    """The digest of the file that a plug-in's task comes from; set where it is registered."""
 
     @abstractmethod
     def sizes(self, options: Any) -> dict[str, int]:

@@ -51,6 +51,8 @@ def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None
     if table.get("task") != task.name or table.get("version") != task.version:
         found = f"{table.get('task')} version {table.get('version')}"
         raise LrurunError(f"{path.parent}: expected {task.name} version {task.version}, found {found}", _HINT)
+    if table.get("code", "") != task.code:
+        raise LrurunError(f"{path.parent}: was made by another version of the file that task {task.name} is in", _HINT)
     if table.get("options", {}) != canonical(options):
         raise LrurunError(
             f"{path.parent}: expected data made with {_settings(canonical(options))}, "
@@ -108,6 +110,7 @@ def _make(task: Task, options: Options, where: Path, source: Source, tell: Tell)
         table = {
             "task": task.name,
             "version": task.version,
+            "code": task.code,
             "options": canonical(options),
             "source": source.text,
             "kind": source.kind,
@@ -120,7 +123,7 @@ def _make(task: Task, options: Options, where: Path, source: Source, tell: Tell)
             "lrurun": __version__,
         }
         path = work / "manifest.json"
-        path.write_text(json.dumps({k: v for k, v in table.items() if v not in ([], {})}, indent=1) + "\n")
+        path.write_text(json.dumps({k: v for k, v in table.items() if v not in ([], {}, "")}, indent=1) + "\n")
         work.rename(where)
     finally:
         writer.close()
