@@ -83,12 +83,15 @@ def fill(path: Path, count: int, rows: int) -> None:
     connection.close()
 
 
-def seconds(command: list[str], rounds: int) -> list[float]:
-    """Wall clock of the whole command, in rising order."""
+def seconds(command: list[str], rounds: int, completing: str = "") -> list[float]:
+    """Wall clock of the whole command, or of the shell's question how the words of `completing` go on; rising."""
+    question = {"_LRURUN_COMPLETE": "complete_bash", "COMP_WORDS": completing}
+    question["COMP_CWORD"] = str(len(completing.split(" ")) - 1)
+    env = {**os.environ, **(question if completing else {})}
     times = []
     for _ in range(rounds + 1):
         began = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, check=False)
+        done = subprocess.run(command, capture_output=True, check=False, env=env)
         times.append(time.perf_counter() - began)
         if done.returncode:
             sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr.decode()}")
@@ -131,6 +134,10 @@ def main() -> None:
     ):
         times = seconds([*lrurun_, *words], asked.rounds)
         print(f"lrurun {' '.join(words):24} {statistics.median(times):6.2f} s  ({times[0]:.2f} to {times[-1]:.2f})")
+    for words in (f"lrurun --ledger {path} show {run[:2]}", f"lrurun --ledger {path} report s"):
+        times = seconds([str(Path(sys.executable).with_name("lrurun"))], asked.rounds, words)
+        shown = words.replace(f" --ledger {path}", "")
+        print(f"completing: {shown:19} {statistics.median(times):6.2f} s  ({times[0]:.2f} to {times[-1]:.2f})")
 
 
 if __name__ == "__main__":

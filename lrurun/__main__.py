@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 
@@ -13,6 +14,8 @@ GLOBAL_FLAGS = ("-q", "--quiet", "-v", "--verbose", "--debug")
 
 def main(argv: list[str] | None = None) -> None:
     """Runs one command and exits with its code."""
+    # Most commands are over before they have made any garbage: looking for it takes a fifth of their time.
+    gc.set_threshold(50_000, 20, 20)
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 

@@ -42,6 +42,8 @@ _verbosity = 0
 
 def clean(text: str, *, lines: bool = False) -> str:
     """`text` without escape sequences and control characters; newlines and tabs become spaces unless `lines`."""
+    if text.isascii() and text.isprintable():
+        return text  # most of it is
     text = _CONTROLS.sub("", _SEQUENCES.sub("", text))
     return text if lines else re.sub(r"[\n\t]+", " ", text)
 

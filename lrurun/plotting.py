@@ -333,12 +333,14 @@ def ladder_eigenvalues(
     plan: planning.Plan, selected: Mapping[str, comparison.Selected], notes: Sequence[str], ledger: Any, folder: Path
 ) -> Figure:
     """The eigenvalues of every rung that has runs of its own: those of all layers of its first finished seed."""
+    from lrurun.spectra import before_and_after
+
     spectra: list[Spectrum] = []
     seeds: dict[int, list[str]] = {}
     for rung, one in selected.items():
         if one.of == rung and one.counted:
             run = one.counted[0]
-            _, initial, trained = _layers(run, ledger, folder)
+            _, initial, trained = before_and_after(run, ledger, folder)
             spectra.append(Spectrum(title=rung, initial=sum(initial, ()), trained=sum(trained, ())))
             seeds.setdefault(run.seed, []).append(rung)
     of = "; ".join(
@@ -351,9 +353,11 @@ def ladder_eigenvalues(
 
 def run_eigenvalues(runs: Sequence[Run], ledger: Any, folder: Path) -> Figure:
     """The eigenvalues of every layer of these runs."""
+    from lrurun.spectra import before_and_after
+
     spectra, steps = [], []
     for run in runs:
-        step, initial, trained = _layers(run, ledger, folder)
+        step, initial, trained = before_and_after(run, ledger, folder)
         steps.append(f"{step:,}" if len(runs) == 1 else f"{step:,} ({run.id})")
         for number, (before, after) in enumerate(zip(initial, trained, strict=True), 1):
             title = f"layer {number}" if len(runs) == 1 else f"{run.id[:6]}, layer {number}"
@@ -362,18 +366,6 @@ def run_eigenvalues(runs: Sequence[Run], ledger: Any, folder: Path) -> Figure:
     names = ", ".join(map(_name, runs)) if len(runs) == 1 else f"{len(runs)} runs"
     tasks = ", ".join(dict.fromkeys(run.task for run in runs))
     return figures.eigenvalues(spectra, title=f"{tasks}: {names}", caption=_caption([*said, _states(runs)], []).strip())
-
-
-Layers = list[tuple[complex, ...]]
-
-
-def _layers(run: Run, ledger: Any, folder: Path) -> tuple[int, Layers, Layers]:
-    """Step of the last checkpoint, and the eigenvalues of each layer before the first step and there."""
-    from lrurun import spectra
-
-    step, trained = spectra.trained(run, ledger.checkpoints(run.id, "committed"), folder)
-    before, after = ([tuple(layer.tolist()) for layer in layers] for layers in (spectra.initial(run), trained))
-    return step, before, after
 
 
 def _unfinite(spectra: Sequence[Spectrum]) -> list[str]:

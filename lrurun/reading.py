@@ -7,6 +7,7 @@ import math
 import os
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +63,12 @@ def _watch(places: Places) -> int:
     last_seen = time.monotonic()
     with Display() as display:
         while True:
-            [now] = [p for p in _progress(places) if p.ladder.key == chosen.ladder.key]
-            display.update(now)
+            ledger = truthful(places)
+            if ledger is None:
+                raise LrurunError(f"{places.ledger}: the ledger has gone while it was watched", "put it back")
+            with ledger:
+                now = progress.collect(ledger, chosen.ladder)
+                display.update(now, partial(ledger.runs, chosen.ladder.key, brief=True))
             if now.counts.get("running"):
                 last_seen = time.monotonic()
             if not now.counts.get("running") and not now.counts.get("queued"):
@@ -285,7 +290,7 @@ def report(
     with ledger:
         plan, found = chosen(ledger, asked.task, plan, instance, "report")
         made = (build_speeds if speeds else build)(plan, found, ledger, rungs=limit)
-        details = _details(made, ledger) if format == "html" else None
+        details = _details(made, ledger, places.runs) if format == "html" else None
     _print(made, format, out, details)
     return 0
 
@@ -332,7 +337,7 @@ def report_all(places: Places, asked: Asked, *, format: Any, out: Path | None, l
         if others:
             notes.append(f"left out, being of another profile, --set or --tune: {_some(others)}")
         made = matrix.build(ladder, reports, notes)
-        details = _details(made, ledger) if format == "html" else None
+        details = _details(made, ledger, places.runs) if format == "html" else None
     _print(made, format, out, details)
     return 0
 
@@ -380,10 +385,29 @@ def _print(made: render.AnyReport, format: Any, out: Path | None, details: dict[
     console.say(f"wrote {out}")
 
 
-def _details(made: render.AnyReport, ledger: Any) -> dict[str, detail.Detail]:
+def _details(made: render.AnyReport, ledger: Any, folder: Path) -> dict[str, detail.Detail]:
     page = render.layout(made)
     ids = {run for group in page.groups for run in (*group.runs, *group.others)}
-    return detail.collect(ledger, ids, page.document["metric"])
+    spectra = _spectra([group.runs[0] for group in page.groups if group.runs], ledger, folder) if page.curves else {}
+    return detail.collect(ledger, ids, page.document["metric"], spectra)
+
+
+def _spectra(ids: list[str], ledger: Any, folder: Path) -> dict[str, tuple[Any, Any]]:
+    """Run id -> eigenvalues before and after training, of those whose checkpoints are on disk."""
+    kept = [run for run in ledger.runs(ids=ids) if ledger.checkpoints(run.id, "committed")]
+    if not kept:
+        return {}
+    console.say(f"reading the eigenvalues of {len(kept)} run{'s' if len(kept) > 1 else ''}")
+    from lrurun import spectra
+
+    found = {}
+    for run in kept:
+        try:
+            _, initial, trained = spectra.before_and_after(run, ledger, folder)
+            found[run.id] = sum(initial, ()), sum(trained, ())
+        except LrurunError as error:
+            console.warn(f"the page goes without the eigenvalues of run {run.id}: {error.message}")
+    return found
 
 
 def chosen(

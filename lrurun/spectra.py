@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from lrurun.errors import LrurunError
 from lrurun.ledger.values import Checkpoint, Run
 from lrurun.strict import convert
 from lrurun.tasks.base import Spec
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
 
 _LEAF = re.compile(r"\['params'\]\['blocks'\]\['(\d+)'\]\['recurrence'\]\['(\w+)'\]")
 """The name of a recurrence's parameter in a checkpoint."""
@@ -35,8 +38,13 @@ def initial(run: Run) -> list[np.ndarray]:
     # an accelerator may be in use by the very run that is drawn
     jax.config.update("jax_platforms", "cpu")
     config = convert(run.config, RunConfig, f"run {run.id}")
-    live = train.Programs(config, Execution(), _STAND_IN).init(jnp.uint32(config.seed))
-    return _spectra(run, config, [block["recurrence"] for _, block in _numbered(live.params["blocks"])])
+    programs = train.Programs(config, Execution(), _STAND_IN)
+
+    @jax.jit  # so that nothing but the recurrences is computed
+    def layers(seed: jax.Array) -> list[dict[str, jax.Array]]:
+        return [block["recurrence"] for _, block in _numbered(programs.init(seed).params["blocks"])]
+
+    return _spectra(run, config, layers(jnp.uint32(config.seed)))
 
 
 def trained(run: Run, checkpoints: Sequence[Checkpoint], folder: Path) -> tuple[int, list[np.ndarray]]:
@@ -57,6 +65,20 @@ def trained(run: Run, checkpoints: Sequence[Checkpoint], folder: Path) -> tuple[
         if found := _LEAF.fullmatch(name):
             layers.setdefault(found[1], {})[found[2]] = value
     return entry.step, _spectra(run, config, [params for _, params in _numbered(layers)])
+
+
+Layers = list[tuple[complex, ...]]
+
+
+def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layers, Layers]:
+    """Step of the last checkpoint, and the eigenvalues of each layer before the first step and there.
+
+    Raises:
+        LrurunError: as `initial` and `trained` do.
+    """
+    step, after = trained(run, ledger.checkpoints(run.id, "committed"), folder)
+    first, last = ([tuple(layer.tolist()) for layer in layers] for layers in (initial(run), after))
+    return step, first, last
 
 
 def _numbered(layers: dict[str, Any]) -> list[tuple[str, Any]]:

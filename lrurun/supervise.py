@@ -11,7 +11,8 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -42,7 +43,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Display(Protocol):
     """Where progress goes."""
 
-    def update(self, progress: Progress) -> None: ...
+    def update(self, progress: Progress, runs: Callable[[], Iterable[Run]]) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -254,7 +255,7 @@ class Supervisor:
                     beaten = now
                     self._beat(runs)
                 self._tell()
-                self.display.update(collect(self.ledger, self.instance))
+                self._show()
                 if all(self._over(run) for run in runs):
                     return
                 self._staff(runs)
@@ -374,7 +375,11 @@ class Supervisor:
         self._wait()
         with contextlib.suppress(Exception):
             self.ledger.reap(self.me)
-            self.display.update(collect(self.ledger, self.instance))
+            self._show()
+
+    def _show(self) -> None:
+        members = partial(self.ledger.runs, self.instance.key, brief=True)
+        self.display.update(collect(self.ledger, self.instance), members)
 
     def _dismiss(self) -> None:
         """Lets idle workers go."""

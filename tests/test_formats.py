@@ -7,6 +7,7 @@ import csv
 import html.parser
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -319,6 +320,31 @@ def test_learning_curves_are_means_and_ranges_over_seeds() -> None:
     assert '<polyline class="base" points="163.0,104.0 292.0,56.0"/>' in second
     assert '<circle class="dot" cx="292.0" cy="8.0" r="3"/>' in second
     assert "<svg" not in render.render(build(), "html", details=details_of(build()))
+
+
+def test_eigenvalues_are_points_in_a_plane() -> None:
+    details = details_of(build())
+    drawn = {"t0": ((0.5 + 0j, 0.6j), (0.9 + 0j, 1j)), "l0": ((0j,), (1.5j, 3 + 0j, complex(math.nan)))}
+    for run, (initial, trained) in drawn.items():
+        details[run] = msgspec.structs.replace(details[run], initial=initial, trained=trained)
+    text = render.render(build(), "html", details=details)
+    read(text)
+    first, second = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    # 300 wide for 1.04 to each side: 0.9 at 150 * (1 + 0.9 / 1.04), 0.6i at 150 * (1 - 0.6 / 1.04)
+    assert '<circle class="circle" cx="150.0" cy="150.0" r="144.2"/>' in first
+    circles = re.compile(r'<circle class="(before|after)" cx="([\d.]+)" cy="([\d.]+)"')
+    assert circles.findall(first) == [
+        ("before", "222.1", "150.0"), ("before", "150.0", "63.5"),
+        ("after", "279.8", "150.0"), ("after", "150.0", "5.8"),
+    ]  # fmt: skip
+    assert "tanh-rnn: eigenvalues, the largest magnitude after training 1" in first
+    # the one at 3 lies outside, the one that is not finite nowhere
+    assert circles.findall(second) == [("before", "150.0", "150.0"), ("after", "150.0", "41.8")]
+    assert 'r="72.1"' in second
+    many = msgspec.structs.replace(details["t0"], initial=(0j,) * 1001, trained=(0.5 + 0j,) * 399)
+    text = render.render(build(), "html", details=details | {"t0": many})
+    assert (text.count('class="before"'), text.count('class="after"')) == (334 + 1, 399 + 1)
+    assert "Eigenvalues" not in render.render(build(), "html", details=details_of(build()))
 
 
 def test_long_curves_are_thinned_and_keep_their_end() -> None:

@@ -25,6 +25,7 @@ from lrurun.errors import LedgerError, LrurunError, NotFoundError
 from lrurun.ledger import files, owner
 from lrurun.ledger.store import GONE, Fenced, Ledger
 from lrurun.ledger.values import STATES, Claim, Owner, Wanted
+from lrurun.report import progress
 
 ROOT = Path(lrurun.__file__).parent.parent
 ME = owner.here()
@@ -776,3 +777,71 @@ with lrurun.ledger.Ledger.open(sys.argv[1]) as ledger:
 assert "alembic" not in sys.modules and "sqlalchemy.orm" not in sys.modules and "jax" not in sys.modules
 """
     finished(python(code, path))
+
+
+def test_standings_are_the_runs_taken_together(ledger: Ledger, key: str) -> None:
+    other = ledger.add_ladder("other", "sDigits", None, {"set": {}, "tune": False}).key
+    places = [(rung, seed) for rung in ("dense", "ring") for seed in range(6)]
+    ledger.enqueue(key, [want(rung, seed, position=10 * k) for k, (rung, seed) in enumerate(places)])
+    ledger.enqueue(key, [want("shared", position=999, fingerprint=want("dense").fingerprint)])  # a run in two rungs
+    ledger.enqueue(other, [want("elsewhere", 0)])
+    ends = ["done", "done", "done", "diverged", "failed", None]
+    for number, (_, seed) in enumerate(places):
+        claim = take(ledger, key)
+        step = 40 + number
+        rows = [(20, "train/loss", 9.0), (step, "train/loss", 1.0 + number), (step, "val/accuracy", 0.125)]
+        ledger.record(claim, rows if seed != 1 else rows[2:], step)
+        if ends[seed] is None:
+            continue
+        result = {"val/accuracy": number / 16, "machine/steps_per_second": 8.0 + number}
+        if seed == 2:
+            result = {"val/accuracy": math.nan, "machine/steps_per_second": math.inf}
+        ledger.finish(claim, ends[seed], result=None if ends[seed] == "failed" else result, step=step)
+    ledger.finish(take(ledger, other), "done", result={"val/accuracy": 1.0}, step=100)
+
+    found = {(s.rung, s.state): s for s in ledger.standings(key)}
+    assert list(found) == [
+        ("dense", "done"),
+        ("dense", "diverged"),
+        ("ring", "done"),
+        ("ring", "diverged"),
+        ("shared", "done"),
+    ]
+    dense = found["dense", "done"]
+    assert (dense.count, dense.step, dense.steps, dense.position) == (3, 40 + 41 + 42, 300, 0)
+    assert dense.loss == (1.0 + 3.0) / 2  # the second has no training loss
+    assert dense.score == (0 / 16 + 1 / 16) / 2  # the third has no finite one
+    assert sorted(dense.speeds) == [8.0, 9.0]
+    assert found["shared", "done"].speeds == (8.0,)
+    assert found["ring", "diverged"].loss == 10.0
+
+    left = ledger.runs(key, resultless=True, brief=True)
+    assert sorted(run.state for run in left) == ["failed", "failed", "running", "running"]
+    ledger.enqueue(key, [want("dense", seed) for seed in range(3)], fresh=True)
+    assert ("dense", "done") not in {(s.rung, s.state) for s in ledger.standings(key)}
+
+
+def test_progress_adds_up(ledger: Ledger, key: str) -> None:
+    ledger.enqueue(key, [want(rung, seed, position=seed) for rung in ("dense", "ring") for seed in range(3)])
+    for _ in range(3):
+        claim = take(ledger, key, rungs=["dense"])
+        ledger.record(claim, [(50, "train/loss", 0.5), (50, "machine/steps_per_second", 5.0)], 50)
+        ledger.finish(claim, "done", result={"val/accuracy": 0.75, "machine/steps_per_second": 20.0}, step=100)
+    running = take(ledger, key)
+    ledger.record(running, [(60, "train/loss", 0.25), (60, "machine/steps_per_second", 10.0)], 60)
+    now = progress.collect(ledger, ledger.ladder(key))
+    assert (now.total, now.counts["done"], now.counts["running"], now.counts["queued"]) == (6, 3, 1, 2)
+    dense, ring = now.rungs
+    assert (dense.rung, dense.total, dense.step, dense.loss, dense.score, dense.speed) == (
+        "dense",
+        3,
+        300,
+        0.5,
+        0.75,
+        20,
+    )
+    assert (ring.rung, ring.counts, ring.step, ring.steps) == ("ring", {"running": 1, "queued": 2}, 60, 300)
+    assert (ring.loss, ring.score, ring.speed) == (0.25, None, 10.0)
+    assert ring.eta_seconds == 40 / 10 + 2 * 100 / 10
+    assert now.eta_seconds == 40 / 10 + 2 * 100 / 20  # those that wait go as fast as the ladder's usual run
+    assert [run.id for run in now.running] == [running.run.id] == list(now.places)

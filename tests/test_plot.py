@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 import subprocess
@@ -482,6 +483,17 @@ def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(rung, kind, 
     for name in ("at initialisation", "after training"):
         together = [value for ax in axes for value in lines(ax)[name][0]]
         assert panels[rung][name][0] == pytest.approx(together)
+
+
+def test_a_page_has_the_eigenvalues_of_those_that_are_on_disk(at, capsys, tmp_path) -> None:
+    words = ["report", *OF_TWO[:-2], "--format", "html"]
+    assert entry.run([*words, "--out", "page.html"]) == 0
+    assert capsys.readouterr().err == "reading the eigenvalues of 2 runs\nwrote page.html\n"
+    planes = re.findall(r"<svg(?:(?!</svg>).)*eigenvalues.*?</svg>", Path("page.html").read_text("utf-8"), re.DOTALL)
+    assert [(plane.count('class="before"'), plane.count('class="after"')) for plane in planes] == [(32, 32)] * 2
+    assert entry.run([*words, "--out", "page.html", "--runs-dir", str(tmp_path / "gone")]) == 0
+    assert capsys.readouterr().err.count("warning: the page goes without the eigenvalues of run ") == 2
+    assert "eigenvalues" not in Path("page.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize("fault", ["missing", "damaged"])

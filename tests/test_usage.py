@@ -11,6 +11,8 @@ import pytest
 from lrurun import __main__ as entry
 from lrurun import console, paths
 from lrurun.errors import LrurunError
+from lrurun.ledger import Ledger
+from tests import results
 
 GOOD_RECIPE = """
 task = "sDigits"
@@ -423,3 +425,21 @@ def test_the_shell_completes_names(monkeypatch, capsys):
     assert complete(monkeypatch, capsys, "plan", "nowhere", "--profile", "s") == []
     assert complete(monkeypatch, capsys, "plan", "sDigits", "--ladder", "no", "--rung", "r") == []
     assert complete(monkeypatch, capsys, "show", "a") == []
+
+
+def test_the_shell_completes_what_is_in_the_ledger(monkeypatch, capsys, tmp_path):
+    path = tmp_path / "ledger.db"
+    monkeypatch.setenv("LRURUN_LEDGER", str(path))
+    results.fill(path, "sDigits", {"tanh-rnn": [0.5, 0.6], "linear-rnn": [0.7]})
+    with Ledger.read(path) as ledger:
+        ids, [instance] = [run.id for run in ledger.runs()], [ladder.key for ladder in ledger.ladders()]
+    assert complete(monkeypatch, capsys, "show", ids[1][:4]) == [ids[1]]
+    assert complete(monkeypatch, capsys, "show", "") == ids
+    assert complete(monkeypatch, capsys, "show", "%") == []
+    assert complete(monkeypatch, capsys, "plot", ids[0][:5]) == [ids[0]]
+    assert complete(monkeypatch, capsys, "report", "sDigits", "--instance", instance[:3]) == [instance]
+    assert complete(monkeypatch, capsys, "runs", "--sort", "optim.l") == ["optim.lr"]
+    assert complete(monkeypatch, capsys, "runs", "--where", "seed=0&val/acc") == ["seed=0&val/accuracy"]
+    path.write_bytes(b"no database" * 100)
+    assert complete(monkeypatch, capsys, "show", "") == []
+    assert complete(monkeypatch, capsys, "report", "sDigits", "--instance", "") == []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
-from typing import Annotated, Optional
+from typing import Annotated, Literal, Optional
 
 import typer
 
@@ -39,14 +40,28 @@ def _profiles(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_runs(context: typer.Context, incomplete: str) -> list[str]:
-    from lrurun.ledger.store import Ledger
+    """The ids of runs of the ledger."""
+    return _in_ledger(context, "runs", incomplete)
+
+
+def _instances(context: typer.Context, incomplete: str) -> list[str]:
+    return _in_ledger(context, "ladders", incomplete)
+
+
+def _in_ledger(context: typer.Context, table: Literal["runs", "ladders"], incomplete: str) -> list[str]:
+    from lrurun.ledger import completion
 
     with suppress(LrurunError):
-        ledger = Ledger.read(paths.places(context.find_root().params.get("ledger")).ledger)
-        if ledger is not None:
-            with ledger:
-                return [run.id for run in ledger.runs(brief=True) if run.id.startswith(incomplete)]
+        return completion.names(paths.places(context.find_root().params.get("ledger")).ledger, table, incomplete)
     return []
+
+
+def _condition(incomplete: str) -> list[str]:
+    from lrurun import where
+
+    # what stands before the name stays: the shell replaces the whole word
+    before, name = re.fullmatch(r"(.*?)([a-zA-Z][\w./-]*)?", incomplete, re.DOTALL).groups("")  # type: ignore[union-attr]
+    return [before + known for known in where.names() if known.startswith(name)]
 
 
 def _tasks_and_runs(context: typer.Context, incomplete: str) -> list[str]:
@@ -76,6 +91,33 @@ Rungs = Annotated[
 Tune = Annotated[bool, typer.Option("--tune", help="Choose the recipe's grid values per rung on validation first.")]
 Seeds = Annotated[Optional[str], typer.Option("--seeds", metavar="S", help="A number of seeds, or a list: 0,4,7.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
+Where = Annotated[
+    Optional[str],
+    typer.Option(
+        "--where",
+        metavar="EXPR",
+        help="Only such runs, as in 'task=ListOps and val/accuracy>0.5 or optim.lr<1e-3'.",
+        autocompletion=_condition,
+    ),
+]
+Sort = Annotated[
+    Optional[str],
+    typer.Option(
+        "--sort",
+        metavar="C",
+        help="By a field, result or setting; -C begins with the largest.",
+        autocompletion=_condition,
+    ),
+]
+InstanceId = Annotated[
+    Optional[str],
+    typer.Option(
+        "--instance",
+        metavar="ID",
+        help="A ladder instance by its id (lrurun status --json).",
+        autocompletion=_instances,
+    ),
+]
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, or the beginning of one.", autocompletion=complete_runs)
 ]

@@ -8,7 +8,19 @@ from typing import Annotated, Literal, Optional
 import typer
 
 from lrurun.cli import app
-from lrurun.cli.options import Drawn, Json, LadderName, ProfileName, RunId, Sets, TaskOrAll, Tune
+from lrurun.cli.options import (
+    Drawn,
+    InstanceId,
+    Json,
+    LadderName,
+    ProfileName,
+    RunId,
+    Sets,
+    Sort,
+    TaskOrAll,
+    Tune,
+    Where,
+)
 
 Limit = Annotated[
     Optional[int],
@@ -32,18 +44,8 @@ def status(
 def runs(
     context: typer.Context,
     ladder: Annotated[Optional[str], typer.Option("--ladder", metavar="NAME", help="Only runs of this ladder.")] = None,
-    where: Annotated[
-        Optional[str],
-        typer.Option(
-            "--where",
-            metavar="EXPR",
-            help="Only such runs, as in 'task=ListOps and val/accuracy>0.5 or optim.lr<1e-3'.",
-        ),
-    ] = None,
-    sort: Annotated[
-        Optional[str],
-        typer.Option("--sort", metavar="C", help="By a field, result or setting; -C begins with the largest."),
-    ] = None,
+    where: Where = None,
+    sort: Sort = None,
     limit: Limit = None,
     json: Json = False,
 ) -> int:
@@ -77,10 +79,7 @@ def report(
     profile: ProfileName = None,
     tune: Tune = False,
     set_: Sets = None,
-    instance: Annotated[
-        Optional[str],
-        typer.Option("--instance", metavar="ID", help="A ladder instance by its id (lrurun status --json)."),
-    ] = None,
+    instance: InstanceId = None,
     speed: Annotated[
         bool, typer.Option("--speed", help="The training speeds instead, beside the published ones.")
     ] = False,
@@ -128,10 +127,7 @@ def plot(
     profile: ProfileName = None,
     tune: Tune = False,
     set_: Sets = None,
-    instance: Annotated[
-        Optional[str],
-        typer.Option("--instance", metavar="ID", help="A ladder instance by its id (lrurun status --json)."),
-    ] = None,
+    instance: InstanceId = None,
 ) -> int:
     """Draw a ladder or runs into a PNG, SVG or PDF file."""
     from lrurun import commands, plotting

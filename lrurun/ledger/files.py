@@ -13,8 +13,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from sqlalchemy.exc import DBAPIError
-
 from lrurun.errors import LedgerError, LedgerFileError, LrurunError
 
 NETWORK = frozenset(
@@ -151,9 +149,9 @@ def plain_words(path: Path, timeout: float) -> Iterator[None]:
     """Turn errors of SQLite that a person can act on into LrurunError and LedgerError; others pass."""
     try:
         yield
-    except (sqlite3.Error, DBAPIError) as raised:
-        error = raised.orig if isinstance(raised, DBAPIError) else raised
-        told = explain(error, path, timeout) if error is not None else None
+    except Exception as raised:
+        error = getattr(raised, "orig", raised)  # SQLAlchemy's are wrapped around SQLite's
+        told = explain(error, path, timeout) if isinstance(error, sqlite3.Error) else None
         if told is None:
             raise
         raise told from raised

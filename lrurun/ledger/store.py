@@ -29,6 +29,7 @@ from sqlalchemy import (
     Select,
     and_,
     bindparam,
+    case,
     create_engine,
     delete,
     event,
@@ -62,7 +63,19 @@ from lrurun.ledger.tables import (
     runs,
     tags,
 )
-from lrurun.ledger.values import STATES, Attempt, Checkpoint, Claim, Event, Ladder, Membership, Owner, Run, Wanted
+from lrurun.ledger.values import (
+    STATES,
+    Attempt,
+    Checkpoint,
+    Claim,
+    Event,
+    Ladder,
+    Membership,
+    Owner,
+    Run,
+    Standing,
+    Wanted,
+)
 
 TIMEOUT = 30.0
 """Seconds to wait for other processes that write."""
@@ -603,11 +616,13 @@ class Ledger:
         superseded: bool = False,
         ids: Iterable[str] | None = None,
         *,
+        resultless: bool = False,
         brief: bool = False,
     ) -> list[Run]:
         """Runs with all their memberships, newest first; `superseded` includes those that were started over.
 
-        `ids` are exact; those that are not there are left out. `brief` leaves config, execution, provenance and code
+        `ids` are exact; those that are not there are left out. `resultless` leaves out those that have a result, which
+        `standings` takes together. `brief` leaves config, execution, provenance and code
         empty, which is most of the work for thousands of runs.
         """
         with self._reading() as connection:
@@ -617,6 +632,8 @@ class Ledger:
                 wanted.append(runs.c.number.in_(select(ladder_runs.c.run).where(ladder_runs.c.ladder == ladder)))
             if ids is not None:
                 wanted.append(_among(runs.c.id, ids))
+            if resultless:
+                wanted.append(runs.c.result.is_(None))
             return _load(connection, and_(true(), *wanted), limit, brief=brief)
 
     def number_of_runs(self) -> int:
@@ -743,6 +760,59 @@ class Ledger:
                 .group_by(runs.c.state)
             )
             return dict.fromkeys(STATES, 0) | {row[0]: row[1] for row in found}
+
+    def standings(self, ladder_key: str) -> list[Standing]:
+        """The runs of a ladder that have a result, by rung, stage and state, in the order of the ladder.
+
+        Those that were started over are left out. One statement: a ladder may have thousands of runs.
+        """
+        last_loss = (
+            select(metrics.c.value)
+            .where(metrics.c.run == runs.c.number)
+            .where(
+                metrics.c.key == select(metric_keys.c.id).where(metric_keys.c.name == "train/loss").scalar_subquery()
+            )
+            .order_by(metrics.c.step.desc())
+            .limit(1)
+            .correlate(runs)
+            .scalar_subquery()
+        )
+        wanted = (
+            select(
+                ladder_runs.c.rung,
+                ladder_runs.c.stage,
+                func.min(ladder_runs.c.position),
+                runs.c.state,
+                func.count(),
+                func.sum(runs.c.step),
+                func.sum(runs.c.steps),
+                func.avg(last_loss),
+                func.avg(_of_result("val/accuracy")),
+                func.json_group_array(_of_result("machine/steps_per_second")),
+            )
+            .select_from(ladder_runs.join(runs, runs.c.number == ladder_runs.c.run))
+            .where(runs.c.superseded == 0, runs.c.result.is_not(None))
+            .group_by(ladder_runs.c.rung, ladder_runs.c.stage, runs.c.state)
+            .order_by(func.min(ladder_runs.c.position))
+        )
+        with self._reading() as connection:
+            ladder = self._ladder_number(connection, ladder_key)
+            found = connection.execute(wanted.where(ladder_runs.c.ladder == ladder)).all()
+        return [
+            Standing(
+                rung=rung,
+                stage=stage,
+                position=position,
+                state=state,
+                count=count,
+                step=step,
+                steps=steps,
+                loss=loss,
+                score=score,
+                speeds=tuple(speed for speed in json.loads(speeds) if speed is not None),
+            )
+            for rung, stage, position, state, count, step, steps, loss, score, speeds in found
+        ]
 
     def check(self) -> list[str]:
         """What is wrong with the file, one sentence each; empty when nothing is."""
@@ -947,6 +1017,27 @@ def _ladder(row: Row[Any]) -> Ladder:
     )
 
 
+_BRIEF = (
+    runs.c.number,
+    runs.c.id,
+    runs.c.fingerprint,
+    runs.c.generation,
+    runs.c.superseded,
+    runs.c.task,
+    runs.c.seed,
+    runs.c.state,
+    runs.c.step,
+    runs.c.steps,
+    runs.c.parameters,
+    runs.c.result,
+    runs.c.error,
+    runs.c.data_sha256,
+    runs.c.created_at,
+    runs.c.finished_at,
+)
+"""The columns of a run without its settings, in the order in which `_load` takes them."""
+
+
 def _load(
     connection: Connection, wanted: ColumnElement[bool], limit: int | None = None, *, brief: bool = False
 ) -> list[Run]:
@@ -963,7 +1054,7 @@ def _load(
         select(ladder_runs.c.run, ladder_runs.c.ladder, ladder_runs.c.rung, ladder_runs.c.stage, ladder_runs.c.position)
         .where(ladder_runs.c.run.in_(chosen))
         .order_by(ladder_runs.c.id)
-    ):
+    ).all():
         name, key, task, profile = known[ladder]
         places.setdefault(run, []).append(
             Membership(
@@ -983,34 +1074,62 @@ def _load(
         select(tags.c.run, tags.c.name).where(tags.c.run.in_(chosen)).order_by(tags.c.run, tags.c.name)
     ):
         marks.setdefault(run, []).append(name)
-    out = {row.run: row.why for row in connection.execute(select(exclusions).where(exclusions.c.run.in_(chosen)))}
+    whys = select(exclusions.c.run, exclusions.c.why).where(exclusions.c.run.in_(chosen))
+    out = {row.run: row.why for row in connection.execute(whys)}
+    columns = _BRIEF if brief else (*_BRIEF, runs.c.config, runs.c.execution, runs.c.provenance)
+    found = connection.execute(select(*columns).where(wanted).order_by(runs.c.number.desc()).limit(limit))
     return [
         Run(
-            id=row.id,
-            fingerprint=row.fingerprint,
-            generation=row.generation,
-            superseded=bool(row.superseded),
-            task=row.task,
-            seed=row.seed,
-            state=row.state,
-            step=row.step,
-            steps=row.steps,
-            parameters=row.parameters,
-            config={} if brief else _unpack(row.config),
-            execution={} if brief else _unpack(row.execution),
-            provenance={} if brief else _unpack(row.provenance),
-            result=None if row.result is None else _result(row.result),
-            error=row.error,
-            data_sha256=row.data_sha256,
-            code=tuple(codes.get(row.number, ())),
-            created_at=row.created_at,
-            finished_at=row.finished_at,
-            memberships=tuple(places.get(row.number, ())),
-            tags=tuple(marks.get(row.number, ())),
-            excluded=out.get(row.number),
+            id=id_,
+            fingerprint=fingerprint,
+            generation=generation,
+            superseded=bool(superseded),
+            task=task,
+            seed=seed,
+            state=state,
+            step=step,
+            steps=steps,
+            parameters=parameters,
+            config={} if brief else _unpack(texts[0]),
+            execution={} if brief else _unpack(texts[1]),
+            provenance={} if brief else _unpack(texts[2]),
+            result=None if result is None else _result(result),
+            error=error,
+            data_sha256=data_sha256,
+            code=tuple(codes.get(number, ())),
+            created_at=created_at,
+            finished_at=finished_at,
+            memberships=tuple(places.get(number, ())),
+            tags=tuple(marks.get(number, ())),
+            excluded=out.get(number),
         )
-        for row in connection.execute(select(runs).where(wanted).order_by(runs.c.number.desc()).limit(limit))
+        for (
+            number,
+            id_,
+            fingerprint,
+            generation,
+            superseded,
+            task,
+            seed,
+            state,
+            step,
+            steps,
+            parameters,
+            result,
+            error,
+            data_sha256,
+            created_at,
+            finished_at,
+            *texts,
+        ) in found.all()
     ]
+
+
+def _of_result(key: str) -> ColumnElement[Any]:
+    """A number of a run's result; null where it has none, or one that is not finite."""
+    path = f'$."{key}"'
+    number = func.json_type(runs.c.result, path).in_(["integer", "real"])
+    return case((number, func.json_extract(runs.c.result, path)))
 
 
 def _attempt(run_id: str, row: Row[Any]) -> Attempt:
@@ -1062,8 +1181,14 @@ def _json_number(value: float) -> float | str:
     return number if math.isfinite(number) else str(number)
 
 
+_numbers = msgspec.json.Decoder(dict[str, int | float]).decode
+
+
 def _result(text: str) -> dict[str, float]:
-    return {key: float(value) if isinstance(value, str) else value for key, value in _unpack(text).items()}
+    try:
+        return _numbers(text)
+    except msgspec.ValidationError:  # NaN and infinities are words
+        return {key: float(value) if isinstance(value, str) else value for key, value in _unpack(text).items()}
 
 
 def _real(value: float) -> float | None:

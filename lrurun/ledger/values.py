@@ -87,6 +87,26 @@ class Run(Struct, frozen=True, kw_only=True):
     """Why reports leave it out; None where they do not."""
 
 
+class Standing(Struct, frozen=True, kw_only=True):
+    """The runs of one rung, stage and state that have a result, taken together."""
+
+    rung: str
+    stage: str
+    position: int
+    """The first of theirs in the ladder."""
+    state: str
+    count: int
+    step: int
+    """Taken by all of them."""
+    steps: int
+    loss: float | None
+    """The mean of their last training losses; None where none is finite."""
+    score: float | None
+    """The mean of their validation accuracies."""
+    speeds: tuple[float, ...]
+    """Steps a second, of each that has told."""
+
+
 class Attempt(Struct, frozen=True, kw_only=True):
     """One process's go at a run."""
 

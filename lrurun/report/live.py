@@ -10,7 +10,11 @@ from lrurun import console
 from lrurun.report.progress import Lines, Progress, view
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from rich.live import Live
+
+    from lrurun.ledger.values import Run
 
 SPEAK_SECONDS = 30.0
 """How often a pipe hears that work goes on."""
@@ -32,8 +36,8 @@ class Display:
                 self._live.stop()
             self._live = None
 
-    def update(self, progress: Progress) -> None:
-        """Draws the ladder anew, or says what has happened since."""
+    def update(self, progress: Progress, runs: Callable[[], Iterable[Run]]) -> None:
+        """Draws the ladder anew, or says what has happened since to its `runs`."""
         if console.verbosity() < 0:
             return
         if console.is_terminal():
@@ -44,7 +48,7 @@ class Display:
                 console.mute()
             return
         self._lines.key = progress.ladder.key
-        for line in self._lines.update(progress):
+        for line in self._lines.update(progress, runs()):
             console.say(line)
 
     def _draw(self, progress: Progress) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import Struct
 
 from lrurun.console import clean
-from lrurun.ledger.values import STATES, Attempt, Ladder, Run
+from lrurun.ledger.values import STATES, Attempt, Ladder, Run, Standing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,7 +22,11 @@ _WATCHED = ["train/loss", "val/accuracy", SPEED]
 class Source(Protocol):
     """What this needs of a ledger."""
 
-    def runs(self, ladder_key: str | None = None, *, brief: bool = False) -> list[Run]: ...
+    def runs(self, ladder_key: str | None = None, *, resultless: bool = False, brief: bool = False) -> list[Run]: ...
+
+    def standings(self, ladder_key: str) -> list[Standing]: ...
+
+    def counts(self, ladder_key: str) -> dict[str, int]: ...
 
     def attempts(self, run_id: str) -> list[Attempt]: ...
 
@@ -58,7 +62,7 @@ class Progress(Struct, frozen=True, kw_only=True):
     rungs: tuple[RungProgress, ...]
     eta_seconds: float | None
     """None where nothing runs, or no run has told its speed yet."""
-    runs: tuple[Run, ...]
+    running: tuple[Run, ...]
     places: dict[str, str]
     """Running run -> where it runs: host, process and device."""
 
@@ -69,39 +73,41 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 def collect(ledger: Source, ladder: Ladder) -> Progress:
     """The progress of one ladder instance."""
-    runs = ledger.runs(ladder.key, brief=True)
-    latest = _latest(ledger, runs)
-    speeds = [latest[run.id][SPEED][1] for run in runs if SPEED in latest.get(run.id, {})]
+    finished = ledger.standings(ladder.key)
+    runs = ledger.runs(ladder.key, resultless=True, brief=True)
+    latest = ledger.latest([run.id for run in runs], _WATCHED)
+    speeds = [speed for standing in finished for speed in standing.speeds]
+    speeds += [latest[run.id][SPEED][1] for run in runs if SPEED in latest.get(run.id, {})]
     usual = statistics.median(speeds) if speeds else None
-    groups: dict[tuple[str, str], list[Run]] = {}
-    places = [(member, run) for run in runs for member in run.memberships if member.ladder_key == ladder.key]
-    for member, run in sorted(places, key=lambda place: place[0].position):
-        groups.setdefault((member.rung, member.stage), []).append(run)
-    rungs = tuple(_rung(rung, stage, members, latest, usual) for (rung, stage), members in groups.items())
-    running = max(1, sum(run.state == "running" for run in runs))
+    groups: dict[tuple[str, str], tuple[list[Standing], list[Run]]] = {}
+    first: dict[tuple[str, str], int] = {}
+    for standing in finished:
+        place = (standing.rung, standing.stage)
+        groups.setdefault(place, ([], []))[0].append(standing)
+        first[place] = min(standing.position, first.get(place, standing.position))
+    for run in runs:
+        for member in run.memberships:
+            if member.ladder_key == ladder.key:
+                place = (member.rung, member.stage)
+                groups.setdefault(place, ([], []))[1].append(run)
+                first[place] = min(member.position, first.get(place, member.position))
+    order = sorted(groups, key=first.__getitem__)
+    rungs = tuple(_rung(rung, stage, *groups[rung, stage], latest, usual) for rung, stage in order)
+    at_work = [run for run in runs if run.state == "running"]
     left = {run.id: _left(run, latest, usual) for run in runs if run.state in ("queued", "running")}
     known = (
-        None if not left or any(v is None for v in left.values()) else sum(v or 0.0 for v in left.values()) / running
+        None
+        if not left or any(v is None for v in left.values())
+        else sum(v or 0.0 for v in left.values()) / max(1, len(at_work))
     )
     return Progress(
         ladder=ladder,
-        counts=_counts(runs),
+        counts=ledger.counts(ladder.key),
         rungs=rungs,
-        eta_seconds=known if any(run.state == "running" for run in runs) else None,
-        runs=tuple(runs),
-        places={run.id: _place(ledger.attempts(run.id)) for run in runs if run.state == "running"},
+        eta_seconds=known if at_work else None,
+        running=tuple(at_work),
+        places={run.id: _place(ledger.attempts(run.id)) for run in at_work},
     )
-
-
-def _latest(ledger: Source, runs: Sequence[Run]) -> dict[str, dict[str, tuple[int, float]]]:
-    """The last values of every run; of finished ones from its result, where they are: no rows need be looked for."""
-    latest = ledger.latest([run.id for run in runs if run.result is None], _WATCHED)
-    finished = {run.id: run for run in runs if run.result is not None}
-    losses = ledger.latest(list(finished), _WATCHED[:1])
-    for name, run in finished.items():
-        found = {key: (run.step, run.result[key]) for key in _WATCHED[1:] if run.result and key in run.result}
-        latest[name] = losses.get(name, {}) | found
-    return latest
 
 
 def _place(attempts: list[Attempt]) -> str:
@@ -186,11 +192,10 @@ def view(progress: Progress, width: int) -> RenderableType:
         cells.append("" if rung.eta_seconds is None else clock(rung.eta_seconds))
         table.add_row(*cells)
     lines = [summary(progress)]
-    for run in progress.runs:
-        if run.id in progress.places and not narrow:
-            name, stage, _ = _member(run, progress.ladder.key)
-            what = f"{name} seed {run.seed}" if stage != "tune" else f"{name} (tune)"
-            lines.append(f"{what} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}")
+    for run in () if narrow else progress.running:
+        name, stage, _ = _member(run, progress.ladder.key)
+        what = f"{name} seed {run.seed}" if stage != "tune" else f"{name} (tune)"
+        lines.append(f"{what} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}")
     table.caption = Text("\n".join(map(clean, lines)))
     return table
 
@@ -249,10 +254,10 @@ class Lines:
         self._states: dict[str, tuple[str, int]] = {}
         self._said = time.monotonic()
 
-    def update(self, progress: Progress) -> list[str]:
-        """The lines that are due."""
+    def update(self, progress: Progress, runs: Iterable[Run]) -> list[str]:
+        """The lines that are due on `runs`, which are all of the ladder."""
         lines = []
-        for run in sorted(progress.runs, key=lambda r: _member(r, self.key)[2]):
+        for run in sorted(runs, key=lambda r: _member(r, self.key)[2]):
             before = self._states.get(run.id)
             now = (run.state, run.step)
             if before is None and run.state in ("queued", "done", "diverged"):
@@ -292,40 +297,42 @@ def _member(run: Run, key: str) -> tuple[str, str, int]:
     return "?", "train", 0
 
 
-def _counts(runs: Iterable[Run]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for run in runs:
-        counts[run.state] = counts.get(run.state, 0) + 1
-    return counts
-
-
 def _left(run: Run, latest: dict[str, dict[str, tuple[int, float]]], usual: float | None) -> float | None:
     speed = latest.get(run.id, {}).get(SPEED, (0, usual))[1]
     return (run.steps - run.step) / speed if speed else None
 
 
 def _rung(
-    rung: str, stage: str, runs: list[Run], latest: dict[str, dict[str, tuple[int, float]]], usual: float | None
+    rung: str,
+    stage: str,
+    finished: list[Standing],
+    runs: list[Run],
+    latest: dict[str, dict[str, tuple[int, float]]],
+    usual: float | None,
 ) -> RungProgress:
-    shown = [run for run in runs if run.state == "running"] or [run for run in runs if run.state == "done"]
+    at_work = [run for run in runs if run.state == "running"]
+    done = next((standing for standing in finished if standing.state == "done"), None)
 
     def mean(key: str) -> float | None:
-        values = [latest[run.id][key][1] for run in shown if key in latest.get(run.id, {})]
+        values = [latest[run.id][key][1] for run in at_work if key in latest.get(run.id, {})]
         return sum(values) / len(values) if values else None
 
-    speeds = [latest[run.id][SPEED][1] for run in runs if SPEED in latest.get(run.id, {})]
+    speeds = [speed for standing in finished for speed in standing.speeds]
+    speeds += [latest[run.id][SPEED][1] for run in runs if SPEED in latest.get(run.id, {})]
     speed = statistics.median(speeds) if speeds else None
     left = [_left(run, latest, speed or usual) for run in runs if run.state in ("queued", "running")]
-    running = sum(run.state == "running" for run in runs)
-    eta = sum(v or 0.0 for v in left) / running if running and left and None not in left else None
+    eta = sum(v or 0.0 for v in left) / len(at_work) if at_work and left and None not in left else None
+    counts = {standing.state: standing.count for standing in finished}
+    for run in runs:
+        counts[run.state] = counts.get(run.state, 0) + 1
     return RungProgress(
         rung=rung,
         stage=stage,
-        counts=_counts(runs),
-        step=sum(run.steps if run.state == "done" else run.step for run in runs),
-        steps=sum(run.steps for run in runs),
-        loss=mean("train/loss"),
-        score=mean("val/accuracy"),
+        counts=counts,
+        step=sum(s.steps if s.state == "done" else s.step for s in finished) + sum(run.step for run in runs),
+        steps=sum(s.steps for s in finished) + sum(run.steps for run in runs),
+        loss=mean("train/loss") if at_work else done.loss if done else None,
+        score=mean("val/accuracy") if at_work else done.score if done else None,
         speed=speed,
         eta_seconds=eta,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape as escape_html
@@ -60,6 +61,9 @@ svg text { fill: var(--faint); font-size: 10px; }
 .base { fill: none; stroke: var(--faint); stroke-dasharray: 3 3; }
 .mean { fill: none; stroke: var(--link); stroke-width: 1.8; }
 .dot { fill: var(--link); }
+.circle { fill: none; stroke: var(--rule); }
+.before { fill: none; stroke: var(--faint); stroke-width: 0.7; }
+.after { fill: var(--link); opacity: 0.7; }
 .spread { fill: var(--link); opacity: 0.2; }
 @media (max-width: 40rem) { .title { max-width: 8.5rem; } th, td { padding: 0.3rem 0.5rem; } }
 @page { size: A4 landscape; margin: 12mm; }
@@ -112,6 +116,7 @@ def render(sheet: Sheet, details: Mapping[str, Detail]) -> str:
         parts.append("</dl>")
     if sheet.curves:
         parts += _curves(groups, details)
+        parts += _planes(groups, details)
     parts += _runs(groups, sheet.document["metric"], details)
     return "\n".join([*parts, "</main>", "</body>", "</html>"])
 
@@ -319,4 +324,61 @@ def _chart(
     parts.append(line("mean", ((x(step), y(mean)) for step, mean, *_ in points)))
     if len(points) == 1:
         parts.append(f'<circle class="dot" cx="{x(last[0])}" cy="{y(last[1])}" r="3"/>')
+    return [*parts, "</svg>"]
+
+
+# Eigenvalues
+
+_SIDE = 300
+_MOST_EIGENVALUES = 400
+"""Of a plane, before and after training each: more are not told apart."""
+
+
+def _planes(groups: Sequence[Group], details: Mapping[str, Detail]) -> list[str]:
+    """The complex plane of a rung each, of its first run that has eigenvalues."""
+    drawn = []
+    for group in groups:
+        known = [details[run] for run in group.runs if run in details and details[run].trained]
+        if group.same_as is None and known:
+            drawn.append((group, known[0]))
+    if not drawn:
+        return []
+    parts = [
+        "<h2>Eigenvalues</h2>",
+        "<p>Eigenvalues of the recurrence of all layers of one run, and the unit circle: circles before training, dots "
+        f"after it, not more than {_MOST_EIGENVALUES} of each.</p>",
+        '<div class="curves">',
+    ]
+    for group, found in drawn:
+        parts.append("<figure>")
+        parts += _plane(group.title, found)
+        name = f"{_link(group.anchor, _text(group.title))}, seed {found.seed}"
+        parts += [f"<figcaption>{name}</figcaption>", "</figure>"]
+    return [*parts, "</div>"]
+
+
+def _plane(title: str, found: Detail) -> list[str]:
+    before, after = (
+        [value for value in values[:: math.ceil(len(values) / _MOST_EIGENVALUES) or 1] if cmath.isfinite(value)]
+        for values in (found.initial, found.trained)
+    )
+    # one that has run far away would leave nothing to see of the others
+    reach = min(max([1.0, *(max(abs(v.real), abs(v.imag)) for v in (*before, *after))]), 2.0) * 1.04
+
+    def at(value: complex) -> tuple[float, float]:
+        middle = _SIDE / 2
+        return round(middle * (1 + value.real / reach), 1), round(middle * (1 - value.imag / reach), 1)
+
+    largest = max((abs(value) for value in after), default=math.nan)
+    told = f"{title}: eigenvalues, the largest magnitude after training {largest:.4g}"
+    middle = at(0)[0]
+    parts = [
+        f'<svg viewBox="0 0 {_SIDE} {_SIDE}" role="img" aria-label="{_text(told)}">',
+        f'<line class="axis" x1="0" x2="{_SIDE}" y1="{middle}" y2="{middle}"/>',
+        f'<line class="axis" x1="{middle}" x2="{middle}" y1="0" y2="{_SIDE}"/>',
+        f'<circle class="circle" cx="{middle}" cy="{middle}" r="{_SIDE / 2 / reach:.1f}"/>',
+    ]
+    for style, radius, values in (("before", 2.2, before), ("after", 1.6, after)):
+        inside = [at(v) for v in values if max(abs(v.real), abs(v.imag)) <= reach]
+        parts += [f'<circle class="{style}" cx="{x}" cy="{y}" r="{radius}"/>' for x, y in inside]
     return [*parts, "</svg>"]
