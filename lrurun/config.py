@@ -42,6 +42,9 @@ class RecurrenceSettings(_Frozen, frozen=True, kw_only=True, tag_field="kind"):
         The message tells the rule and what was found, in the words of `[model]`: it is what a user reads.
         """
 
+    def fits_length(self, length: int) -> None:
+        """Raise ValueError, with such a message, where sequences of `length` steps are too short for these settings."""
+
 
 class DenseRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dense"):
     """x_k = activation(A x_(k-1) + B u_k) with a dense real A (Orvieto et al. 2023, eq. 1 and section 3.1)."""
@@ -186,7 +189,72 @@ class S4DRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
             raise ValueError(f"n_ssm must divide width, found n_ssm = {self.n_ssm}, width = {width}")
 
 
-Recurrence = DenseRecurrence | DiagonalRecurrence | RotRNNRecurrence | S5Recurrence | S4DRecurrence
+def _check_kernel(kernel_length: int, length: int) -> None:
+    if kernel_length > length:
+        raise ValueError(
+            f"kernel_length must not be larger than the task's sequences, {length} steps, found {kernel_length}"
+        )
+
+
+class DLRRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dlr"):
+    """x_k = Lambda x_(k-1) + u_k for each channel, with a Lambda that all share (Gupta et al. 2023, DLR)."""
+
+    cast: Literal["real", "imag", "sum", "prod"] = "real"
+    """What of the complex kernel K is taken: Re K, Im K, their sum, or their product, which is DLR-prod."""
+    poles: Literal["complex", "unit", "real"] = "complex"
+    """Lambda = exp(-a^2 + i b), or with b alone, |Lambda| = 1, or with a alone."""
+    weights: Literal["complex", "real"] = "complex"
+    phases: Literal["uniform", "normal"] = "uniform"
+    """Where b starts: 2 pi n / N, or N(0, 1)."""
+    dt_min: Step = 0.0005
+    dt_max: Step = 0.5
+    """a^2 starts as dt / 2, dt log-uniform between the two."""
+    kernel_length: Annotated[int, Meta(ge=0, le=2**24)] = 0
+    """Lags of the kernel; 0: as many as there are steps."""
+
+    def __post_init__(self) -> None:
+        _check_steps(self.dt_min, self.dt_max)
+        if self.poles == "real" and (self.cast, self.weights) != ("real", "real"):
+            raise ValueError(
+                'poles = "real" needs cast = "real" and weights = "real", of the rest there is nothing to take, '
+                f'found cast = "{self.cast}", weights = "{self.weights}"'
+            )
+
+    def fits_length(self, length: int) -> None:
+        _check_kernel(self.kernel_length, length)
+
+
+class DSSRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dss"):
+    """x' = Lambda x + u for each channel in steps of its own, with a Lambda that all share (Gupta et al. 2022, DSS)."""
+
+    init: Literal["lin", "hippo"] = "lin"
+    """Where Lambda starts: -1/2 + i pi n, or HiPPO-LegS's frequencies for i pi n."""
+    dt_min: Step = 0.001
+    dt_max: Step = 0.1
+    """Each channel's own step starts log-uniform between the two."""
+    kernel_length: Annotated[int, Meta(ge=0, le=2**24)] = 0
+    """Lags of the kernel; 0: as many as there are steps."""
+
+    def __post_init__(self) -> None:
+        _check_steps(self.dt_min, self.dt_max)
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if self.init == "hippo" and 2 * state > LARGEST_HIPPO:
+            raise ValueError(f'init = "hippo" needs a state of at most {LARGEST_HIPPO // 2}, found state = {state}')
+
+    def fits_length(self, length: int) -> None:
+        _check_kernel(self.kernel_length, length)
+
+
+Recurrence = (
+    DenseRecurrence
+    | DiagonalRecurrence
+    | RotRNNRecurrence
+    | DLRRecurrence
+    | DSSRecurrence
+    | S5Recurrence
+    | S4DRecurrence
+)
 RECURRENCES: dict[str, type[Struct]] = {str(m.__struct_config__.tag): m for m in get_args(Recurrence)}
 """By the value of `model.recurrence.kind`."""
 

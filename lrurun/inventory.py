@@ -7,7 +7,16 @@ from typing import Any, Literal, get_args
 
 from lrurun import catalog, console, paths, tasks
 from lrurun import plan as planning
-from lrurun.config import DenseRecurrence, DiagonalRecurrence, Recurrence, RotRNNRecurrence, S4DRecurrence, S5Recurrence
+from lrurun.config import (
+    DenseRecurrence,
+    DiagonalRecurrence,
+    DLRRecurrence,
+    DSSRecurrence,
+    Recurrence,
+    RotRNNRecurrence,
+    S4DRecurrence,
+    S5Recurrence,
+)
 from lrurun.errors import LrurunError, UsageError, hint_for
 
 RECURRENCES = {member.__struct_config__.tag: member for member in get_args(Recurrence)}
@@ -178,6 +187,20 @@ def _variants(name: str) -> list[tuple[str, Any]]:
             ("s4d, legs, fixed B", S4DRecurrence(init="legs", train_b=False)),
             ("s4d, real", S4DRecurrence(init="real")),
         ]
+    if name == "dlr":
+        forms = {
+            "dlr": DLRRecurrence(),
+            "dlr, imaginary part": DLRRecurrence(cast="imag"),
+            "dlr, both parts": DLRRecurrence(cast="sum"),
+            "dlr, product": DLRRecurrence(cast="prod"),
+            "dlr, unit circle": DLRRecurrence(poles="unit", phases="normal"),
+            "dlr, real weights": DLRRecurrence(weights="real"),
+            "dlr, real": DLRRecurrence(poles="real", weights="real"),
+            "dlr, short kernel": DLRRecurrence(kernel_length=10),
+        }
+        return list(forms.items())
+    if name == "dss":
+        return [("dss, lin", DSSRecurrence()), ("dss, hippo", DSSRecurrence(init="hippo"))]
     return [
         ("diagonal, cartesian", DiagonalRecurrence(parametrization="cartesian")),
         ("diagonal, exponential", DiagonalRecurrence(parametrization="exponential")),

@@ -141,6 +141,7 @@ def make(
             found = f"{recipe.task} has no protocol {rung.config.train.protocol!r}"
             where = source if source.startswith("--set") else f"{source}, train.protocol"
             raise UsageError(f"{where}: {found}", f"protocols of this task: {', '.join(known)}")
+        _check_length(rung, options)
     grid, grid_source = (recipe.tune.grid, f"{recipe.path} [tune.grid]") if recipe.tune else ({}, "")
     if shrink.tune:
         grid, grid_source = shrink.tune, f"{recipe.path} [profile.{profile}.tune]"
@@ -152,7 +153,7 @@ def make(
     for rung in rungs:
         for path, values in free.items():
             for value in values:
-                _tuned(rung, {path: value}, grid_source)
+                _check_length(_tuned(rung, {path: value}, grid_source), options)
     typed = {path: value for rung in reversed(rungs) for path, value in _full(rung.config).items()}
     return Plan(
         ladder=document,
@@ -167,6 +168,22 @@ def make(
         options=options,
         data_name=_data_name(recipe, profile, shrink),
     )
+
+
+def _check_length(rung: ResolvedRung, options: Options) -> None:
+    """Nothing, where the task's sequences are long enough for the rung's recurrence.
+
+    Raises:
+        UsageError: they are too short.
+    """
+    config = rung.config
+    try:
+        config.model.recurrence.fits_length(tasks.get(config.task).spec(options).length)
+    except ValueError as error:
+        path = f"{_RECURRENCE}kernel_length"
+        raise UsageError(
+            f"{strict.place(rung.provenance.get(path, config.task), path)}: {error}", "give it a smaller value"
+        ) from None
 
 
 def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:

@@ -8,11 +8,12 @@ from lrurun.products import Precision
 from lrurun.recurrences.base import Params, Recurrence
 from lrurun.recurrences.dense import Dense
 from lrurun.recurrences.diagonal import Diagonal, decay_and_phase, eigenvalues
+from lrurun.recurrences.dlr import DLR, DSS
 from lrurun.recurrences.rotrnn import RotRNN
 from lrurun.recurrences.s4d import S4D
 from lrurun.recurrences.s5 import S5
 
-__all__ = ["KINDS", "S4D", "S5", "Dense", "Diagonal", "Params", "Recurrence", "RotRNN"]
+__all__ = ["DLR", "DSS", "KINDS", "S4D", "S5", "Dense", "Diagonal", "Params", "Recurrence", "RotRNN"]
 __all__ += ["build", "decay_and_phase", "eigenvalues"]
 
 KINDS: dict[str, tuple[type[Recurrence], str]] = {
@@ -20,6 +21,8 @@ KINDS: dict[str, tuple[type[Recurrence], str]] = {
     "diagonal": (Diagonal, "complex diagonal, up to the Linear Recurrent Unit"),
     "rotrnn": (RotRNN, "rotations in heads, with a decay each"),
     "s5": (S5, "one diagonal state space model for all channels"),
+    "dlr": (DLR, "complex diagonal that all channels share, as a convolution"),
+    "dss": (DSS, "the same in continuous time, with a step for each channel"),
     "s4d": (S4D, "a diagonal state space model for each channel"),
 }
 """The `kind` of a settings table -> (class, one line about it)."""
