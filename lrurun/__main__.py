@@ -79,7 +79,7 @@ def _dispatch(front: list[str], rest: list[str]) -> int:
     from lrurun.cli import app
 
     try:
-        result = app(front + rest, prog_name="lrurun", standalone_mode=False)
+        result = app(front + rest, prog_name="lrurun", standalone_mode=False, obj=front + rest)
     except Exception as error:
         # Typer carries its own Click: its usage errors are known by their shape
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):

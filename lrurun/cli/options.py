@@ -75,6 +75,17 @@ Rungs = Annotated[
 ]
 Tune = Annotated[bool, typer.Option("--tune", help="Choose the recipe's grid values per rung on validation first.")]
 Seeds = Annotated[Optional[str], typer.Option("--seeds", metavar="S", help="A number of seeds, or a list: 0,4,7.")]
+Jobs = Annotated[
+    Optional[int], typer.Option("--jobs", metavar="N", min=1, max=4096, help="Worker processes [cores / threads].")
+]
+TimeLimit = Annotated[
+    Optional[str],
+    typer.Option(
+        "--time-limit",
+        metavar="T",
+        help="Save and exit with 143 within this time: 90, 45m, 1h30m, 12:00:00, 2-12:00:00.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="A run id, or the beginning of one.", autocompletion=complete_runs)
