@@ -32,7 +32,7 @@ def run(argv: list[str]) -> int:
         if "--debug" in argv:
             import traceback
 
-            traceback.print_exc()
+            console.trace(traceback.format_exc())
         shown = _readable(error)
         console.fail(shown)
         return shown.exit_code

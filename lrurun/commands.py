@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from lrurun import catalog, console, paths, provenance
 from lrurun import plan as planning
-from lrurun.errors import UsageError
+from lrurun.errors import LedgerError, UsageError
 from lrurun.ledger.values import FINISHED, Run
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
@@ -379,7 +380,7 @@ def _print_report(ledger: Any, plan: planning.Plan, instance: Instance) -> None:
     from lrurun.report import render
 
     made = reading.build(plan, instance, ledger)
-    console.write(render.render(made, "table", width=console.width(), color=console.has_color()))
+    console.write(render.render(made, "table", width=console.width(), color=console.has_color()), styled=True)
 
 
 def _remember(ledger: Any, instance: Instance, asked: Asked, seeds: Sequence[int]) -> None:
@@ -408,7 +409,13 @@ def _anywhere(kind: paths.Kind, name: str) -> str:
 
 
 def _asked(ledger: Any, instance: Instance) -> list[Asked]:
-    return [Asked(**jsonlib.loads(text)) for text in _texts(ledger, instance)]
+    try:
+        return [msgspec.json.decode(text, type=Asked) for text in _texts(ledger, instance)]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise LedgerError(
+            f"ladder {instance.key}: what was asked for is not in the ledger as a command writes it ({error})",
+            "type the ladder's command instead",
+        ) from None
 
 
 def _unfinished(ledger: Any, instance: Instance) -> bool:

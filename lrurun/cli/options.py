@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Annotated, Optional
 
@@ -11,12 +13,17 @@ from lrurun import paths
 from lrurun.errors import LrurunError
 
 
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Those that begin so; the shell evaluates what completes a word, so that nothing but plain names is offered."""
+    return [name for name in names if name.startswith(incomplete) and re.fullmatch(r"[\w.+-]+", name, re.ASCII)]
+
+
 def _tasks(incomplete: str) -> list[str]:
-    return [name for name in paths.names("recipes") if name.startswith(incomplete)]
+    return _beginning(incomplete, paths.names("recipes"))
 
 
 def _ladders(incomplete: str) -> list[str]:
-    return [name for name in paths.names("ablations") if name.startswith(incomplete)]
+    return _beginning(incomplete, paths.names("ablations"))
 
 
 def _rungs(context: typer.Context, incomplete: str) -> list[str]:
@@ -24,7 +31,7 @@ def _rungs(context: typer.Context, incomplete: str) -> list[str]:
 
     with suppress(LrurunError):
         ladder = load_ladder(context.params.get("ladder") or "lru")
-        return [rung.name for rung in ladder.rungs if rung.name.startswith(incomplete)]
+        return _beginning(incomplete, (rung.name for rung in ladder.rungs))
     return []
 
 
@@ -34,7 +41,7 @@ def _profiles(context: typer.Context, incomplete: str) -> list[str]:
     with suppress(LrurunError):
         # a line that ends in an option without its value is not parsed: the words are left in args
         recipe = load_recipe(context.params.get("task") or next(iter(context.args), ""))
-        return [name for name in recipe.profile if name.startswith(incomplete)]
+        return _beginning(incomplete, recipe.profile)
     return []
 
 
@@ -45,7 +52,7 @@ def complete_runs(context: typer.Context, incomplete: str) -> list[str]:
         ledger = Ledger.read(paths.places(context.find_root().params.get("ledger")).ledger)
         if ledger is not None:
             with ledger:
-                return [run.id for run in ledger.runs(brief=True) if run.id.startswith(incomplete)]
+                return _beginning(incomplete, (run.id for run in ledger.runs(brief=True)))
     return []
 
 

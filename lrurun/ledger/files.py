@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 from sqlalchemy.exc import DBAPIError
 
 from lrurun.errors import LedgerError, LedgerFileError, LrurunError
@@ -104,6 +105,8 @@ def connect(path: Path, query: str, timeout: float) -> sqlite3.Connection:
     )
     try:
         connection.execute("PRAGMA foreign_keys=ON")
+        # a file of somebody else's may hold views and triggers: they call no function with side effects
+        connection.execute("PRAGMA trusted_schema=OFF")
     except BaseException:
         connection.close()
         raise
@@ -151,6 +154,11 @@ def plain_words(path: Path, timeout: float) -> Iterator[None]:
     """Turn errors of SQLite that a person can act on into LrurunError and LedgerError; others pass."""
     try:
         yield
+    except (msgspec.DecodeError, RecursionError) as raised:
+        raise LedgerError(
+            f"the ledger {path} is damaged: what should be a table in JSON is none ({raised})",
+            "lrurun ledger check tells what else is wrong; restore a backup",
+        ) from raised
     except (sqlite3.Error, DBAPIError) as raised:
         error = raised.orig if isinstance(raised, DBAPIError) else raised
         told = explain(error, path, timeout) if error is not None else None
