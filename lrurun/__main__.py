@@ -35,7 +35,7 @@ def run(argv: list[str]) -> int:
         if "--debug" in argv:
             import traceback
 
-            traceback.print_exc()
+            console.trace(traceback.format_exc())
         shown = _readable(error)
         console.fail(shown)
         return shown.exit_code
@@ -82,7 +82,7 @@ def _dispatch(front: list[str], rest: list[str]) -> int:
     from lrurun.cli import app
 
     try:
-        result = app(front + rest, prog_name="lrurun", standalone_mode=False)
+        result = app(front + rest, prog_name="lrurun", standalone_mode=False, obj=front + rest)
     except Exception as error:
         # Typer carries its own Click: its usage errors are known by their shape
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):

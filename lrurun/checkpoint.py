@@ -15,6 +15,7 @@ from orbax.checkpoint import v1 as ocp
 
 from lrurun.errors import LrurunError
 from lrurun.ledger.values import Checkpoint, Run
+from lrurun.paths import inside
 from lrurun.train import Best, Live, Programs, Snapshot
 
 FORMAT = 1
@@ -95,10 +96,15 @@ def newest(run: Run, checkpoints: Sequence[Checkpoint], folder: Path) -> tuple[C
     """
     wrong = ""
     for entry in checkpoints:
-        path = folder / entry.path
+        try:
+            path = inside(folder, entry.path)
+            found = digest(path)[1] if path.is_dir() else None
+        except LrurunError as error:
+            wrong = wrong or error.message
+            continue
         if not path.is_dir():
             wrong = wrong or f"{path} is missing"
-        elif digest(path)[1] != entry.sha256:
+        elif found != entry.sha256:
             wrong = wrong or f"{path} does not hold the bytes that were saved"
         else:
             return entry, path
@@ -111,10 +117,18 @@ def newest(run: Run, checkpoints: Sequence[Checkpoint], folder: Path) -> tuple[C
 
 
 def digest(folder: Path) -> tuple[int, str]:
-    """Bytes of all files below `folder`, and a digest over their names and bytes."""
+    """Bytes of all files below `folder`, and a digest over their names and bytes.
+
+    Raises:
+        LrurunError: a link is among them, and could lead anywhere.
+    """
     total = 0
     combined = hashlib.sha256()
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+    everything = sorted(folder.rglob("*"))
+    for path in everything:
+        if path.is_symlink():
+            raise LrurunError(f"{path}: a link in a checkpoint", "it was not saved so, and is not read")
+    for path in (p for p in everything if p.is_file()):
         with path.open("rb") as file:
             inner = hashlib.file_digest(file, "sha256").hexdigest()
         total += path.stat().st_size

@@ -5,19 +5,25 @@ from __future__ import annotations
 import contextlib
 import json as jsonlib
 import os
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from lrurun import catalog, console, paths, plugins, provenance
 from lrurun import plan as planning
-from lrurun.errors import UsageError
+from lrurun.errors import LedgerError, UsageError
 from lrurun.ledger.values import FINISHED, Run
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
+
+if TYPE_CHECKING:
+    from lrurun.supervise import Signals
 
 ASKED = "asked"
 """Kind of the event that records what a ladder command asked for."""
@@ -41,13 +47,69 @@ class Asked(Struct, frozen=True, kw_only=True):
         return planning.make(self.task, ladder=self.ladder, profile=self.profile, sets=self.sets, tune=self.tune)
 
 
-def ladder(places: Places, asked: Asked, *, jobs: int | None = None, pack: int = 1, fresh: bool = False) -> int:
+class How(Struct, frozen=True, kw_only=True):
+    """How a ladder is worked at, whatever it asks for."""
+
+    jobs: int | None = None
+    pack: int = 1
+    fresh: bool = False
+    time_limit: str | None = None
+    words: tuple[str, ...] = ()
+    """Those of the command line, to be typed again."""
+
+    def signals(self) -> Signals:
+        """What stops it; its time limit begins now."""
+        from lrurun.supervise import Signals
+
+        return Signals(None if self.time_limit is None else seconds_of(self.time_limit))
+
+    @property
+    def command(self) -> str:
+        return shlex.join(["lrurun", *self.words])
+
+
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
+_WORDED = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS), re.ASCII)
+_LONGEST = 366 * 86400
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of a duration: `90`, `45m`, `1h30m`; or as Slurm writes them: `30:00`, `12:00:00`, `2-12:00:00`, `2-12`.
+
+    Raises:
+        UsageError: it is none, is nothing, or is longer than a year.
+    """
+    seconds = 0
+    if text.isascii() and text.isdigit():
+        seconds = int(text[:18])
+    elif text and (worded := _WORDED.fullmatch(text)):
+        seconds = sum(
+            int((found or "0")[:18]) * unit for found, unit in zip(worded.groups(), _UNITS.values(), strict=True)
+        )
+    elif clocked := _CLOCK.fullmatch(text):
+        days, *rest = ((found or "0")[:18] for found in clocked.groups())
+        fields = [int(found) for found in rest]
+        if clocked[1] is None and clocked[4] is None:
+            fields = [0, *fields[:2]]  # minutes and seconds; after days the first is hours, however many follow
+        hours, minutes, left = fields
+        seconds = int(days) * 86400 + hours * 3600 + minutes * 60 + left
+    if not 0 < seconds <= _LONGEST:
+        raise UsageError(
+            f"--time-limit {text[:100]}: expected a duration of at most a year",
+            "in seconds, or as 45m, 1h30m, 2d, 12:00:00 or 2-12:00:00",
+        )
+    return float(seconds)
+
+
+def ladder(places: Places, asked: Asked, how: How) -> int:
     """Runs what is left of a ladder and prints its table; the exit code."""
+    signals = how.signals()
     plan = asked.plan()
     rungs = planning.choose_rungs(plan, asked.rungs)
     seeds = planning.seeds_of(asked.seeds if asked.seeds is not None else str(plan.seeds))
     _name_hidden(asked)
-    return _climb(places, asked, plan, rungs, seeds, jobs=jobs, pack=pack, fresh=fresh)
+    return _climb(places, asked, plan, rungs, seeds, how, signals)
 
 
 def _climb(
@@ -56,20 +118,17 @@ def _climb(
     plan: planning.Plan,
     rungs: Sequence[planning.ResolvedRung],
     seeds: Sequence[int],
-    *,
-    jobs: int | None,
-    fresh: bool,
-    pack: int = 1,
+    how: How,
+    signals: Signals,
 ) -> int:
     from lrurun.ledger.store import Ledger
     from lrurun.report.live import Display
-    from lrurun.supervise import Signals, Stopped, Supervisor, check_data_folder, check_runs_folder, prepare_data
+    from lrurun.supervise import Stopped, Supervisor, check_data_folder, check_runs_folder, prepare_data
 
     readable = Ledger.read(places.ledger)  # what is no ledger of this version is refused before anything is written
     if readable is not None:
         readable.close()
     check_data_folder(places, plan)
-    signals = Signals()
     has_home = places.ledger.absolute().parent.is_dir()
     had_runs = places.runs.exists()
     if readable is not None or has_home:
@@ -82,7 +141,7 @@ def _climb(
                 prepare_data(places.data, plan, signals)
             ready = True
         except Stopped as stopped:
-            console.say(f"stopped by {stopped}; the same command goes on from here")
+            console.say(f"stopped by {stopped} before any training; the same command goes on from here: {how.command}")
             return stopped.exit_code
         finally:
             if not ready and not had_runs:
@@ -93,15 +152,18 @@ def _climb(
             console.warn(ledger.note)
         try:
             with Display() as display:
-                supervisor = Supervisor(ledger, places, plan, rungs, seeds, jobs, display, signals, pack)
+                supervisor = Supervisor(ledger, places, plan, rungs, seeds, how.jobs, display, signals, how.pack)
                 _remember(ledger, supervisor.instance, asked, seeds)
-                outcome = supervisor.run(fresh=fresh)
+                outcome = supervisor.run(fresh=how.fresh)
             if not outcome.worked:
                 console.say("nothing to do: every run of this ladder is finished")
             _print_report(ledger, plan, outcome.instance)
-            signals.check()
+            if signals.first is not None:
+                raise Stopped(signals.first)
         except Stopped as stopped:
-            console.say(f"stopped by {stopped}; the same command goes on from here")
+            left, total = supervisor.left()
+            many = f"{left} of {total} runs left"
+            console.say(f"stopped by {stopped} with {many}; the same command goes on from here: {how.command}")
             return stopped.exit_code
         for run in outcome.runs:
             if run.state not in FINISHED:
@@ -112,8 +174,9 @@ def _climb(
         return outcome.exit_code
 
 
-def resume(places: Places, *, jobs: int | None) -> int:
+def resume(places: Places, how: How) -> int:
     """Finishes every ladder of the ledger, oldest first, as far as it was ever asked for; the worst exit code."""
+    signals = how.signals()
     from lrurun.ledger import owner
     from lrurun.ledger.store import Ledger
 
@@ -134,7 +197,7 @@ def resume(places: Places, *, jobs: int | None) -> int:
     for instance, commands in unfinished.values():
         for asked in commands:
             try:
-                code = _again(places, instance, asked, jobs)
+                code = _again(places, instance, asked, how, signals)
             except UsageError as error:  # one whose files have changed holds up none of the others
                 console.fail(error)
                 code = error.exit_code
@@ -144,7 +207,7 @@ def resume(places: Places, *, jobs: int | None) -> int:
     return worst
 
 
-def _again(places: Places, instance: Instance, asked: Asked, jobs: int | None) -> int:
+def _again(places: Places, instance: Instance, asked: Asked, how: How, signals: Signals) -> int:
     for file in asked.load:
         if not plugins.is_loaded(file, Path()):
             raise UsageError(
@@ -160,7 +223,7 @@ def _again(places: Places, instance: Instance, asked: Asked, jobs: int | None) -
         )
     rungs = planning.choose_rungs(plan, asked.rungs)
     seeds = planning.seeds_of(asked.seeds or str(plan.seeds))
-    return _climb(places, asked, plan, rungs, seeds, jobs=jobs, fresh=False)
+    return _climb(places, asked, plan, rungs, seeds, how, signals)
 
 
 def plan(places: Places, asked: Asked, *, json: bool) -> int:
@@ -327,7 +390,7 @@ def _print_report(ledger: Any, plan: planning.Plan, instance: Instance) -> None:
     from lrurun.report import render
 
     made = reading.build(plan, instance, ledger)
-    console.write(render.render(made, "table", width=console.width(), color=console.has_color()))
+    console.write(render.render(made, "table", width=console.width(), color=console.has_color()), styled=True)
 
 
 def _remember(ledger: Any, instance: Instance, asked: Asked, seeds: Sequence[int]) -> None:
@@ -357,7 +420,13 @@ def _anywhere(kind: paths.Kind, name: str) -> str:
 
 
 def _asked(ledger: Any, instance: Instance) -> list[Asked]:
-    return [Asked(**jsonlib.loads(text)) for text in _texts(ledger, instance)]
+    try:
+        return [msgspec.json.decode(text, type=Asked) for text in _texts(ledger, instance)]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise LedgerError(
+            f"ladder {instance.key}: what was asked for is not in the ledger as a command writes it ({error})",
+            "type the ladder's command instead",
+        ) from None
 
 
 def _unfinished(ledger: Any, instance: Instance) -> bool:

@@ -32,6 +32,11 @@ _SEQUENCES = re.compile(
 )
 # Controls but tab and newline; the marks that reorder text on the screen; line and paragraph separators.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_HARMLESS = bytes(range(0x20, 0x7F)) + b"\t\n"
+# In the URL of a database: what stands between the user's name and the last @, and the options that are passwords.
+_PASSWORDS = re.compile(r"(\b[a-z][a-z0-9+.-]*:/+[^\s/:@]*:)\S*@|([?&](?:ssl)?passw(?:or)?d=)[^&\s'\"]*", re.IGNORECASE)
+_MOST = 4000
+"""Characters of a line of an error."""
 _PLAIN = str.maketrans({"±": "+/-", "–": "-", "—": "-", "─": "-", "…": "...", "×": "x", "−": "-"})
 
 _WHOLE = ("id", "rung", "step")
@@ -44,8 +49,15 @@ def clean(text: str, *, lines: bool = False) -> str:
     """`text` without escape sequences and control characters; newlines and tabs become spaces unless `lines`."""
     if text.isascii() and text.isprintable():
         return text  # most of it is
-    text = _CONTROLS.sub("", _SEQUENCES.sub("", text))
+    # megabytes of plain ASCII in lines are told by a look at the bytes
+    if not text.isascii() or text.encode().translate(None, _HARMLESS):
+        text = _CONTROLS.sub("", _SEQUENCES.sub("", text))
     return text if lines else re.sub(r"[\n\t]+", " ", text)
+
+
+def redact(text: str) -> str:
+    """`text` with *** for every password in the URL of a database."""
+    return _PASSWORDS.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", text)
 
 
 def set_verbosity(level: int) -> None:
@@ -98,11 +110,16 @@ def has_color() -> bool:
     return _color(_is_tty(sys.stdout))
 
 
-def write(text: str) -> None:
-    """Print a finished result on stdout as it is, with a newline at its end. A closed pipe ends the program quietly."""
+def write(text: str, *, styled: bool = False) -> None:
+    """Print a finished result on stdout, with a newline at its end. A closed pipe ends the program quietly.
+
+    What is not text, as in `clean`, is taken out of it, unless it is `styled`: drawn by Rich from clean text.
+    """
     if sys.stdout is None:
         # Closed by whoever started the program.
         return
+    if not styled:
+        text = clean(text, lines=True)
     if not text.endswith("\n"):
         text += "\n"
     encoding = sys.stdout.encoding or "utf-8"
@@ -190,9 +207,19 @@ def warn(text: str) -> None:
 
 def fail(error: LrurunError) -> None:
     """The one shape of an error: a line that says what is wrong, and a line that says what to do next."""
-    _talk("error: ", "bold red", clean(error.message))
+    _talk("error: ", "bold red", _line(error.message))
     if error.hint:
-        _talk("hint: ", "bold", clean(error.hint))
+        _talk("hint: ", "bold", _line(error.hint))
+
+
+def trace(text: str) -> None:
+    """A traceback on stderr, for --debug."""
+    _talk("", "", text.rstrip())
+
+
+def _line(text: str) -> str:
+    text = clean(text)
+    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
 
 
 def finish() -> None:
@@ -210,7 +237,7 @@ def _talk(label: str, style: str, text: str) -> None:
     console = err()
     try:
         # Lines are left to the terminal to break: what is copied or searched for stays in one piece.
-        console.print(Text.assemble((label, style), clean(text, lines=True)), soft_wrap=True)
+        console.print(Text.assemble((label, style), redact(clean(text, lines=True))), soft_wrap=True)
     except OSError:
         mute()
 

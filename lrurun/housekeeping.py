@@ -18,8 +18,8 @@ from msgspec import structs
 
 from lrurun import console, paths, provenance
 from lrurun import plan as planning
-from lrurun.errors import LrurunError, NotFoundError, UsageError
-from lrurun.ledger.values import FINISHED
+from lrurun.errors import LedgerError, LrurunError, NotFoundError, UsageError
+from lrurun.ledger.values import FINISHED, Run
 from lrurun.paths import Places
 from lrurun.report import sheet
 from lrurun.tasks import folder
@@ -40,13 +40,20 @@ def check(places: Places, *, json: bool) -> int:
     ledger = _existing(places)
     with ledger:
         problems = ledger.check()
-        found = ledger.runs(superseded=True, brief=True)
+        found: list[Run] = []
+        try:
+            found = ledger.runs(superseded=True, brief=True)
+        except LedgerError as error:
+            problems.append(error.message)
         kept = [c for run in found for c in ledger.checkpoints(run.id, "committed")]
-    problems += [
-        f"checkpoint of run {c.run}, step {c.step}: {places.runs / c.path} is missing"
-        for c in kept
-        if not (places.runs / c.path).is_dir()
-    ]
+    for c in kept:
+        try:
+            missing = not (at := paths.inside(places.runs, c.path)).is_dir()
+        except LrurunError as error:
+            problems.append(f"checkpoint of run {c.run}, step {c.step}: {error.message}")
+            continue
+        if missing:
+            problems.append(f"checkpoint of run {c.run}, step {c.step}: {at} is missing")
     if json:
         console.write(
             jsonlib.dumps(
@@ -152,7 +159,10 @@ def _exported(column: str, value: Any) -> Any:
     from lrurun.ledger import copies
 
     if column in copies.PACKED and isinstance(value, str):
-        return jsonlib.loads(value)
+        with contextlib.suppress(ValueError, RecursionError):  # what is none stays text
+            return jsonlib.loads(value)
+    if isinstance(value, bytes):
+        return value.hex()
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -187,24 +197,39 @@ def gc(places: Places, *, dry_run: bool, finished: bool) -> int:
     with Ledger.open(places.ledger, create=False) as ledger:
         ledger.reap(owner.here())
         removable: dict[Path, int | None] = {}
+        elsewhere: list[str] = []
+
+        def add(number: int | None, *names: str) -> None:
+            try:
+                removable[paths.inside(places.runs, *names)] = number
+            except LrurunError as error:
+                elsewhere.append(error.message)
+
         for run in ledger.runs(superseded=True, brief=True):
-            home = places.runs / run.id
             if run.state == "running":
                 continue
             entries = ledger.checkpoints(run.id)
             unneeded = run.superseded or (finished and run.state in FINISHED)
-            removable |= {places.runs / c.path: c.id for c in entries if unneeded or c.state != "committed"}
+            for c in entries:
+                if unneeded or c.state != "committed":
+                    add(c.id, c.path)
+            try:
+                home = paths.inside(places.runs, run.id)
+            except LrurunError as error:
+                elsewhere.append(error.message)
+                continue
             known = {places.runs / c.path for c in entries}
-            removable |= dict.fromkeys(
-                (found for found in home.glob("*/checkpoints/*") if found not in known and found.is_dir()), None
-            )
-            removable |= dict.fromkeys(home.glob("*.old-*"), None)
+            for found in (*home.glob("*/checkpoints/*"), *home.glob("*.old-*")):
+                if found not in known and found.is_dir():
+                    add(None, str(found.relative_to(places.runs)))
         size = sum(_bytes(folder) for folder in removable)
         if not dry_run:
             gone = set(ledger.drop_checkpoints([n for n in removable.values() if n is not None]))
             for folder, number in removable.items():
                 if number is None or number in gone:
                     shutil.rmtree(folder, ignore_errors=True)
+    for one in elsewhere:
+        console.warn(f"{one}; left alone")
     if dry_run:
         for folder in removable:
             console.write(str(folder))

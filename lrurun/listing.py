@@ -84,5 +84,8 @@ def flat(run: Run) -> dict[str, object]:
 
 
 def when(seconds: float | None) -> str | None:
-    """A time as it is printed and compared."""
-    return None if seconds is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    """A time as it is printed and compared; one that no calendar has is none."""
+    try:
+        return None if seconds is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lrurun import console
+from lrurun import console, paths
 from lrurun.paths import Places
 
 _BLOCK = 65536
@@ -13,8 +13,8 @@ _BLOCK = 65536
 
 
 def path_of(places: Places, run: str, attempt: int) -> Path:
-    """The log of an attempt at a run, whether it is there or not."""
-    return places.runs / run / str(attempt) / "log.txt"
+    """The log of an attempt at a run, whether it is there or not. Raises LrurunError where that leads elsewhere."""
+    return paths.inside(places.runs, run, str(attempt), "log.txt")
 
 
 def tail(path: Path, count: int) -> list[str]:

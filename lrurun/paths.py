@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
 
-from lrurun.errors import UsageError, hint_for
+from lrurun.errors import LrurunError, UsageError, hint_for
 
 Kind = Literal["ablations", "recipes"]
 _WORD = {"ablations": "ladder", "recipes": "recipe"}
@@ -38,20 +39,54 @@ def places(ledger: str | None = None, runs: str | None = None, data: str | None 
         ledger_text = ledger_text.split("://", 1)[1].removeprefix("/")
         if not ledger_text:
             raise UsageError("--ledger: the URL names no file", "give the path of a file, as in --ledger ledger.db")
-    ledger_path = Path(ledger_text).expanduser()
+    ledger_path = expanded(ledger_text, "--ledger")
     runs_text = runs or os.environ.get("LRURUN_RUNS")
     data_text = data or os.environ.get("LRURUN_DATA")
     share = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Places(
         ledger=ledger_path,
-        runs=Path(runs_text).expanduser() if runs_text else ledger_path.parent / "runs",
-        data=Path(data_text).expanduser() if data_text else Path(share).expanduser() / "lrurun",
+        runs=expanded(runs_text, "--runs-dir") if runs_text else ledger_path.parent / "runs",
+        data=expanded(data_text, "--data-dir") if data_text else expanded(share, "--data-dir") / "lrurun",
     )
+
+
+def inside(folder: Path, *names: str) -> Path:
+    """What `names`, which a ledger says, lead to below `folder`.
+
+    Raises:
+        LrurunError: out of the folder, or to it: by "..", by an absolute path, through a link.
+    """
+    try:
+        path = folder.joinpath(*names)
+        if folder.resolve() in path.resolve().parents:
+            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                path.lstat()
+            return path
+    except (OSError, ValueError, RuntimeError):  # too long, not a name of a file, links in a circle
+        pass
+    raise LrurunError(
+        f"{'/'.join(names)[:200]}: leads out of the runs folder {folder}",
+        "the ledger was written by something else, or a link moved: neither read nor removed",
+    )
+
+
+def expanded(text: str, option: str) -> Path:
+    """The path that a person wrote, `~` being the home folder.
+
+    Raises:
+        UsageError: there is no such home.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise UsageError(
+            f"{option}: {text}: there is no such home folder", "set HOME, or give a path without ~"
+        ) from None
 
 
 def cache_dir() -> Path:
     """Where compiled programs are kept between processes."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "lrurun" / "xla"
+    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "lrurun" / "xla"
 
 
 def packaged(kind: Kind) -> Path:

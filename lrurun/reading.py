@@ -6,7 +6,8 @@ import json as jsonlib
 import math
 import os
 import time
-from contextlib import nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from lrurun import catalog, console, listing, logs
-from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
+from lrurun.errors import LedgerError, LrurunError, NotFoundError, UsageError, hint_for
 from lrurun.ledger.values import Attempt, Event, Run
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
@@ -236,7 +237,7 @@ def show(places: Places, prefix: str, *, json: bool, toml: bool = False) -> int:
         [
             [
                 str(a.n),
-                _when(a.started_at) or "",
+                listing.when(a.started_at) or "",
                 f"{a.ended_at - a.started_at:.1f}" if a.ended_at else "",
                 "" if a.resumed_from is None else str(a.resumed_from),
                 f"{a.host}:{a.pid}",
@@ -251,10 +252,14 @@ def show(places: Places, prefix: str, *, json: bool, toml: bool = False) -> int:
     for line in sparklines(metrics):
         console.write(line)
     if events:
-        console.table("events", ["time", "kind", "text"], [[_when(e.time) or "", e.kind, e.text] for e in events])
+        console.table(
+            "events", ["time", "kind", "text"], [[listing.when(e.time) or "", e.kind, e.text] for e in events]
+        )
     if checkpoints:
         console.table("checkpoints", ["step", "state", "path"], [[str(c.step), c.state, c.path] for c in checkpoints])
-    log = logs.path_of(places, run.id, attempts[-1].n) if attempts else None
+    log = None
+    with suppress(LrurunError):  # of a run whose folder would be elsewhere
+        log = logs.path_of(places, run.id, attempts[-1].n) if attempts else None
     if log and (last := logs.tail(log, LOG_LINES)):
         console.write("\n".join([console.clean(f"log, the last lines of {log}"), *last]) + "\n")
     return 0
@@ -380,7 +385,7 @@ def _print(made: render.AnyReport, format: Any, out: Path | None, details: dict[
         details=details,
     )
     if out is None:
-        console.write(text)
+        console.write(text, styled=format == "table")
         return
     _write(out, text if text.endswith("\n") else text + "\n")
     console.say(f"wrote {out}")
@@ -499,7 +504,7 @@ def build_speeds(plan: planning.Plan, instance: Instance, ledger: Any, *, rungs:
         profile=plan.profile,
         instance=instance.key,
         runs=current,
-        last_attempt=ledger.newest_attempts([run.id for run in current]).__getitem__,
+        last_attempt=partial(_newest, ledger.newest_attempts([run.id for run in current])),
         notes=notes,
         same_as_before=plan.same_as_before,
     )
@@ -586,8 +591,8 @@ def _run_json(run: Run) -> dict[str, Any]:
             {"ladder": m.ladder, "task": m.task, "profile": m.profile, "rung": m.rung, "stage": m.stage}
             for m in run.memberships
         ],
-        "created_at": _when(run.created_at),
-        "finished_at": _when(run.finished_at),
+        "created_at": listing.when(run.created_at),
+        "finished_at": listing.when(run.finished_at),
         "superseded": run.superseded,
         "data_sha256": run.data_sha256,
         "tags": list(run.tags),
@@ -600,8 +605,8 @@ def _attempt_json(attempt: Attempt) -> dict[str, Any]:
         "n": attempt.n,
         "host": attempt.host,
         "pid": attempt.pid,
-        "started_at": _when(attempt.started_at),
-        "ended_at": _when(attempt.ended_at),
+        "started_at": listing.when(attempt.started_at),
+        "ended_at": listing.when(attempt.ended_at),
         "reason": attempt.reason,
         "resumed_from": attempt.resumed_from,
         "environment": attempt.environment,
@@ -609,7 +614,7 @@ def _attempt_json(attempt: Attempt) -> dict[str, Any]:
 
 
 def _event_json(event: Event) -> dict[str, Any]:
-    return {"attempt": event.attempt, "time": _when(event.time), "kind": event.kind, "text": event.text}
+    return {"attempt": event.attempt, "time": listing.when(event.time), "kind": event.kind, "text": event.text}
 
 
 def document(table: dict[str, Any]) -> str:
@@ -617,8 +622,10 @@ def document(table: dict[str, Any]) -> str:
     return jsonlib.dumps(sheet.finite({"schema_version": 1, **table}), indent=2, allow_nan=False)
 
 
-def _when(seconds: float | None) -> str | None:
-    return None if seconds is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+def _newest(attempts: Mapping[str, Attempt], run: str) -> Attempt:
+    if run not in attempts:
+        raise LedgerError(f"run {run} has a result and no attempt that it came from", "lrurun ledger check tells more")
+    return attempts[run]
 
 
 def _percent(value: float | None) -> str:
@@ -627,7 +634,7 @@ def _percent(value: float | None) -> str:
 
 def _packed(attempt: Attempt) -> str:
     count = attempt.environment.get("packed", 1)
-    return f", one of {count} runs packed" if count > 1 else ""
+    return f", one of {count} runs packed" if isinstance(count, int) and count > 1 else ""
 
 
 def _ends(curve: list[tuple[int, float]]) -> list[str]:

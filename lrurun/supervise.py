@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import tempfile
@@ -27,7 +28,7 @@ from lrurun.ledger.values import FINISHED, Attempt, Run, Wanted
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
 from lrurun.report.live import Preparing
-from lrurun.report.progress import Progress, collect
+from lrurun.report.progress import Progress, clock, collect
 from lrurun.tasks import folder
 from lrurun.tasks.base import Options, Task
 from lrurun.worker import MACHINE_FAULT
@@ -49,19 +50,25 @@ class Display(Protocol):
 
 
 class Stopped(Exception):
-    """A signal asked the ladder to stop; its state is saved."""
+    """A signal, or the time limit, asked the ladder to stop; its state is saved."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
+    def __init__(self, number: int, cause: str | None = None) -> None:
+        super().__init__(cause or signal.Signals(number).name)
         self.exit_code = 128 + number
 
 
 class Signals:
-    """Notes SIGINT, SIGTERM and SIGHUP instead of dying of them; a second ^C is noted too."""
+    """Notes SIGINT, SIGTERM and SIGHUP instead of dying of them; a second ^C is noted too.
 
-    def __init__(self) -> None:
+    With a time limit in seconds it is as if SIGTERM came while there is still time for workers to save: 8 s before the
+    limit is reached, or at its half if that is later.
+    """
+
+    def __init__(self, limit: float | None = None) -> None:
         self.first: int | None = None
         self.again = False
+        self.limit = limit
+        self._until = math.inf if limit is None else time.monotonic() + max(limit - GRACE_SECONDS, limit / 2)
 
     def _note(self, number: int, _frame: object) -> None:
         if self.first is None:
@@ -81,7 +88,10 @@ class Signals:
                 signal.signal(number, handler)
 
     def check(self) -> None:
-        """Raises Stopped when a signal came."""
+        """Raises Stopped when a signal came, or the time limit is near."""
+        if self.first is None and self.limit is not None and time.monotonic() >= self._until:
+            self.first = signal.SIGTERM
+            raise Stopped(self.first, f"the time limit of {clock(self.limit)}")
         if self.first is not None:
             raise Stopped(self.first)
 
@@ -233,6 +243,12 @@ class Supervisor:
 
     def _over(self, run: Run) -> bool:
         return run.state in FINISHED or (run.state in ("failed", "interrupted") and self._broken(run) > RETRIES)
+
+    def left(self) -> tuple[int, int]:
+        """Of the runs that this command is for, how many are not finished, and how many there are."""
+        runs = self._chosen()
+        awaited = len(self.seeds) * sum(self.plan.tune and rung.name not in self.tuned for rung in self.rungs)
+        return sum(run.state not in FINISHED for run in runs) + awaited, len(runs) + awaited
 
     def _broken(self, run: Run) -> int:
         """How often an attempt of this command broke: an exception, or a worker that died of itself."""

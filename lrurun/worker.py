@@ -25,6 +25,7 @@ from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Fenced, Ledger
 from lrurun.ledger.values import Claim
+from lrurun.paths import inside
 from lrurun.strict import convert
 from lrurun.tasks import folder
 from lrurun.tasks.base import Data
@@ -127,7 +128,7 @@ def _work(ledger: Ledger, order: dict[str, Any], stop: Stop) -> None:
         runs = Path(order["runs"])
         with contextlib.ExitStack() as logs:
             for one in reversed(claims):
-                logs.enter_context(_log_of(runs / one.run.id / str(one.attempt)))
+                logs.enter_context(_log_of(inside(runs, one.run.id, str(one.attempt))))
                 if one is not claim:
                     _log(f"trained together with run {claim.run.id}: its log has the rest")
             work([Attempt(ledger, one, runs, Path(order["where"])) for one in claims], stop)
@@ -373,7 +374,8 @@ class Attempt:
     def _forget(self, checkpoint: Any, old: list[Any]) -> None:
         if old:
             for entry in old:
-                checkpoint.remove(self.runs / entry.path)
+                with contextlib.suppress(LrurunError):  # what leads out of the runs folder is not ours to remove
+                    checkpoint.remove(inside(self.runs, entry.path))
             self.ledger.forget(self.claim, [c.id for c in old])
 
     def restore(self, compiled: Any) -> Any:
@@ -383,8 +385,8 @@ class Attempt:
         every = self.ledger.checkpoints(self.id)
         self._forget(checkpoint, [c for c in every if c.state != "committed"])
         for entry in (c for c in every if c.state == "committed"):
-            path = self.runs / entry.path
             try:
+                path = inside(self.runs, entry.path)
                 if not path.is_dir():
                     raise LrurunError(f"{path} is missing")
                 if checkpoint.digest(path)[1] != entry.sha256:

@@ -13,7 +13,7 @@ from lrurun.paths import Places, places
 EPILOG = (
     "Exit codes: 0 all done; 1 it could not be done; 2 the words or a TOML file are wrong; 3 finished, but some runs "
     "failed; 4 not in this ledger; 5 the ledger is busy, of another version, or no ledger; 130, 143, 129 after ^C, "
-    "SIGTERM, SIGHUP, with state saved. Global options stand before or after the command."
+    "SIGTERM or the time limit, SIGHUP, with state saved. Global options stand before or after the command."
 )
 
 app = typer.Typer(
@@ -31,6 +31,8 @@ class Globals(Struct, frozen=True):
     """What the global options say."""
 
     places: Places
+    words: tuple[str, ...]
+    """The command line."""
 
 
 def _version(value: bool) -> None:
@@ -67,7 +69,7 @@ def _globals(
     ] = False,
 ) -> None:
     console.set_verbosity(verbose - quiet)
-    context.obj = Globals(places(ledger, runs_dir, data_dir))
+    context.obj = Globals(places(ledger, runs_dir, data_dir), tuple(context.obj or ()))
     if load:
         from lrurun import plugins
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from lrurun.cli import app
-from lrurun.cli.options import Json, LadderName, ProfileName, Rungs, Seeds, Sets, Task, Tune
+from lrurun.cli.options import Jobs, Json, LadderName, ProfileName, Rungs, Seeds, Sets, Task, TimeLimit, Tune
 
 
 @app.command()
@@ -20,12 +20,11 @@ def ladder(
     seeds: Seeds = None,
     tune: Tune = False,
     set_: Sets = None,
-    jobs: Annotated[
-        Optional[int], typer.Option("--jobs", metavar="N", min=1, max=4096, help="Worker processes [cores / threads].")
-    ] = None,
+    jobs: Jobs = None,
     pack: Annotated[
         int, typer.Option("--pack", metavar="N", min=1, max=64, help="Seeds of a rung trained at once, in one program.")
     ] = 1,
+    time_limit: TimeLimit = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Set finished runs aside and train them again.")] = False,
 ) -> int:
     """Run a ladder on a task, or what is left of it, and print its table."""
@@ -34,20 +33,21 @@ def ladder(
     asked = commands.Asked(
         task=task, ladder=ladder, profile=profile, rungs=rung or [], seeds=seeds, tune=tune, sets=set_ or []
     )
-    return commands.ladder(context.obj.places, asked, jobs=jobs, pack=pack, fresh=fresh)
+    how = commands.How(jobs=jobs, pack=pack, fresh=fresh, time_limit=time_limit, words=context.obj.words)
+    return commands.ladder(context.obj.places, asked, how)
 
 
 @app.command()
 def resume(
     context: typer.Context,
-    jobs: Annotated[
-        Optional[int], typer.Option("--jobs", metavar="N", min=1, max=4096, help="Worker processes [cores / threads].")
-    ] = None,
+    jobs: Jobs = None,
+    time_limit: TimeLimit = None,
 ) -> int:
     """Finish every unfinished ladder of this ledger."""
     from lrurun import commands
 
-    return commands.resume(context.obj.places, jobs=jobs)
+    how = commands.How(jobs=jobs, time_limit=time_limit, words=context.obj.words)
+    return commands.resume(context.obj.places, how)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Annotated, Literal, Optional
 
@@ -12,12 +13,17 @@ from lrurun import paths
 from lrurun.errors import LrurunError
 
 
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    """Those that begin so; the shell evaluates what completes a word, so that nothing but plain names is offered."""
+    return [name for name in names if name.startswith(incomplete) and re.fullmatch(r"[\w.+-]+", name, re.ASCII)]
+
+
 def _tasks(incomplete: str) -> list[str]:
-    return [name for name in paths.names("recipes") if name.startswith(incomplete)]
+    return _beginning(incomplete, paths.names("recipes"))
 
 
 def _ladders(incomplete: str) -> list[str]:
-    return [name for name in paths.names("ablations") if name.startswith(incomplete)]
+    return _beginning(incomplete, paths.names("ablations"))
 
 
 def _rungs(context: typer.Context, incomplete: str) -> list[str]:
@@ -25,7 +31,7 @@ def _rungs(context: typer.Context, incomplete: str) -> list[str]:
 
     with suppress(LrurunError):
         ladder = read_ladder(context.params.get("ladder") or "lru")
-        return [rung.name for rung in ladder.rungs if rung.name.startswith(incomplete)]
+        return _beginning(incomplete, (rung.name for rung in ladder.rungs))
     return []
 
 
@@ -35,7 +41,7 @@ def _profiles(context: typer.Context, incomplete: str) -> list[str]:
     with suppress(LrurunError):
         # a line that ends in an option without its value is not parsed: the words are left in args
         recipe = read_recipe(context.params.get("task") or next(iter(context.args), ""))
-        return [name for name in recipe.profile if name.startswith(incomplete)]
+        return _beginning(incomplete, recipe.profile)
     return []
 
 
@@ -52,7 +58,8 @@ def _in_ledger(context: typer.Context, table: Literal["runs", "ladders"], incomp
     from lrurun.ledger import completion
 
     with suppress(LrurunError):
-        return completion.names(paths.places(context.find_root().params.get("ledger")).ledger, table, incomplete)
+        path = paths.places(context.find_root().params.get("ledger")).ledger
+        return _beginning(incomplete, completion.names(path, table, incomplete))
     return []
 
 
@@ -90,6 +97,17 @@ Rungs = Annotated[
 ]
 Tune = Annotated[bool, typer.Option("--tune", help="Choose the recipe's grid values per rung on validation first.")]
 Seeds = Annotated[Optional[str], typer.Option("--seeds", metavar="S", help="A number of seeds, or a list: 0,4,7.")]
+Jobs = Annotated[
+    Optional[int], typer.Option("--jobs", metavar="N", min=1, max=4096, help="Worker processes [cores / threads].")
+]
+TimeLimit = Annotated[
+    Optional[str],
+    typer.Option(
+        "--time-limit",
+        metavar="T",
+        help="Save and exit with 143 within this time: 90, 45m, 1h30m, 12:00:00, 2-12:00:00.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")]
 Where = Annotated[
     Optional[str],

@@ -16,6 +16,7 @@ from msgspec import Struct
 from lrurun.errors import LrurunError
 from lrurun.ledger import files
 from lrurun.ledger.tables import runs as runs_table
+from lrurun.paths import inside
 
 TIMEOUT = 30.0
 """Seconds to wait for other processes that write."""
@@ -205,14 +206,14 @@ def _bring_files(connection: sqlite3.Connection, runs: Path, other_runs: Path, c
         """
     ).fetchall()
     for name, n, shift in wanted:
-        source, target = other_runs / name / str(n), runs / name / str(n + shift)
+        source, target = inside(other_runs, name, str(n)), inside(runs, name, str(n + shift))
         if not source.is_dir():
             continue
         try:
             if target.exists():
                 target.rename(target.with_name(f"{target.name}.old-{time.time_ns()}"))
             copied.append(target)
-            shutil.copytree(source, target)
+            shutil.copytree(source, target, ignore=_strange)
         except OSError as error:
             raise LrurunError(f"{target}: {error.strerror or error}", "make room, or give permission there") from None
     entered = 0
@@ -225,7 +226,7 @@ def _bring_files(connection: sqlite3.Connection, runs: Path, other_runs: Path, c
     ).fetchall()
     for here, attempt, step, path, size, digest, name, n, shift in rows:
         moved = f"{name}/{n + shift}" + str(path).removeprefix(f"{name}/{n}")
-        if (runs / moved).is_dir():
+        if inside(runs, moved).is_dir():
             connection.execute(
                 "INSERT INTO main.checkpoints (run, attempt, step, state, path, bytes, sha256) "
                 "VALUES (?, ?, ?, 'committed', ?, ?, ?)",
@@ -233,6 +234,12 @@ def _bring_files(connection: sqlite3.Connection, runs: Path, other_runs: Path, c
             )
             entered += 1
     return entered
+
+
+def _strange(folder: str, names: list[str]) -> list[str]:
+    """What is not copied: links, which could lead anywhere, and what is neither file nor folder."""
+    paths = {name: os.path.join(folder, name) for name in names}
+    return [n for n, path in paths.items() if os.path.islink(path) or not (os.path.isfile(path) or os.path.isdir(path))]
 
 
 EXPORTED: dict[str, str] = {

@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from lrurun.errors import LedgerError, LedgerFileError, LrurunError
 
 NETWORK = frozenset(
@@ -102,6 +104,8 @@ def connect(path: Path, query: str, timeout: float) -> sqlite3.Connection:
     )
     try:
         connection.execute("PRAGMA foreign_keys=ON")
+        # a file of somebody else's may hold views and triggers: they call no function with side effects
+        connection.execute("PRAGMA trusted_schema=OFF")
     except BaseException:
         connection.close()
         raise
@@ -149,6 +153,11 @@ def plain_words(path: Path, timeout: float) -> Iterator[None]:
     """Turn errors of SQLite that a person can act on into LrurunError and LedgerError; others pass."""
     try:
         yield
+    except (msgspec.DecodeError, RecursionError) as raised:
+        raise LedgerError(
+            f"the ledger {path} is damaged: what should be a table in JSON is none ({raised})",
+            "lrurun ledger check tells what else is wrong; restore a backup",
+        ) from raised
     except Exception as raised:
         error = getattr(raised, "orig", raised)  # SQLAlchemy's are wrapped around SQLite's
         told = explain(error, path, timeout) if isinstance(error, sqlite3.Error) else None

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from sqlalchemy import (
@@ -27,9 +27,11 @@ from sqlalchemy import (
     Integer,
     Row,
     Select,
+    Text,
     and_,
     bindparam,
     case,
+    cast,
     create_engine,
     delete,
     event,
@@ -834,6 +836,10 @@ class Ledger:
                     problems.append(f"run {run_id} is running without an open attempt")
                 elif state != "running" and n is not None and ended is None:
                     problems.append(f"run {run_id} is {state}, but its attempt {n} is open")
+            for column in _JSON:
+                bad = select(func.count()).where(column.is_not(None), func.json_valid(cast(column, Text)) == 0)
+                if count := connection.execute(bad).scalar_one():
+                    problems.append(f"{_count(count, 'row')} of {column.table.name} hold no JSON in {column.name}")
             there = {row[0] for row in connection.exec_driver_sql("SELECT name FROM sqlite_master")}
             indexes = {str(index.name) for table in metadata.tables.values() for index in table.indexes}
             for name in sorted(({*metadata.tables, *TRIGGERS} | indexes) - there):
@@ -894,6 +900,8 @@ class Ledger:
             raise NotFoundError(f"no ladder instance {key!r} in {self.path}", "see `lrurun status`")
         return int(number)
 
+
+_JSON = (ladders.c.spec, runs.c.config, runs.c.execution, runs.c.provenance, runs.c.result, attempts.c.environment)
 
 _HELD = select(runs.c.number).where(
     runs.c.id == bindparam("id"), runs.c.attempt == bindparam("n"), runs.c.state == "running"
@@ -1012,7 +1020,7 @@ def _ladder(row: Row[Any]) -> Ladder:
         name=row.name,
         task=row.task,
         profile=row.profile,
-        spec=_unpack(row.spec),
+        spec=_spec(row.spec),
         created_at=row.created_at,
     )
 
@@ -1092,7 +1100,7 @@ def _load(
             parameters=parameters,
             config={} if brief else _unpack(texts[0]),
             execution={} if brief else _unpack(texts[1]),
-            provenance={} if brief else _unpack(texts[2]),
+            provenance={} if brief else _sources.decode(texts[2]),
             result=None if result is None else _result(result),
             error=error,
             data_sha256=data_sha256,
@@ -1181,14 +1189,30 @@ def _json_number(value: float) -> float | str:
     return number if math.isfinite(number) else str(number)
 
 
-_numbers = msgspec.json.Decoder(dict[str, int | float]).decode
+_sources = msgspec.json.Decoder(dict[str, str])
+_numbers = msgspec.json.Decoder(dict[str, int | float])
+_results = msgspec.json.Decoder(dict[str, int | float | Literal["nan", "inf", "-inf"]])
+
+
+class _Spec(msgspec.Struct):
+    """What readers rely on in the words of a ladder instance."""
+
+    set: dict[str, Any] = {}
+    tune: bool = False
+
+
+def _spec(text: str) -> dict[str, Any]:
+    spec = _unpack(text)
+    msgspec.convert(spec, _Spec)
+    return spec
 
 
 def _result(text: str) -> dict[str, float]:
     try:
-        return _numbers(text)
+        return _numbers.decode(text)
     except msgspec.ValidationError:  # NaN and infinities are words
-        return {key: float(value) if isinstance(value, str) else value for key, value in _unpack(text).items()}
+        found = _results.decode(text)
+        return {key: float(value) if isinstance(value, str) else value for key, value in found.items()}
 
 
 def _real(value: float) -> float | None:

@@ -51,7 +51,7 @@ def _label(sheet: Sheet) -> str:
     parts = [document["ladder"], document.get("task", "all"), document.get("profile")]
     if document["metric"].startswith("machine/"):
         parts.append("speed")
-    return "-".join(part for part in parts if part)
+    return "-".join(re.sub(r"[^\w.-]+", "", part, flags=re.ASCII) for part in parts if part)
 
 
 def _tabular(columns: Sequence[Column], rows: Iterable[Any]) -> list[str]:
