@@ -7,7 +7,7 @@ import json as jsonlib
 import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -17,6 +17,9 @@ from lrurun.errors import UsageError
 from lrurun.ledger.values import FINISHED, Run
 from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
 
 ASKED = "asked"
 """Kind of the event that records what a ladder command asked for."""
@@ -58,7 +61,7 @@ def _climb(
     fresh: bool,
     pack: int = 1,
 ) -> int:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.store import PATIENCE, Ledger
     from lrurun.report.live import Display
     from lrurun.supervise import Signals, Stopped, Supervisor, check_data_folder, check_runs_folder, prepare_data
 
@@ -85,7 +88,7 @@ def _climb(
             if not ready and not had_runs:
                 with contextlib.suppress(OSError):
                     places.runs.rmdir()  # goes only while it is empty
-    with signals.noted(), Ledger.open(places.ledger) as ledger:
+    with signals.noted(), Ledger.open(places.ledger, timeout=PATIENCE) as ledger:
         if ledger.note:
             console.warn(ledger.note)
         try:
@@ -102,11 +105,17 @@ def _climb(
             return stopped.exit_code
         for run in outcome.runs:
             if run.state not in FINISHED:
-                first = (run.error or run.state).splitlines()[0]
+                first = (run.error or _last_words(ledger, run)).splitlines()[0]
                 console.warn(
                     f"run {run.id} ({run.memberships[0].rung}, seed {run.seed}): {first}; see lrurun show {run.id}"
                 )
         return outcome.exit_code
+
+
+def _last_words(ledger: Ledger, run: Run) -> str:
+    """Why the workers of an unfinished run died, where their supervisor found out."""
+    died = [event.text for event in ledger.events(run=run.id) if event.kind == "died"]
+    return f"{run.state}: {died[-1]}" if died else run.state
 
 
 def resume(places: Places, *, jobs: int | None) -> int:
@@ -168,7 +177,7 @@ def plan(places: Places, asked: Asked, *, json: bool) -> int:
         with ledger:
             known = {run.fingerprint: run for run in reversed(ledger.runs()) if not run.superseded}
     rows = [_planned(made, rung, seeds, known) for rung in rungs]
-    jobs = provenance.accelerators() or max(1, provenance.cores() // max(r.execution.threads for r in rungs))
+    jobs = len(provenance.accelerators()) or max(1, provenance.cores() // max(r.execution.threads for r in rungs))
     left = [row["seconds_left"] for row in rows if row["runs_left"]]
     total = None if None in left else sum(left) / jobs
     if json:
