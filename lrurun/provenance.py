@@ -79,6 +79,7 @@ def _git(root: Path, *words: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
+@functools.cache
 def accelerators() -> list[str]:
     """NVIDIA devices that an installed CUDA plugin of jax could use, as CUDA_VISIBLE_DEVICES names them.
 

@@ -29,7 +29,7 @@ def test_a_few_kills_at_chosen_moments_change_nothing(tmp_path, cache) -> None:
     assert found["kills"] == 6
     assert found["stops"] == 1
     assert sum(sum(blows.values()) for blows in found["hits"].values()) >= 6
-    assert found["hits"]["migration"] == {"supervisor KILL": 2 * found["ladders"]}
+    assert found["hits"]["migration"]["supervisor KILL"] >= 1
     assert found["attempts"] > found["runs"] == 8 * found["ladders"]
 
 

@@ -1,7 +1,7 @@
 """Machines that fail under a ladder: the ledger held by another process, memory, clocks, disks, folders that go away.
 
-Every fault is the real one, but for the clock: a program cannot set it back for itself alone, so a `sitecustomize` gives
-the processes of the command a `time.time` that jumps.
+Every fault is the real one, but for the clock: a program cannot set it back for itself alone, so a `sitecustomize`
+gives the processes of the command a `time.time` that jumps.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ def test_a_ledger_held_for_a_minute_is_waited_for(machine: Machine, long_history
     assert [[a.reason for a in attempts] for attempts in machine.attempts().values()] == [["done"]]
 
 
+@pytest.mark.slow
 def test_a_command_that_waits_for_the_ledger_says_so_and_heeds_signals(machine: Machine) -> None:
     machine.run(*SMOKE, "--rung", "tanh-rnn")
     words = (*SMOKE, "--rung", "linear-rnn")
@@ -124,6 +125,7 @@ def test_a_clock_that_is_set(machine: Machine, long_history, offset: int) -> Non
         machine.run(*words, env=env)
 
 
+@pytest.mark.slow
 def test_a_run_that_always_breaks_is_given_up_under_a_clock_set_back(machine: Machine) -> None:
     """Attempts are told apart by their number: by their time, those after the jump would be of the past for ever."""
     flag = machine.folder / "set"
@@ -177,7 +179,7 @@ def test_the_runs_folder_goes_away_between_commands(machine: Machine, long_histo
 
 @pytest.fixture
 def little_memory() -> Iterator[Path]:
-    """A control group whose processes may have 250 MB: less than jax takes when it is imported."""
+    """A control group whose processes may take 40 MB more: less than jax does when it is imported."""
     for mount, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
         group = Path(mount) / f"lrurun-{os.getpid()}"
         try:
@@ -185,7 +187,7 @@ def little_memory() -> Iterator[Path]:
         except OSError:
             continue
         try:
-            (group / limit).write_text("250M")
+            (group / limit).write_text("40M")
             yield group
         except OSError:
             continue
@@ -224,6 +226,7 @@ def test_memory_runs_out_in_a_worker(machine: Machine, little_memory: Path) -> N
     assert machine.states() == {"done": 2}
 
 
+@pytest.mark.slow
 def test_memory_that_an_allocation_is_refused_fails_the_run(machine: Machine) -> None:
     """What NumPy or XLA say of it is what the run keeps."""
     text = (
@@ -248,7 +251,7 @@ def test_memory_that_an_allocation_is_refused_fails_the_run(machine: Machine) ->
 
 @pytest.mark.slow
 def test_a_full_disk_in_a_migration(machine: Machine) -> None:
-    """No room for the backup, and later none for the tables: the ledger stays as it was, and the next one upgrades it."""
+    """No room for the backup, later none for the tables: the ledger stays as it was, and the next one upgrades it."""
     disk = machine.folder / "disk"
     _tmpfs(disk, "1m")
     try:
@@ -277,6 +280,7 @@ def test_a_full_disk_in_a_migration(machine: Machine) -> None:
         subprocess.run(["umount", "-l", str(disk)], check=False)
 
 
+@pytest.mark.slow
 def test_workers_get_a_device_each(machine: Machine) -> None:
     """Two devices of three that the user has named, as Slurm does; what jax makes of the variable is not our matter."""
     text = (
@@ -313,3 +317,41 @@ def test_devices_are_those_that_the_user_left_visible(given, devices, monkeypatc
         assert provenance.accelerators() == devices
     finally:
         provenance.accelerators.cache_clear()
+
+
+@pytest.mark.slow
+def test_as_many_workers_as_cores_and_all_gone_after_an_interrupt(machine: Machine) -> None:
+    words = ("ladder", "sDigits", *LONG, "--seeds", "3")
+    for cores in [{min(os.sched_getaffinity(0))}, set(sorted(os.sched_getaffinity(0))[:2])]:
+        process = machine.start(*words, prefix=("taskset", "-c", ",".join(map(str, cores))))
+        wait_for(training(machine, step=0))
+        wait_for(lambda process=process, cores=cores: len(workers_of(process)) == len(cores))
+        workers = workers_of(process)
+        time.sleep(1)
+        assert len(workers_of(process)) == len(cores)
+        stop(process, signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 130, err
+        assert psutil.wait_procs(workers, timeout=5)[1] == []
+        assert "running" not in machine.states()
+
+
+@pytest.mark.slow
+def test_runs_are_taken_in_the_order_of_the_ladder_whoever_takes_them(machine: Machine) -> None:
+    """Two workers, one of which is killed with a run in hand: that run is the next to be taken."""
+    words = ("ladder", "sDigits", *LONG, "--seeds", "2", "--rung", "tanh-rnn", "--rung", "linear-rnn", "--jobs", "2")
+    process = machine.start(*words)
+    wait_for(training(machine, step=60))
+    victim = workers_of(process)[0].pid
+    workers_of(process)[0].kill()
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    with contextlib.closing(sqlite3.connect(machine.ledger)) as connection:
+        taken = connection.execute(
+            "SELECT l.position, a.n, a.pid FROM attempts a JOIN ladder_runs l ON l.run = a.run ORDER BY a.started_at"
+        ).fetchall()
+    assert [position for position, n, _ in taken if n == 1] == sorted({position for position, *_ in taken})
+    lost = [position for position, _, pid in taken if pid == victim][-1]
+    again = next(place for place, (position, n, _) in enumerate(taken) if position == lost and n == 2)
+    later = [position for position, n, _ in taken[again:]]
+    assert later == sorted(later)
