@@ -23,6 +23,7 @@ from lrurun.ledger.values import Ladder as Instance
 from lrurun.paths import Places
 
 if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
     from lrurun.supervise import Signals
 
 ASKED = "asked"
@@ -121,7 +122,7 @@ def _climb(
     how: How,
     signals: Signals,
 ) -> int:
-    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.store import PATIENCE, Ledger
     from lrurun.report.live import Display
     from lrurun.supervise import Stopped, Supervisor, check_data_folder, check_runs_folder, prepare_data
 
@@ -147,7 +148,7 @@ def _climb(
             if not ready and not had_runs:
                 with contextlib.suppress(OSError):
                     places.runs.rmdir()  # goes only while it is empty
-    with signals.noted(), Ledger.open(places.ledger) as ledger:
+    with signals.noted(), Ledger.open(places.ledger, timeout=PATIENCE) as ledger:
         if ledger.note:
             console.warn(ledger.note)
         try:
@@ -167,11 +168,17 @@ def _climb(
             return stopped.exit_code
         for run in outcome.runs:
             if run.state not in FINISHED:
-                first = (run.error or run.state).splitlines()[0]
+                first = (run.error or _last_words(ledger, run)).splitlines()[0]
                 console.warn(
                     f"run {run.id} ({run.memberships[0].rung}, seed {run.seed}): {first}; see lrurun show {run.id}"
                 )
         return outcome.exit_code
+
+
+def _last_words(ledger: Ledger, run: Run) -> str:
+    """Why the workers of an unfinished run died, where their supervisor found out."""
+    died = [event.text for event in ledger.events(run=run.id) if event.kind == "died"]
+    return f"{run.state}: {died[-1]}" if died else run.state
 
 
 def resume(places: Places, how: How) -> int:
@@ -240,7 +247,7 @@ def plan(places: Places, asked: Asked, *, json: bool) -> int:
         with ledger:
             known = {run.fingerprint: run for run in reversed(ledger.runs()) if not run.superseded}
     rows = [_planned(made, rung, seeds, known) for rung in rungs]
-    jobs = provenance.accelerators() or max(1, provenance.cores() // max(r.execution.threads for r in rungs))
+    jobs = len(provenance.accelerators()) or max(1, provenance.cores() // max(r.execution.threads for r in rungs))
     left = [row["seconds_left"] for row in rows if row["runs_left"]]
     total = None if None in left else sum(left) / jobs
     if json:

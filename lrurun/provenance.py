@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 import platform
 import subprocess
@@ -79,10 +80,27 @@ def _git(root: Path, *words: str) -> str | None:
 
 
 @functools.cache
-def accelerators() -> int:
-    """NVIDIA devices that an installed CUDA plugin of jax could use; 0 on a CPU machine. Imports nothing."""
+def accelerators() -> list[str]:
+    """NVIDIA devices that an installed CUDA plugin of jax could use, as CUDA_VISIBLE_DEVICES names them.
+
+    Where that variable is set (as Slurm does), those that it names; none on a CPU machine. Imports nothing.
+    """
     try:
         metadata.version("jax-cuda13-plugin")
     except metadata.PackageNotFoundError:
+        return []
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is None:
+        return sorted((path.name[6:] for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit()), key=int)
+    names = (name.strip() for name in given.split(","))
+    # CUDA itself stops at the first name that means no device
+    return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names))
+
+
+def killed_for_memory() -> int:
+    """How many processes Linux has ended for want of memory since it started; 0 where that cannot be told."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
         return 0
-    return sum(path.name[6:].isdigit() for path in Path("/dev").glob("nvidia[0-9]*"))
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

@@ -37,6 +37,8 @@ TICK_SECONDS = 0.1
 LOOK_SECONDS = 0.5
 BEAT_SECONDS = 10.0
 GRACE_SECONDS = 8.0
+BUSY_SECONDS = 5.0
+"""How long the ledger may keep this process waiting before anybody hears of it."""
 RETRIES = 2
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -135,13 +137,22 @@ class Supervisor:
         """Workers in a row that died before they had claimed anything."""
         self.selection: dict[str, int] = {}
         """Run id -> threads of the runs that this command is for."""
-        self.began = time.time()
+        self.past: dict[str, int] = {}
+        """Run id -> how many of its attempts had ended when this command took it on: no clock can tell them apart."""
+        self.beaten = -1e9
+        self.silent: dict[tuple[str, int], tuple[float, float]] = {}
+        """(Run id, attempt) -> its last sign of life, and the seconds that this process has seen it without another."""
+        self.starved = provenance.killed_for_memory()
+        self.ending = False
+        self.said_busy = False
         self.file = _identity(places.ledger)
+        self.folder = _identity(places.runs)
         self.points = {rung.name: planning.wanted_tuning(plan, [rung]) for rung in rungs} if plan.tune else {}
         self.tuned: set[str] = set()
         self.fresh = False
         self.renewed: set[str] = set()
         """Fingerprints that `--fresh` has started over."""
+        ledger.waiting = self._waiting
         self.instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         self.heard = max((event.id for event in ledger.events(limit=1)), default=0)
 
@@ -184,6 +195,10 @@ class Supervisor:
         for group, fresh in groups:
             for run in self.ledger.enqueue(self.instance.key, group, fresh=fresh) if group else []:
                 self.selection[run.id] = int(run.execution.get("threads", 1))
+        newest = self.ledger.newest_attempts(self.selection.keys() - self.past.keys())
+        for run_id in self.selection.keys() - self.past.keys():
+            last = newest.get(run_id)
+            self.past[run_id] = 0 if last is None else last.n - (last.ended_at is None)
 
     def _unlink_stale(self, wanted: list[Wanted]) -> None:
         """Final runs of a rung must agree in all but the seed; tuning runs must be points of the grid."""
@@ -252,12 +267,10 @@ class Supervisor:
 
     def _broken(self, run: Run) -> int:
         """How often an attempt of this command broke: an exception, or a worker that died of itself."""
-        attempts = self.ledger.attempts(run.id)
-        reasons = [a.reason or "" for a in attempts if a.ended_at is not None and a.ended_at >= self.began]
-        return sum(reason.startswith(("failed", GONE)) for reason in reasons)
+        return sum((a.reason or "").startswith(("failed", GONE)) for a in self._since(run) if a.ended_at is not None)
 
     def _loop(self) -> None:
-        looked = beaten = -1e9
+        looked = -1e9
         while True:
             self.signals.check()
             now = time.monotonic()
@@ -267,9 +280,8 @@ class Supervisor:
                 self._check_ledger()
                 self.ledger.reap(self.me)
                 runs = self._advance(self._chosen())
-                if now - beaten >= BEAT_SECONDS:
-                    beaten = now
-                    self._beat(runs)
+                if now - self.beaten >= BEAT_SECONDS:
+                    self._beat(runs, now)
                 self._tell()
                 self._show()
                 if all(self._over(run) for run in runs):
@@ -284,6 +296,25 @@ class Supervisor:
                 f"the ledger {self.places.ledger} was removed or replaced while this command was writing to it",
                 "put it back if you can; the same command starts a new one",
             )
+        folder = _identity(self.places.runs)
+        if folder != self.folder and self.folder is not None:
+            gone = "the logs and checkpoints in it are gone, runs that are interrupted now start anew"
+            self.display.say(f"the runs folder {self.places.runs} was removed or replaced: {gone}")
+        self.folder = folder
+
+    def _waiting(self, seconds: float) -> None:
+        """While another process keeps the ledger: signals are heeded, and the wait is told once.
+
+        Raises:
+            Stopped: a signal came.
+            LedgerError: this command is ending anyway.
+        """
+        self.signals.check()
+        if self.ending:
+            raise LedgerError(f"the ledger {self.ledger.path} is busy")
+        if seconds >= BUSY_SECONDS and not self.said_busy:
+            self.said_busy = True
+            self.display.say(f"the ledger {self.ledger.path} is busy: waiting for another process that writes to it")
 
     def _tell(self) -> None:
         """Says what the workers found when they resumed: damaged checkpoints, another machine."""
@@ -301,16 +332,16 @@ class Supervisor:
                 queued[threads] = queued.get(threads, 0) + 1
         if not queued:
             return
-        accelerators = provenance.accelerators()
+        devices = provenance.accelerators()
         busy = self._busy(runs)
         for threads, count in sorted(queued.items()):
-            room = self.jobs or accelerators or max(1, provenance.cores() // threads)
+            room = self.jobs or len(devices) or max(1, provenance.cores() // threads)
             same = [worker for worker in self.workers if worker.threads == threads]
             idle = sum(worker.pid not in busy for worker in same)
             while idle * self.pack < count and len(self.workers) < room:
-                used = {worker.device for worker in self.workers}
-                free = [k for k in range(accelerators) if k not in used] if accelerators > 1 else []
-                self._start({"threads": threads}, threads=threads, device=free[0] if free else None)
+                used = [worker.device for worker in self.workers]
+                device = min(devices, key=used.count) if len(devices) > 1 else None
+                self._start({"threads": threads}, threads=threads, device=device)
                 idle += 1
             if not idle and not same:
                 for worker in self.workers:
@@ -322,7 +353,7 @@ class Supervisor:
         newest = [self.ledger.attempts(run.id)[-1] for run in runs if run.state == "running"]
         return {attempt.pid for attempt in newest if attempt.host == self.me.host}
 
-    def _start(self, order: dict[str, Any], *, threads: int, device: int | None = None) -> LocalWorker:
+    def _start(self, order: dict[str, Any], *, threads: int, device: str | None = None) -> LocalWorker:
         order = {
             **order,
             "supervisor": os.getpid(),
@@ -355,18 +386,47 @@ class Supervisor:
                 raise _fault(tail)
             if code in (0, 143):
                 continue
-            said = f"a worker ended with {_cause(code)}" + (f": {tail.splitlines()[-1]}" if tail else "")
+            claimed = [
+                attempt
+                for run in self._chosen()
+                for attempt in self._since(run)
+                if attempt.pid == worker.pid and attempt.host == self.me.host
+            ]
+            broken = [attempt for attempt in claimed if attempt.ended_at is None or attempt.reason == GONE]
+            said = f"a worker ended with {self._why(code, tail, broken)}"
+            for attempt in broken:
+                self.ledger.event("died", said, run=attempt.run, attempt=attempt.n)
             self.display.say(said)
-            claimed = any(a.pid == worker.pid for run in self._chosen() for a in self._since(run))
             self.barren = 0 if claimed else self.barren + 1
             if self.barren > RETRIES:
                 raise LrurunError(said, "lrurun doctor tells what this machine has")
 
-    def _since(self, run: Run) -> list[Attempt]:
-        return [attempt for attempt in self.ledger.attempts(run.id) if attempt.started_at >= self.began]
+    def _why(self, code: int, tail: str, broken: Sequence[Attempt]) -> str:
+        """What a worker died of, with its last words."""
+        why = _cause(code)
+        killed = provenance.killed_for_memory()
+        if code == -signal.SIGKILL and killed > self.starved:
+            self.starved += 1
+            return f"{why}: the system killed it because memory ran out"
+        self.starved = killed
+        if code == -signal.SIGABRT and broken:  # C++ says why, in the log of the attempt
+            tail = tail or _end_of(self.places.runs / broken[-1].run / str(broken[-1].n) / "log.txt")
+        last = tail.splitlines()[-1].strip() if tail else ""
+        if "bad_alloc" in last:
+            last += " (memory ran out)"
+        return f"{why}: {last}" if last else why
 
-    def _beat(self, runs: Sequence[Run]) -> None:
-        """A sign of life for the runs of own workers; a worker that shows none itself is ended."""
+    def _since(self, run: Run) -> list[Attempt]:
+        """The attempts that were not over when this command took the run on."""
+        return self.ledger.attempts(run.id)[self.past.get(run.id, 0) :]
+
+    def _beat(self, runs: Sequence[Run], now: float) -> None:
+        """A sign of life for the runs of own workers; a worker that shows none itself is ended.
+
+        Silence counts only while this process has looked on: not while it was stopped, or the machine asleep, or the
+        ledger held by another process, and whatever became of the clock.
+        """
+        looked, self.beaten = min(now - self.beaten, 2 * BEAT_SECONDS), now
         mine = {worker.pid: worker for worker in self.workers}
         pairs = []
         for run in runs:
@@ -376,8 +436,11 @@ class Supervisor:
             if attempt.host != self.me.host or attempt.pid not in mine:
                 continue
             pairs.append((run.id, attempt.n))
+            seen, silence = self.silent.get((run.id, attempt.n), (attempt.seen_at, -looked))
+            silence = silence + looked if seen == attempt.seen_at else 0.0
+            self.silent[run.id, attempt.n] = attempt.seen_at, silence
             limit = float(self.ledger.run(run.id).execution.get("hang_after_seconds", 1800.0))
-            if time.time() - attempt.seen_at > limit:
+            if silence > limit:
                 self.display.say(f"{run.id}: no sign of its worker for {limit:.0f} s: killed")
                 mine[attempt.pid].kill()
         if pairs:
@@ -385,6 +448,7 @@ class Supervisor:
 
     def _stop(self, words: str) -> None:
         """Asks the workers to save, waits, ends those that do not answer, and leaves no row of theirs running."""
+        self.ending = True
         for worker in self.workers:
             worker.terminate()
         if self.workers:
@@ -527,6 +591,14 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _end_of(log: Path) -> str:
+    """The last bytes of a log, "" when it is gone."""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 4096))
+        return file.read().decode(errors="replace").strip()
+    return ""
 
 
 def _cause(code: int) -> str:

@@ -23,7 +23,7 @@ from lrurun import plugins, provenance, tasks
 from lrurun.config import Execution, RunConfig, program_key
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import owner
-from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.store import PATIENCE, Fenced, Ledger
 from lrurun.ledger.values import Claim
 from lrurun.paths import inside
 from lrurun.strict import convert
@@ -71,7 +71,7 @@ def main() -> int:
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # at once: data appear whole or not at all
             _prepare(order)
             return 0
-        with Ledger.open(Path(order["ledger"])) as ledger:
+        with Ledger.open(Path(order["ledger"]), timeout=PATIENCE) as ledger:
             _work(ledger, order, stop)
     except LrurunError as error:
         # the supervisor reads this line and shows it as its own

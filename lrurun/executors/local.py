@@ -25,17 +25,17 @@ def environment(threads: int) -> dict[str, str]:
 class LocalWorker:
     """One worker process. It ends when its standard input is closed, and dies with this process."""
 
-    def __init__(self, order: dict[str, Any], *, threads: int, device: int | None = None) -> None:
+    def __init__(self, order: dict[str, Any], *, threads: int, device: str | None = None) -> None:
         """Starts the process.
 
         Args:
             order: what `lrurun.worker` reads as its first line.
             threads: size of XLA's thread pool.
-            device: the accelerator it may see; None for all.
+            device: the accelerator that it may see, as CUDA_VISIBLE_DEVICES names it; None for all.
         """
         env = environment(threads)
         if device is not None:
-            env["CUDA_VISIBLE_DEVICES"] = str(device)
+            env["CUDA_VISIBLE_DEVICES"] = device
         self._output = tempfile.TemporaryFile()  # what it says while it has no run in hand; runs have logs of their own
         self._process = subprocess.Popen(
             [sys.executable, "-m", "lrurun.worker"],

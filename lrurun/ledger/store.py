@@ -15,6 +15,7 @@ import math
 import os
 import sqlite3
 import time
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -82,6 +83,12 @@ from lrurun.ledger.values import (
 TIMEOUT = 30.0
 """Seconds to wait for other processes that write."""
 
+PATIENCE = 600.0
+"""The same for commands that train: hours of work are worth minutes of waiting."""
+
+GLANCE = 1.0
+"""Seconds of waiting after which whoever set `Ledger.waiting` is called."""
+
 GONE_AFTER = 120.0
 """Seconds without a heartbeat after which an owner that cannot be looked at counts as gone."""
 
@@ -108,6 +115,9 @@ class Ledger:
         self.read_only = read_only
         self.note = note
         """A sentence for the user about how the file had to be opened, or None."""
+        self.waiting: Callable[[float], None] | None = None
+        """Called about every second while another process keeps this one from writing, with the seconds waited so far;
+        what it raises ends the wait."""
         self._timeout = timeout
         self._keys: dict[str, int] = {}
 
@@ -120,7 +130,7 @@ class Ledger:
                 return connection
 
             made = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
-            event.listen(made, "begin", _begin)
+            event.listen(made, "begin", self._begin)
             return made
 
         self._states = engine("FULL")
@@ -853,6 +863,28 @@ class Ledger:
         with files.plain_words(self.path, self._timeout), self._reads.begin() as connection:
             yield connection
 
+    def _begin(self, connection: Connection) -> None:
+        how = connection.get_execution_options().get("lrurun_begin", "BEGIN IMMEDIATE")
+        if self.waiting is None or how == "BEGIN":
+            connection.exec_driver_sql(how)
+            return
+        began = time.monotonic()
+        raw = typing.cast(sqlite3.Connection, connection.connection.dbapi_connection)
+        # SQLite waits without a look at signals, so it is asked to wait a little, again and again.
+        raw.execute(f"PRAGMA busy_timeout={int(1000 * min(GLANCE, self._timeout))}")
+        try:
+            while True:
+                try:
+                    raw.execute(how)
+                    return
+                except sqlite3.OperationalError as error:
+                    waited = time.monotonic() - began
+                    if not files.busy(error) or waited >= self._timeout:
+                        raise
+                self.waiting(waited)
+        finally:
+            raw.execute(f"PRAGMA busy_timeout={int(1000 * self._timeout)}")
+
     @contextlib.contextmanager
     def _writing(self, engine: Engine) -> Iterator[Connection]:
         if self.read_only:
@@ -926,10 +958,6 @@ _PLACE = _PLACE.on_conflict_do_update(
 
 _RECORD = upsert(metrics)
 _RECORD = _RECORD.on_conflict_do_update(index_elements=["run", "key", "step"], set_={"value": _RECORD.excluded.value})
-
-
-def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql(connection.get_execution_options().get("lrurun_begin", "BEGIN IMMEDIATE"))
 
 
 def _now() -> float:

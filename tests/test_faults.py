@@ -1,0 +1,357 @@
+"""Machines that fail under a ladder: the ledger held by another process, memory, clocks, disks, folders that go away.
+
+Every fault is the real one, but for the clock: a program cannot set it back for itself alone, so a `sitecustomize`
+gives the processes of the command a `time.time` that jumps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lrurun import provenance
+from lrurun.ledger.tables import SCHEMA
+from tests.machine import LONG, Machine, stop, training, wait_for, workers_of
+from tests.test_kills import _tmpfs
+
+ONE = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
+SMOKE = ("ladder", "sDigits", "--profile", "smoke")
+OLD = Path(__file__).parent / "ledgers" / "0001.db"
+
+
+def only_gamma_norm(history):
+    return {key: value for key, value in history.items() if key[0] == "gamma-norm"}
+
+
+@contextlib.contextmanager
+def held(ledger: Path) -> Iterator[None]:
+    """Another process is in the middle of writing to the ledger."""
+    code = (
+        "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30);"
+        "c.execute('BEGIN IMMEDIATE'); print('held', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(ledger)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    try:
+        yield
+    finally:
+        process.communicate()
+
+
+def site(machine: Machine, text: str) -> dict[str, str]:
+    """The environment of a command whose processes begin with `text`."""
+    folder = machine.folder / "site"
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(text)
+    return {"PYTHONPATH": f"{folder}:{Path(provenance.__file__).parent.parent}"}
+
+
+@pytest.mark.slow
+def test_a_ledger_held_for_a_minute_is_waited_for(machine: Machine, long_history) -> None:
+    """Longer than any command waits that does not train: such a one says so and exits 5."""
+    process = machine.start(*ONE)
+    wait_for(training(machine, step=60))
+    [run] = machine.json("runs")["runs"]
+    began = time.monotonic()
+    with held(machine.ledger):
+        done = machine.run("tag", run["id"], "late", code=5)
+        assert done.stderr.splitlines()[-2] == (
+            f"error: the ledger {machine.ledger} is busy: another process held it for more than 30 s"
+        )
+        assert machine.json("runs")["runs"], "readers do not wait"
+        time.sleep(max(0.0, 60 - (time.monotonic() - began)))
+        assert process.poll() is None
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert machine.history() == only_gamma_norm(long_history)
+    assert [[a.reason for a in attempts] for attempts in machine.attempts().values()] == [["done"]]
+
+
+@pytest.mark.slow
+def test_a_command_that_waits_for_the_ledger_says_so_and_heeds_signals(machine: Machine) -> None:
+    machine.run(*SMOKE, "--rung", "tanh-rnn")
+    words = (*SMOKE, "--rung", "linear-rnn")
+    with held(machine.ledger):
+        process = machine.start(*words)
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        assert said == f"the ledger {machine.ledger} is busy: waiting for another process that writes to it\n"
+        stop(process, signal.SIGINT)
+        _, err = process.communicate(timeout=15)
+        assert process.returncode == 130, err
+        assert err.splitlines()[-1] == "stopped by SIGINT; the same command goes on from here"
+    machine.run(*words)
+    assert machine.states() == {"done": 2}
+
+
+CLOCK = """
+import os, time
+real = time.time
+time.time = lambda: real() + ({offset} if os.path.exists({file!r}) else 0)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("offset", [-7200, 7200], ids=["back", "ahead"])
+def test_a_clock_that_is_set(machine: Machine, long_history, offset: int) -> None:
+    """Two hours, back and ahead: no worker counts as hung, a run that breaks is tried thrice, results are the same."""
+    flag = machine.folder / "set"
+    env = site(machine, CLOCK.format(offset=offset, file=str(flag)))
+    process = machine.start(*ONE, "--set", "execution.hang_after_seconds=600", env=env)
+    wait_for(training(machine, step=60))
+    flag.touch()
+    workers_of(process)[0].kill()
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "no sign" not in err
+    assert machine.history() == only_gamma_norm(long_history)
+    [attempts] = machine.attempts().values()
+    assert [a.reason for a in attempts] == ["interrupted: owner gone", "done"]
+    for words in (("status",), ("runs",), ("show", attempts[0].run), ("plan", *ONE[1:-2])):
+        machine.run(*words, env=env)
+
+
+@pytest.mark.slow
+def test_a_run_that_always_breaks_is_given_up_under_a_clock_set_back(machine: Machine) -> None:
+    """Attempts are told apart by their number: by their time, those after the jump would be of the past for ever."""
+    flag = machine.folder / "set"
+    text = CLOCK.format(offset=-7200, file=str(flag)) + (
+        "import sys\n"
+        "class Refuse:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == 'lrurun.train': open({str(flag)!r}, 'w'); raise RuntimeError('a broken machine')\n"
+        "sys.meta_path.insert(0, Refuse())\n"
+    )
+    machine.run(*SMOKE, "--rung", "tanh-rnn", code=3, env=site(machine, text), timeout=60)
+    [attempts] = machine.attempts().values()
+    assert [a.reason for a in attempts] == ["failed: RuntimeError: a broken machine"] * 3
+    machine.run(*SMOKE, "--rung", "tanh-rnn")
+    assert machine.states() == {"done": 1}
+
+
+@pytest.mark.slow
+def test_the_runs_folder_goes_away_while_training(machine: Machine, long_history) -> None:
+    process = machine.start(*ONE)
+    wait_for(training(machine, step=60))
+    machine.runs.rename(machine.folder / "elsewhere")
+    _, err = process.communicate(timeout=120)
+    if process.returncode:  # it went while a checkpoint was written
+        assert process.returncode == 1
+        assert "could not be saved" in err
+        machine.run(*ONE)
+    else:
+        assert "the runs folder runs was removed or replaced" in err
+    assert machine.history() == only_gamma_norm(long_history)
+
+
+@pytest.mark.slow
+def test_the_runs_folder_goes_away_between_commands(machine: Machine, long_history) -> None:
+    process = machine.start(*ONE)
+    wait_for(training(machine, step=60))
+    stop(process, signal.SIGTERM)
+    process.communicate(timeout=20)
+    shutil.rmtree(machine.runs)
+    done = machine.run(*ONE)
+    [run] = machine.json("runs")["runs"]
+    assert f"{run['id']}: checkpoint of step" in done.stderr
+    assert "is missing" in done.stderr
+    assert machine.history() == only_gamma_norm(long_history)
+    [attempts] = machine.attempts().values()
+    assert attempts[-1].resumed_from == 0
+    shutil.rmtree(machine.runs)
+    assert "nothing to do" in machine.run(*ONE).stderr
+    assert "is missing" in machine.run("ledger", "check", code=1).stdout
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Path]:
+    """A control group whose processes may take 40 MB more: less than jax does when it is imported."""
+    for mount, limit in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
+        group = Path(mount) / f"lrurun-{os.getpid()}"
+        try:
+            group.mkdir()
+        except OSError:
+            continue
+        try:
+            (group / limit).write_text("40M")
+            yield group
+        except OSError:
+            continue
+        finally:
+            group.rmdir()
+        return
+    pytest.skip("no control group that limits memory can be made here")
+
+
+@pytest.mark.slow
+def test_memory_runs_out_in_a_worker(machine: Machine, little_memory: Path) -> None:
+    """One rung of two needs too much: it is tried thrice, the reason is told, and the other is done."""
+    text = (
+        "import sys\n"
+        "class Limit:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'jax' and 'lrurun.worker' in sys.orig_argv:\n"
+        "            if gamma_norm(): open({file!r}, 'w').write(str(__import__('os').getpid()))\n"
+        "def gamma_norm():\n"
+        "    import sqlite3, os\n"
+        "    return sqlite3.connect({ledger!r}).execute(\n"
+        "        'SELECT 1 FROM attempts a JOIN ladder_runs l ON l.run = a.run'\n"
+        "        ' WHERE a.pid = ? AND a.ended_at IS NULL AND l.rung = \\'gamma-norm\\'', [os.getpid()]).fetchone()\n"
+        "sys.meta_path.insert(0, Limit())\n"
+    ).format(file=str(little_memory / "cgroup.procs"), ledger=str(machine.ledger))
+    words = (*SMOKE, "--rung", "gamma-norm", "--rung", "tanh-rnn")
+    done = machine.run(*words, "--jobs", "2", code=3, env=site(machine, text))
+    assert machine.states() == {"done": 1, "interrupted": 1}
+    [bad] = [run for run in machine.json("runs")["runs"] if run["state"] == "interrupted"]
+    died = "a worker ended with SIGKILL: the system killed it because memory ran out"
+    assert f"run {bad['id']} (gamma-norm, seed 0): interrupted: {died}; see lrurun show {bad['id']}" in done.stderr
+    assert [a.reason for a in machine.attempts()[bad["id"]]] == ["interrupted: owner gone"] * 3
+    events = [e["text"] for e in machine.json("show", bad["id"])["events"] if e["kind"] == "died"]
+    assert events == [died] * 3
+    machine.run(*words)
+    assert machine.states() == {"done": 2}
+
+
+@pytest.mark.slow
+def test_memory_that_an_allocation_is_refused_fails_the_run(machine: Machine) -> None:
+    """What NumPy or XLA say of it is what the run keeps."""
+    text = (
+        "import sys\n"
+        "class Refuse:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'lrurun.train':\n"
+        "            import numpy, resource\n"
+        "            used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "            resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, -1))\n"
+        "            numpy.ones(2**30)\n"
+        "sys.meta_path.insert(0, Refuse())\n"
+    )
+    words = (*SMOKE, "--rung", "tanh-rnn")
+    done = machine.run(*words, code=3, env=site(machine, text))
+    assert "Unable to allocate 8.00 GiB" in done.stderr
+    [run] = machine.json("runs")["runs"]
+    assert run["state"] == "failed"
+    machine.run(*words)
+    assert machine.states() == {"done": 1}
+
+
+@pytest.mark.slow
+def test_a_full_disk_in_a_migration(machine: Machine) -> None:
+    """No room for the backup, later none for the tables: the ledger stays as it was, and the next one upgrades it."""
+    disk = machine.folder / "disk"
+    _tmpfs(disk, "1m")
+    try:
+        ledger = disk / "ledger.db"
+        shutil.copy(OLD, ledger)
+        before = ledger.read_bytes()
+        ballast = disk / "ballast"
+        for room in (len(before) // 2, len(before) + 20_000):
+            with contextlib.suppress(OSError), ballast.open("wb") as file:
+                while True:
+                    file.write(b"\0" * 4096)
+                    file.flush()
+            os.truncate(ballast, ballast.stat().st_size - room)
+            done = machine.run("ledger", "migrate", "--ledger", str(ledger), code=1)
+            lines = done.stderr.splitlines()
+            assert lines[0] == f"error: no space left for the ledger {ledger}"
+            assert lines[1].startswith("hint: make room")
+            with contextlib.closing(sqlite3.connect(ledger)) as connection:
+                assert connection.execute("SELECT version_num FROM lrurun_version").fetchone() == ("0001",)
+                assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        ballast.unlink()
+        machine.run("ledger", "migrate", "--ledger", str(ledger))
+        with contextlib.closing(sqlite3.connect(ledger)) as connection:
+            assert connection.execute("SELECT version_num FROM lrurun_version").fetchone() == (SCHEMA,)
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+@pytest.mark.slow
+def test_workers_get_a_device_each(machine: Machine) -> None:
+    """Two devices of three that the user has named, as Slurm does; what jax makes of the variable is not our matter."""
+    text = (
+        "import importlib.metadata as m\nreal = m.version\n"
+        "m.version = lambda name: '1' if name == 'jax-cuda13-plugin' else real(name)\n"
+    )
+    env = {**site(machine, text), "CUDA_VISIBLE_DEVICES": "5,7", "JAX_PLATFORMS": "cpu"}
+    process = machine.start(*SMOKE, "--seeds", "2", "--rung", "tanh-rnn", "--rung", "linear-rnn", env=env)
+    seen: set[str] = set()
+
+    def both() -> bool:
+        for worker in workers_of(process):
+            with contextlib.suppress(psutil.Error):
+                seen.add(worker.environ()["CUDA_VISIBLE_DEVICES"])
+        assert process.poll() is None or len(seen) == 2
+        return len(seen) == 2
+
+    wait_for(both)
+    assert seen == {"5", "7"}
+    assert len(workers_of(process)) == 2, "as many workers as devices"
+    process.communicate(timeout=120)
+    assert machine.states() == {"done": 4}
+
+
+@pytest.mark.parametrize(
+    ("given", "devices"),
+    [("", []), ("-1", []), ("3", ["3"]), ("2, 0", ["2", "0"]), ("1,-1,2", ["1"]), ("GPU-8932f937", ["GPU-8932f937"])],
+)
+def test_devices_are_those_that_the_user_left_visible(given, devices, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    provenance.accelerators.cache_clear()
+    try:
+        assert provenance.accelerators() == devices
+    finally:
+        provenance.accelerators.cache_clear()
+
+
+@pytest.mark.slow
+def test_as_many_workers_as_cores_and_all_gone_after_an_interrupt(machine: Machine) -> None:
+    words = ("ladder", "sDigits", *LONG, "--seeds", "3")
+    for cores in [{min(os.sched_getaffinity(0))}, set(sorted(os.sched_getaffinity(0))[:2])]:
+        process = machine.start(*words, prefix=("taskset", "-c", ",".join(map(str, cores))))
+        wait_for(training(machine, step=0))
+        wait_for(lambda process=process, cores=cores: len(workers_of(process)) == len(cores))
+        workers = workers_of(process)
+        time.sleep(1)
+        assert len(workers_of(process)) == len(cores)
+        stop(process, signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 130, err
+        assert psutil.wait_procs(workers, timeout=5)[1] == []
+        assert "running" not in machine.states()
+
+
+@pytest.mark.slow
+def test_runs_are_taken_in_the_order_of_the_ladder_whoever_takes_them(machine: Machine) -> None:
+    """Two workers, one of which is killed with a run in hand: that run is the next to be taken."""
+    words = ("ladder", "sDigits", *LONG, "--seeds", "2", "--rung", "tanh-rnn", "--rung", "linear-rnn", "--jobs", "2")
+    process = machine.start(*words)
+    wait_for(training(machine, step=60))
+    victim = workers_of(process)[0].pid
+    workers_of(process)[0].kill()
+    process.communicate(timeout=120)
+    assert process.returncode == 0
+    with contextlib.closing(sqlite3.connect(machine.ledger)) as connection:
+        taken = connection.execute(
+            "SELECT l.position, a.n, a.pid FROM attempts a JOIN ladder_runs l ON l.run = a.run ORDER BY a.started_at"
+        ).fetchall()
+    assert [position for position, n, _ in taken if n == 1] == sorted({position for position, *_ in taken})
+    lost = [position for position, _, pid in taken if pid == victim][-1]
+    again = next(place for place, (position, n, _) in enumerate(taken) if position == lost and n == 2)
+    later = [position for position, n, _ in taken[again:]]
+    assert later == sorted(later)
