@@ -314,10 +314,10 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
         model = Model(rung.config.model, spec)
         params, _ = jax.eval_shape(model.init, jax.random.key(0))
         rate = rung.config.optim.lr
-        rates = {"recurrent": rate * rung.config.optim.recurrent_factor, "regular": rate}
+        rates = {"recurrent": rate * rung.config.optim.recurrent_factor, "regular": rate, "undecayed": rate}
         rows = [
             [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"]
-            for path, shape, group in model.listing(params)
+            for path, shape, group in model.listing(params, decay_norm_bias=rung.config.optim.decay_norm_bias)
         ]
         console.table(f"{rung.name}: parameters", ["parameter", "shape", "group", "peak rate"], rows)
 
