@@ -154,7 +154,7 @@ def _climb(
         try:
             with Display() as display:
                 supervisor = Supervisor(ledger, places, plan, rungs, seeds, how.jobs, display, signals, how.pack)
-                _remember(ledger, supervisor.instance, asked, seeds)
+                _remember(ledger, supervisor.instance, asked, plan, seeds)
                 outcome = supervisor.run(fresh=how.fresh)
             if not outcome.worked:
                 console.say("nothing to do: every run of this ladder is finished")
@@ -384,10 +384,10 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
         model = Model(rung.config.model, spec)
         params, _ = jax.eval_shape(model.init, jax.random.key(0))
         rate = rung.config.optim.lr
-        rates = {"recurrent": rate * rung.config.optim.recurrent_factor, "regular": rate}
+        rates = {"recurrent": rate * rung.config.optim.recurrent_factor, "regular": rate, "undecayed": rate}
         rows = [
             [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"]
-            for path, shape, group in model.listing(params)
+            for path, shape, group in model.listing(params, decay_norm_bias=rung.config.optim.decay_norm_bias)
         ]
         console.table(f"{rung.name}: parameters", ["parameter", "shape", "group", "peak rate"], rows)
 
@@ -400,8 +400,12 @@ def _print_report(ledger: Any, plan: planning.Plan, instance: Instance) -> None:
     console.write(render.render(made, "table", width=console.width(), color=console.has_color()), styled=True)
 
 
-def _remember(ledger: Any, instance: Instance, asked: Asked, seeds: Sequence[int]) -> None:
+def _remember(ledger: Any, instance: Instance, asked: Asked, plan: planning.Plan, seeds: Sequence[int]) -> None:
     """What was asked for, so that `lrurun resume` can ask for it again."""
+    folder = paths.find("ablations", asked.ladder).parent
+    own = {os.path.realpath(folder / file) for file in plan.ladder.load}
+    used = {file for rung in plan.rungs for file in plugins.files_of(rung.config)} - own
+    load = [file for file in plugins.given() if os.path.realpath(file) in used]
     table = {
         "task": _anywhere("recipes", asked.task),
         "ladder": _anywhere("ablations", asked.ladder),
@@ -410,7 +414,7 @@ def _remember(ledger: Any, instance: Instance, asked: Asked, seeds: Sequence[int
         "seeds": ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else ""),
         "tune": asked.tune,
         "sets": asked.sets,
-        **({"load": plugins.given()} if plugins.given() else {}),
+        **({"load": load} if load else {}),
     }
     text = jsonlib.dumps(table, sort_keys=True)
     if text not in _texts(ledger, instance):

@@ -300,7 +300,18 @@ class ModelConfig(_Frozen, frozen=True, kw_only=True):
     or N without `conj_sym`; s4d: N of each channel's real system, so N / 2 complex ones a channel."""
     norm: Literal["batch", "layer"] = "batch"
     norm_momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.95
-    glu: Literal["full", "half"] = "full"
+    norm_place: Literal["pre", "post"] = "pre"
+    """Where a block x + f(x) has its norm: x + f(norm(x)), as all LRU and S5 settings; norm(x + f(x)), as S4 and DLR on
+    some tasks."""
+    final_norm: bool = False
+    """One more norm after the last block: S4's with norm_place = "pre"; LRU and S5 have none."""
+    glu: Literal["full", "half", "half2", "none"] = "full"
+    """What follows the recurrence's output y, with g = dropout(GELU(y)) and dense maps V, W. "full": V(g) sigma(W(g)),
+    as LRU and S4; "half": g sigma(W(g)), as LRU on PathX; "half2": y sigma(W(g)), y itself; "none": g. S5's code (Smith
+    et al. 2023) calls them full_glu, half_glu1, half_glu2 and gelu. A second dropout follows all but "none"."""
+    pooling: Literal["mean", "max", "last"] = "mean"
+    """Of the last block's outputs, over true positions: their mean, as LRU, S4 and S5; their largest, feature by
+    feature, as DLR (Gupta et al. 2022); the last one of them."""
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     dropout_mask: Literal["sequence", "position"] = "sequence"
     """Whether a feature is dropped for all of a sequence, as in the published code, or at each position anew."""
@@ -312,6 +323,8 @@ class ModelConfig(_Frozen, frozen=True, kw_only=True):
     """"reference": batch statistics count padding and a backward scan starts in it, as in the published code."""
 
     def __post_init__(self) -> None:
+        if self.final_norm and self.norm_place == "post":
+            raise ValueError('final_norm = true needs norm_place = "pre": with "post" the last block ends in a norm')
         self.recurrence.fits(width=self.width, state=self.state, bidirectional=self.bidirectional)
 
 
@@ -322,6 +335,9 @@ class OptimConfig(_Frozen, frozen=True, kw_only=True):
     recurrent_factor: Annotated[float, Meta(gt=0, le=100)]
     """The recurrent group trains at lr * recurrent_factor, without decay."""
     weight_decay: Annotated[float, Meta(ge=0, le=10)]
+    decay_norm_bias: bool = True
+    """Whether biases, and the scales and biases of norms, decay like the dense maps: they do in the code of S5, not in
+    S4's; no paper says."""
     warmup: Annotated[float, Meta(ge=0, lt=1)] = 0.1
     """Share of the steps in which the rate rises."""
     floor: Annotated[float, Meta(ge=0, le=1)] = 1e-7

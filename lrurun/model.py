@@ -155,31 +155,46 @@ _Drop = Callable[[Array, int], Array]
 """Drops out entries of (..., B, H), in the block's first or second place."""
 
 
-class _Block(nnx.Module):
-    """x + dropout(GLU(dropout(GELU(recurrence(norm(x))))))."""
+_GATED = {"full": 2, "half": 1, "half2": 1, "none": 0}
+"""Dense maps of each kind of GLU."""
 
-    def __init__(self, params: Tree, kernels: Array, config: ModelConfig, recurrence: Recurrence) -> None:
-        """`params` are the recurrence's, `kernels` (1 or 2, H, H) the GLU's."""
+
+def _norm(config: ModelConfig) -> _BatchNorm | _LayerNorm:
+    return _BatchNorm(config.width, config.norm_momentum) if config.norm == "batch" else _LayerNorm(config.width)
+
+
+class _Block(nnx.Module):
+    """x + dropout(GLU(dropout(GELU(recurrence(norm(x)))))), or the norm of all of it; see `ModelConfig.glu`."""
+
+    def __init__(self, params: Tree, kernels: Array | None, config: ModelConfig, recurrence: Recurrence) -> None:
+        """`params` are the recurrence's, `kernels` (1 or 2, H, H) the GLU's, None where it has none."""
         self.config = config
         self.layer = recurrence
-        self.norm = (
-            _BatchNorm(config.width, config.norm_momentum) if config.norm == "batch" else _LayerNorm(config.width)
-        )
+        self.norm = _norm(config)
         self.recurrence = nnx.Dict({name: nnx.Param(value) for name, value in params.items()})
-        self.gate = _Linear(kernels[0], config.precision)
-        if config.glu == "full":
+        if kernels is not None:
+            self.gate = _Linear(kernels[0], config.precision)
+        if kernels is not None and config.glu == "full":
             self.value = _Linear(kernels[1], config.precision)
 
     def __call__(self, x: Array, mask: Array | None, train: bool, drop: _Drop) -> Array:
         params = {name: param[...] for name, param in self.recurrence.items()}
-        y = self.layer.scan(params, self.norm(x, mask, train), mask)
-        y = drop(jax.nn.gelu(y), 0)
-        y = (self.value(y) if self.config.glu == "full" else y) * jax.nn.sigmoid(self.gate(y))
-        return x + drop(y, 1)
+        before = self.config.norm_place == "pre"
+        y = self.layer.scan(params, self.norm(x, mask, train) if before else x, mask)
+        z = x + self._gated(y, drop)
+        return z if before else self.norm(z, mask, train)
+
+    def _gated(self, y: Array, drop: _Drop) -> Array:
+        active = drop(jax.nn.gelu(y), 0)
+        kind = self.config.glu
+        if kind == "none":
+            return active
+        value = self.value(active) if kind == "full" else y if kind == "half2" else active
+        return drop(value * jax.nn.sigmoid(self.gate(active)), 1)
 
 
 class _Network(nnx.Module):
-    """Encoder, blocks, mean over true positions, head. There is no norm after the last block."""
+    """Encoder, blocks, a norm where there is a final one, pooling over true positions, head."""
 
     def __init__(self, key: Array, config: ModelConfig, spec: Spec, recurrence: Recurrence, remat: bool) -> None:
         self.config = config
@@ -190,7 +205,7 @@ class _Network(nnx.Module):
         key_recurrence, key_kernels = jax.random.split(key)
         shapes = {
             "encoder": (spec.features, width),
-            "glu": (depth, 2 if config.glu == "full" else 1, width, width),
+            "glu": (depth, _GATED[config.glu], width, width),
             "head": (width, spec.classes),
         }
         if spec.pair:
@@ -201,10 +216,17 @@ class _Network(nnx.Module):
         self.encoder = _Linear(kernels["encoder"], config.precision)
         self.blocks = nnx.List(
             [
-                _Block({name: x[i] for name, x in params.items()}, kernels["glu"][i], config, recurrence)
+                _Block(
+                    {name: x[i] for name, x in params.items()},
+                    kernels["glu"][i] if _GATED[config.glu] else None,
+                    config,
+                    recurrence,
+                )
                 for i in range(depth)
             ]
         )
+        if config.final_norm:
+            self.final = _norm(config)
         if spec.pair:
             self.hidden = _Linear(kernels["hidden"], config.precision)
         self.head = _Linear(kernels["head"], config.precision)
@@ -215,7 +237,11 @@ class _Network(nnx.Module):
             inputs = inputs.swapaxes(0, 1).reshape(-1, *inputs.shape[2:])
             lengths = None if lengths is None else lengths.swapaxes(0, 1).reshape(-1)
         inputs = inputs.swapaxes(0, 1)
-        mask = None if lengths is None else jnp.arange(inputs.shape[0])[:, None] < lengths.astype(jnp.int32)[None, :]
+        mask = last = None
+        if lengths is not None:
+            steps, ends = jnp.arange(inputs.shape[0])[:, None], lengths.astype(jnp.int32)[None, :]
+            mask = steps < ends
+            last = steps == ends - 1 if self.config.pooling == "last" else None
         if self.spec.kind == "features" and inputs.ndim == 2:
             inputs = inputs[..., None]
         # All but the recurrence is pointwise in time: stretches that it wants side by side are laid out once, here.
@@ -223,6 +249,7 @@ class _Network(nnx.Module):
         if chunks > 1:
             inputs = split(inputs, chunks)
             mask = None if mask is None else split(mask, chunks)
+            last = None if last is None else split(last, chunks)
         within = mask if self.config.parity == "none" else None
         x = self._encode(inputs)
         drops = self._drops(x, key if train else None)
@@ -233,7 +260,9 @@ class _Network(nnx.Module):
         for block, drop in zip(self.blocks, drops, strict=True):
             call = partial(through, drop)
             x = (nnx.remat(call) if self.remat else call)(block, x, within)
-        pooled = self._pool(x, mask)
+        if self.config.final_norm:
+            x = self.final(x, within, train)
+        pooled = self._pool(x, mask if last is None else last)
         if self.spec.pair:
             a, b = jnp.split(pooled, 2)
             pooled = jax.nn.relu(self.hidden(jnp.concatenate([a, b, a - b, a * b], axis=-1)))
@@ -272,10 +301,21 @@ class _Network(nnx.Module):
         z: Array = self.encoder(x)
         return z
 
-    @staticmethod
-    def _pool(x: Array, mask: Array | None) -> Array:
-        """The mean over true positions, (B, H); zero where there are none."""
+    def _pool(self, x: Array, mask: Array | None) -> Array:
+        """Mean, maximum or sum over the positions of the mask, (B, H); zero where there are none.
+
+        To pool the last position, the mask is true there alone. Without a mask every position is true.
+        """
         times = tuple(range(x.ndim - 2))
+        if self.config.pooling == "last":
+            # of stretches side by side, the last step of the last one
+            return x[(-1,) * len(times)] if mask is None else jnp.sum(jnp.where(mask[..., None], x, 0.0), axis=times)
+        if self.config.pooling == "max":
+            seen = x if mask is None else jnp.where(mask[..., None], x, jnp.finfo(x.dtype).min)
+            # By its place: the gradient of `max` asks which x equals it, and a fused program may round x anew there.
+            place = jnp.argmax(seen.reshape(-1, *x.shape[-2:]), axis=0)
+            largest = jnp.take_along_axis(x.reshape(-1, *x.shape[-2:]), place[None], axis=0)[0]
+            return largest if mask is None else jnp.where(jnp.any(mask, axis=times)[:, None], largest, 0.0)
         if mask is None:
             return jnp.mean(x, axis=times)
         count = jnp.maximum(jnp.sum(mask, axis=times, dtype=x.dtype), 1.0)
@@ -386,22 +426,28 @@ class Model:
         count = jnp.maximum(jnp.sum(mask, dtype=jnp.float32), 1.0)
         return jnp.stack([jnp.sum(jnp.where(mask, norms, 0.0)) / count for norms in probe.found])
 
-    def groups(self, params: Tree) -> Tree:
-        """A tree like `params` with "recurrent" or "regular" at each leaf: the group that it is trained in."""
+    def groups(self, params: Tree, *, decay_norm_bias: bool = True) -> Tree:
+        """A tree like `params` with the group that each leaf is trained in: "recurrent" or "regular".
 
-        def mark(tree: Tree, within: bool) -> Tree:
+        Without `decay_norm_bias`, biases and norms are "undecayed"; what a recurrence calls so is its own affair.
+        """
+
+        def group(name: str, parent: str) -> str:
+            if parent == "recurrence":
+                return "recurrent" if name in self.recurrence.slow else "regular"
+            # a norm has a scale, and nothing else has
+            return "regular" if decay_norm_bias or name not in ("bias", "scale") else "undecayed"
+
+        def mark(tree: Tree, parent: str) -> Tree:
             return {
-                name: mark(item, name == "recurrence")
-                if isinstance(item, dict)
-                else ("recurrent" if within and name in self.recurrence.slow else "regular")
-                for name, item in tree.items()
+                name: mark(item, name) if isinstance(item, dict) else group(name, parent) for name, item in tree.items()
             }
 
-        return mark(params, False)
+        return mark(params, "")
 
-    def listing(self, params: Tree) -> list[tuple[str, tuple[int, ...], str]]:
+    def listing(self, params: Tree, *, decay_norm_bias: bool = True) -> list[tuple[str, tuple[int, ...], str]]:
         """Dotted path, shape and group of every parameter, in the order of the tree."""
-        group = dict(_walk(self.groups(params)))
+        group = dict(_walk(self.groups(params, decay_norm_bias=decay_norm_bias)))
         return [(".".join(path), tuple(leaf.shape), group[path]) for path, leaf in _walk(params)]
 
     def count(self, params: Tree) -> int:

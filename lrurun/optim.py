@@ -1,4 +1,4 @@
-"""AdamW in two groups under one schedule (Orvieto et al. 2023, appendix D)."""
+"""AdamW in groups under one schedule (Orvieto et al. 2023, appendix D)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ def init(params: Any) -> Any:
 def update(config: OptimConfig, groups: Any, grads: Any, state: Any, params: Any, rate: Array) -> tuple[Any, Any]:
     """Parameters and optimizer state after one step of AdamW (Loshchilov and Hutter 2019).
 
-    `groups` has the structure of `params` with "recurrent" or "regular" at each leaf; `rate` is a float32 scalar, the
-    rate of the regular group. The recurrent group moves at rate * recurrent_factor and does not decay.
+    `groups` has the structure of `params` with "recurrent", "regular" or "undecayed" at each leaf, see `Model.groups`;
+    `rate` is a float32 scalar, that of the last two. The recurrent group moves at rate * recurrent_factor and does not
+    decay.
     """
     adam = optax.scale_by_adam(b1=config.b1, b2=config.b2, eps=config.eps)
     directions, state = adam.update(grads, state, params)
@@ -44,6 +45,8 @@ def update(config: OptimConfig, groups: Any, grads: Any, state: Any, params: Any
     def moved(group: str, param: Array, direction: Array) -> Array:
         if group == "recurrent":
             return param - rate * config.recurrent_factor * direction
+        if group == "undecayed":
+            return param - rate * direction
         return param - rate * (direction + config.weight_decay * param)
 
     return jax.tree.map(moved, groups, params, directions), state

@@ -141,7 +141,7 @@ class Programs:
         self.chunk = execution.steps_per_dispatch
         self.rows = max(2, self.chunk)  # XLA compiles a loop over one row into other sums
         abstract = jax.eval_shape(self.model.init, jax.random.key(0))
-        groups = self.model.groups(abstract[0])
+        groups = self.model.groups(abstract[0], decay_norm_bias=config.optim.decay_norm_bias)
         self.parameters = self.model.count(abstract[0])
         model = self.model
         drops = config.model.dropout > 0

@@ -137,23 +137,30 @@ def reference(model, params, inputs, lengths, momentum=None):
     def sigmoid(x):
         return 1 / (1 + np.exp(-x))
 
+    def normalized(layer, xs, name):
+        """Each sequence after a norm; its statistics, where they are of the batch, go into `new`."""
+        everything = np.concatenate(xs)
+        mean, var = (everything.mean(0), everything.var(0)) if momentum is not None else (0.0, 1.0)
+        if momentum is not None:
+            new[name] = {"mean": (1 - momentum) * mean, "var": (1 - momentum) * var, "weight": 1 - momentum}
+        outputs = []
+        for x in xs:
+            if settings.norm == "layer":
+                mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+            outputs.append((x - mean) / np.sqrt(var + 1e-5) * layer["scale"] + layer["bias"])
+        return outputs
+
     xs = []
     for row, length in zip(inputs, lengths, strict=True):
         step = np.eye(spec.features)[row] if spec.kind == "tokens" else row[:, None] * spec.scale
         xs.append(linear(p["encoder"], step[:length]))
     for i in range(settings.depth):
         block = p["blocks"][str(i)]
-        everything = np.concatenate(xs)
-        mean, var = (everything.mean(0), everything.var(0)) if momentum is not None else (0.0, 1.0)
-        if momentum is not None:
-            new[str(i)] = {"mean": (1 - momentum) * mean, "var": (1 - momentum) * var, "weight": 1 - momentum}
         r, outputs = block["recurrence"], []
         lam = np.exp(-np.exp(r["nu_log"]) + 1j * r["theta"])
         b = np.exp(r["gamma_log"])[:, None] * (r["B_re"] + 1j * r["B_im"])
-        for x in xs:
-            if settings.norm == "layer":
-                mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
-            u = (x - mean) / np.sqrt(var + 1e-5) * block["norm"]["scale"] + block["norm"]["bias"]
+        before = settings.norm_place == "pre"
+        for x, u in zip(xs, normalized(block["norm"], xs, str(i)) if before else xs, strict=True):
             y = r["D"] * u
             for suffix in ("", "_back") if settings.bidirectional else ("",):
                 order = range(len(u)) if not suffix else reversed(range(len(u)))
@@ -161,11 +168,14 @@ def reference(model, params, inputs, lengths, momentum=None):
                 for k in order:
                     state = lam * state + b @ u[k]
                     y[k] += (c @ state).real
-            y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
-            gate = sigmoid(linear(block["gate"], y))
-            outputs.append(x + (linear(block["value"], y) if settings.glu == "full" else y) * gate)
-        xs = outputs
-    pooled = np.stack([x.mean(0) for x in xs])
+            g = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
+            gate = 1.0 if settings.glu == "none" else sigmoid(linear(block["gate"], g))
+            values = {"full": lambda g=g: linear(block["value"], g), "half2": lambda y=y: y}  # noqa: B023
+            outputs.append(x + values.get(settings.glu, lambda g=g: g)() * gate)
+        xs = outputs if before else normalized(block["norm"], outputs, str(i))
+    if settings.final_norm:
+        xs = normalized(p["final"], xs, "final")
+    pooled = np.stack([{"mean": x.mean(0), "max": x.max(0), "last": x[-1]}[settings.pooling] for x in xs])
     if spec.pair:
         a, b = np.split(pooled, 2)
         pooled = np.maximum(linear(p["hidden"], np.concatenate([a, b, a - b, a * b], axis=1)), 0)
@@ -179,8 +189,12 @@ def reference(model, params, inputs, lengths, momentum=None):
         ({"bidirectional": True, "glu": "half", "norm_momentum": 0.7}, tokens()),
         ({"norm": "layer", "bidirectional": True}, features()),
         ({}, tokens(pair=True)),
+        ({"glu": "half2", "pooling": "last", "final_norm": True}, features()),
+        ({"glu": "none", "pooling": "max", "norm_place": "post", "bidirectional": True}, tokens()),
+        ({"pooling": "last", "norm": "layer", "norm_place": "post"}, tokens(pair=True)),
+        ({"pooling": "max", "norm": "layer", "final_norm": True, "glu": "half2"}, features()),
     ],
-    ids=["pixels", "letters-both-ways", "layer-norm", "pairs"],
+    ids=["pixels", "letters-both-ways", "layer-norm", "pairs", "half2-last-final", "none-max-post", "last-post", "max"],
 )
 def test_logits_statistics_and_gradients(strict, settings, spec):
     model = Model(config(**settings), spec)
@@ -200,7 +214,8 @@ def test_logits_statistics_and_gradients(strict, settings, spec):
     assert jax.tree.structure(seen) == jax.tree.structure(stats)
     for i, moment in moments.items():
         for name, value in moment.items():
-            np.testing.assert_allclose(seen["blocks"][i]["norm"][name], value, rtol=1e-4, atol=1e-5)
+            at = seen["final"] if i == "final" else seen["blocks"][i]["norm"]
+            np.testing.assert_allclose(at[name], value, rtol=1e-4, atol=1e-5)
     # Before a first step the statistics are mean 0 and variance 1; after one, those of its batch.
     untrained, same = evaluate(stats)
     np.testing.assert_allclose(untrained, reference(model, params, inputs, lengths)[0], rtol=1e-4, atol=1e-4)
@@ -341,6 +356,58 @@ def test_dropout():
     plain_apply = jax.jit(lambda key: plain.apply(params, stats, inputs, train=True, key=key)[0])
     with_key, without = plain_apply(one), plain_apply(None)
     np.testing.assert_array_equal(with_key, without)
+
+
+def test_the_second_dropout_is_none_without_a_gate():
+    """x + dropout(GELU(y)): with the rate so high that all but everything drops, what is left is the input."""
+    spec = features(length=3)
+    model = Model(config(depth=1, dropout=1 - 1e-6, glu="none", norm="layer"), spec)
+    assert {path.split(".")[2] for path, *_ in model.listing(initial(model)[0]) if "blocks" in path} == {
+        "norm",
+        "recurrence",
+    }
+    params, stats = initial(model)
+    inputs, _ = batch(spec)
+    params["head"] = {"kernel": jnp.eye(6, 3), "bias": jnp.zeros(3)}
+    logits, _ = jax.jit(lambda p: model.apply(p, stats, inputs, train=True, key=jax.random.key(0)))(params)
+    kernel, bias = (np.asarray(params["encoder"][name]) for name in ("kernel", "bias"))
+    x = np.asarray(inputs)[..., None] * 0.1 * kernel[0] + bias
+    np.testing.assert_allclose(logits, x.mean(1)[:, :3], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["max", "last"])
+def test_pooling_sees_no_padding_and_nothing_where_nothing_is_true(strict, pooling):
+    spec = tokens(length=32)
+    model = Model(config(depth=1, pooling=pooling, bidirectional=True), spec, backend="chunked")
+    assert model.recurrence.chunks(32, 4) > 1
+    params, stats = initial(model)
+    inputs, lengths = batch(spec)
+    apply = jax.jit(lambda i, n: model.apply(params, stats, i, n, train=False)[0])
+    np.testing.assert_array_equal(apply(inputs, lengths), apply(junk(inputs, lengths), lengths))
+    nothing = apply(inputs, jnp.zeros_like(lengths))
+    np.testing.assert_array_equal(nothing, jnp.broadcast_to(params["head"]["bias"], nothing.shape))
+    full = jax.jit(lambda i: model.apply(params, stats, i, train=False)[0])(inputs)
+    np.testing.assert_allclose(apply(inputs, jnp.full_like(lengths, 32)), full, rtol=1e-5, atol=1e-6)
+
+
+def test_a_final_norm_belongs_to_norms_before():
+    with pytest.raises(ValueError, match="final_norm = true needs norm_place"):
+        config(norm_place="post", final_norm=True)
+
+
+def test_norms_and_biases_are_a_group_of_their_own_where_they_do_not_decay():
+    model = Model(config(final_norm=True), tokens(pair=True))
+    params, _ = jax.eval_shape(model.init, jax.random.key(0))
+    groups = {path: group for path, _, group in model.listing(params, decay_norm_bias=False)}
+    undecayed = {path for path, group in groups.items() if group == "undecayed"}
+    blocks = {f"blocks.{i}.{name}" for i in (0, 1) for name in ("norm.scale", "norm.bias", "gate.bias", "value.bias")}
+    others = {"encoder.bias", "hidden.bias", "head.bias", "final.scale", "final.bias"}
+    assert undecayed == blocks | others
+    usual = {path: group for path, _, group in model.listing(params)}
+    assert {path: usual[path] for path in undecayed} == dict.fromkeys(undecayed, "regular")
+    assert {path: group for path, group in groups.items() if path not in undecayed} == {
+        path: group for path, group in usual.items() if path not in undecayed
+    }
 
 
 def test_dropout_keeps_the_mean_and_holds_over_time():
@@ -488,8 +555,11 @@ def test_both_modes_of_nnx():
         (features(length=64), {"norm": "layer", "glu": "half"}),
         (tokens(length=48), {"bidirectional": True, "dropout": 0.4}),
         (tokens(length=32, pair=True), {"bidirectional": True, "parity": "reference"}),
+        (tokens(length=48), {"pooling": "last", "final_norm": True}),
+        (tokens(length=48), {"pooling": "max", "norm_place": "post"}),
+        (features(features=3, length=64), {"pooling": "last"}),
     ],
-    ids=["features", "feature", "tokens", "pairs"],
+    ids=["features", "feature", "tokens", "pairs", "last", "max", "last-of-whole"],
 )
 def test_stretches_side_by_side_give_the_same_network(strict, spec, changes):
     """Outputs, norm statistics and gradients of a sequence laid out in stretches, against one step after another."""

@@ -39,7 +39,7 @@ def test_schedule_against_optax(warmup, steps):
 def test_steps_against_numpy():
     rng = np.random.default_rng(0)
     params = {"slow": {"A": rng.normal(size=(3, 4))}, "fast": rng.normal(size=5), "other": rng.normal(size=(2, 2))}
-    groups = {"slow": {"A": "recurrent"}, "fast": "regular", "other": "regular"}
+    groups = {"slow": {"A": "recurrent"}, "fast": "regular", "other": "undecayed"}
     params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
     update = jax.jit(lambda g, s, p, r: optim.update(CONFIG, groups, g, s, p, r))
     state = optim.init(params)
@@ -53,7 +53,8 @@ def test_steps_against_numpy():
 
         def moved(group, p, m, v, step=step, rate=rate):
             direction = (m / (1 - 0.8**step)) / (np.sqrt(v / (1 - 0.95**step)) + 1e-6)
-            return p - rate * (0.25 * direction if group == "recurrent" else direction + 0.3 * p)
+            factors = {"recurrent": (0.25, 0.0), "regular": (1.0, 0.3), "undecayed": (1.0, 0.0)}
+            return p - rate * (factors[group][0] * direction + factors[group][1] * p)
 
         wanted = jax.tree.map(moved, groups, wanted, first, second)
         params, state = update(

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -397,7 +398,16 @@ def test_what_an_option_loaded_is_named_again_for_resume(folder: Path, capsys: p
     enqueued()
     with Ledger.open(Path("ledger.db")) as ledger:
         [instance] = ledger.ladders()
-        commands._remember(ledger, instance, asked, [0])
+        commands._remember(ledger, instance, asked, asked.plan(), [0])
+        [remembered] = commands._asked(ledger, instance)
+        assert remembered.load == [str(folder / "averages.py")]
+        # of what a ladder does not use, or names itself, nothing is remembered
+        for name, text in (("radius", readme_files()["radius.toml"]), ("averages", LADDER)):
+            Path(f"{name}-2.toml").write_text(text)
+            other = msgspec.structs.replace(asked, ladder=f"{name}-2.toml")
+            key = ledger.add_ladder(name, "sDigits", "other", {"set": {}, "tune": False})
+            commands._remember(ledger, key, other, other.plan(), [0])
+            assert commands._asked(ledger, key)[0].load == []
     done = in_a_new_process("resume")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
