@@ -7,6 +7,7 @@ boundary; it dies with its supervisor.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -143,6 +144,7 @@ def work(attempts: Sequence[Attempt], stop: Stop) -> None:
     held = list(attempts)
     with contextlib.ExitStack() as writers:
         for attempt in held:
+            writers.enter_context(attempt.recorder)
             writers.enter_context(attempt.writer)
         try:
             _train(held, stop)
@@ -231,11 +233,28 @@ class Attempt:
         self.ledger, self.claim, self.runs, self.data = ledger, claim, runs, data
         """`data` is the folder of the task's prepared data."""
         self.id = claim.run.id
-        self.rows: list[tuple[int, str, float]] = []
+        self.rows: list[tuple[int, dict[str, float]]] = []
+        """Step and values that are not written yet: the loop only appends to them."""
         self.flushed = self.saved = time.monotonic()
+        self.recorder = ThreadPoolExecutor(max_workers=1)
+        self.recording: Future[None] | None = None
+        """Rows on their way into the ledger, which another process may hold: the loop does not wait for that."""
         self.writer = ThreadPoolExecutor(max_workers=1)
         self.writing: tuple[int, Path, Future[tuple[int, str]]] | None = None
         """The checkpoint being written: its number in the ledger, its folder, and its size and digest to come."""
+
+    def close(self) -> None:
+        """Writes what is left, and ends the threads."""
+        self._flush()
+        self.recorder.shutdown()
+        self.writer.shutdown()
+
+    @functools.cached_property
+    def train(self) -> Any:
+        """The module of training, which imports jax; a statement that imports it anew would cost every event."""
+        from lrurun import train
+
+        return train
 
     def fail(self, error: Exception) -> None:
         """Ends the attempt with an exception, which the run keeps."""
@@ -299,11 +318,16 @@ class Attempt:
         self.saved = time.monotonic()
 
     def take(self, event: Any, asked: bool) -> bool:
-        """Writes an event down, saves where it is time to, or `asked` to; whether the attempt is over."""
-        from lrurun import train
+        """Writes an event down, saves where it is time to, or `asked` to; whether the attempt is over.
 
+        Rows go to the ledger in batches, by a thread; at checkpoints, at the end and when asked to stop all of them are
+        there before anything else is written.
+        """
+        train = self.train
         if self.writing and self.writing[2].done():
             self._commit()
+        if self.recording and self.recording.done():
+            self._settle()
         match event:
             case train.Began():
                 _log(f"compiled in {event.compile_seconds:.1f} s; from step {event.step}")
@@ -312,13 +336,15 @@ class Attempt:
                     self.finish("interrupted", INTERRUPTED)
                     return True
             case train.Measured():
-                self.rows += [(event.step, key, value) for key, value in event.values.items()]
+                self.rows.append((event.step, event.values))
             case train.Reached():
                 if asked or time.monotonic() - self.saved >= self.execution.checkpoint_seconds:
                     self._save(event.snapshot())
                     self.saved = time.monotonic()
-                elif time.monotonic() - self.flushed >= FLUSH_SECONDS:
-                    self._flush(event.step)
+                elif self.recording is None and time.monotonic() - self.flushed >= FLUSH_SECONDS:
+                    self.flushed = time.monotonic()
+                    rows, self.rows = self.rows, []
+                    self.recording = self.recorder.submit(self._record, rows, event.step)
                 if asked:
                     self._commit()
                     self.finish("interrupted", INTERRUPTED)
@@ -331,12 +357,22 @@ class Attempt:
                 return True
         return False
 
+    def _record(self, rows: list[tuple[int, dict[str, float]]], step: int) -> None:
+        self.ledger.record(self.claim, [(at, key, value) for at, values in rows for key, value in values.items()], step)
+
+    def _settle(self) -> None:
+        """Waits for the rows that are on their way. Raises what became of them."""
+        recording, self.recording = self.recording, None
+        if recording is not None:
+            recording.result()
+
     def _flush(self, step: int | None = None) -> None:
+        """Writes all rows that there are, and waits for that."""
+        self._settle()
         self.flushed = time.monotonic()
         if self.rows or step is not None:
-            last = step if step is not None else max(row[0] for row in self.rows)
-            self.ledger.record(self.claim, self.rows, last)
-            self.rows = []
+            rows, self.rows = self.rows, []
+            self._record(rows, step if step is not None else max(at for at, _ in rows))
 
     def _save(self, snapshot: Any) -> None:
         """Metrics first, then the checkpoint, by a thread: what the checkpoint has seen, the ledger has."""

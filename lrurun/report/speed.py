@@ -155,13 +155,15 @@ def build(
 
 def _setting(run: values.Run, attempt: values.Attempt) -> Setting:
     device = attempt.environment.get("device")
-    if device == "cpu":
+    machine = attempt.environment.get("machine")
+    if device == "cpu" and isinstance(machine, dict):
         # jax calls every CPU so
-        device = attempt.environment.get("machine", {}).get("cpu") or device
+        device = machine.get("cpu") or device
+    packed = attempt.environment.get("packed", 1)
     return Setting(
-        device=device,
+        device=device if device is None else str(device),  # what a ledger says can be anything
         threads=run.execution.get("threads"),
-        packed=attempt.environment.get("packed", 1),
+        packed=packed if isinstance(packed, int) else 1,
         steps_per_dispatch=run.execution.get("steps_per_dispatch"),
     )
 

@@ -116,6 +116,7 @@ PLACES = (
 """Every column of text that a reader shows."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["together", *ODD])
 def test_texts_in_every_column_stay_texts(ledger: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = {**TEXTS, "together": TOGETHER}[name]
@@ -141,6 +142,7 @@ def test_texts_in_every_column_stay_texts(ledger: Path, name: str, capsys: pytes
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_no_text_makes_an_element_of_a_page(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The page of a ledger full of hostile texts has the elements and attributes of a harmless one, and no others."""
 
@@ -240,6 +242,7 @@ def test_wrong_types_in_strict_columns_are_told_by_the_check(ledger: Path, capsy
         assert not RAW.search(out + err), words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("runs",), ("show", "@"), ("report", *SMOKE), ("status",)])
 def test_a_terminal_gets_no_escape_but_our_own(ledger: Path, words: tuple[str, ...]) -> None:
     """The same under a pty, where colours are on: what is left without ours holds nothing raw."""
@@ -279,6 +282,7 @@ def test_a_terminal_gets_no_escape_but_our_own(ledger: Path, words: tuple[str, .
     assert not {"\x1b[2J", "\x1b[1;31mred"} & set(OURS.findall(text))
 
 
+@pytest.mark.slow
 def test_completion_offers_nothing_that_a_shell_would_evaluate(
     ledger: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
