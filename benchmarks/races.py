@@ -33,7 +33,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 import trackers  # noqa: E402
 
 EIGHT = 8
-OTHERS_PROCESSES, OTHERS_JOBS, OTHERS_TRANSACTIONS = 16, 100, 2000
+OTHERS_PROCESSES, OTHERS_JOBS, OTHERS_TRANSACTIONS = 12, 100, 1000
 """What MLflow and Optuna are given at the most."""
 
 COMMON = """
@@ -44,7 +44,7 @@ def let_go():
     sys.stdin.readline()
 
 def mixed(path, count, make):
-    steps, errors, locked, worst = make(path), 0, 0, 0.0
+    steps, errors, locked, worst = make(path), [], 0, 0.0
     let_go()
     began = time.perf_counter()
     for k in range(count):
@@ -52,7 +52,7 @@ def mixed(path, count, make):
         try:
             steps[k % 10](k)
         except Exception as error:
-            errors += 1
+            errors.append(type(error).__name__)
             locked += "locked" in str(error) or "busy" in str(error)
         worst = max(worst, time.perf_counter() - before)
     return json.dumps([time.perf_counter() - began, errors, locked, worst])
@@ -87,7 +87,9 @@ def make(path):
 
     def turn(k):
         if held:
-            ledger.finish(held.pop(), "done", result={"val/accuracy": 0.5}, reason="done", step=k)
+            claim = held.pop()
+            ledger.finish(claim, "interrupted", reason="interrupted: its turn is over")
+            ledger.requeue([claim.run.id])
         else:
             held.append(ledger.claim(ladder.key, owner.here(), environment={}))
 
@@ -95,7 +97,7 @@ def make(path):
         if held:
             ledger.record(held[0], [(k, "train/loss", 0.5)], k)
         else:
-            ledger.event("idle", str(k))
+            ledger.event("waits", str(k))
 
     watch = lambda k: ledger.counts(ladder.key)
     return [turn, metric, metric, metric, watch, metric, metric, metric,
@@ -144,7 +146,7 @@ def queue(path):
     began, got = time.perf_counter(), []
     while True:
         trial = study.ask()
-        if "fixed_params" not in trial.system_attrs:  # the queue is empty: this one is new
+        if "fixed_params" not in study._storage.get_trial(trial._trial_id).system_attrs:  # new: the queue is empty
             return json.dumps([time.perf_counter() - began, got])
         got.append(trial.suggest_int("job", 0, 10**6))
         try:
@@ -232,7 +234,8 @@ def queued(tracker: trackers.Tracker, path: Path, jobs: int) -> dict[str, Any] |
 
 
 def mixed(tracker: trackers.Tracker, path: Path, transactions: int) -> dict[str, Any]:
-    tracker.run("prepare(sys.argv[1], int(sys.argv[2]))", path, transactions // 20 + EIGHT)
+    # of a ledger 16 runs go round; Optuna makes a new trial whenever its queue is empty
+    tracker.run("prepare(sys.argv[1], int(sys.argv[2]))", path, 2 * EIGHT if tracker.name == "lrurun" else 0)
     call = "mixed(sys.argv[1], int(sys.argv[2]), make)"
     said, failed = together(tracker, call, [[path, transactions // EIGHT]] * EIGHT)
     found = [json.loads(text) for text in said]
@@ -241,7 +244,8 @@ def mixed(tracker: trackers.Tracker, path: Path, transactions: int) -> dict[str,
         "processes": EIGHT,
         "transactions": transactions // EIGHT * EIGHT,
         "failed": failed,
-        "errors": sum(row[1] for row in found),
+        "errors": sum(len(row[1]) for row in found),
+        "kinds": sorted({kind for row in found for kind in row[1]}),
         "locked": sum(row[2] for row in found),
         "slowest": max((row[3] for row in found), default=0.0),
         "seconds": seconds,
@@ -266,7 +270,7 @@ def races(
                 transactions if ours else min(transactions, OTHERS_TRANSACTIONS),
             ),
         }
-        print(f"measured {tracker.name}", file=sys.stderr, flush=True)
+        print(f"{tracker.name}: {json.dumps(found[tracker.name])}", file=sys.stderr, flush=True)
     return found
 
 

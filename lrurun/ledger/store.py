@@ -142,8 +142,9 @@ class Ledger:
     def open(cls, path: str | os.PathLike[str], *, create: bool = True, timeout: float = TIMEOUT) -> Ledger:
         """Open a ledger for writing; it is created, or brought up to date, where needed.
 
-        `timeout` is in seconds. Raises NotFoundError where there is none and `create` is off, LrurunError where the
-        file cannot be written, LedgerError where it is busy, newer than this version, or no ledger.
+        `timeout` is in seconds, and how long each write waits for other processes. Raises NotFoundError where there is
+        none and `create` is off, LrurunError where the file cannot be written, LedgerError where it is busy, newer than
+        this version, or no ledger.
         """
         place = files.locate(path)
         size = files.size_of(place)
@@ -152,7 +153,7 @@ class Ledger:
         files.require_writable(place, size is not None)
         kind = files.filesystem(place)
         wanted = "delete" if kind in files.NETWORK else "wal"
-        patience = max(timeout, migrate.TIMEOUT) if not size else timeout
+        patience = max(timeout, migrate.TIMEOUT) if not size else min(timeout, TIMEOUT)  # no signal is heeded in it
         with (
             files.plain_words(place, patience),
             contextlib.closing(files.connect(place, "mode=rwc", patience)) as connection,
