@@ -95,7 +95,7 @@ COMMANDS = (
         (
             ["sDigits", "--ladder", "lur"],
             "unknown ladder 'lur'",
-            "did you mean 'lru'? ladders: lru, nonlinearity, stability",
+            "did you mean 'lru'? ladders: dlr, lru, nonlinearity, rotrnn, ssm, stability",
         ),
         (
             ["sDigits", "--rung", "tanh"],
