@@ -311,7 +311,11 @@ def test_where_everything_is_refused_it_says_why(
         (["sDigits", "--all"], "report: expected a TASK, or --all", "lrurun status lists what the ledger has results of"),
         (["--all", "--speed"], "--all and --speed exclude each other", "--speed is of one task: lrurun report TASK --speed"),
         (["--all", "--instance", "a"], "--all and --instance exclude each other", "--instance is of one task: lrurun report TASK --instance a"),
-        (["--all", "--ladder", "lur"], "unknown ladder 'lur'", "did you mean 'lru'? ladders: lru, nonlinearity, stability"),
+        (
+            ["--all", "--ladder", "lur"],
+            "unknown ladder 'lur'",
+            "did you mean 'lru'? ladders: dlr, lru, nonlinearity, rotrnn, ssm, stability",
+        ),
     ],
 )  # fmt: skip
 def test_wrong_words(words: list[str], error: str, hint: str, ledger: Path, capsys: Any) -> None:

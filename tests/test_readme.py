@@ -80,6 +80,14 @@ def test_printed_table_is_the_ladders() -> None:
     assert means["gamma-norm"] > means["tanh-rnn"]
 
 
+def test_table_of_ladders_is_what_ships() -> None:
+    from lrurun.catalog import load_ladder
+
+    table = TEXT.partition("## The ladders")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([\w-]+)` \| (.+?) \|$", table, re.MULTILINE))
+    assert rows == {path.stem: load_ladder(path.stem).title for path in (ROOT / "ablations").glob("*.toml")}
+
+
 def test_two_commands_come_first() -> None:
     assert [block.strip() for block in blocks("sh")[:2]] == [
         "pip install -e . && lrurun ladder sDigits",
