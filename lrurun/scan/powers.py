@@ -23,6 +23,9 @@ ENTRIES: Final = 2**22
 LONGEST: Final = 1024
 """Lags of a block: with more of them, the powers take longer than the product with the weights saves."""
 
+LARGEST: Final = 2.0**19
+"""Phases from here on, in radians a step, are refused: float32 has four binary digits of them after the point."""
+
 # A phase is cut into multiples of 2^-12 and of 2^-36 radians: both are whole numbers, below 2^31 and 2^24.
 _COARSE, _FINE = 12, 36
 _TURNS_COARSE: Final = round(2 ** (64 - _COARSE) / (2 * math.pi))
@@ -41,7 +44,7 @@ def _high(a: Array, b: Array) -> Array:
 def _turns(phase: Array) -> tuple[Array, Array]:
     """|phase| in turns modulo 1, the first and the second 32 binary digits after the point, uint32.
 
-    Error below 10^-12 turns for float32 phases of up to 2^10 radians; they must be below 2^19.
+    Error below 10^-12 turns for float32 phases of up to 2^10 radians; they must be below `LARGEST`.
     """
     size = jnp.abs(phase)
     coarse = jnp.floor(size * 2.0**_COARSE)
@@ -60,15 +63,16 @@ def angle(phase: Array, exponents: Array) -> Array:
     """phase exponents modulo 2 pi, in [-pi, pi], of arrays that broadcast; `exponents` are uint32 below 2^31.
 
     Float32, with an error below 10^-5 radians for exponents up to 2^20 and phases up to 2^10 radians; NaN where the
-    phase is not finite. Float64 phases are multiplied as they are. The gradient is that of the product.
+    phase is not finite, or `LARGEST` and more. Float64 phases are multiplied as they are. The gradient is that of the
+    product.
     """
     if phase.dtype == jnp.float64:
-        product = phase * exponents.astype(phase.dtype)
-        return product - 2 * math.pi * jnp.round(product / (2 * math.pi))
+        whole = phase * exponents.astype(phase.dtype)
+        return whole - 2 * math.pi * jnp.round(whole / (2 * math.pi))
     high, low = _turns(phase)
     left = (high * exponents + _high(low, exponents)).astype(jnp.int32).astype(jnp.float32)
     turned = jnp.sign(phase) * left * (2 * math.pi / 2**32)
-    return jnp.where(jnp.isfinite(phase), turned, jnp.nan)
+    return jnp.where(jnp.abs(phase) < LARGEST, turned, jnp.nan)
 
 
 @angle.defjvp
