@@ -10,7 +10,7 @@ from scipy import stats
 
 from lrurun import plan as planning
 from lrurun import tasks
-from lrurun.bench import PAPER, Shape, forms, interval, loop
+from lrurun.bench import LAYERS, PAPER, Shape, forms, interval, loop
 from lrurun.ledger.store import Ledger
 from lrurun.model import Model
 from lrurun.tasks.base import Spec
@@ -89,6 +89,29 @@ def test_bench_says_what_it_measured(machine):
     assert speed["against_seconds"] > 0
     assert 0 < speed["of_limit"] < 10
     assert memory["ratio"] == memory["against_bytes"] / memory["bytes"] > 2  # from the compiler: no figure of the day
+
+
+def test_layers_of_other_kinds_have_as_many_complex_states_as_the_lru():
+    shape = Shape(2, 16, 6, 15)
+
+    def states(name, ours):
+        form = forms.FORMS[name](shape, ours)
+        _, params, u = form.arguments(form.state)
+        assert jax.eval_shape(form.function, *form.arguments(form.state))[0].shape == u.shape
+        return params["C_re"].size if "A_im" in params else params["C_re"].shape[1]
+
+    assert set(LAYERS) < set(forms.FORMS)
+    assert [states(name, False) for name in LAYERS] == [15] * 3
+    # a whole number of states for each of the six channels: two, as near as can be, and the published 32
+    assert [states(name, True) for name in ("layer-s5", "layer-s4d", "layer-s4d-64")] == [15, 12, 6 * 32]
+
+
+@pytest.mark.slow
+def test_bench_compares_layers(machine):
+    document = machine.json("bench", "layers", "--shape", "digits", "--rounds", "1", "--seconds", "0.05")
+    names = [f"{memory}{name}/digits" for name in LAYERS for memory in ("", "memory-")]
+    assert [result["name"] for result in document["results"]] == names
+    assert ["of_limit" in result for result in document["results"]] == [True, *[False] * 5]
 
 
 @pytest.mark.slow

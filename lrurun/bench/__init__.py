@@ -76,11 +76,17 @@ LOOP_MODELS: dict[str, dict[str, Any]] = {
 WHAT = {
     "scan": "jax.lax.associative_scan under vmap, complex64",
     "layer": "the layer of the paper's appendix A",
+    "layer-s5": "our LRU layer of as many complex states",
+    "layer-s4d": "our LRU layer of as many complex states, or the fewest: one a channel",
+    "layer-s4d-64": "our LRU layer, whatever its states, beside the published 32 a channel",
     "rnn": "a tanh layer left to autodiff",
     "step": "the appendix's layer in the same network, optax.adamw, one step a call",
     "loop": "the same compiled program called in a bare loop",
 }
 """What is measured -> what it is measured against."""
+
+LAYERS = [name for name in WHAT if name.startswith("layer-")]
+"""Those of other kinds, all asked for at once."""
 
 ERRORS = "the error of the published scan, against float64"
 COMPILE_ROUNDS = 3
@@ -188,15 +194,25 @@ def _processes(count: int, threads: int, cache: str | None = None) -> Iterator[l
             process.close()
 
 
-def _floor(what: str, shape: Shape, machine: dict[str, Any]) -> float:
+def _floor(what: str, shape: Shape, machine: dict[str, Any]) -> float | None:
     """Seconds, at least, of the products and of the scan's one pass each way at the machine's rates.
+
+    None where there is no scan, but a convolution.
 
     A scan reads v and writes x forward, 16 bytes a number; it reads the cotangents and x and writes w backward, 24. A
     product takes as much again for each of its two gradients. Norms, gates and the optimizer count nothing.
     """
+    if what.startswith("layer-s4d"):
+        return None
     positions, h, n = shape.batch * shape.length, shape.width, shape.state
     scan = 0 if what == "rnn" else 40 * positions * n
-    products = {"scan": 0, "layer": 8 * h * n, "rnn": 2 * n * n + 4 * h * n, "step": 8 * h * n + 4 * h * h}[what]
+    products = {
+        "scan": 0,
+        "layer": 8 * h * n,
+        "layer-s5": 8 * h * n,
+        "rnn": 2 * n * n + 4 * h * n,
+        "step": 8 * h * n + 4 * h * h,
+    }[what]
     flops, seconds = 3 * positions * products, scan / machine["copy_gb_s"] / 1e9
     return shape.depth * (seconds + flops / machine["product_gflop_s"] / 1e9)
 
@@ -209,9 +225,9 @@ def _forms(
     ready = [p.ask(do="ready", what=what, shape=shape, ours=mine) for p, mine in zip(both, (True, False), strict=True)]
     pairs = [_turns(both, seconds) for _ in range(rounds)]
     speed = Result.of(f"{what}/{name}", WHAT[what], pairs, compile=(ready[0]["compile"], ready[1]["compile"]))
-    memory = (max(1, ready[0]["temp"]), ready[1]["temp"])
+    memory, floor = (max(1, ready[0]["temp"]), ready[1]["temp"]), _floor(what, shape, machine)
     return [
-        speed._replace(limit=_floor(what, shape, machine) / speed.ours),
+        speed if floor is None else speed._replace(limit=floor / speed.ours),
         Result.of(f"memory-{what}/{name}", WHAT[what], [memory], unit="times as small"),
     ]
 
@@ -279,7 +295,8 @@ def _compiles(both: list[_Process]) -> list[Result]:
 
 
 def run(what: Sequence[str], shapes: Sequence[str], *, rounds: int, seconds: float, json: bool) -> int:
-    """Measures and prints."""
+    """Measures and prints what is named, "layers" for all in `LAYERS`; everything where nothing is."""
+    what = [one for name in what for one in (LAYERS if name == "layers" else [name])]
     for names, known in ((what, WHAT), (shapes, SHAPES | PAPER)):
         for name in names:
             if name not in known:

@@ -30,6 +30,8 @@ from lrurun.config import (
     ModelConfig,
     OptimConfig,
     RunConfig,
+    S4DRecurrence,
+    S5Recurrence,
     TrainConfig,
 )
 from lrurun.model import EPSILON
@@ -124,8 +126,8 @@ LRU = DiagonalRecurrence(normalize=True, r_min=0.9, r_max=0.999)
 RNN = DenseRecurrence(activation="tanh", draw="truncated")
 
 
-def _layer(settings: Any, shape: Shape) -> tuple[Recurrence, Params]:
-    built = recurrences.build(settings, width=shape.width, state=shape.state)
+def _layer(settings: Any, shape: Shape, state: int | None = None) -> tuple[Recurrence, Params]:
+    built = recurrences.build(settings, width=shape.width, state=state or shape.state)
     return built, jax.jit(built.init)(jax.random.key(0))
 
 
@@ -157,20 +159,37 @@ def scan(shape: Shape, ours: bool) -> Form:
 def layer(shape: Shape, ours: bool) -> Form:
     """Forward and backward, gradients of all parameters and of the input."""
     built, params = _layer(LRU, shape)
+    if ours:
+        return _scanned(built, params, shape)
+    u, w = (jnp.swapaxes(x, 0, 1) for x in _inputs(shape))
+    return _both_ways(published_layer, w, params, u)
+
+
+def _inputs(shape: Shape) -> tuple[Array, Array]:
+    """Inputs and cotangents (L, B, H)."""
     u, w = (_normal(seed, shape.length, shape.batch, shape.width) for seed in (1, 2))
-    if not ours:
-        u, w = jnp.swapaxes(u, 0, 1), jnp.swapaxes(w, 0, 1)
-        return _both_ways(published_layer, w, params, u)
+    return u, w
+
+
+def _scanned(built: Recurrence, params: Params, shape: Shape) -> Form:
+    """A layer of ours, in the layout that a network would give it."""
+    u, w = _inputs(shape)
     chunks = built.chunks(shape.length, shape.batch)
     if chunks > 1:
         u, w = split(u, chunks), split(w, chunks)
     return _both_ways(built.scan, w, params, u)
 
 
+def rival(shape: Shape, ours: bool, *, settings: Any, state: Callable[[Shape], int]) -> Form:
+    """A layer of another kind, with a state of `state`(shape), and where `ours` is false, the LRU's of the shape."""
+    built, params = _layer(settings, shape, state(shape)) if ours else _layer(LRU, shape)
+    return _scanned(built, params, shape)
+
+
 def rnn(shape: Shape, ours: bool) -> Form:
     """A dense tanh layer, forward and backward, gradients of all parameters and of the input."""
     built, params = _layer(RNN, shape)
-    u, w = (_normal(seed, shape.length, shape.batch, shape.width) for seed in (1, 2))
+    u, w = _inputs(shape)
     return _both_ways(built.scan if ours else plain_rnn, w, params, u)
 
 
@@ -223,7 +242,19 @@ def step(shape: Shape, ours: bool) -> Form:
     return Form(take, lambda state: (state, *batch), state)
 
 
-FORMS: dict[str, Callable[[Shape, bool], Form]] = {"scan": scan, "layer": layer, "rnn": rnn, "step": step}
+FORMS: dict[str, Callable[[Shape, bool], Form]] = {
+    "scan": scan,
+    "layer": layer,
+    # N complex numbers, of which the kind counts 2N
+    "layer-s5": partial(rival, settings=S5Recurrence(), state=lambda shape: 2 * shape.state),
+    # N complex numbers in all channels together, as nearly as whole numbers a channel allow
+    "layer-s4d": partial(
+        rival, settings=S4DRecurrence(), state=lambda shape: 2 * max(1, round(shape.state / shape.width))
+    ),
+    "layer-s4d-64": partial(rival, settings=S4DRecurrence(), state=lambda shape: 64),
+    "rnn": rnn,
+    "step": step,
+}
 
 
 def machine() -> dict[str, float]:

@@ -107,8 +107,11 @@ def doctor(context: typer.Context, json: Json = False) -> int:
 @app.command()
 def bench(
     what: Annotated[
-        Optional[Literal["scan", "layer", "rnn", "step", "loop"]],
-        typer.Argument(metavar="[scan|layer|rnn|step|loop]", help="What to measure; everything without it."),
+        Optional[Literal["scan", "layer", "layers", "rnn", "step", "loop"]],
+        typer.Argument(
+            metavar="[scan|layer|layers|rnn|step|loop]",
+            help="What to measure; everything without it. layers: other kinds against the LRU's.",
+        ),
     ] = None,
     shape: Annotated[
         Optional[list[str]],
