@@ -160,7 +160,7 @@ def test_rows_are_there_before_the_checkpoint_that_has_seen_them(tmp_path, monke
 
     def slowly(self, *arguments):
         # the thread's most of all: what it has in hand is behind what the loop writes itself
-        time.sleep(0.3 if threading.current_thread() is not threading.main_thread() else 0)
+        time.sleep(1.0 if threading.current_thread() is not threading.main_thread() else 0)
         record(self, *arguments)
 
     def announced(self, claim, step, path):
@@ -172,7 +172,7 @@ def test_rows_are_there_before_the_checkpoint_that_has_seen_them(tmp_path, monke
     monkeypatch.setattr(Ledger, "record", slowly)
     monkeypatch.setattr(Ledger, "saving", announced)
     curve, look = seen_by(lambda event: isinstance(event, train.Reached) and len(saved) >= 3)
-    _, _, tried, stop = attempt(tmp_path, look, checkpoint_seconds=0.3)
+    _, _, tried, stop = attempt(tmp_path, look, checkpoint_seconds=0.1)
     worker.work([tried], stop)
     assert len(saved) >= 4
     assert curve
