@@ -6,7 +6,6 @@ import json
 import math
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
