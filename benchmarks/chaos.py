@@ -207,8 +207,8 @@ class Arena:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         self.starts += 1
-        log = (self.machine.folder / "said.txt").open("a")
-        return self.machine.start(*words, env=self.env, stdout=log, stderr=log)
+        with (self.machine.folder / "said.txt").open("a") as log:
+            return self.machine.start(*words, env=self.env, stdout=log, stderr=log)
 
     def ladder(self) -> subprocess.Popen[str]:
         return self.start(*self.words, "--jobs", str(self.workers))
