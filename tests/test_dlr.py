@@ -64,11 +64,13 @@ def million():
     return made, np.asarray(re, np.float64) + 1j * np.asarray(im, np.float64), np.concatenate(blocks, axis=1)
 
 
+@pytest.mark.slow
 def test_a_kernel_of_a_million_lags_keeps_its_phases(million):
     _, found, wanted = million
     assert np.max(np.abs(found - wanted)) < 1e-5 * np.max(np.abs(wanted))
 
 
+@pytest.mark.slow
 def test_a_kernel_of_a_million_lags_never_holds_all_powers(million):
     made, found, _ = million
     held = made.memory_analysis().temp_size_in_bytes
@@ -335,13 +337,14 @@ def test_the_eigenvalue_zero_is_harmless():
 # --- all ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
         DLRRecurrence(cast="prod", kernel_length=10),
-        pytest.param(DLRRecurrence(), marks=pytest.mark.slow),
-        pytest.param(DLRRecurrence(poles="real", weights="real"), marks=pytest.mark.slow),
-        pytest.param(DSSRecurrence(), marks=pytest.mark.slow),
+        DLRRecurrence(),
+        DLRRecurrence(poles="real", weights="real"),
+        DSSRecurrence(),
     ],
 )
 def test_conforms(settings):

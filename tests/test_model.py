@@ -187,12 +187,16 @@ def reference(model, params, inputs, lengths, momentum=None):
     [
         ({}, features()),
         ({"bidirectional": True, "glu": "half", "norm_momentum": 0.7}, tokens()),
-        ({"norm": "layer", "bidirectional": True}, features()),
+        pytest.param({"norm": "layer", "bidirectional": True}, features(), marks=pytest.mark.slow),
         ({}, tokens(pair=True)),
         ({"glu": "half2", "pooling": "last", "final_norm": True}, features()),
         ({"glu": "none", "pooling": "max", "norm_place": "post", "bidirectional": True}, tokens()),
-        ({"pooling": "last", "norm": "layer", "norm_place": "post"}, tokens(pair=True)),
-        ({"pooling": "max", "norm": "layer", "final_norm": True, "glu": "half2"}, features()),
+        pytest.param(
+            {"pooling": "last", "norm": "layer", "norm_place": "post"}, tokens(pair=True), marks=pytest.mark.slow
+        ),
+        pytest.param(
+            {"pooling": "max", "norm": "layer", "final_norm": True, "glu": "half2"}, features(), marks=pytest.mark.slow
+        ),
     ],
     ids=["pixels", "letters-both-ways", "layer-norm", "pairs", "half2-last-final", "none-max-post", "last-post", "max"],
 )
@@ -233,7 +237,7 @@ def test_logits_statistics_and_gradients(strict, settings, spec):
 
 @pytest.mark.parametrize(
     ("recurrence", "bidirectional"),
-    [(LRU, False), (LRU, True), (DenseRecurrence(activation="tanh"), True)],
+    [pytest.param(LRU, False, marks=pytest.mark.slow), (LRU, True), (DenseRecurrence(activation="tanh"), True)],
     ids=["lru", "lru-both-ways", "tanh-both-ways"],
 )
 def test_padding_changes_nothing(recurrence, bidirectional):
@@ -453,7 +457,7 @@ def test_dropout_at_each_position():
 
 
 @pytest.mark.parametrize("recurrence", [DiagonalRecurrence(normalize=True), DenseRecurrence(activation="tanh")])
-@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("bidirectional", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_products_in_bf16(strict, recurrence, bidirectional):
     """Every product, and none but those, rounds its factors to 8 binary digits: outputs and gradients move by that."""
     spec = features(length=64)
@@ -501,7 +505,14 @@ def factors_of_products(jaxpr):
                     yield from factors_of_products(inner)
 
 
-@pytest.mark.parametrize("changes", [{}, {"dropout": 0.3}, {"dropout": 0.3, "dropout_mask": "position"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({}, marks=pytest.mark.slow),
+        {"dropout": 0.3},
+        pytest.param({"dropout": 0.3, "dropout_mask": "position"}, marks=pytest.mark.slow),
+    ],
+)
 def test_remat_gives_the_same_network(strict, changes):
     spec = tokens(length=48)
     models = [Model(config(depth=2, **changes), spec, remat=remat) for remat in (False, True)]
@@ -522,6 +533,7 @@ def test_remat_gives_the_same_network(strict, changes):
     assert str(jax.make_jaxpr(again)(params)).count("remat") >= 2
 
 
+@pytest.mark.slow
 def test_both_modes_of_nnx():
     """The library's coming default has no shared references; the same numbers must come out."""
     program = (
@@ -552,12 +564,12 @@ def test_both_modes_of_nnx():
     ("spec", "changes"),
     [
         (features(features=3, length=64), {}),
-        (features(length=64), {"norm": "layer", "glu": "half"}),
+        pytest.param(features(length=64), {"norm": "layer", "glu": "half"}, marks=pytest.mark.slow),
         (tokens(length=48), {"bidirectional": True, "dropout": 0.4}),
         (tokens(length=32, pair=True), {"bidirectional": True, "parity": "reference"}),
         (tokens(length=48), {"pooling": "last", "final_norm": True}),
-        (tokens(length=48), {"pooling": "max", "norm_place": "post"}),
-        (features(features=3, length=64), {"pooling": "last"}),
+        pytest.param(tokens(length=48), {"pooling": "max", "norm_place": "post"}, marks=pytest.mark.slow),
+        pytest.param(features(features=3, length=64), {"pooling": "last"}, marks=pytest.mark.slow),
     ],
     ids=["features", "feature", "tokens", "pairs", "last", "max", "last-of-whole"],
 )

@@ -98,7 +98,10 @@ def test_values_and_gradients(strict, kind, bidirectional):
         assert float(np.sum(found * direction)) == pytest.approx(expected, rel=1e-3, abs=1e-3), name
 
 
-@pytest.mark.parametrize("kind", ["tanh", "linear", "truncated", "cartesian", "lru"])
+@pytest.mark.parametrize(
+    "kind",
+    ["tanh", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("linear", "truncated", "cartesian")), "lru"],
+)
 def test_conforms(kind):
     failed = [finding for finding in conformance.check(KINDS[kind]) if not finding.passed]
     assert not failed

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import msgspec
 import numpy as np
 import pytest
 import scipy.fft
@@ -11,10 +10,12 @@ import scipy.signal
 
 from lrurun import conformance, inventory, recurrences
 from lrurun.config import DiagonalRecurrence, ModelConfig, S4DRecurrence, S5Recurrence
+from lrurun.errors import UsageError
 from lrurun.model import Model
 from lrurun.recurrences import S4D, continuous
 from lrurun.recurrences.s4d import initial_a
 from lrurun.scan import convolution, powers
+from lrurun.strict import convert
 from lrurun.tasks.base import Spec
 
 
@@ -397,8 +398,8 @@ def test_an_s4d_network_s_parameters():
     ],
 )
 def test_what_does_not_fit_is_refused(recurrence, state, rule):
-    with pytest.raises(msgspec.ValidationError) as raised:
-        msgspec.convert({"recurrence": recurrence, "depth": 1, "width": 6, "state": state}, ModelConfig)
+    with pytest.raises(UsageError) as raised:
+        convert({"recurrence": recurrence, "depth": 1, "width": 6, "state": state}, ModelConfig, "a test")
     assert rule in str(raised.value)
 
 
@@ -408,12 +409,12 @@ title = "state space layers"
 source = "ours"
 
 [[rung]]
-name = "s5"
+name = "for-all"
 title = "S5"
 change = { "model.recurrence.kind" = "s5", "model.recurrence.blocks" = 2, "model.bidirectional" = true }
 
 [[rung]]
-name = "s4d"
+name = "for-each"
 title = "S4D"
 change = { "model.recurrence.kind" = "s4d", "model.recurrence.init" = "legs" }
 """
@@ -435,7 +436,7 @@ def test_both_are_trained_reported_and_drawn(machine):
     rows = {row["rung"]: row for row in machine.json("report", *SMOKE, *SHORT)["rows"]}
     # one block of width 16 and state 16
     rest = 2 * (16**2 + 16) + 2 * 16 + 16 + 16 + 16 * 10 + 10
-    shapes = {"s5": 3 * 8 + 6 * 8 * 16 + 16, "s4d": 2 * 16 + 4 * 16 * 8 + 4 * 16 * 8}
+    shapes = {"for-all": 3 * 8 + 6 * 8 * 16 + 16, "for-each": 2 * 16 + 4 * 16 * 8 + 4 * 16 * 8}
     assert {name: (row["n"], row["parameters"]) for name, row in rows.items()} == {
         name: (1, rest + shape) for name, shape in shapes.items()
     }
@@ -446,18 +447,14 @@ def test_both_are_trained_reported_and_drawn(machine):
 VARIANTS = dict(inventory._variants("s5") + inventory._variants("s4d"))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in ("s5, blocks, bilinear", "s4d, inv, shared") else pytest.param(name, marks=pytest.mark.slow)
-        for name in VARIANTS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
 def test_conforms(name):
     failed = [finding for finding in conformance.check(VARIANTS[name]) if not finding.passed]
     assert not failed
 
 
+@pytest.mark.slow
 def test_forms_that_differ_are_caught(monkeypatch):
     """A kernel that is off by a thousandth, and one that looks back from the current input on."""
     right = S4D.kernels

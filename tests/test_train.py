@@ -26,6 +26,7 @@ from lrurun.config import (
     fingerprint,
 )
 from lrurun.errors import LrurunError
+from lrurun.strict import convert
 from lrurun.tasks.base import Data, Spec, Split
 
 EXECUTION = Execution(steps_per_dispatch=5, scan_backend="sequential")
@@ -129,13 +130,22 @@ def test_curve_rows_are_means_over_their_steps(data: Data) -> None:
     coarse = history(list(train.train(config(dropout=0.0), EXECUTION, data)))
     table = msgspec.to_builtins(config(dropout=0.0))
     table["train"]["log_every"] = 1
-    fine = history(list(train.train(msgspec.convert(table, RunConfig), EXECUTION, data)))
+    fine = history(list(train.train(convert(table, RunConfig, "a test"), EXECUTION, data)))
     for end in (4, 8, 12, 16, 20):
         mean = np.mean([fine[step, "train/loss"] for step in range(end - 3, end + 1)])
         assert coarse[end, "train/loss"] == pytest.approx(mean, rel=1e-5)
 
 
-@pytest.mark.parametrize(("stop", "slow"), [(4, math.inf), (9, -1.0), (15, math.inf), (20, math.inf), (20, -1.0)])
+@pytest.mark.parametrize(
+    ("stop", "slow"),
+    [
+        pytest.param(4, math.inf, marks=pytest.mark.slow),
+        (9, -1.0),
+        pytest.param(15, math.inf, marks=pytest.mark.slow),
+        pytest.param(20, math.inf, marks=pytest.mark.slow),
+        (20, -1.0),
+    ],
+)
 def test_resume_is_bit_identical(
     stop: int, slow: float, undisturbed: list[train.Event], data: Data, tmp_path, monkeypatch
 ) -> None:
@@ -172,7 +182,9 @@ def test_resume_from_the_last_step_is_the_same_end(undisturbed: list[train.Event
         assert again[-1].result == test  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 40])
+@pytest.mark.parametrize(
+    "chunk", [pytest.param(1, marks=pytest.mark.slow), 7, pytest.param(40, marks=pytest.mark.slow)]
+)
 def test_steps_per_dispatch_change_no_bit(chunk: int, undisturbed: list[train.Event], data: Data) -> None:
     other = Execution(steps_per_dispatch=chunk, scan_backend="sequential")
     events = list(train.train(config(), other, data))

@@ -164,7 +164,9 @@ def test_nothing_on_disk_is_unpickled_or_evaluated() -> None:
             if not isinstance(node, ast.Call):
                 continue
             called = ast.unparse(node.func)
-            assert called not in ("eval", "exec", "os.system", "marshal.loads", "yaml.load", "joblib.load"), path
+            assert called not in ("eval", "os.system", "marshal.loads", "yaml.load", "joblib.load"), path
+            # files that a command or a ladder names to be run are run there
+            assert called != "exec" or path.name == "plugins.py", path
             assert not any(k.arg == "shell" for k in node.keywords), path
             if called.startswith(("pickle.", "cloudpickle.", "dill.")):
                 assert path.name == "parallel.py", path
