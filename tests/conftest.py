@@ -3,9 +3,17 @@
 import jax
 import pytest
 
+from lrurun import console
 from tests.machine import LONG, Machine
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(autouse=True)
+def usual_talk():
+    """A command that was told to be quiet leaves the tests after it as they are."""
+    yield
+    console.set_verbosity(0)
 
 
 @pytest.fixture

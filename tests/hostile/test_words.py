@@ -137,7 +137,8 @@ def test_a_home_that_is_not_there(capsys: pytest.CaptureFixture[str], monkeypatc
         out, err = capsys.readouterr()
         check(2, out, err)
         assert f"error: {option}: ~nobody-of-this-name/x: there is no such home folder" in err
-    monkeypatch.delenv("HOME", raising=False)
+    for name in ("HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("LRURUN_DATA")
     monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
     assert command(["runs"]) == 2
