@@ -151,6 +151,7 @@ def _climb(
     with signals.noted(), Ledger.open(places.ledger, timeout=PATIENCE) as ledger:
         if ledger.note:
             console.warn(ledger.note)
+        supervisor = None
         try:
             with Display() as display:
                 supervisor = Supervisor(ledger, places, plan, rungs, seeds, how.jobs, display, signals, how.pack)
@@ -162,9 +163,9 @@ def _climb(
             if signals.first is not None:
                 raise Stopped(signals.first)
         except Stopped as stopped:
-            left, total = supervisor.left()
-            many = f"{left} of {total} runs left"
-            console.say(f"stopped by {stopped} with {many}; the same command goes on from here: {how.command}")
+            # none where the ledger was waited for
+            left = "before any training" if supervisor is None else "with {} of {} runs left".format(*supervisor.left())
+            console.say(f"stopped by {stopped} {left}; the same command goes on from here: {how.command}")
             return stopped.exit_code
         for run in outcome.runs:
             if run.state not in FINISHED:

@@ -356,12 +356,13 @@ def code(kind: str, task: str) -> tuple[Code | None, dict[str, str]]:
 
 def _unlike(config: Mapping[str, Any], where: str) -> LrurunError | None:
     """Why a run's configuration cannot be understood by what is loaded; None where it can."""
-    names: dict[What, Any] = {
-        "recurrence": config.get("model", {}).get("recurrence", {}).get("kind"),
-        "task": config.get("task"),
-    }
+    kind: Any = config
+    for step in ("model", "recurrence", "kind"):
+        kind = kind.get(step) if isinstance(kind, Mapping) else None
+    names: dict[What, Any] = {"recurrence": kind, "task": config.get("task")}
+    code = config.get("code")
     for what, name in names.items():
-        wanted = (config.get("code") or {}).get(what)
+        wanted = code.get(what) if isinstance(code, Mapping) else None
         source = _SOURCES.get((what, name), (None, ""))[0]
         if wanted is not None and source is None:
             return LrurunError(

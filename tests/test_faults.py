@@ -93,7 +93,8 @@ def test_a_command_that_waits_for_the_ledger_says_so_and_heeds_signals(machine: 
         stop(process, signal.SIGINT)
         _, err = process.communicate(timeout=15)
         assert process.returncode == 130, err
-        assert err.splitlines()[-1] == "stopped by SIGINT; the same command goes on from here"
+        said = "stopped by SIGINT before any training; the same command goes on from here: lrurun ladder sDigits"
+        assert err.splitlines()[-1] == f"{said} --profile smoke --rung linear-rnn"
     machine.run(*words)
     assert machine.states() == {"done": 2}
 
@@ -213,7 +214,9 @@ def test_memory_runs_out_in_a_worker(machine: Machine, little_memory: Path) -> N
         "        ' WHERE a.pid = ? AND a.ended_at IS NULL AND l.rung = \\'gamma-norm\\'', [os.getpid()]).fetchone()\n"
         "sys.meta_path.insert(0, Limit())\n"
     ).format(file=str(little_memory / "cgroup.procs"), ledger=str(machine.ledger))
-    words = (*SMOKE, "--rung", "gamma-norm", "--rung", "tanh-rnn")
+    # long enough that the other worker, which has its memory already, is busy until then
+    long = ("--set", "train.steps=3000", "--set", "train.eval_every=3000")
+    words = (*SMOKE, "--rung", "gamma-norm", "--rung", "tanh-rnn", *long)
     done = machine.run(*words, "--jobs", "2", code=3, env=site(machine, text))
     assert machine.states() == {"done": 1, "interrupted": 1}
     [bad] = [run for run in machine.json("runs")["runs"] if run["state"] == "interrupted"]

@@ -19,6 +19,7 @@ def names(path: Path, table: Literal["runs", "ladders"], beginning: str) -> list
     """The ids of runs, or the keys of ladder instances, that begin so, newest first; none where they cannot be read."""
     name, order = _COLUMNS[table]
     try:
+        path = files.locate(path)
         if not files.size_of(path):
             return []
         with contextlib.closing(files.connect(path, files.read_query(path)[0], _PATIENCE)) as connection:

@@ -797,8 +797,8 @@ class Ledger:
                 func.min(ladder_runs.c.position),
                 runs.c.state,
                 func.count(),
-                func.sum(runs.c.step),
-                func.sum(runs.c.steps),
+                func.total(runs.c.step),  # which does not overflow, whatever a ledger says
+                func.total(runs.c.steps),
                 func.avg(last_loss),
                 func.avg(_of_result("val/accuracy")),
                 func.json_group_array(_of_result("machine/steps_per_second")),
@@ -818,8 +818,8 @@ class Ledger:
                 position=position,
                 state=state,
                 count=count,
-                step=step,
-                steps=steps,
+                step=int(step),
+                steps=int(steps),
                 loss=loss,
                 score=score,
                 speeds=tuple(speed for speed in json.loads(speeds) if speed is not None),
@@ -1079,6 +1079,10 @@ def _load(
     connection: Connection, wanted: ColumnElement[bool], limit: int | None = None, *, brief: bool = False
 ) -> list[Run]:
     """The runs that fulfil `wanted`, newest first: a handful of statements, however many they are."""
+    columns = _BRIEF if brief else (*_BRIEF, runs.c.config, runs.c.execution, runs.c.provenance)
+    found = connection.execute(select(*columns).where(wanted).order_by(runs.c.number.desc()).limit(limit)).all()
+    if not found:
+        return []
     chosen = select(runs.c.number).where(wanted).order_by(runs.c.number.desc()).limit(limit)
     known = {
         row.id: (row.name, row.key, row.task, row.profile)
@@ -1113,8 +1117,6 @@ def _load(
         marks.setdefault(run, []).append(name)
     whys = select(exclusions.c.run, exclusions.c.why).where(exclusions.c.run.in_(chosen))
     out = {row.run: row.why for row in connection.execute(whys)}
-    columns = _BRIEF if brief else (*_BRIEF, runs.c.config, runs.c.execution, runs.c.provenance)
-    found = connection.execute(select(*columns).where(wanted).order_by(runs.c.number.desc()).limit(limit))
     return [
         Run(
             id=id_,
@@ -1158,7 +1160,7 @@ def _load(
             created_at,
             finished_at,
             *texts,
-        ) in found.all()
+        ) in found
     ]
 
 
