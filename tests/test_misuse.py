@@ -13,6 +13,14 @@ import pytest
 
 from tests.machine import LONG, Machine, stop, training, wait_for
 
+AT_A_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+os.dup2(1, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Makes its standard output the terminal that its session belongs to, and becomes the command."""
+
 SMOKE = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn")
 
 
@@ -183,23 +191,27 @@ def test_ledger_deleted_under_a_ladder_is_said_and_runs_left_behind_hinder_nobod
 @pytest.mark.slow
 def test_closed_terminal_saves_and_exits_129(machine: Machine) -> None:
     """The terminal is gone before anything can be said to it."""
-    words = [sys.executable, "-m", "lrurun", "ladder", "sDigits", *LONG, "--rung", "gamma-norm"]
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(machine.folder)
-        os.execvpe(words[0], words, machine.env | {"TERM": "xterm"})
-    end = time.monotonic() + 120
+    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    master, terminal = pty.openpty()
+    process = machine.start(
+        *words,
+        prefix=(sys.executable, "-c", AT_A_TERMINAL),
+        stdout=terminal,
+        stderr=terminal,
+        env={"TERM": "xterm"},
+    )
+    os.close(terminal)
+    os.set_blocking(master, False)
     condition = training(machine, step=100)
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
-        os.set_blocking(terminal, False)
         try:
-            os.read(terminal, 65536)
+            os.read(master, 65536)
         except BlockingIOError:
             time.sleep(0.05)
-    os.close(terminal)
-    _, status = os.waitpid(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == 129
+    os.close(master)
+    assert process.wait(timeout=120) == 129
     assert machine.states() == {"interrupted": 1}
     [attempts] = machine.attempts().values()
     assert attempts[0].reason == "interrupted: SIGTERM"
