@@ -99,7 +99,7 @@ def make(path):
         else:
             ledger.event("waits", str(k))
 
-    watch = lambda k: ledger.counts(ladder.key)
+    watch = lambda k: ledger.standings(ladder.key)
     return [turn, metric, metric, metric, watch, metric, metric, metric,
             lambda k: ledger.event("note", str(k)), lambda k: ledger.runs(ladder.key, limit=20, brief=True)]
 """

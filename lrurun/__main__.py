@@ -16,7 +16,9 @@ def main(argv: list[str] | None = None) -> None:
     """Runs one command and exits with its code."""
     # Most commands are over before they have made any garbage: looking for it takes a fifth of their time.
     gc.set_threshold(50_000, 20, 20)
-    sys.exit(run(sys.argv[1:] if argv is None else argv))
+    code = run(sys.argv[1:] if argv is None else argv)
+    gc.freeze()  # or the end of the process searches all that was imported once more
+    sys.exit(code)
 
 
 def run(argv: list[str]) -> int:

@@ -95,11 +95,12 @@ def truthful(places: Places) -> Any:
 
     ledger = open_(places)
     folder = places.ledger.absolute().parent
-    if ledger is None or not (os.access(places.ledger, os.W_OK) and os.access(folder, os.W_OK)):
+    if ledger is None or not ledger.has_abandoned(owner.here()):
         return ledger
-    ledger.close()
-    ledger = Ledger.open(places.ledger, create=False)
-    ledger.reap(owner.here())
+    if os.access(places.ledger, os.W_OK) and os.access(folder, os.W_OK):
+        ledger.close()
+        ledger = Ledger.open(places.ledger, create=False)
+        ledger.reap(owner.here())
     return ledger
 
 

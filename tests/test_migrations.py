@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import math
 import os
 import re
@@ -182,9 +183,8 @@ def test_an_old_ledger_opens_and_reads_as_it_was(tmp_path: Path, file: Path) -> 
     with Ledger.open(old) as ledger:
         assert ledger.check() == []
         ladder, _ = ledger.ladders()
-        assert ledger.counts(ladder.key) == {
-            "queued": 3, "running": 1, "done": 1, "diverged": 1, "failed": 0, "interrupted": 1
-        }  # fmt: skip
+        states = collections.Counter(run.state for run in ledger.runs(ladder.key))
+        assert states == {"queued": 3, "running": 1, "done": 1, "diverged": 1, "interrupted": 1}
         diverged = next(run for run in ledger.runs() if run.state == "diverged")
         values = [value for _, value in ledger.metrics(diverged.id)["train/loss"]]
         assert values[:2] == [2.5, math.inf]

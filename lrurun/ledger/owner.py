@@ -7,8 +7,6 @@ import os
 import socket
 import sys
 
-import psutil
-
 from lrurun.ledger.values import Owner
 
 _LINUX = sys.platform.startswith("linux")
@@ -50,6 +48,8 @@ def _started(pid: int) -> float | None:
         except (FileNotFoundError, ProcessLookupError):
             return None
         return None if fields[0] in (b"Z", b"X", b"x") else int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    import psutil
+
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
@@ -75,6 +75,8 @@ def _boot() -> str:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
     except FileNotFoundError:
+        import psutil
+
         # The time of boot moves by a little when the clock is set; a minute is coarse enough.
         return f"boot-{round(psutil.boot_time() / 60)}"
 

@@ -36,6 +36,7 @@ from sqlalchemy import (
     create_engine,
     delete,
     event,
+    exists,
     func,
     insert,
     literal,
@@ -315,22 +316,11 @@ class Ledger:
         An owner of this host, boot and pid namespace is looked up by pid and start time, its heartbeat means nothing;
         one of this host and another boot is gone; any other is gone after `timeout` seconds without a heartbeat.
         """
-        here = alive or owners.alive
-
-        def gone(connection: Connection, now: float) -> list[Row[Any]]:
-            running = connection.execute(
-                select(runs.c.number, runs.c.id, attempts)
-                .join(attempts, and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt))
-                .where(runs.c.state == "running")
-            )
-            return [row for row in running if _gone(_owner(row), row.heartbeat_at, owner_here, here, now, timeout)]
-
-        with self._reading() as connection:
-            if not gone(connection, _now()):
-                return []
+        if not self.has_abandoned(owner_here, alive, timeout=timeout):
+            return []
         with self._writing(self._states) as connection:
             now = _now()
-            found = gone(connection, now)
+            found = _abandoned(connection, owner_here, alive or owners.alive, timeout)
             for row in found:
                 connection.execute(update(runs).where(runs.c.number == row.number).values(state="interrupted"))
                 connection.execute(
@@ -341,6 +331,13 @@ class Ledger:
                 text = f"owner gone: process {row.pid} on {row.host}"
                 _note(connection, now, "interrupted", text, run=row.number, attempt=row.n)
             return _load(connection, _among(runs.c.number, [row.number for row in found]))
+
+    def has_abandoned(
+        self, owner_here: Owner, alive: Callable[[Owner], bool] | None = None, *, timeout: float = GONE_AFTER
+    ) -> bool:
+        """Whether `reap` would find some. Writes nothing: for readers too."""
+        with self._reading() as connection:
+            return bool(_abandoned(connection, owner_here, alive or owners.alive, timeout))
 
     def claim(
         self,
@@ -634,9 +631,8 @@ class Ledger:
     ) -> list[Run]:
         """Runs with all their memberships, newest first; `superseded` includes those that were started over.
 
-        `ids` are exact; those that are not there are left out. `resultless` leaves out those that have a result, which
-        `standings` takes together. `brief` leaves config, execution, provenance and code
-        empty, which is most of the work for thousands of runs.
+        `ids` are exact; those that are not there are left out. `resultless` leaves out those that have a result.
+        `brief` leaves config, execution, provenance and code empty, which is most of the work for thousands of runs.
         """
         with self._reading() as connection:
             wanted: list[ColumnElement[bool]] = [] if superseded else [runs.c.superseded == 0]
@@ -762,23 +758,15 @@ class Ledger:
             ]
         return found[::-1] if limit is not None else found
 
-    def counts(self, ladder_key: str) -> dict[str, int]:
-        """State -> number of runs of a ladder, every state named, superseded runs left out."""
-        with self._reading() as connection:
-            ladder = self._ladder_number(connection, ladder_key)
-            members = select(ladder_runs.c.run).where(ladder_runs.c.ladder == ladder)
-            found = connection.execute(
-                select(runs.c.state, func.count())
-                .where(runs.c.number.in_(members), runs.c.superseded == 0)
-                .group_by(runs.c.state)
-            )
-            return dict.fromkeys(STATES, 0) | {row[0]: row[1] for row in found}
-
     def standings(self, ladder_key: str) -> list[Standing]:
-        """The runs of a ladder that have a result, by rung, stage and state, in the order of the ladder.
+        """The runs of a ladder by rung, stage and state, in the order of the ladder.
 
         Those that were started over are left out. One statement: a ladder may have thousands of runs.
         """
+        before = ladder_runs.alias("before")
+        earlier = exists().where(
+            before.c.ladder == ladder_runs.c.ladder, before.c.run == ladder_runs.c.run, before.c.id < ladder_runs.c.id
+        )
         last_loss = (
             select(metrics.c.value)
             .where(metrics.c.run == runs.c.number)
@@ -797,6 +785,8 @@ class Ledger:
                 func.min(ladder_runs.c.position),
                 runs.c.state,
                 func.count(),
+                func.count().filter(~earlier),
+                func.count().filter(runs.c.result.is_(None)),
                 func.total(runs.c.step),  # which does not overflow, whatever a ledger says
                 func.total(runs.c.steps),
                 func.avg(last_loss),
@@ -804,7 +794,7 @@ class Ledger:
                 func.json_group_array(_of_result("machine/steps_per_second")),
             )
             .select_from(ladder_runs.join(runs, runs.c.number == ladder_runs.c.run))
-            .where(runs.c.superseded == 0, runs.c.result.is_not(None))
+            .where(runs.c.superseded == 0)
             .group_by(ladder_runs.c.rung, ladder_runs.c.stage, runs.c.state)
             .order_by(func.min(ladder_runs.c.position))
         )
@@ -818,13 +808,15 @@ class Ledger:
                 position=position,
                 state=state,
                 count=count,
+                first=first,
+                resultless=resultless,
                 step=int(step),
                 steps=int(steps),
                 loss=loss,
                 score=score,
                 speeds=tuple(speed for speed in json.loads(speeds) if speed is not None),
             )
-            for rung, stage, position, state, count, step, steps, loss, score, speeds in found
+            for rung, stage, position, state, count, first, resultless, step, steps, loss, score, speeds in found
         ]
 
     def check(self) -> list[str]:
@@ -969,6 +961,17 @@ def _now() -> float:
 def _among(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
     # One parameter for any number of values: the statement is prepared once, and SQLite's limit is never met.
     return column.in_(select(func.json_each(json.dumps(list(values))).table_valued("value").c.value))
+
+
+def _abandoned(connection: Connection, here: Owner, alive: Callable[[Owner], bool], timeout: float) -> list[Row[Any]]:
+    """The running runs whose owner is gone, with their attempts; see `Ledger.reap`."""
+    running = connection.execute(
+        select(runs.c.number, runs.c.id, attempts)
+        .join(attempts, and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt))
+        .where(runs.c.state == "running")
+    )
+    now = _now()
+    return [row for row in running if _gone(_owner(row), row.heartbeat_at, here, alive, now, timeout)]
 
 
 def _gone(

@@ -88,7 +88,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class Standing(Struct, frozen=True, kw_only=True):
-    """The runs of one rung, stage and state that have a result, taken together."""
+    """The runs of one rung, stage and state, taken together."""
 
     rung: str
     stage: str
@@ -96,6 +96,10 @@ class Standing(Struct, frozen=True, kw_only=True):
     """The first of theirs in the ladder."""
     state: str
     count: int
+    first: int
+    """Of `count`, those that are at no earlier place in the ladder: a run may be in several rungs."""
+    resultless: int
+    """Of `count`, those that have no result."""
     step: int
     """Taken by all of them."""
     steps: int

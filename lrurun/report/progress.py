@@ -26,8 +26,6 @@ class Source(Protocol):
 
     def standings(self, ladder_key: str) -> list[Standing]: ...
 
-    def counts(self, ladder_key: str) -> dict[str, int]: ...
-
     def attempts(self, run_id: str) -> list[Attempt]: ...
 
     def latest(self, run_ids: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, tuple[int, float]]]: ...
@@ -73,26 +71,25 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 def collect(ledger: Source, ladder: Ladder) -> Progress:
     """The progress of one ladder instance."""
-    finished = ledger.standings(ladder.key)
-    runs = ledger.runs(ladder.key, resultless=True, brief=True)
-    latest = ledger.latest([run.id for run in runs], _WATCHED)
-    speeds = [speed for standing in finished for speed in standing.speeds]
+    standings = ledger.standings(ladder.key)
+    counts = dict.fromkeys(STATES, 0)
+    for standing in standings:
+        counts[standing.state] = counts.get(standing.state, 0) + standing.first
+    # those that may have a speed or a loss that no result tells
+    runs = ledger.runs(ladder.key, resultless=True, brief=True) if any(s.resultless for s in standings) else []
+    latest = ledger.latest([run.id for run in runs], _WATCHED) if runs else {}
+    speeds = [speed for standing in standings for speed in standing.speeds]
     speeds += [latest[run.id][SPEED][1] for run in runs if SPEED in latest.get(run.id, {})]
     usual = statistics.median(speeds) if speeds else None
     groups: dict[tuple[str, str], tuple[list[Standing], list[Run]]] = {}
-    first: dict[tuple[str, str], int] = {}
-    for standing in finished:
-        place = (standing.rung, standing.stage)
-        groups.setdefault(place, ([], []))[0].append(standing)
-        first[place] = min(standing.position, first.get(place, standing.position))
+    for standing in standings:
+        groups.setdefault((standing.rung, standing.stage), ([], []))[0].append(standing)
     for run in runs:
         for member in run.memberships:
-            if member.ladder_key == ladder.key:
-                place = (member.rung, member.stage)
-                groups.setdefault(place, ([], []))[1].append(run)
-                first[place] = min(member.position, first.get(place, member.position))
-    order = sorted(groups, key=first.__getitem__)
-    rungs = tuple(_rung(rung, stage, *groups[rung, stage], latest, usual) for rung, stage in order)
+            # which may have come after the standings were read
+            if member.ladder_key == ladder.key and (member.rung, member.stage) in groups:
+                groups[member.rung, member.stage][1].append(run)
+    rungs = tuple(_rung(rung, stage, *group, latest, usual) for (rung, stage), group in groups.items())
     at_work = [run for run in runs if run.state == "running"]
     left = {run.id: _left(run, latest, usual) for run in runs if run.state in ("queued", "running")}
     known = (
@@ -102,7 +99,7 @@ def collect(ledger: Source, ladder: Ladder) -> Progress:
     )
     return Progress(
         ladder=ladder,
-        counts=ledger.counts(ladder.key),
+        counts=counts,
         rungs=rungs,
         eta_seconds=known if at_work else None,
         running=tuple(at_work),
@@ -305,32 +302,29 @@ def _left(run: Run, latest: dict[str, dict[str, tuple[int, float]]], usual: floa
 def _rung(
     rung: str,
     stage: str,
-    finished: list[Standing],
+    standings: list[Standing],
     runs: list[Run],
     latest: dict[str, dict[str, tuple[int, float]]],
     usual: float | None,
 ) -> RungProgress:
     at_work = [run for run in runs if run.state == "running"]
-    done = next((standing for standing in finished if standing.state == "done"), None)
+    done = next((standing for standing in standings if standing.state == "done"), None)
 
     def mean(key: str) -> float | None:
         values = [latest[run.id][key][1] for run in at_work if key in latest.get(run.id, {})]
         return sum(values) / len(values) if values else None
 
-    speeds = [speed for standing in finished for speed in standing.speeds]
+    speeds = [speed for standing in standings for speed in standing.speeds]
     speeds += [latest[run.id][SPEED][1] for run in runs if SPEED in latest.get(run.id, {})]
     speed = statistics.median(speeds) if speeds else None
     left = [_left(run, latest, speed or usual) for run in runs if run.state in ("queued", "running")]
     eta = sum(v or 0.0 for v in left) / len(at_work) if at_work and left and None not in left else None
-    counts = {standing.state: standing.count for standing in finished}
-    for run in runs:
-        counts[run.state] = counts.get(run.state, 0) + 1
     return RungProgress(
         rung=rung,
         stage=stage,
-        counts=counts,
-        step=sum(s.steps if s.state == "done" else s.step for s in finished) + sum(run.step for run in runs),
-        steps=sum(s.steps for s in finished) + sum(run.steps for run in runs),
+        counts={s.state: s.count for s in standings},
+        step=sum(s.steps if s.state == "done" else s.step for s in standings),
+        steps=sum(s.steps for s in standings),
         loss=mean("train/loss") if at_work else done.loss if done else None,
         score=mean("val/accuracy") if at_work else done.score if done else None,
         speed=speed,
