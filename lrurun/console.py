@@ -187,9 +187,12 @@ def _stacked(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[
 
 
 def _aligned(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    cells = [list(headers), *([clean(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(headers))]
-    lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+    text = "".join(map("".join, rows))
+    # thousands of rows are looked at together: most are clean
+    cells = [headers, *(rows if clean(text) is text else ([clean(cell) for cell in row] for row in rows))]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    line = "  ".join(f"{{:{width}}}" for width in widths).format
+    lines = [line(*row).rstrip() for row in cells]
     return "\n".join(([clean(title)] if title else []) + lines) + "\n"
 
 

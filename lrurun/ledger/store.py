@@ -1086,7 +1086,7 @@ def _load(
     found = connection.execute(select(*columns).where(wanted).order_by(runs.c.number.desc()).limit(limit)).all()
     if not found:
         return []
-    chosen = select(runs.c.number).where(wanted).order_by(runs.c.number.desc()).limit(limit)
+    numbers = [row.number for row in found]
     known = {
         row.id: (row.name, row.key, row.task, row.profile)
         for row in connection.execute(
@@ -1096,7 +1096,7 @@ def _load(
     places: dict[int, list[Membership]] = {}
     for run, ladder, rung, stage, position in connection.execute(
         select(ladder_runs.c.run, ladder_runs.c.ladder, ladder_runs.c.rung, ladder_runs.c.stage, ladder_runs.c.position)
-        .where(ladder_runs.c.run.in_(chosen))
+        .where(_among(ladder_runs.c.run, numbers))
         .order_by(ladder_runs.c.id)
     ).all():
         name, key, task, profile = known[ladder]
@@ -1108,17 +1108,17 @@ def _load(
     codes: dict[int, dict[str, None]] = {}
     versions = (
         select(attempts.c.run, attempts.c.code)
-        .where(attempts.c.run.in_(chosen), attempts.c.code.is_not(None))
+        .where(_among(attempts.c.run, numbers), attempts.c.code.is_not(None))
         .order_by(attempts.c.run, attempts.c.n)
     )
     for run, code in () if brief else connection.execute(versions):
         codes.setdefault(run, {})[code] = None
     marks: dict[int, list[str]] = {}
     for run, name in connection.execute(
-        select(tags.c.run, tags.c.name).where(tags.c.run.in_(chosen)).order_by(tags.c.run, tags.c.name)
+        select(tags.c.run, tags.c.name).where(_among(tags.c.run, numbers)).order_by(tags.c.run, tags.c.name)
     ):
         marks.setdefault(run, []).append(name)
-    whys = select(exclusions.c.run, exclusions.c.why).where(exclusions.c.run.in_(chosen))
+    whys = select(exclusions.c.run, exclusions.c.why).where(_among(exclusions.c.run, numbers))
     out = {row.run: row.why for row in connection.execute(whys)}
     return [
         Run(
