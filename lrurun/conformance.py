@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jax import Array
 from msgspec import Struct
 
 from lrurun import recurrences
+from lrurun.config import RECURRENCES
 from lrurun.recurrences import Diagonal, Params, Recurrence, decay_and_phase
 
 LONG = 4096
@@ -25,6 +26,63 @@ UNBOUNDED = 64
 _BATCH, _STEPS = 3, 24
 
 
+_LRU: Final[dict[str, Any]] = {"r_min": 0.9, "r_max": 0.999, "normalize": True}
+
+_VARIANTS: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    "dense": {
+        "tanh": {"activation": "tanh"},
+        "relu": {"activation": "relu"},
+        "identity": {"activation": "identity"},
+        "identity, truncated": {"draw": "truncated"},
+    },
+    "diagonal": {
+        "cartesian": {"parametrization": "cartesian"},
+        "exponential": {"parametrization": "exponential"},
+        "stable-exponential": {},
+        "on a ring": {"r_min": 0.9, "r_max": 0.999},
+        "normalised": _LRU,
+        "small phase": _LRU | {"phase": "log", "max_phase": 0.314},
+        "conjugate pairs": _LRU | {"conjugate": True},
+        "heads": _LRU | {"conjugate": True, "heads": 4},
+    },
+    "s5": {
+        "": {},
+        "blocks, bilinear": {"blocks": 4, "c_init": "lecun", "discretization": "bilinear"},
+        "complex C, clipped": {"blocks": 2, "c_init": "complex", "clip_eigs": True},
+        "without conjugates": {"conj_sym": False, "slow_b": False, "slow_dt": False},
+    },
+    "s4d": {
+        "lin": {},
+        "lin, bilinear": {"discretization": "bilinear", "slow_dt": False},
+        "inv, shared": {"init": "inv", "n_ssm": 4},
+        "inv2": {"init": "inv2"},
+        "quad": {"init": "quad"},
+        "legs": {"init": "legs"},
+        "legs, fixed B": {"init": "legs", "train_b": False},
+        "real": {"init": "real"},
+    },
+    "dlr": {
+        "": {},
+        "imaginary part": {"cast": "imag"},
+        "both parts": {"cast": "sum"},
+        "product": {"cast": "prod"},
+        "unit circle": {"poles": "unit", "phases": "normal"},
+        "real weights": {"weights": "real"},
+        "real": {"poles": "real", "weights": "real"},
+        "short kernel": {"kernel_length": 10},
+        "product, short kernel": {"cast": "prod", "kernel_length": 10},
+    },
+    "dss": {"lin": {}, "hippo, short kernel": {"init": "hippo", "kernel_length": 10}},
+    "rotrnn": {
+        "": {},
+        "heads": {"heads": 4},
+        "normalised by gamma": {"heads": 4, "normalizer": "gamma", "draw": "ring"},
+        "not normalised": {"heads": 4, "normalizer": "none"},
+    },
+}
+"""Kind -> name -> settings that are not the default: one for each rung of the ladders, and for each other form."""
+
+
 class Finding(Struct, frozen=True):
     """One check and how it went."""
 
@@ -32,6 +90,23 @@ class Finding(Struct, frozen=True):
     passed: bool
     detail: str
     """What was measured, and the bar."""
+
+
+def variants(kind: str) -> dict[str, Any]:
+    """Name -> settings of a recurrence that together use all that it can do.
+
+    Of a plug-in's: the settings by default, and each other truth or word that one of them may have.
+    """
+    make = RECURRENCES[kind]
+    if kind in _VARIANTS:
+        return {f"{kind}, {name}" if name else kind: make(**table) for name, table in _VARIANTS[kind].items()}
+    found = {kind: make()}
+    for field, hint in get_type_hints(make).items():
+        choices = (False, True) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
+        for choice in choices:
+            if choice != getattr(found[kind], field):
+                found[f"{kind}, {field} = {choice}"] = make(**{field: choice})
+    return found
 
 
 def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, backend: str = "auto") -> list[Finding]:

@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import json as jsonlib
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 from lrurun import catalog, console, paths, plugins, tasks
 from lrurun import plan as planning
-from lrurun.config import (
-    RECURRENCES,
-    DenseRecurrence,
-    DiagonalRecurrence,
-    DLRRecurrence,
-    DSSRecurrence,
-    RotRNNRecurrence,
-    S4DRecurrence,
-    S5Recurrence,
-)
+from lrurun.config import RECURRENCES
 from lrurun.errors import LrurunError, UsageError, hint_for
 
 
@@ -157,86 +148,6 @@ def _check_recipe(name: str) -> list[dict[str, Any]]:
     return findings
 
 
-def _variants(name: str) -> list[tuple[str, Any]]:
-    """Settings of a recurrence: one for each that a rung of the ladders has, and for each other form and start.
-
-    Of a plug-in's, see `_each_choice`.
-    """
-    if name == "dense":
-        activations: tuple[Literal["tanh", "relu", "identity"], ...] = ("tanh", "relu", "identity")
-        drawn = [("dense, identity, truncated", DenseRecurrence(draw="truncated"))]
-        return [(f"dense, {a}", DenseRecurrence(activation=a)) for a in activations] + drawn
-    if name == "rotrnn":
-        rotations = {
-            "rotrnn": RotRNNRecurrence(),
-            "rotrnn, heads": RotRNNRecurrence(heads=4),
-            "rotrnn, normalised by gamma": RotRNNRecurrence(heads=4, normalizer="gamma", draw="ring"),
-            "rotrnn, not normalised": RotRNNRecurrence(heads=4, normalizer="none"),
-        }
-        return list(rotations.items())
-    if name == "dlr":
-        forms = {
-            "dlr": DLRRecurrence(),
-            "dlr, imaginary part": DLRRecurrence(cast="imag"),
-            "dlr, both parts": DLRRecurrence(cast="sum"),
-            "dlr, product": DLRRecurrence(cast="prod"),
-            "dlr, unit circle": DLRRecurrence(poles="unit", phases="normal"),
-            "dlr, real weights": DLRRecurrence(weights="real"),
-            "dlr, real": DLRRecurrence(poles="real", weights="real"),
-            "dlr, short kernel": DLRRecurrence(kernel_length=10),
-        }
-        return list(forms.items())
-    if name == "dss":
-        return [("dss, lin", DSSRecurrence()), ("dss, hippo", DSSRecurrence(init="hippo"))]
-    if name == "s5":
-        return [
-            ("s5", S5Recurrence()),
-            ("s5, blocks, bilinear", S5Recurrence(blocks=4, c_init="lecun", discretization="bilinear")),
-            ("s5, complex C, clipped", S5Recurrence(blocks=2, c_init="complex", clip_eigs=True)),
-            ("s5, without conjugates", S5Recurrence(conj_sym=False, slow_b=False, slow_dt=False)),
-        ]
-    if name == "s4d":
-        return [
-            ("s4d, lin", S4DRecurrence()),
-            ("s4d, lin, bilinear", S4DRecurrence(discretization="bilinear", slow_dt=False)),
-            ("s4d, inv, shared", S4DRecurrence(init="inv", n_ssm=4)),
-            ("s4d, inv2", S4DRecurrence(init="inv2")),
-            ("s4d, quad", S4DRecurrence(init="quad")),
-            ("s4d, legs", S4DRecurrence(init="legs")),
-            ("s4d, legs, fixed B", S4DRecurrence(init="legs", train_b=False)),
-            ("s4d, real", S4DRecurrence(init="real")),
-        ]
-    if name != "diagonal":
-        return _each_choice(name)
-    return [
-        ("diagonal, cartesian", DiagonalRecurrence(parametrization="cartesian")),
-        ("diagonal, exponential", DiagonalRecurrence(parametrization="exponential")),
-        ("diagonal, stable-exponential", DiagonalRecurrence()),
-        ("diagonal, on a ring", DiagonalRecurrence(r_min=0.9, r_max=0.999)),
-        ("diagonal, normalised", DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True)),
-        (
-            "diagonal, small phase",
-            DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True, phase="log", max_phase=0.314),
-        ),
-        ("diagonal, conjugate pairs", DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True, conjugate=True)),
-        ("diagonal, heads", DiagonalRecurrence(r_min=0.9, r_max=0.999, normalize=True, conjugate=True, heads=4)),
-    ]
-
-
-def _each_choice(name: str) -> list[tuple[str, Any]]:
-    """The settings by default, and each other truth or word that one of them may have."""
-    kind = RECURRENCES[name]
-    found = [(name, kind())]
-    for field, hint in get_type_hints(kind).items():
-        choices = (False, True) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
-        found += [
-            (f"{name}, {field} = {choice}", kind(**{field: choice}))
-            for choice in choices
-            if choice != getattr(found[0][1], field)
-        ]
-    return found
-
-
 def _check_recurrence(name: str) -> list[dict[str, Any]]:
     plugins.find("recurrence", name)
     if name not in RECURRENCES:
@@ -244,7 +155,8 @@ def _check_recurrence(name: str) -> list[dict[str, Any]]:
     from lrurun import conformance
 
     findings = []
-    for label, settings in _variants(name):
+    for label, settings in conformance.variants(name).items():
+        console.say(f"checking {label}")  # each takes seconds, most of them to compile
         for finding in conformance.check(settings):
             findings.append({"name": label, "check": finding.name, "passed": finding.passed, "detail": finding.detail})
     return findings

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lrurun import conformance, recurrences
 from lrurun import plan as planning
+from lrurun import recurrences
 from lrurun.config import DLRRecurrence, DSSRecurrence
 from lrurun.errors import UsageError
 from lrurun.recurrences import dlr
@@ -335,20 +335,6 @@ def test_the_eigenvalue_zero_is_harmless():
 
 
 # --- all ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "settings",
-    [
-        DLRRecurrence(cast="prod", kernel_length=10),
-        DLRRecurrence(),
-        DLRRecurrence(poles="real", weights="real"),
-        DSSRecurrence(),
-    ],
-)
-def test_conforms(settings):
-    assert not [finding for finding in conformance.check(settings) if not finding.passed]
 
 
 LADDER = """

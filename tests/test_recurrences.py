@@ -98,15 +98,6 @@ def test_values_and_gradients(strict, kind, bidirectional):
         assert float(np.sum(found * direction)) == pytest.approx(expected, rel=1e-3, abs=1e-3), name
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["tanh", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("linear", "truncated", "cartesian")), "lru"],
-)
-def test_conforms(kind):
-    failed = [finding for finding in conformance.check(KINDS[kind]) if not finding.passed]
-    assert not failed
-
-
 def test_the_scan_backend_is_the_one_asked_for():
     key, u = jax.random.key(0), jax.random.normal(jax.random.key(1), (6, 3, WIDTH), jnp.float32)
     sizes = {"width": WIDTH, "state": STATE, "bidirectional": True}
