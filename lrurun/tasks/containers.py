@@ -38,6 +38,8 @@ _RECORD = 16 << 20
 """Bytes of a record of a TFDS file, at most: those of the tasks are a review or a small image, some kilobytes."""
 _TABLE = 16 << 20
 """Bytes of a description that TFDS has written, at most: they are kilobytes."""
+_NAME = 1000
+"""Bytes of a member's name, at most: those of published archives have fewer than 100, and errors show them."""
 _PIECE = 1 << 16
 """Bytes read at once: room for all that is asked for is made before anything is read."""
 _HEADER = 1 << 16
@@ -285,6 +287,9 @@ class _Header(tarfile.TarInfo):
         if self.type in _LONG and not 0 <= self.size <= _HEADER:
             raise tarfile.ReadError(f"a header of {self.size:,} bytes, where {_HEADER:,} are allowed")
         found: tarfile.TarInfo = super()._proc_member(archive)  # type: ignore[misc]
+        length = len(found.name.encode(errors="surrogateescape"))
+        if length > _NAME:
+            raise tarfile.ReadError(f"a name of {length:,} bytes, where {_NAME:,} are allowed")
         if found.size < 0:
             raise tarfile.ReadError(f"{found.name[:200]} has {found.size:,} bytes")
         return found
@@ -446,14 +451,21 @@ def whole(file: IO[bytes], most: int, name: str) -> bytes:
     Raises:
         LrurunError: that is more than `most` bytes; `name` says which file.
     """
-    parts, left = [], most + 1
+    return b"".join(pieces(file, most, name))
+
+
+def pieces(file: IO[bytes], most: int, name: str) -> Iterator[bytes]:
+    """What is left of a file, piece by piece.
+
+    Raises:
+        LrurunError: that is more than `most` bytes; `name` says which file.
+    """
+    left = most + 1
     while part := file.read(min(left, _PIECE)):
-        parts.append(part)
         left -= len(part)
-    data = b"".join(parts)
-    if not left:
-        raise LrurunError(f"{name}: longer than {most:,} bytes, which no published file of its kind is", _COPY)
-    return data
+        if not left:
+            raise LrurunError(f"{name}: longer than {most:,} bytes, which no published file of its kind is", _COPY)
+        yield part
 
 
 def lines(file: IO[bytes], most: int, name: str) -> Iterator[bytes]:

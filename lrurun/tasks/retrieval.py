@@ -213,5 +213,6 @@ def _unpack(path: Path, where: Path, tell: Tell) -> PurePosixPath:
     place = PurePosixPath()
     for place, file in lra.innermost(path, FILES.values(), _HINT, tell):
         with (where / place.name).open("wb") as copy:
-            shutil.copyfileobj(file, copy, 1 << 20)
+            for piece in containers.pieces(file, _FILE, f"{path}: {place}"):
+                copy.write(piece)
     return place.parent
