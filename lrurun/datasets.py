@@ -107,7 +107,9 @@ def check(places: Places, name: str, *, profile: str | None, json: bool, image: 
     data = folder.load(meant.task, meant.options, where)
     table = folder.manifest(meant.task, meant.options, where) or {}
     splits = {split: _facts(data.spec, getattr(data, split)) for split in SPLITS}
-    shown = _examples(meant.task, data, table.get("vocabulary", ()))
+    # a task of tokens may have no words for them
+    words = table.get("vocabulary") or [str(token) for token in range(data.spec.features)]
+    shown = _examples(meant.task, data, words)
     pictures = [example for _, example in shown if not isinstance(example, str)]
     if image is not None:
         if not pictures:
@@ -142,9 +144,8 @@ def check(places: Places, name: str, *, profile: str | None, json: bool, image: 
         console.write("lengths in train:")
         console.write(_bars(splits["train"]["histogram"]))
     if data.baselines:
-        console.write(
-            "naive predictors on test: " + ", ".join(f"{k} {v * 100:.1f} %" for k, v in data.baselines.items())
-        )
+        told = ", ".join(f"{k} {v * 100:.1f} %" for k, v in data.baselines.items())
+        console.write(console.clean(f"naive predictors on test: {told}"))
     for label, example in shown:
         if isinstance(example, str):
             text = console.clean(example)

@@ -50,8 +50,8 @@ def test_tfrecord_files_are_read_in_order(tmp_path):
     found = containers.tfds(reviews(tmp_path), "reviews")
     assert (found.text, found.version, found.folder) == ("TFDS reviews 1.0.0, tfrecord", "1.0.0", tmp_path)
     assert found.counts == {"train": 6, "test": 1}
-    assert list(found.read("train")) == EXAMPLES * 2
-    assert list(found.read("test")) == EXAMPLES[:1]
+    assert list(found.read("train", {})) == EXAMPLES * 2
+    assert list(found.read("test", {})) == EXAMPLES[:1]
 
 
 def test_array_record_files_are_read_in_order(tmp_path):
@@ -65,7 +65,7 @@ def test_array_record_files_are_read_in_order(tmp_path):
     formats.tfds_array_record(tmp_path, "letters", features, {"train": examples})
     found = containers.tfds(tmp_path, "letters")
     assert (found.text, found.counts) == ("TFDS letters 1.0.0, array_record", {"train": 12})
-    read = list(found.read("train"))
+    read = list(found.read("train", {}))
     assert sorted(read, key=lambda one: int(one["text"])) == [example for _, example in examples]
     assert read != [example for _, example in examples]  # TFDS shuffles
 
@@ -107,7 +107,7 @@ def test_a_cut_off_tfrecord_file_is_told(tmp_path, cut):
     path = reviews(tmp_path) / "reviews-train.tfrecord-00001-of-00002"
     os.truncate(path, path.stat().st_size - cut)
     found = containers.tfds(tmp_path, "reviews")
-    error = refused(lambda: list(found.read("train")))
+    error = refused(lambda: list(found.read("train", {})))
     assert (error.message, error.hint) == (f"{path}: cut off in record 2", COPY)
 
 
@@ -123,12 +123,12 @@ def test_damaged_tfrecord_files_are_told(tmp_path):
         (formats.tfrecord([b"\xff" * 30] * 3), "record 0 of train: "),
     ]:
         path.write_bytes(content)
-        error = refused(lambda: list(found.read("train")))
+        error = refused(lambda: list(found.read("train", {})))
         assert error.message.startswith(f"{path}: {message}")
     path.unlink()
-    error = refused(lambda: list(found.read("train")))
+    error = refused(lambda: list(found.read("train", {})))
     assert error.message == f"{path}: there is no such file, and dataset_info.json names it"
-    error = refused(lambda: list(found.read("validation")))
+    error = refused(lambda: list(found.read("validation", {})))
     assert error.message == f"{tmp_path}: no split 'validation' among train, test"
 
 
@@ -141,7 +141,7 @@ def test_a_cut_off_array_record_file_is_told(tmp_path, share):
     examples = [(number, {"text": random.bytes(9000).hex()}) for number in range(40)]
     (path,) = formats.tfds_array_record(tmp_path, "letters", features, {"train": examples}).glob("*array_record*")
     os.truncate(path, int(share * path.stat().st_size))
-    error = refused(lambda: list(containers.tfds(tmp_path, "letters").read("train")))
+    error = refused(lambda: list(containers.tfds(tmp_path, "letters").read("train", {})))
     assert error.message.startswith(f"{path}: example 0 of train: ")
     assert error.hint == COPY
 
@@ -157,10 +157,10 @@ def test_descriptions_that_cannot_be_used_are_told(tmp_path):
     assert refused(lambda: containers.tfds(tmp_path, "reviews")).message.startswith(f"{file}: not JSON: ")
     file.write_text('{"name": "reviews"}')
     error = refused(lambda: containers.tfds(tmp_path, "reviews"))
-    assert error.message == f"{file}: not a description of a data set: no name, version or splits"
+    assert error.message == f"{file}: not a description of a data set: Object missing required field `version`"
     file.write_text(json.dumps(table))
     (tmp_path / "features.json").unlink()
-    error = refused(lambda: list(containers.tfds(tmp_path, "reviews").read("train")))
+    error = refused(lambda: list(containers.tfds(tmp_path, "reviews").read("train", {})))
     assert error.message.startswith(f"{tmp_path}: TFDS cannot read it: ")
 
 
@@ -235,20 +235,22 @@ def test_faults_of_whoever_reads_an_archive_stay_what_they_are(tmp_path):
         use()
 
 
-@pytest.mark.parametrize("shape", [(3, 5), (3, 5, 3)])
+@pytest.mark.parametrize("shape", [(5, 5), (5, 5, 3)])
 def test_pixels_are_those_of_the_image(shape):
     from PIL import Image
 
     pixels = np.random.RandomState(0).randint(0, 256, shape).astype(np.uint8)
     data = formats.png(pixels)
     mode = "L" if len(shape) == 2 else "RGB"
-    np.testing.assert_array_equal(containers.png(data, "x", mode), pixels)
-    np.testing.assert_array_equal(containers.png(data, "x"), np.asarray(Image.open(io.BytesIO(data)).convert("L")))
+    np.testing.assert_array_equal(containers.png(data, "x", 5, "", mode), pixels)
+    np.testing.assert_array_equal(
+        containers.png(data, "x", 5, ""), np.asarray(Image.open(io.BytesIO(data)).convert("L"))
+    )
 
 
 def test_images_that_are_none_are_told_by_name():
     data = formats.png(np.random.RandomState(0).randint(0, 256, (32, 32)).astype(np.uint8))
-    error = refused(lambda: containers.png(b"", "imgs/0/sample_172.png"))
+    error = refused(lambda: containers.png(b"", "imgs/0/sample_172.png", 32, ""))
     assert (error.message, error.hint) == ("imgs/0/sample_172.png: the image is empty (0 bytes)", COPY)
     broken = bytearray(data)
     broken[len(data) // 2] ^= 255
@@ -261,10 +263,10 @@ def test_images_that_are_none_are_told_by_name():
         b"GIF89a" + bytes(90),
         b"text",
     ):
-        error = refused(lambda content=content: containers.png(content, "x.png"))
+        error = refused(lambda content=content: containers.png(content, "x.png", 32, ""))
         assert error.message.startswith("x.png: not a PNG image, or a damaged one")
         assert error.hint == COPY
-    error = refused(lambda: containers.png(np.zeros((2, 2)), "x"))
+    error = refused(lambda: containers.png(np.zeros((2, 2)), "x", 2, ""))
     assert error.message == "x: expected the bytes of a PNG image, found ndarray"
 
 
@@ -273,12 +275,17 @@ def test_images_of_more_than_8_bits_are_refused():
 
     file = io.BytesIO()
     Image.fromarray(np.full((2, 2), 40_000, np.uint16)).save(file, "PNG")
-    message = refused(lambda: containers.png(file.getvalue(), "x")).message
+    message = refused(lambda: containers.png(file.getvalue(), "x", 2, "")).message
     assert message == "x: not a PNG image, or a damaged one: I;16 pixels have more than 8 bits"
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path):
-    assert refused(lambda: containers.read(tmp_path)).message == f"{tmp_path}: Is a directory"
+    assert refused(lambda: containers.read(tmp_path, 9)).message == f"{tmp_path}: Is a directory"
+    path = tmp_path / "nine"
+    path.write_bytes(bytes(9))
+    assert containers.read(path, 9) == bytes(9)
+    message = refused(lambda: containers.read(path, 8)).message
+    assert message == f"{path}: longer than 8 bytes, which no published file of its kind is"
 
 
 def test_neither_tfds_nor_pillow_is_imported_before_it_is_needed():

@@ -282,7 +282,7 @@ def array(content: object) -> bytes:
         (array([["imgs/2", "sample_0.png", "0", "x"]]), ":1: expected a label of 0 or 1, found 'x'"),
         (array([[1.0, 2.0]]), ": expected an array of texts, found 2 axes of float64"),
         (array([[["a"]]]), ": expected an array of texts, found 3 axes of <U1"),
-        (array([None, {}]), ": not an array of texts: Object arrays cannot be loaded when allow_pickle=False"),
+        (array([None, {}]), ": not an array of texts: it holds Python objects, which are not loaded"),
         (array([["imgs/2", "sample_0.png", "0", "1"]])[:-9], ": not an array of texts: "),
         (array([["imgs/2"]])[:20], ": not an array of texts: "),
     ],

@@ -196,7 +196,7 @@ def test_a_missing_array_is_found(data_dir):
     [
         ({"version": "2"}, "data/sDigits: expected sDigits version 1, found sDigits version 2"),
         ({"task": "other"}, "data/sDigits: expected sDigits version 1, found other version 1"),
-        ({"sha256": None}, "data/sDigits/manifest.json: not a manifest: there are no digests in it"),
+        ({"sha256": None}, "data/sDigits/manifest.json: not a manifest: Expected `object`, got `null` - at `$.sha256`"),
         ({"sha256": {}}, "data/sDigits: train-inputs: expected 1197 examples, found 0"),
     ],
 )

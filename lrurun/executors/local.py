@@ -38,7 +38,7 @@ class LocalWorker:
             env["CUDA_VISIBLE_DEVICES"] = device
         self._output = tempfile.TemporaryFile()  # what it says while it has no run in hand; runs have logs of their own
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "lrurun.worker"],
+            [sys.executable, "-P", "-m", "lrurun.worker"],  # -P: modules never come from the working directory
             stdin=subprocess.PIPE,
             stdout=self._output,
             stderr=subprocess.STDOUT,

@@ -10,21 +10,58 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 
 from lrurun import __version__
 from lrurun.config import canonical
 from lrurun.errors import LrurunError
-from lrurun.tasks import download
-from lrurun.tasks.base import SPLITS, Data, Options, Source, Split, Task, Tell
-from lrurun.tasks.writer import Writer, sha256
+from lrurun.tasks import containers, download
+from lrurun.tasks.base import SPLITS, Data, Options, Source, Spec, Split, Task, Tell
+from lrurun.tasks.writer import Writer, check_array
 
 _HINT = "remove the folder, and run the command again: it is made anew"
 _SPACE = "check space and permissions, or choose another folder with --data-dir"
 
 PARTS = ("inputs", "labels", "lengths")
+
+_MANIFEST = 64 << 20
+"""Bytes of a manifest, at most: nearly all of it is the vocabulary, of which a million words would be about 16 MB."""
+
+_Name = Annotated[str, Meta(max_length=1000)]
+_Text = Annotated[str, Meta(max_length=10_000)]
+"""For people: a path has 4,096 bytes."""
+_Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class _Counts(msgspec.Struct):
+    train: _Count
+    validation: _Count
+    test: _Count
+
+
+class _Manifest(msgspec.Struct):
+    """What a manifest holds; what is empty may be left out, and what a later version adds is not looked at."""
+
+    task: _Name
+    version: _Name
+    source: _Text
+    counts: _Counts
+    sha256: dict[
+        Annotated[str, Meta(pattern=r"^(train|validation|test)-(inputs|labels|lengths)\Z")],
+        Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")],
+    ]
+    code: _Name = ""
+    options: dict[str, Any] = {}
+    kind: Literal["embedded", "folder", "download", "generated"] = "embedded"
+    generator: dict[str, Any] = {}
+    vocabulary: list[_Name] = []
+    baselines: dict[_Name, Annotated[float, Meta(ge=-1e9, le=1e9)]] = {}
+    notes: list[_Text] = []
+    lrurun: _Name = ""
 
 
 def quiet(what: str, done: int, total: int | None) -> None:
@@ -39,15 +76,17 @@ def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None
     """
     path = where / "manifest.json"
     try:
-        table = json.loads(path.read_text())
+        with containers.opened(path) as file:
+            table: dict[str, Any] = json.loads(containers.whole(file, _MANIFEST, str(path)), parse_constant=_no_number)
+        msgspec.convert(table, _Manifest)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise LrurunError(f"{path}: {error.strerror}", "check the data folder and its permissions") from None
-    except ValueError as error:
+    except (ValueError, msgspec.ValidationError) as error:
         raise LrurunError(f"{path}: not a manifest: {error}", _HINT) from None
-    if not isinstance(table, dict) or not isinstance(table.get("sha256"), dict):
-        raise LrurunError(f"{path}: not a manifest: there are no digests in it", _HINT)
+    except RecursionError:
+        raise LrurunError(f"{path}: not a manifest: nested too deeply", _HINT) from None
     if table.get("task") != task.name or table.get("version") != task.version:
         found = f"{table.get('task')} version {table.get('version')}"
         raise LrurunError(f"{path.parent}: expected {task.name} version {task.version}, found {found}", _HINT)
@@ -60,6 +99,10 @@ def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None
             "choose another folder with --data-dir, or remove this one and run the command again",
         )
     return table
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no number of JSON")
 
 
 def prepare(
@@ -241,6 +284,10 @@ def load(task: Task, options: Options, where: Path, protocol: str = "holdout", t
         raise LrurunError(
             f"{where}: there are no prepared data for {task.name}", f"run: lrurun data prepare {_words(task, where)}"
         )
+    spec = task.spec(options, table.get("vocabulary", ()))
+    if spec.kind == "tokens" and len(table.get("vocabulary", ())) not in (0, spec.features):
+        found = len(table["vocabulary"])
+        raise LrurunError(f"{where}: expected a vocabulary of {spec.features:,} tokens, found {found:,}", _HINT)
     splits: dict[str, Split] = {}
     for split in SPLITS:
         parts: dict[str, np.ndarray] = {}
@@ -251,9 +298,10 @@ def load(task: Task, options: Options, where: Path, protocol: str = "holdout", t
             path = where / f"{name}.npy"
             try:
                 tell(f"checking {path.name}", 0, None)
-                if sha256(path) != table["sha256"][name]:
-                    raise LrurunError(f"{path}: not the bytes that the manifest names", _HINT)
-                parts[part] = np.load(path, mmap_mode="r", allow_pickle=False)
+                with containers.opened(path) as file:
+                    if hashlib.file_digest(file, "sha256").hexdigest() != table["sha256"][name]:
+                        raise LrurunError(f"{path}: not the bytes that the manifest names", _HINT)
+                    parts[part] = _mapped(path, file)
             except OSError as error:
                 raise LrurunError(f"{path}: {error.strerror}", _HINT) from None
         for part in ("inputs", "labels"):
@@ -261,6 +309,8 @@ def load(task: Task, options: Options, where: Path, protocol: str = "holdout", t
             wanted = table["counts"][split]
             if count != wanted:
                 raise LrurunError(f"{where}: {split}-{part}: expected {wanted} examples, found {count}", _HINT)
+        for part, array in parts.items():
+            _check(array, part, spec, f"{where}: {split}-{part}")
         splits[split] = Split(**parts)
     _unlike(task, options, table["counts"], str(where))
     if protocol == "paper":
@@ -270,13 +320,53 @@ def load(task: Task, options: Options, where: Path, protocol: str = "holdout", t
             "test": splits["test"],
         }
     return Data(
-        spec=task.spec(options, table.get("vocabulary", ())),
+        spec=spec,
         sha256=digest(table),
         source=table["source"],
         kind=table.get("kind", "embedded"),
         baselines=table.get("baselines", {}),
         **splits,
     )
+
+
+def _mapped(path: Path, file: IO[bytes]) -> np.ndarray:
+    """The array in a `.npy` file, of which only numbers are taken."""
+    try:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        check_array(file, size)
+        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except OSError:
+        raise
+    except Exception as error:  # whatever a made-up head leads to
+        raise LrurunError(f"{path}: not an array of numbers: {containers.line(error)}", _HINT) from None
+    return array if array.ndim else array.reshape(1)
+
+
+def _check(array: np.ndarray, part: str, spec: Spec, name: str) -> None:
+    """Whether an array can be what the task says it is: a wrong label or token would be clipped, and train on.
+
+    Raises:
+        LrurunError: its type, its shape, or a value.
+    """
+    count, pairs = len(array), (2,) if spec.pair else ()
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        "inputs": [(count, *pairs, spec.length)],
+        "labels": [(count,)],
+        "lengths": [(count, *pairs)],
+    }
+    least, most = {"inputs": (0, spec.features - 1), "labels": (0, spec.classes - 1), "lengths": (1, spec.length)}[part]
+    if part == "inputs" and spec.kind == "features":
+        shapes[part] = [(count, spec.length, spec.features)] + shapes[part] * (spec.features == 1)
+    if array.dtype.kind not in "iu" or not array.dtype.isnative:
+        raise LrurunError(f"{name}: expected whole numbers, found {array.dtype}", _HINT)
+    if array.shape not in shapes[part]:
+        raise LrurunError(f"{name}: expected the shape {shapes[part][0]}, found {array.shape}", _HINT)
+    if not array.size or (part == "inputs" and spec.kind == "features"):
+        return
+    found = (int(array.min()), int(array.max()))
+    if found[0] < least or found[1] > most:
+        raise LrurunError(f"{name}: expected numbers from {least} to {most}, found {found[0]} to {found[1]}", _HINT)
 
 
 def _joined(first: Split, second: Split) -> Split:

@@ -31,6 +31,8 @@ SIDE = 32
 CLASSES = 10
 _RECORD = 1 + 3 * SIDE * SIDE
 """Bytes of an image in the archive: its label, then its red, green and blue pixels, row by row."""
+_FILE = 1 << 25
+"""Bytes of a batch, at most: the published ones have 30,730,000."""
 _BLOCK = 5000
 """Images that are turned into sequences at once."""
 _HINT = f"give an undamaged copy of {ARCHIVE.name}, or leave --from out to download it"
@@ -136,7 +138,7 @@ class Cifar(Task):
         for name, file in containers.members(path, tell):
             short = name.rpartition("/")[2]
             if short in (*TRAIN, TEST):
-                found[short] = self._batch(file.read(), f"{path}: {name}", short)
+                found[short] = self._batch(containers.whole(file, _FILE, f"{path}: {name}"), f"{path}: {name}", short)
         return self._joined(found, str(path))
 
     def _folder(self, folder: Path, tell: Tell) -> tuple[Batch, Batch]:
@@ -145,7 +147,7 @@ class Cifar(Task):
             tell(f"reading {FOLDER}", number, len(TRAIN) + 1)
             path = folder / short
             if path.is_file():
-                found[short] = self._batch(path.read_bytes(), str(path), short)
+                found[short] = self._batch(containers.read(path, _FILE), str(path), short)
         return self._joined(found, str(folder))
 
     def _batch(self, content: bytes, where: str, short: str) -> Batch:
@@ -189,16 +191,11 @@ class Cifar(Task):
         images, labels = np.zeros((count, SIDE, SIDE, 3), np.uint8), np.zeros(count, np.uint8)
         places = _places(split, count)
         filled = np.zeros(count, bool)
-        for row, example in enumerate(prepared.read(split)):
+        for row, example in enumerate(prepared.read(split, {"image": bytes, "label": int})):
             tell(f"reading {split}", row, count)
-            if not {"image", "label"} <= set(example):
-                raise LrurunError(f"{where}: expected features image and label, found {', '.join(example)}", _HINT)
             place = places(row, example.get("id"), f"{where}: example {row}")
-            image = containers.png(example["image"], f"{where}: example {row}", "RGB")
-            if image.shape != images.shape[1:]:
-                found = " x ".join(map(str, image.shape[:2]))
-                raise LrurunError(f"{where}: example {row}: expected 32 x 32 pixels, found {found}", _HINT)
-            images[place], filled[place] = image, True
+            images[place] = containers.png(example["image"], f"{where}: example {row}", SIDE, _HINT, "RGB")
+            filled[place] = True
             _check_labels(np.array([example["label"]]), f"{where}: example", row)
             labels[place] = example["label"]
         if not filled.all():
@@ -285,7 +282,8 @@ def _places(split: str, count: int) -> Callable[[int, bytes | None, str], int]:
     def place(row: int, identity: bytes | None, where: str) -> int:
         if identity is None:
             return int(order[row])
-        found = re.fullmatch(rf"{split}_(\d+)", identity.decode(errors="replace"))
+        text = identity.decode(errors="replace") if isinstance(identity, bytes) else str(identity)
+        found = re.fullmatch(rf"{split}_(\d{{1,9}})", text)
         if not found or int(found[1]) >= count:
             raise LrurunError(f"{where}: expected an id like {split}_{count - 1:05d}, found {identity!r}", _HINT)
         return int(found[1])

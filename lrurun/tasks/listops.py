@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import IO, Annotated
 
 import numpy as np
 from msgspec import Meta
 
 from lrurun import provenance
 from lrurun.errors import LrurunError
-from lrurun.tasks import lra
+from lrurun.tasks import containers, lra
 from lrurun.tasks.base import SPLITS, Fill, Options, Seed, Source, Spec, Task, Tell, portions
 from lrurun.tasks.generators.listops import TOKENS, VERSION, Examples, Law, baselines, generate
 from lrurun.tasks.writer import Writer
@@ -23,6 +23,8 @@ FILES = {"train": "basic_train.tsv", "validation": "basic_val.tsv", "test": "bas
 _HEADER = b"Source\tTarget"
 _IDS = {token.encode(): number for number, token in enumerate(TOKENS) if number}
 _DIGITS = {b"%d" % digit: digit for digit in range(10)}
+_LINE = 1 << 20
+"""Bytes of a line, at most: 2,000 tokens with all their parentheses are fewer than 20,000."""
 _BLOCK = 1000
 """Examples written at once."""
 _HINT = "this is not the released file, or it is damaged: give another copy, or leave --from out to generate the data"
@@ -88,7 +90,7 @@ class ListOps(Task):
         def read(writer: Writer, splits: dict[str, _Arrays], tell: Tell) -> None:
             for split, arrays in splits.items():
                 path = folder / FILES[split]
-                with path.open("rb") as file:
+                with containers.opened(path) as file:
                     arrays.read(file, str(path), options, tell)
 
         text = f"Long Range Arena's release, {folder.absolute()}"
@@ -122,13 +124,13 @@ class _Arrays:
         self.roots[first:last] = examples.roots
         self.labels[first:last] = examples.labels
 
-    def read(self, lines: Iterable[bytes], name: str, options: ListOpsOptions, tell: Tell) -> None:
+    def read(self, file: IO[bytes], name: str, options: ListOpsOptions, tell: Tell) -> None:
         """All rows of a table; only the first ones where `options` ask for fewer examples.
 
         Raises:
             LrurunError: file, line, and what is wrong.
         """
-        rows = _rows(lines, name, options.max_length)
+        rows = _rows(containers.lines(file, _LINE, name), name, options.max_length)
         done = 0
         while block := list(islice(rows, min(_BLOCK, self.count - done))):
             self.put(done, _block(block, options.max_length))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import IO
@@ -30,7 +29,7 @@ def tables(path: Path, places: Iterable[Path], files: Collection[str], hint: str
         LrurunError: there are only some of the files, and no archive.
     """
     if path.is_file():
-        return path if is_archive(path) else None
+        return path if containers.is_archive(path) else None
     partial = None
     for folder in places:
         missing = [name for name in files if not (folder / name).is_file()]
@@ -73,12 +72,3 @@ def innermost(path: Path, files: Collection[str], hint: str, tell: Tell) -> Iter
 def inner(folder: PurePath) -> int:
     """How far inside the release a folder of the archive lies, 2 at most; the innermost copy is the best."""
     return folder.parts.count("lra_release")
-
-
-def is_archive(path: Path) -> bool:
-    """Whether a tar begins at `path`, compressed or not."""
-    try:
-        with tarfile.open(path, "r|*"):
-            return True
-    except (tarfile.TarError, EOFError):
-        return False

@@ -22,13 +22,21 @@ from lrurun.tasks import containers, lra
 from lrurun.tasks.base import SPLITS, Options, Seed, Source, Spec, Task, Tell, majority, portions
 from lrurun.tasks.generators import pathfinder as generator
 from lrurun.tasks.splits import hashed_order, torch_permutation
-from lrurun.tasks.writer import ArrayFile, Writer
+from lrurun.tasks.writer import ArrayFile, Writer, check_array
 
 SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}
 LEVEL = "curv_contour_length_14"
 """The folder of the published difficulty, "hard"."""
 TFDS_SPLIT = "hard"
 """Its name in Long Range Arena's TFDS builder."""
+
+_LIST = 4 << 20
+"""Bytes of a list, at most: 1,000 lines are about 100 kB of text, or 1 MB as an array of texts."""
+_LISTS = 1 << 28
+"""Bytes of all lists, at most: there are 200."""
+_LIST_NAME = re.compile(r"[0-9]{1,9}\.npy")
+_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
+"""Of an image, below the folder of the level: it leads nowhere else."""
 
 _HINT = "give an undamaged copy, or leave --from out to generate the data"
 
@@ -138,8 +146,8 @@ class Pathfinder(Task):
             )
 
     def _copy(self, writer: Writer, copy: _Copy, options: PathfinderOptions, tell: Tell) -> None:
-        order = copy.order(options.split, tell)
         total = sum(self.full.values())
+        order = copy.order(options.split, total, tell)
         if len(order) != total:
             raise LrurunError(f"{copy.where}: expected {total:,} images, found {len(order):,}", _HINT)
         splits = _arrays(writer, self.sizes(options), options.size)
@@ -151,12 +159,7 @@ class Pathfinder(Task):
             first += self.full[split]
         wanted = len(places)
         for sample in copy.samples(set(places), tell):
-            image = containers.png(sample.image, sample.where)
-            if image.shape != (options.size, options.size):
-                height, width = image.shape
-                raise LrurunError(
-                    f"{sample.where}: expected {options.size} x {options.size} pixels, found {height} x {width}", _HINT
-                )
+            image = containers.png(sample.image, sample.where, options.size, _HINT)
             arrays, row = places.pop(sample.number)
             arrays.put(row, image[None], np.array([sample.label], np.uint8))
             tell("reading images", wanted - len(places), wanted)
@@ -234,8 +237,8 @@ class _Copy(ABC):
     """What is to be known of the split "s4"."""
 
     @abstractmethod
-    def order(self, split: str, tell: Tell) -> np.ndarray:
-        """(n,) indices of all images: train, validation and test one after the other."""
+    def order(self, split: str, total: int, tell: Tell) -> np.ndarray:
+        """(n,) indices of all images, of which there should be `total`: train, validation and test in this order."""
 
     @abstractmethod
     def samples(self, wanted: set[int], tell: Tell) -> Iterator[Sample]:
@@ -255,18 +258,18 @@ class _Prepared(_Copy):
         self.where = str(prepared.folder)
         self.text = f"{prepared.text}, {prepared.folder.absolute()}"
 
-    def order(self, split: str, tell: Tell) -> np.ndarray:
+    def order(self, split: str, total: int, tell: Tell) -> np.ndarray:
         if TFDS_SPLIT not in self._prepared.counts:
             found = ", ".join(self._prepared.counts)
             raise LrurunError(f"{self.where}: expected a split {TFDS_SPLIT!r}, found {found}", _HINT)
         count = self._prepared.counts[TFDS_SPLIT]
+        if count != total:
+            raise LrurunError(f"{self.where}: expected {total:,} images, found {count:,}", _HINT)
         return torch_permutation(count, 42) if split == "s4" else np.arange(count)
 
     def samples(self, wanted: set[int], tell: Tell) -> Iterator[Sample]:
-        for index, example in enumerate(self._prepared.read(TFDS_SPLIT)):
+        for index, example in enumerate(self._prepared.read(TFDS_SPLIT, {"image": bytes, "label": int})):
             where = f"{self.where}: {TFDS_SPLIT}: example {index}"
-            if not {"image", "label"} <= set(example):
-                raise LrurunError(f"{where}: expected features image and label, found {', '.join(example)}", _HINT)
             if example["label"] not in (0, 1):
                 raise LrurunError(f"{where}: expected a label of 0 or 1, found {example['label']}", _HINT)
             if index in wanted:
@@ -279,12 +282,16 @@ class _Release(_Copy):
     def __init__(self) -> None:
         self._rows: list[_Row] = []
 
-    def order(self, split: str, tell: Tell) -> np.ndarray:
+    def order(self, split: str, total: int, tell: Tell) -> np.ndarray:
         lists = self.lists(tell)
         if not lists:
             raise LrurunError(f"{self.where}: metadata/0.npy and all others missing", _HINT)
         files = [(f"{self.where}/metadata/{number}.npy", lists[number]) for number in sorted(lists)]
-        self._rows = [row for where, content in files for row in _rows(content, where)]
+        self._rows = []
+        for where, content in files:
+            self._rows += _rows(content, where)
+            if len(self._rows) > 2 * total:  # a few too many are counted by whoever asked
+                break
         name, count = Counter(row.name for row in self._rows).most_common(1)[0] if self._rows else ("", 0)
         if count > 1:
             raise LrurunError(f"{self.where}: {name} is listed {count} times", _HINT)
@@ -310,13 +317,18 @@ class _Folder(_Release):
         self.text = f"Long Range Arena's release, {level.absolute()}{choice}"
 
     def lists(self, tell: Tell) -> dict[int, bytes]:
-        paths = (self._level / "metadata").iterdir()
-        return {int(path.stem): containers.read(path) for path in paths if re.fullmatch(r"\d+\.npy", path.name)}
+        found: dict[int, bytes] = {}
+        left = _LISTS
+        for path in (self._level / "metadata").iterdir():
+            if _LIST_NAME.fullmatch(path.name):
+                found[int(path.stem)] = containers.read(path, min(left, _LIST))
+                left -= len(found[int(path.stem)])
+        return found
 
     def samples(self, wanted: set[int], tell: Tell) -> Iterator[Sample]:
         for index in sorted(wanted):
             path = self._level / self._rows[index].name
-            yield Sample(index, str(path), containers.read(path), self._rows[index].label)
+            yield Sample(index, str(path), containers.read(path, containers.IMAGE), self._rows[index].label)
 
 
 class _Archive(_Release):
@@ -330,12 +342,15 @@ class _Archive(_Release):
 
     def lists(self, tell: Tell) -> dict[int, bytes]:
         found: dict[PurePosixPath, dict[int, bytes]] = {}
+        left = _LISTS
         for member, file in containers.members(self._path, tell):
             path = PurePosixPath(member)
             level = path.parent.parent
             if path.parent.name == "metadata" and (level.parent.name, level.name) == (self._name, LEVEL):
-                if re.fullmatch(r"\d+\.npy", path.name):
-                    found.setdefault(level, {})[int(path.stem)] = file.read()
+                if _LIST_NAME.fullmatch(path.name):
+                    content = containers.whole(file, min(left, _LIST), f"{self._path}: {member}")
+                    found.setdefault(level, {})[int(path.stem)] = content
+                    left -= len(content)
         if not found:
             return {}
         level = max(found, key=lra.inner)
@@ -348,12 +363,14 @@ class _Archive(_Release):
         for member, file in containers.members(self._path, tell):
             index = indices.pop(member, None)
             if index is not None:
-                yield Sample(index, f"{self._path}: {member}", file.read(), self._rows[index].label)
+                where = f"{self._path}: {member}"
+                image = containers.whole(file, containers.IMAGE, where)
+                yield Sample(index, where, image, self._rows[index].label)
 
 
 def _find(path: Path, name: str) -> _Copy | None:
     if path.is_file():
-        return _Archive(path, name) if lra.is_archive(path) else None
+        return _Archive(path, name) if containers.is_archive(path) else None
     levels = [folder / LEVEL for folder in lra.folders(path, name)]
     if path.absolute().name == LEVEL:
         levels.append(path)
@@ -388,8 +405,13 @@ def _rows(content: bytes, where: str) -> list[_Row]:
         if len(fields) < 4:
             raise LrurunError(f"{where}:{number}: expected 4 fields or more, found {len(fields)}", _HINT)
         if fields[3] not in ("0", "1"):
-            raise LrurunError(f"{where}:{number}: expected a label of 0 or 1, found {fields[3]!r}", _HINT)
-        rows.append(_Row(f"{fields[0]}/{fields[1]}", int(fields[3]), f"{fields[0]}_{fields[1]}_{number}"))
+            raise LrurunError(f"{where}:{number}: expected a label of 0 or 1, found {fields[3][:40]!r}", _HINT)
+        name = f"{fields[0]}/{fields[1]}"
+        if not _NAME.fullmatch(name):
+            raise LrurunError(
+                f"{where}:{number}: expected an image as imgs/0 sample_0.png, found {name[:200]!r}", _HINT
+            )
+        rows.append(_Row(name, int(fields[3]), f"{fields[0]}_{fields[1]}_{number}"))
     return rows
 
 
@@ -400,10 +422,11 @@ def _fields(content: bytes, where: str) -> list[list[str]]:
         except UnicodeDecodeError as error:
             raise LrurunError(f"{where}: neither text nor a NumPy array: {error.reason}", _HINT) from None
     try:
+        check_array(BytesIO(content), len(content))
         array = np.load(BytesIO(content), allow_pickle=False)
         texts = array.astype(str).tolist()
-    except (ValueError, EOFError) as error:
-        raise LrurunError(f"{where}: not an array of texts: {error}", _HINT) from None
+    except Exception as error:  # whatever a made-up header leads to
+        raise LrurunError(f"{where}: not an array of texts: {containers.line(error)}", _HINT) from None
     if array.dtype.kind not in "US" or array.ndim not in (1, 2):
         raise LrurunError(f"{where}: expected an array of texts, found {array.ndim} axes of {array.dtype}", _HINT)
     return [text.split() if isinstance(text, str) else [" ".join(field.split()) for field in text] for text in texts]

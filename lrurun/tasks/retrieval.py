@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.errors import LrurunError
-from lrurun.tasks import lra
+from lrurun.tasks import containers, lra
 from lrurun.tasks.base import Count, Options, Remote, Source, Spec, Split, Task, Tell, limited, majority
 from lrurun.tasks.text import Alphabet, Frequencies, decoded, utf8
 from lrurun.tasks.writer import Writer
@@ -28,6 +28,10 @@ MIRROR = "https://huggingface.co/datasets/OpenNLPLab/lra/resolve/6cb133c44f406da
 
 _COLUMNS = 5
 _LABELS = {b"0.0": 0, b"1.0": 1, b"0": 0, b"1": 1}
+_LINE = 16 << 20
+"""Bytes of a line, at most: two papers in plain text, of which a long one has some hundred thousand."""
+_FILE = 16 << 30
+"""Bytes of a table in an archive, at most: the whole release, with all its other tasks, unpacks to 18.6 GB."""
 _BLOCK = 250
 """Pairs encoded and written at once: two megabytes."""
 _SHOWN = 130
@@ -136,7 +140,7 @@ class Retrieval(Task):
         counts = {}
         for split, table in tables.items():
             counts[split] = 0
-            for block in _blocks(table, tell, "counting"):
+            for block in _blocks(table, tell, "counting", options.max_length):
                 counts[split] += len(block)
                 if split == "train":
                     frequencies.add([text for pair in block for text in (pair.first, pair.second)])
@@ -146,7 +150,9 @@ class Retrieval(Task):
         labels = {}
         for split, table in tables.items():
             count = min(counts[split], getattr(options, split) or counts[split])
-            labels[split] = _write(writer, split, count, _blocks(table, tell, "encoding", count), alphabet)
+            labels[split] = _write(
+                writer, split, count, _blocks(table, tell, "encoding", options.max_length, count), alphabet
+            )
         writer.baselines["majority class"] = majority(labels["train"], labels["test"])
 
     def _check(self, split: str, count: int, table: Table) -> None:
@@ -171,11 +177,13 @@ def _write(writer: Writer, split: str, count: int, blocks: Iterator[list[Pair]],
     return labels
 
 
-def _blocks(table: Table, tell: Tell, doing: str, count: int | None = None) -> Iterator[list[Pair]]:
-    """The first `count` pairs of a table, or all of them, some at a time."""
+def _blocks(table: Table, tell: Tell, doing: str, length: int, count: int | None = None) -> Iterator[list[Pair]]:
+    """The first `count` pairs of a table, or all of them, some at a time, with `length` characters of each text."""
     size = table.path.stat().st_size
-    with table.path.open("rb") as file:
-        rows = islice(pairs(file, table.name), count)
+    with containers.opened(table.path) as file:
+        found = pairs(containers.lines(file, _LINE, table.name), table.name)
+        # what no array keeps would be gigabytes of a table of long lines
+        rows = (Pair(label, first[:length], second[:length]) for label, first, second in islice(found, count))
         while block := list(islice(rows, _BLOCK)):
             yield block
             tell(f"{doing} {table.path.name}", file.tell(), size)
@@ -205,5 +213,6 @@ def _unpack(path: Path, where: Path, tell: Tell) -> PurePosixPath:
     place = PurePosixPath()
     for place, file in lra.innermost(path, FILES.values(), _HINT, tell):
         with (where / place.name).open("wb") as copy:
-            shutil.copyfileobj(file, copy, 1 << 20)
+            for piece in containers.pieces(file, _FILE, f"{path}: {place}"):
+                copy.write(piece)
     return place.parent

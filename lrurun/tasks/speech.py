@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.errors import LrurunError
-from lrurun.tasks import containers, lra
+from lrurun.tasks import containers
 from lrurun.tasks.base import SPLITS, Options, Remote, Source, Spec, Split, Task, Tell, limited, majority
 from lrurun.tasks.writer import ArrayFile, Writer
 
@@ -32,8 +32,13 @@ LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
 _CLIP = re.compile(r"(?:.*/)?([^/._][^/]*/[^/.][^/]*\.wav)")
 _HINT = f"the copy is not {ARCHIVE}, or it is incomplete: fetch it again"
 
-Files = Callable[[Tell], Iterator[tuple[str, Callable[[], bytes]]]]
-"""The files of a copy: name, and how to read it before the next one is asked for."""
+_SOUND = 1 << 16
+"""Bytes of a clip's file, at most: a second of sound has 32,000, and a head of 44."""
+_LIST = 4 << 20
+"""Bytes of a list, at most: the longer one names 11,005 clips with fewer than 50 characters each."""
+
+Files = Callable[[Tell], Iterator[tuple[str, Callable[[int], bytes]]]]
+"""The files of a copy: name, and how to read so many bytes of it, at most, before the next one is asked for."""
 
 
 class SpeechOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,7 +84,7 @@ class SpeechCommands(Task):
 
     def find(self, path: Path, options: SpeechOptions) -> Source | None:
         if path.is_file():
-            return self._source(path, partial(_streamed, path), options) if lra.is_archive(path) else None
+            return self._source(path, partial(_streamed, path), options) if containers.is_archive(path) else None
         for folder in (path, path / ARCHIVE.removesuffix(".tar.gz")):
             if any((folder / name).is_file() for name in LISTS.values()):
                 return self._source(folder, partial(_unpacked, folder), options)
@@ -111,7 +116,7 @@ class SpeechCommands(Task):
             for name, read in files(tell):
                 if (clip := clip_of(name)) in places:
                     inputs, row = places[clip]
-                    inputs.put(row, thinned(samples(read(), f"{path}: {name}"), options.stride)[None])
+                    inputs.put(row, thinned(samples(read(_SOUND), f"{path}: {name}"), options.stride)[None])
             writer.baselines["majority class"] = majority(labels["train"], labels["test"])
 
         return Source(kind="folder", text=str(path.absolute()), fill=fill)
@@ -130,8 +135,10 @@ class SpeechCommands(Task):
                 if clip in clips:
                     raise LrurunError(f"{where}: {clip} is there twice", _HINT)
                 clips.add(clip)
+                if len(clips) > 2 * sum(self.full.values()):  # a few too many are counted below
+                    break
             elif base in LISTS.values():
-                lists[base] = read().decode(errors="replace").split()
+                lists[base] = read(_LIST).decode(errors="replace").split()
         splits = arranged(clips, lists, where)
         for split, full in self.full.items():
             if len(splits[split]) != full:
@@ -173,12 +180,12 @@ def word_of(clip: str) -> str:
     return clip.partition("/")[0]
 
 
-def _streamed(path: Path, tell: Tell) -> Iterator[tuple[str, Callable[[], bytes]]]:
+def _streamed(path: Path, tell: Tell) -> Iterator[tuple[str, Callable[[int], bytes]]]:
     for name, file in containers.members(path, tell):
-        yield name, file.read
+        yield name, partial(containers.whole, file, name=f"{path}: {name}")
 
 
-def _unpacked(folder: Path, tell: Tell) -> Iterator[tuple[str, Callable[[], bytes]]]:
+def _unpacked(folder: Path, tell: Tell) -> Iterator[tuple[str, Callable[[int], bytes]]]:
     for path in (*folder.glob("*_list.txt"), *folder.glob("*/*.wav")):
         tell(f"reading {path.parent}", 0, None)
         yield path.relative_to(folder).as_posix(), partial(containers.read, path)

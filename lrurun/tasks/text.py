@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.errors import LrurunError
-from lrurun.tasks import containers, lra
+from lrurun.tasks import containers
 from lrurun.tasks.base import SPLITS, Count, Fill, Options, Remote, Source, Spec, Split, Task, Tell, limited, majority
 from lrurun.tasks.writer import Writer
 
@@ -28,6 +28,8 @@ _PARTS = ("train", "test")
 _REVIEW = re.compile(r"(?:.*/)?(train|test)/(neg|pos)/\d+_\d+\.txt")
 _CODES = 0x110000
 """Unicode's code points."""
+_FILE = 1 << 20
+"""Bytes of a review, at most: people wrote them into a form, the longest a few thousand words."""
 _BLOCK = 500
 """Texts encoded and written at once."""
 _HINT = "the copy is not the published one, or incomplete: fetch it again"
@@ -91,7 +93,7 @@ class Text(Task):
 
     def find(self, path: Path, options: TextOptions) -> Source | None:
         if path.is_file():
-            return self._archive(path, options) if lra.is_archive(path) else None
+            return self._archive(path, options) if containers.is_archive(path) else None
         for folder in (path, path / "aclImdb"):
             if any((folder / part / name).is_dir() for part in _PARTS for name in _CLASSES):
                 text = f"the reviews in {folder.absolute()}"
@@ -129,7 +131,10 @@ class Text(Task):
         def fill(writer: Writer, tell: Tell) -> None:
             reviews: dict[tuple[str, int], list[str]] = {(part, label): [] for part in _PARTS for label in (0, 1)}
             for part, label, text in read(tell):
-                reviews[part, label].append(text)
+                # what no array keeps decides no order: texts that are equal up to here are equal rows
+                reviews[part, label].append(text[: options.max_length - 1])
+                if len(reviews[part, label]) > 2 * self._whole(part):  # a few too many are counted below
+                    break
             self._check(reviews, where)
             frequencies = Frequencies(options.max_length)
             for label in (0, 1):
@@ -150,13 +155,16 @@ class Text(Task):
         Raises:
             LrurunError: with the numbers of the first that is not.
         """
-        full = {"train": self.full["train"] + self.full["validation"], "test": self.full["test"]}
         for (part, label), texts in reviews.items():
-            if len(texts) != full[part] // 2:
+            if len(texts) != self._whole(part):
                 raise LrurunError(
-                    f"{where}: {part}/{_CLASSES[label]}: expected {full[part] // 2:,} reviews, found {len(texts):,}",
+                    f"{where}: {part}/{_CLASSES[label]}: expected {self._whole(part):,} reviews, found {len(texts):,}",
                     _HINT,
                 )
+
+    def _whole(self, part: str) -> int:
+        """The reviews of each class in a part of a whole copy."""
+        return (self.full[part] + (self.full["validation"] if part == "train" else 0)) // 2
 
 
 def arranged(reviews: Mapping[tuple[str, int], Sequence[str]], validation: int) -> dict[str, list[tuple[str, int]]]:
@@ -191,7 +199,8 @@ def _streamed(path: Path, tell: Tell) -> Iterator[Review]:
     """The labelled reviews of the archive; the unlabelled half of it is passed over."""
     for name, file in containers.members(path, tell):
         if found := _REVIEW.fullmatch(name):
-            yield _review(found[1], _CLASSES.index(found[2]), file.read(), f"{path}: {name}")
+            data = containers.whole(file, _FILE, f"{path}: {name}")
+            yield _review(found[1], _CLASSES.index(found[2]), data, f"{path}: {name}")
 
 
 def _unpacked(folder: Path, tell: Tell) -> Iterator[Review]:
@@ -200,12 +209,12 @@ def _unpacked(folder: Path, tell: Tell) -> Iterator[Review]:
             tell(f"reading {folder / part / name}", 0, None)
             for path in (folder / part / name).glob("*.txt"):
                 if _REVIEW.fullmatch(path.as_posix()):
-                    yield _review(part, label, containers.read(path), str(path))
+                    yield _review(part, label, containers.read(path, _FILE), str(path))
 
 
 def _from_tfds(copy: containers.Tfds, tell: Tell) -> Iterator[Review]:
     for part in _PARTS:
-        for number, example in enumerate(copy.read(part)):
+        for number, example in enumerate(copy.read(part, {"text": bytes, "label": int})):
             tell(f"reading {part} of {copy.folder}", number, copy.counts.get(part))
             name = f"{copy.folder}: example {number} of {part}"
             label = int(example["label"])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from lrurun.errors import LrurunError
+
+_HEADS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
 class ArrayFile:
@@ -117,6 +120,26 @@ def sha256(path: Path) -> str:
     """Hex digest of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_array(file: IO[bytes], size: int) -> None:
+    """Whether a `.npy` file of `size` bytes holds the numbers or texts that its head names, no more and no fewer.
+
+    NumPy makes room for what the head names before it looks for it.
+
+    Raises:
+        ValueError: it does not, or it holds Python objects.
+    """
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADS:
+        raise ValueError(f"version {version} of the format is unknown")
+    shape, _, dtype = _HEADS[version](file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, which are not loaded")
+    count, room = math.prod(shape), size - file.tell()
+    if min(shape, default=1) < 0 or dtype.itemsize == 0 or count * dtype.itemsize != room:
+        found = f"{count:,} of {dtype.itemsize} bytes" if count < 10**30 else "too many"
+        raise ValueError(f"it names {found}, and holds {room:,} bytes")
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:
