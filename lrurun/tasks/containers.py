@@ -44,6 +44,8 @@ _PIECE = 1 << 16
 """Bytes read at once: room for all that is asked for is made before anything is read."""
 _HEADER = 1 << 16
 """Bytes of what a tar archive says of a member in headers of its own, at most: paths have 4,096 on Linux."""
+_PAST = 9
+"""Reads past the end, at most: it takes one or two, and to skip a member of petabytes tarfile would never stop."""
 _LONG = (
     tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
@@ -374,6 +376,7 @@ class _Whole(RawIOBase):
 
     def __init__(self, path: Path, file: IO[bytes] | gzip.GzipFile) -> None:
         self._path, self._file, self._tail = path, file, b""
+        self._past = 0
 
     def read(self, size: int = -1) -> bytes:
         try:
@@ -382,7 +385,8 @@ class _Whole(RawIOBase):
             raise LrurunError(f"{self._path}: the archive is cut off", _COPY) from None
         except (zlib.error, gzip.BadGzipFile) as error:
             raise LrurunError(f"{self._path}: the archive is damaged: {line(error)}", _COPY) from None
-        if not data and self._tail != bytes(_BLOCK):
+        self._past += not data
+        if not data and (self._tail != bytes(_BLOCK) or self._past > _PAST):
             raise LrurunError(f"{self._path}: the archive is cut off, or not a tar archive", _COPY)
         self._tail = (self._tail + data[-_BLOCK:])[-_BLOCK:]
         return data

@@ -356,13 +356,14 @@ def _check(array: np.ndarray, part: str, spec: Spec, name: str) -> None:
         "lengths": [(count, *pairs)],
     }
     least, most = {"inputs": (0, spec.features - 1), "labels": (0, spec.classes - 1), "lengths": (1, spec.length)}[part]
-    if part == "inputs" and spec.kind == "features":
+    measured = part == "inputs" and spec.kind == "features"
+    if measured:
         shapes[part] = [(count, spec.length, spec.features)] + shapes[part] * (spec.features == 1)
-    if array.dtype.kind not in "iu" or not array.dtype.isnative:
-        raise LrurunError(f"{name}: expected whole numbers, found {array.dtype}", _HINT)
+    if array.dtype.kind not in ("iuf" if measured else "iu") or not array.dtype.isnative:
+        raise LrurunError(f"{name}: expected {'' if measured else 'whole '}numbers, found {array.dtype}", _HINT)
     if array.shape not in shapes[part]:
         raise LrurunError(f"{name}: expected the shape {shapes[part][0]}, found {array.shape}", _HINT)
-    if not array.size or (part == "inputs" and spec.kind == "features"):
+    if measured or not array.size:
         return
     found = (int(array.min()), int(array.max()))
     if found[0] < least or found[1] > most:
