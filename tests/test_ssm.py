@@ -402,12 +402,12 @@ def test_s4_s_spectrum_starts_as_that_of_hippo():
 
 
 def test_an_s4_without_its_rank_one_is_an_s4d():
-    s4 = recurrences.build(S4Recurrence(), width=3, state=8, bidirectional=True)
-    s4d = recurrences.build(S4DRecurrence(init="legs", discretization="bilinear"), width=3, state=8, bidirectional=True)
-    params = jax.jit(s4.init)(jax.random.key(0))
-    params |= {"P_re": jnp.zeros((3, 4))}
-    wanted = s4d.kernels({name: array for name, array in params.items() if name[0] != "P"}, 50)
-    np.testing.assert_allclose(s4.kernels(params, 50), wanted, atol=1e-6 * np.max(np.abs(wanted)))
+    both = S4Recurrence(), S4DRecurrence(init="legs", discretization="bilinear")
+    s4, s4d = (recurrences.build(settings, width=3, state=8, bidirectional=True) for settings in both)
+    params = jax.jit(s4.init)(jax.random.key(0)) | {"P_re": jnp.zeros((3, 4))}
+    wanted = jax.jit(s4d.kernels, static_argnums=1)({name: x for name, x in params.items() if name[0] != "P"}, 12)
+    found = jax.jit(s4.kernels, static_argnums=1)(params, 12)
+    np.testing.assert_allclose(found, wanted, atol=1e-6 * np.max(np.abs(wanted)))
 
 
 def test_s4_s_kernel_has_the_slopes_of_central_differences():

@@ -44,7 +44,7 @@ class S4(Recurrence):
     `scan` is one convolution. The published code makes the Fourier transform of its kernel, of one length L, from
     C (1 - A^L), A discretised, and trains that in place of C. Here C is trained, and the kernel is made in time, of any
     length: as power series in z it is k_cb - z k_cq k_rb / (1 + z k_rq), where k_ab are the sums of S4D,
-    sum_n a_n lambda_n^k b_n; that is the same correction of a diagonal matrix. Measured in float32, at N = 64 and 16,384
+    sum_n a_n lambda_n^k b_n; the same correction of a diagonal matrix. Measured in float32, at N = 64 and 16,384
     steps, of the largest |K|: an error below 3e-6 at the start, 3e-5 with P three times as large and decays 55 times as
     slow; with ten times the P and such decays, no digit need be right. Input at padding is taken for zero.
     """
