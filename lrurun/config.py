@@ -190,6 +190,30 @@ class S4DRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4d"):
             raise ValueError(f"n_ssm must divide width, found n_ssm = {self.n_ssm}, width = {width}")
 
 
+class S4Recurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s4"):
+    """x' = (Lambda - P P*) x + B u, y = C x + D u for each channel by itself, bilinear in steps of Delta, from
+    HiPPO-LegS (Gu, Goel and Ré 2022, S4)."""
+
+    dt_min: Step = 0.001
+    dt_max: Step = 0.1
+    """Each channel's own Delta starts log-uniform between the two."""
+    n_ssm: Annotated[int, Meta(ge=0, le=65536)] = 0
+    """How many Lambda, P and B there are, which the channels share in turn; 0: one of each for every channel."""
+    slow_dt: bool = True
+    """Whether Delta is in the recurrent group, as Lambda, P and B always are."""
+
+    def __post_init__(self) -> None:
+        _check_steps(self.dt_min, self.dt_max)
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if state % 2:
+            raise ValueError(f"s4 needs an even state, for pairs of conjugates, found state = {state}")
+        if state > LARGEST_HIPPO:
+            raise ValueError(f"s4 needs a state of at most {LARGEST_HIPPO}, found state = {state}")
+        if self.n_ssm and width % self.n_ssm:
+            raise ValueError(f"n_ssm must divide width, found n_ssm = {self.n_ssm}, width = {width}")
+
+
 def _check_kernel(kernel_length: int, length: int) -> None:
     if kernel_length > length:
         raise ValueError(
@@ -255,6 +279,7 @@ Recurrence = (
     | DSSRecurrence
     | S5Recurrence
     | S4DRecurrence
+    | S4Recurrence
 )
 RECURRENCES: dict[str, type[Struct]] = {str(m.__struct_config__.tag): m for m in get_args(Recurrence)}
 """By the value of `model.recurrence.kind`; `lrurun.plugins` adds to it."""
@@ -297,7 +322,7 @@ class ModelConfig(_Frozen, frozen=True, kw_only=True):
     state: Annotated[int, Meta(ge=1, le=65536)]
     """N: size of the recurrent state, as the paper of each kind counts it. dense, rotrnn: N real numbers; diagonal: N
     complex ones; dlr, dss: N complex ones, which all channels share; s5: N of the real system, so N / 2 complex ones,
-    or N without `conj_sym`; s4d: N of each channel's real system, so N / 2 complex ones a channel."""
+    or N without `conj_sym`; s4d, s4: N of each channel's real system, so N / 2 complex ones a channel."""
     norm: Literal["batch", "layer"] = "batch"
     norm_momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.95
     norm_place: Literal["pre", "post"] = "pre"

@@ -61,6 +61,7 @@ _VARIANTS: Final[dict[str, dict[str, dict[str, Any]]]] = {
         "legs, fixed B": {"init": "legs", "train_b": False},
         "real": {"init": "real"},
     },
+    "s4": {"": {}, "shared": {"n_ssm": 4, "slow_dt": False}},
     "dlr": {
         "": {},
         "imaginary part": {"cast": "imag"},

@@ -338,8 +338,8 @@ def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
         ),
         (
             {"model__recurrence": {"kind": "diag"}},
-            'model.recurrence.kind: expected one of dense, diagonal, rotrnn, dlr, dss, s5, s4d, found "diag"',
-            "did you mean 'diagonal'? known values: dense, diagonal, rotrnn, dlr, dss, s5, s4d",
+            'model.recurrence.kind: expected one of dense, diagonal, rotrnn, dlr, dss, s5, s4d, s4, found "diag"',
+            "did you mean 'diagonal'? known values: dense, diagonal, rotrnn, dlr, dss, s5, s4d, s4",
         ),
         (
             {"model__recurrence": {"r_min": 0.5}},

@@ -227,7 +227,7 @@ def test_the_forms_of_dlr_have_its_size_its_start_and_its_rates(task):
 
 # Retyped from what the systems' authors published: a rung of each task, its state, its rate and that of its recurrent
 # group, and the settings of its recurrence. S5: bin/run_experiments, whose rates are ssm_lr and lr_factor times it.
-# S4D: the configurations of lra, cifar and sc, those of words with the earlier size. RotRNN: Table 3. DLR: Table 9.
+# S4D, S4: the configurations of lra, cifar and sc, those of words with the earlier size. RotRNN: Table 3. DLR: Table 9.
 PUBLISHED = {
     ("s5", "ListOps"): (16, 3e-3, 1e-3, {"blocks": 8, "c_init": "lecun", "dt_min": 1e-3, "slow_b": False}),
     ("s5", "Text"): (192, 4e-3, 1e-3, {"blocks": 12, "c_init": "lecun", "dt_min": 1e-3, "slow_dt": False}),
@@ -244,6 +244,14 @@ PUBLISHED = {
     ("s4d", "Pathfinder"): (64, 4e-3, 1e-3, {"n_ssm": 0, "dt_min": 1e-3, "slow_dt": True, "init": "legs"}),
     ("s4d", "PathX"): (64, 1e-3, 1e-3, {"n_ssm": 0, "dt_min": 1e-4, "slow_dt": True, "init": "legs"}),
     ("s4d", "SpeechCommands"): (64, 1e-2, 1e-3, {"n_ssm": 2, "dt_min": 1e-3, "slow_dt": True, "init": "legs"}),
+    ("s4", "ListOps"): (64, 1e-2, 1e-3, {"n_ssm": 0, "dt_min": 1e-3, "slow_dt": False}),
+    ("s4", "Text"): (64, 1e-2, 1e-3, {"n_ssm": 0, "dt_min": 1e-3, "slow_dt": False}),
+    ("s4", "Retrieval"): (64, 1e-2, 1e-3, {"n_ssm": 0, "dt_min": 1e-3, "slow_dt": False}),
+    ("s4", "Image"): (64, 1e-2, 1e-3, {"n_ssm": 1, "dt_min": 1e-3, "slow_dt": True}),
+    ("s4", "sCIFAR"): (64, 1e-2, 1e-3, {"n_ssm": 2, "dt_min": 1e-3, "slow_dt": True}),
+    ("s4", "Pathfinder"): (64, 4e-3, 1e-3, {"n_ssm": 0, "dt_min": 1e-3, "slow_dt": True}),
+    ("s4", "PathX"): (64, 1e-3, 1e-3, {"n_ssm": 0, "dt_min": 1e-4, "slow_dt": True}),
+    ("s4", "SpeechCommands"): (64, 1e-2, 1e-3, {"n_ssm": 2, "dt_min": 1e-3, "slow_dt": True}),
     ("rotrnn", "ListOps"): (256, 1e-3, 1e-3, {"heads": 32, "r_min": 0.5, "r_max": 0.999}),
     ("rotrnn", "Text"): (192, 1e-3, 1e-3, {"heads": 32, "r_min": 0.5, "r_max": 0.8}),
     ("rotrnn", "Retrieval"): (256, 1e-4, 1e-5, {"heads": 32, "r_min": 0.5, "r_max": 0.999}),
@@ -263,7 +271,7 @@ PUBLISHED = {
 @pytest.mark.parametrize(("rung", "task"), PUBLISHED)
 def test_a_system_has_the_size_the_start_and_the_rates_of_its_publication(rung, task):
     state, lr, slow, settings = PUBLISHED[rung, task]
-    config = rungs(planning.make(task, ladder={"s5": "ssm", "s4d": "ssm"}.get(rung, rung)))[rung].config
+    config = rungs(planning.make(task, ladder="ssm" if rung in ("s5", "s4d", "s4") else rung))[rung].config
     assert config.model.state == state
     assert config.optim.lr == pytest.approx(lr)
     assert config.optim.lr * config.optim.recurrent_factor == pytest.approx(slow)

@@ -312,8 +312,8 @@ def test_settings_of_a_plug_in_are_as_strict_as_the_others(folder: Path, capsys:
             '"averages", "model',
             '"average", "model',
             "averages.toml, rung averages, model.recurrence.kind: "
-            'expected one of dense, diagonal, rotrnn, dlr, dss, s5, s4d, averages, found "average"',
-            "did you mean 'averages'? known values: dense, diagonal, rotrnn, dlr, dss, s5, s4d, averages",
+            'expected one of dense, diagonal, rotrnn, dlr, dss, s5, s4d, s4, averages, found "average"',
+            "did you mean 'averages'? known values: dense, diagonal, rotrnn, dlr, dss, s5, s4d, s4, averages",
         ),
     ):
         Path("averages.toml").write_text(LADDER.replace(old, new))
@@ -633,4 +633,4 @@ def test_entry_points_of_installed_packages(
 
 def test_the_command_line_knows_no_plug_in_of_a_test_before() -> None:
     assert entry.run(["list", "recurrences", "-q"]) == 0
-    assert list(RECURRENCES) == ["dense", "diagonal", "rotrnn", "dlr", "dss", "s5", "s4d"]
+    assert list(RECURRENCES) == ["dense", "diagonal", "rotrnn", "dlr", "dss", "s5", "s4d", "s4"]

@@ -299,7 +299,7 @@ def test_an_unknown_kind_is_named():
     class Other(msgspec.Struct, tag_field="kind", tag="other"):
         pass
 
-    with pytest.raises(ValueError, match="dense, diagonal, rotrnn, dlr, dss, s5, s4d, found 'other'"):
+    with pytest.raises(ValueError, match="dense, diagonal, rotrnn, dlr, dss, s5, s4d, s4, found 'other'"):
         recurrences.build(Other(), width=2, state=2)
 
 

@@ -9,12 +9,12 @@ import scipy.linalg
 import scipy.signal
 
 from lrurun import conformance, recurrences
-from lrurun.config import DiagonalRecurrence, ModelConfig, S4DRecurrence, S5Recurrence
+from lrurun.config import DiagonalRecurrence, ModelConfig, S4DRecurrence, S4Recurrence, S5Recurrence
 from lrurun.errors import UsageError
 from lrurun.model import Model
 from lrurun.recurrences import S4D, continuous
 from lrurun.recurrences.s4d import initial_a
-from lrurun.scan import convolution, powers
+from lrurun.scan import convolution, powers, series
 from lrurun.strict import convert
 from lrurun.tasks.base import Spec
 
@@ -65,6 +65,33 @@ def test_a_convolution_refuses_what_does_not_fit():
         convolution.convolve(u, jnp.zeros((1, 4, 2)))
     with pytest.raises(ValueError, match="1 to 4 entries"):
         convolution.convolve(u, jnp.zeros((1, 5, 3)))
+
+
+def inverse(a):
+    """1 / (1 + z a), term by term."""
+    g = np.zeros_like(a)
+    g[..., 0] = 1
+    for k in range(1, a.shape[-1]):
+        g[..., k] = -np.sum(a[..., k - 1 :: -1] * g[..., :k], axis=-1)
+    return g
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 37])
+def test_a_reciprocal_is_its_recursion(strict, length):
+    rng = np.random.default_rng(0)
+    # sums of decaying oscillations, whose feedback is stable as that of a small gain is
+    a = 0.5 * rng.normal(size=(2, length)) * 0.7 ** np.arange(length)
+    weight, direction = rng.normal(size=(2, *a.shape))
+
+    def loss(a):
+        g = series.reciprocal(a)
+        return jnp.sum(weight.astype(np.float32) * g), g
+
+    slope, g = jax.jit(jax.grad(loss, has_aux=True))(jnp.asarray(a, jnp.float32))
+    assert (g.dtype, slope.dtype) == (jnp.float32,) * 2
+    np.testing.assert_allclose(g, inverse(a), atol=1e-6)
+    ends = [np.sum(weight * inverse(a + h * direction)) for h in (1e-6, -1e-6)]
+    assert np.sum(np.asarray(slope, np.float64) * direction) == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-5)
 
 
 def double(params):
@@ -147,19 +174,20 @@ def test_a_held_input_is_added_up_where_there_is_no_decay():
 def outputs(lam, b, c, back, d, u, lengths, excluded):
     """Of each sequence by itself, without its padding: a loop over time, complex128; zero in the padding.
 
-    `lam`, `b` (..., H) and the readouts `c`, `back` (H, ...) as matrices; `excluded` is whether the current input is
-    left out looking back.
+    `lam`, `b` (..., H) and the readouts `c`, `back` (H, ...) as matrices, `lam` as a matrix or its diagonal; `excluded`
+    is whether the current input is left out looking back.
     """
+    move = np.diag(lam) if lam.ndim == 1 else lam
     y = np.zeros(u.shape)
     for i, length in enumerate(lengths):
         y[:length, i] = d * u[:length, i]
         x = np.zeros(len(lam), complex)
         for k in range(length):
-            x = lam * x + b @ u[k, i]
+            x = move @ x + b @ u[k, i]
             y[k, i] += (c @ x).real
         x = np.zeros(len(lam), complex)
         for k in reversed(range(length if back is not None else 0)):
-            before, x = x, lam * x + b @ u[k, i]
+            before, x = x, move @ x + b @ u[k, i]
             y[k, i] += (back @ (before if excluded else x)).real
     return y
 
@@ -180,12 +208,32 @@ SSM = {
     "s4d": S4DRecurrence(init="legs"),
     "s4d-shared": S4DRecurrence(init="inv", n_ssm=2, discretization="bilinear"),
     "s4d-fixed": S4DRecurrence(init="legs", train_b=False, dt_max=0.5),
+    "s4": S4Recurrence(dt_max=0.5),
+    "s4-shared": S4Recurrence(n_ssm=2),
 }
 WIDTH, STATE = 6, 8
 
 
+def whole(p, h):
+    """The bilinear matrices (N, N) and (N,) of channel h of an S4, of all N numbers, conjugates too, by an inverse."""
+    one, dt = h % len(p["A_im"]), np.exp(p["log_dt"][h])
+    half = -np.exp(p["A_re_log"]) + 1j * p["A_im"], p["P_re"] + 1j * p["P_im"], p["B_re"] + 1j * p["B_im"]
+    lam, low, b = (np.concatenate([x[one], x[one].conj()]) for x in half)
+    a, eye = np.diag(lam) - np.outer(low, low.conj()), np.eye(len(lam))
+    inverse = np.linalg.inv(eye - dt / 2 * a)
+    return inverse @ (eye + dt / 2 * a), inverse @ (dt * b)
+
+
 def reference(settings, p, u, lengths, bidirectional):
     """Outputs from the parameters by the equations of the papers."""
+    if isinstance(settings, S4Recurrence):
+        y = np.zeros(u.shape)
+        for h in range(WIDTH):
+            a, b = whole(p, h)
+            of, ways = slice(h, h + 1), ("", "_back") if bidirectional else ("",)
+            c = [np.hstack([m[of], m[of].conj()]) for m in (p[f"C_re{way}"] + 1j * p[f"C_im{way}"] for way in ways)]
+            y[..., of] = outputs(a, b[:, None], *[*c, None][:2], p["D"][of], u[..., of], lengths, True)
+        return y
     rule = RULES[settings.discretization]
     names = [("C_re", "C_im"), ("C_re_back", "C_im_back")][: 1 + bidirectional]
     c = [p[re] + 1j * p[im] for re, im in names] + [None]
@@ -210,11 +258,15 @@ def reference(settings, p, u, lengths, bidirectional):
     return y
 
 
-@pytest.mark.parametrize(("name", "bidirectional"), [(name, True) for name in SSM] + [("s5", False), ("s4d", False)])
+@pytest.mark.parametrize(
+    ("name", "bidirectional"), [(name, True) for name in SSM] + [("s5", False), ("s4d", False), ("s4", False)]
+)
 def test_values(strict, name, bidirectional):
     settings = SSM[name]
     recurrence = recurrences.build(settings, width=WIDTH, state=STATE, bidirectional=bidirectional)
     params = jax.jit(recurrence.init)(jax.random.key(3))
+    if isinstance(settings, S4Recurrence):  # as after training: P and B apart, and complex
+        params["P_im"], params["B_im"] = params["B_re"][:, ::-1], 0.5 - params["P_re"]
     if name == "s5-clipped":
         params["lam_re"] = params["lam_re"].at[:3].set(0.5)
     lengths, steps = [23, 9, 1], 23
@@ -318,6 +370,63 @@ def test_a_long_kernel_is_its_sum():
     assert np.max(np.abs(kernel - wanted)) < 3e-6 * np.max(np.sum(np.abs(weights), axis=1))
 
 
+@pytest.mark.parametrize(("state", "steps"), [(16, 256), pytest.param(64, 16_384, marks=pytest.mark.slow)])
+def test_s4_s_kernel_starts_as_that_of_hippo(state, steps):
+    """The matrix of HiPPO-LegS, entry by entry, discretised by SciPy and taken step by step, in double precision."""
+    s4 = recurrences.build(S4Recurrence(dt_min=1e-3, dt_max=0.1), width=3, state=state)
+    params = jax.jit(s4.init)(jax.random.key(0)) | {"D": jnp.zeros(3), "log_dt": jnp.log(jnp.array([1e-3, 1e-2, 0.1]))}
+    found, p = np.asarray(jax.jit(s4.kernels, static_argnums=1)(params, steps)), double(params)
+    a, b = legs(state)
+    v = continuous.hippo(state).vectors[:, : state // 2].conj()
+    wanted = np.zeros(found.shape)
+    for h in range(3):
+        c = 2 * ((p["C_re"][h] + 1j * p["C_im"][h]) @ v.conj().T).real
+        system = (a, b[:, None], c[None], np.zeros((1, 1)))
+        move, x, *_ = scipy.signal.cont2discrete(system, np.exp(p["log_dt"][h]), method="bilinear")
+        for k in range(steps):
+            wanted[0, k, h] = (c @ x).item()
+            x = move @ x
+    assert np.max(np.abs(found - wanted) / np.max(np.abs(wanted), axis=1, keepdims=True)) < 1e-5
+
+
+def test_s4_s_spectrum_starts_as_that_of_hippo():
+    """The matrix is triangular: -1, ..., -N. It is far from normal, and of a larger one float32 keeps few digits."""
+    s4 = recurrences.build(S4Recurrence(), width=3, state=4)
+    params = jax.jit(s4.init)(jax.random.key(0))
+    steps = np.arange(1, 5)[::-1] * np.exp(double(params)["log_dt"][:, None])
+    found = s4.spectrum(params).reshape(3, 4)
+    np.testing.assert_allclose(np.sort(found.real), bilinear(-steps, 1)[0], atol=1e-6)
+    np.testing.assert_allclose(found.imag, 0, atol=1e-6)
+    params["P_im"] = params["P_im"].at[1].set(jnp.nan)
+    assert np.isnan(s4.spectrum(params).reshape(3, 4)).all(axis=1).tolist() == [False, True, False]
+
+
+def test_an_s4_without_its_rank_one_is_an_s4d():
+    both = S4Recurrence(), S4DRecurrence(init="legs", discretization="bilinear")
+    s4, s4d = (recurrences.build(settings, width=3, state=8, bidirectional=True) for settings in both)
+    params = jax.jit(s4.init)(jax.random.key(0)) | {"P_re": jnp.zeros((3, 4))}
+    wanted = jax.jit(s4d.kernels, static_argnums=1)({name: x for name, x in params.items() if name[0] != "P"}, 12)
+    found = jax.jit(s4.kernels, static_argnums=1)(params, 12)
+    np.testing.assert_allclose(found, wanted, atol=1e-6 * np.max(np.abs(wanted)))
+
+
+def test_s4_s_kernel_has_the_slopes_of_central_differences():
+    """In double precision, for each parameter along a random direction, at the start and where P and B are apart."""
+    s4 = recurrences.build(S4Recurrence(), width=3, state=8, bidirectional=True)
+    start, rng = double(jax.jit(s4.init)(jax.random.key(0))), np.random.default_rng(0)
+    weight = rng.normal(size=(2, 12, 3))
+    with jax.enable_x64(True):
+        value = jax.jit(lambda p: jnp.sum(weight * s4.kernels(p, 12)))
+        slopes = jax.jit(jax.grad(lambda p: jnp.sum(weight * s4.kernels(p, 12))))
+        for arrays in (start, {name: x + 0.1 * rng.normal(size=x.shape) for name, x in start.items()}):
+            found = slopes(arrays)
+            for name, array in arrays.items():
+                direction = rng.normal(size=array.shape)
+                ends = [float(value(arrays | {name: array + h * direction})) for h in (1e-6, -1e-6)]
+                wanted = (ends[0] - ends[1]) / 2e-6
+                assert np.sum(np.asarray(found[name]) * direction) == pytest.approx(wanted, rel=1e-6, abs=1e-7), name
+
+
 @pytest.mark.parametrize("length", [1, 2, 5, 100, 2**20])
 def test_sums_of_powers_stay_exact(length):
     """Up to a million steps of slow decay, where a phase of k theta in float32 is wrong by a quarter of a radian."""
@@ -362,6 +471,11 @@ def test_parameters_and_groups():
         "D": h,
     }
     assert slow == {"A_re_log", "A_im"}
+    shapes, slow = names(S4Recurrence(n_ssm=2), True)
+    shared = dict.fromkeys(("A_re_log", "A_im", "P_re", "P_im", "B_re", "B_im"), (2, *half))
+    assert shapes == {**shared, **outer, "log_dt": h, "D": h}
+    assert slow == {*shared, "log_dt"}
+    assert names(S4Recurrence(slow_dt=False), False)[1] == set(shared)
 
 
 def count(recurrence, state, **changes):
@@ -382,6 +496,9 @@ def test_an_s4d_network_s_parameters():
     rest = 6 * (96**2 + 96 + 2 * 96) + (96 + 96) + (96 * 35 + 35)
     assert count(S4DRecurrence(), 64) == 6 * (96 * 3 * 64 + 2 * 96) + rest
     assert count(S4DRecurrence(n_ssm=1), 64) == 6 * (2 * 64 + 96 * 64 + 2 * 96) + rest
+    # S4 has P too
+    assert count(S4Recurrence(), 64) == 6 * (96 * 4 * 64 + 2 * 96) + rest
+    assert count(S4Recurrence(n_ssm=1), 64) == 6 * (3 * 64 + 96 * 64 + 2 * 96) + rest
 
 
 @pytest.mark.parametrize(
@@ -395,6 +512,10 @@ def test_an_s4d_network_s_parameters():
         ({"kind": "s4d", "init": "legs"}, 5000, "needs a state of at most 4096, found state = 5000"),
         ({"kind": "s4d", "n_ssm": 4}, 8, "n_ssm must divide width, found n_ssm = 4, width = 6"),
         ({"kind": "s4d", "dt_max": 1e-4}, 8, "found dt_min = 0.001, dt_max = 0.0001"),
+        ({"kind": "s4"}, 7, "s4 needs an even state, for pairs of conjugates, found state = 7"),
+        ({"kind": "s4"}, 5000, "s4 needs a state of at most 4096, found state = 5000"),
+        ({"kind": "s4", "n_ssm": 4}, 8, "n_ssm must divide width, found n_ssm = 4, width = 6"),
+        ({"kind": "s4", "dt_max": 1e-4}, 8, "found dt_min = 0.001, dt_max = 0.0001"),
     ],
 )
 def test_what_does_not_fit_is_refused(recurrence, state, rule):
@@ -417,6 +538,11 @@ change = { "model.recurrence.kind" = "s5", "model.recurrence.blocks" = 2, "model
 name = "for-each"
 title = "S4D"
 change = { "model.recurrence.kind" = "s4d", "model.recurrence.init" = "legs" }
+
+[[rung]]
+name = "with-rank-one"
+title = "S4"
+change = { "model.recurrence.kind" = "s4" }
 """
 SHORT = ("--set", "train.steps=60", "--set", "train.eval_every=60")
 SMOKE = ("sDigits", "--profile", "smoke", "--ladder", "ssm.toml")
@@ -430,13 +556,14 @@ def test_a_command_says_what_does_not_fit(machine):
 
 
 @pytest.mark.slow
-def test_both_are_trained_reported_and_drawn(machine):
+def test_all_are_trained_reported_and_drawn(machine):
     (machine.folder / "ssm.toml").write_text(LADDER)
     machine.run("ladder", *SMOKE, *SHORT)
     rows = {row["rung"]: row for row in machine.json("report", *SMOKE, *SHORT)["rows"]}
     # one block of width 16 and state 16
     rest = 2 * (16**2 + 16) + 2 * 16 + 16 + 16 + 16 * 10 + 10
     shapes = {"for-all": 3 * 8 + 6 * 8 * 16 + 16, "for-each": 2 * 16 + 4 * 16 * 8 + 4 * 16 * 8}
+    shapes["with-rank-one"] = shapes["for-each"] + 2 * 16 * 8
     assert {name: (row["n"], row["parameters"]) for name, row in rows.items()} == {
         name: (1, rest + shape) for name, shape in shapes.items()
     }

@@ -10,10 +10,11 @@ from lrurun.recurrences.dense import Dense
 from lrurun.recurrences.diagonal import Diagonal, decay_and_phase, eigenvalues
 from lrurun.recurrences.dlr import DLR, DSS
 from lrurun.recurrences.rotrnn import RotRNN
+from lrurun.recurrences.s4 import S4
 from lrurun.recurrences.s4d import S4D
 from lrurun.recurrences.s5 import S5
 
-__all__ = ["DLR", "DSS", "KINDS", "S4D", "S5", "Dense", "Diagonal", "Params", "Recurrence", "RotRNN"]
+__all__ = ["DLR", "DSS", "KINDS", "S4", "S4D", "S5", "Dense", "Diagonal", "Params", "Recurrence", "RotRNN"]
 __all__ += ["build", "decay_and_phase", "eigenvalues"]
 
 KINDS: dict[str, tuple[type[Recurrence], str]] = {
@@ -24,6 +25,7 @@ KINDS: dict[str, tuple[type[Recurrence], str]] = {
     "dss": (DSS, "the same in continuous time, with a step for each channel"),
     "s5": (S5, "one diagonal state space model for all channels"),
     "s4d": (S4D, "a diagonal state space model for each channel"),
+    "s4": (S4, "the same with a matrix of rank one beside the diagonal"),
 }
 """The `kind` of a settings table -> (class, one line about it); `lrurun.plugins` adds to it."""
 
