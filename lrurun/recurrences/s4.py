@@ -70,7 +70,7 @@ class S4(Recurrence):
         settings, h, n = self.settings, self.width, self.state // 2
         key_dt, key_normal = jax.random.split(key)
         normal = hippo(self.state)
-        # The upper half of the eigenvalues: conjugates of the lower one, with the same inputs, for those are real. HiPPO
+        # The upper half of the eigenvalues: conjugates of the lower one, with the same inputs, which are real. HiPPO
         # is its normal part less p p^T with p = B / sqrt(2).
         b = normal.inputs[:n]
         start = [np.full(n, math.log(0.5)), -normal.frequencies[:n], b / math.sqrt(2.0), np.zeros(n), b, np.zeros(n)]
