@@ -70,8 +70,8 @@ class S4(Recurrence):
         settings, h, n = self.settings, self.width, self.state // 2
         key_dt, key_normal = jax.random.split(key)
         normal = hippo(self.state)
-        # The upper half: the conjugates of the lower one, whose inputs are positive, as these are. A = normal - p p^T
-        # with p half of what HiPPO's inputs are the root of: p = B / sqrt(2).
+        # The upper half of the eigenvalues: conjugates of the lower one, with the same inputs, which are real. HiPPO
+        # is its normal part less p p^T with p = B / sqrt(2).
         b = normal.inputs[:n]
         start = [np.full(n, math.log(0.5)), -normal.frequencies[:n], b / math.sqrt(2.0), np.zeros(n), b, np.zeros(n)]
         sets = settings.n_ssm or h
