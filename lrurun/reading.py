@@ -47,8 +47,14 @@ def status(places: Places, *, watch: bool, json: bool) -> int:
         return 0
     if not found:
         console.say(f"no ladders in {places.ledger} yet; lrurun ladder TASK starts one")
-    for one in found:
-        console.show(progress.view(one, console.width()))
+    for number, one in enumerate(found):
+        if console.is_screen():
+            console.show(progress.view(one, console.width()))
+            continue
+        if number:
+            console.write("")
+        console.table(progress.title(one.ladder), progress.COLUMNS, progress.rows(one))
+        console.write("\n".join(map(console.clean, [progress.summary(one), *progress.at_work(one)])))
     return 0
 
 

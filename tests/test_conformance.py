@@ -9,7 +9,7 @@ import pytest
 from lrurun import conformance
 from lrurun.config import RECURRENCES
 
-QUICK = ("dense, tanh", "diagonal, normalised", "rotrnn, heads")
+QUICK = ("dense, tanh", "diagonal, normalised")
 VARIANTS = {name: settings for kind in RECURRENCES for name, settings in conformance.variants(kind).items()}
 
 

@@ -52,6 +52,12 @@ def test_smoke_ladder_fills_table_and_ledger(finished: Machine) -> None:
     assert [(s["ladder"], s["task"], s["profile"], s["total"], s["done"]) for s in status] == [
         ("lru", "sDigits", "smoke", 8, 8)
     ]
+    # a pipe gets every column, however narrow
+    title, headers, *lines, last = finished.run("status", env={"COLUMNS": "40"}).stdout.splitlines()
+    assert (title, last) == ("ladder lru on sDigits, profile smoke", "8 of 8 done")
+    assert re.sub(" {2,}", "|", headers) == "rung|runs|state|steps|loss|last val %|steps/s|left"
+    wanted = [(r["rung"], "1/1", "done", "100%", f"{r['train/loss']:.3f}") for r in status[0]["rungs"]]
+    assert [tuple(line.split()[:5]) for line in lines] == wanted
 
 
 def test_show_has_config_provenance_attempts_and_curves(finished: Machine) -> None:
@@ -227,6 +233,7 @@ def test_signal_in_training_saves_and_the_same_command_goes_on(
     assert any(a.resumed_from for a in resumed), "something was saved, and used"
 
 
+@pytest.mark.slow
 def test_packed_seeds_are_runs_of_their_own(machine: Machine, long_history) -> None:
     """Trained in one program, stopped, and finished one by one: near those that never were packed, and said to be."""
     words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--seeds", "2")

@@ -605,7 +605,7 @@ def assert_near(packed: list[train.Event], alone: list[train.Event]) -> None:
         np.testing.assert_allclose(left, right, rtol=2e-3, atol=2e-4)
 
 
-@pytest.mark.parametrize("feed", ["device", "stream"])
+@pytest.mark.parametrize("feed", ["device", pytest.param("stream", marks=pytest.mark.slow)])
 def test_runs_trained_together_are_those_trained_alone(feed: str, data: Data) -> None:
     execution = msgspec.structs.replace(EXECUTION, feed=feed)
     configs = [config(seed=seed) for seed in (0, 1, 4)]

@@ -150,6 +150,38 @@ def as_json(progress: Progress) -> dict[str, Any]:
     }
 
 
+COLUMNS = ("rung", "runs", "state", "steps", "loss", "last val %", "steps/s", "left")
+_TEXT = ("rung", "state")
+"""Columns of words, not of numbers."""
+
+
+def rows(progress: Progress) -> list[list[str]]:
+    """A line a rung, with a cell for each of COLUMNS."""
+    return [
+        [
+            rung.rung + (" (tune)" if rung.stage == "tune" else ""),
+            f"{rung.counts.get('done', 0) + rung.counts.get('diverged', 0)}/{rung.total}",
+            state_of(rung.counts),
+            f"{rung.step / rung.steps:.0%}" if rung.steps else "",
+            "" if rung.loss is None else f"{rung.loss:.3f}",
+            "" if rung.score is None else f"{100 * rung.score:.1f}",
+            "" if rung.speed is None else f"{rung.speed:.0f}",
+            "" if rung.eta_seconds is None else clock(rung.eta_seconds),
+        ]
+        for rung in progress.rungs
+    ]
+
+
+def at_work(progress: Progress) -> list[str]:
+    """A line for each run in hand."""
+    lines = []
+    for run in progress.running:
+        name, stage, _ = _member(run, progress.ladder.key)
+        what = f"{name} seed {run.seed}" if stage != "tune" else f"{name} (tune)"
+        lines.append(f"{what} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}")
+    return lines
+
+
 def view(progress: Progress, width: int) -> RenderableType:
     """The live view: a line a rung, a line for the whole; fewer columns on a narrow terminal."""
     from rich import box
@@ -157,42 +189,18 @@ def view(progress: Progress, width: int) -> RenderableType:
     from rich.text import Text
 
     wide, narrow = width >= 90, width < 76
+    hidden = set() if wide else {"loss", "steps/s", *(("steps",) if narrow else ())}
     padding = (0, 1, 0, 0) if narrow else (0, 1)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=padding, title_justify="left", caption_justify="left")
     table.title = Text(clean(title(progress.ladder)))
-    table.add_column("rung", no_wrap=True)
-    table.add_column("runs", justify="right", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    if not narrow:
-        table.add_column("steps", justify="right", no_wrap=True)
-    if wide:
-        table.add_column("loss", justify="right", no_wrap=True)
-    table.add_column("last val %", justify="right", no_wrap=True)
-    if wide:
-        table.add_column("steps/s", justify="right", no_wrap=True)
-    table.add_column("left", justify="right", no_wrap=True)
-    for rung in progress.rungs:
-        finished = rung.counts.get("done", 0) + rung.counts.get("diverged", 0)
-        name = rung.rung + (" (tune)" if rung.stage == "tune" else "")
-        cells: list[Text | str] = [
-            Text(clean(name)),
-            f"{finished}/{rung.total}",
-            Text(state_of(rung.counts), style=_STYLE.get(_main(rung.counts), "")),
-        ]
-        if not narrow:
-            cells.append(f"{rung.step / rung.steps:.0%}" if rung.steps else "")
-        if wide:
-            cells.append("" if rung.loss is None else f"{rung.loss:.3f}")
-        cells.append("" if rung.score is None else f"{100 * rung.score:.1f}")
-        if wide:
-            cells.append("" if rung.speed is None else f"{rung.speed:.0f}")
-        cells.append("" if rung.eta_seconds is None else clock(rung.eta_seconds))
-        table.add_row(*cells)
-    lines = [summary(progress)]
-    for run in () if narrow else progress.running:
-        name, stage, _ = _member(run, progress.ladder.key)
-        what = f"{name} seed {run.seed}" if stage != "tune" else f"{name} (tune)"
-        lines.append(f"{what} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}")
+    for column in COLUMNS:
+        if column not in hidden:
+            table.add_column(column, justify="left" if column in _TEXT else "right", no_wrap=True)
+    for rung, cells in zip(progress.rungs, rows(progress), strict=True):
+        styles = {"state": _STYLE.get(_main(rung.counts), "")}
+        shown = zip(COLUMNS, cells, strict=True)
+        table.add_row(*[Text(clean(cell), style=styles.get(name, "")) for name, cell in shown if name not in hidden])
+    lines = [summary(progress), *([] if narrow else at_work(progress))]
     table.caption = Text("\n".join(map(clean, lines)))
     return table
 

@@ -29,6 +29,8 @@ from tests.hostile.texts import TEXTS, check
 from tests.test_retrieval import PEAK
 from tests.test_speech import wav
 
+pytestmark = pytest.mark.slow
+
 SMALL: dict[str, dict[str, Any]] = {
     "sCIFAR": {"train": 10, "test": 2},
     "Text": {"full": {"train": 4, "validation": 2, "test": 2}},
@@ -304,7 +306,6 @@ except LrurunError as error:
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", COPIES)
 def test_two_gigabytes_of_zeros_take_no_memory(task: str, tmp_path: Path) -> None:
     """Where a file of a copy should be; the archive has two megabytes."""

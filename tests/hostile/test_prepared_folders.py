@@ -20,6 +20,8 @@ from lrurun.tasks import TASKS, folder
 from lrurun.tasks.base import Spec
 from tests.hostile.texts import TEXTS, TOGETHER, check
 
+pytestmark = pytest.mark.slow
+
 WORDS = (["data", "check", "sDigits"], ["data", "check", "sDigits", "--json"], ["data", "info", "sDigits"])
 
 
