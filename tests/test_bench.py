@@ -54,6 +54,7 @@ def test_published_scan_is_ours():
     close(v, (laid(jnp.real(v_theirs)), laid(jnp.imag(v_theirs))), 1e-4)
 
 
+@pytest.mark.slow
 def test_published_network_is_ours():
     spec = Spec(name="bench", kind="features", features=1, classes=forms.CLASSES, length=SMALL.length, scale=1 / 255)
     model = Model(forms._config(SMALL).model, spec)
@@ -66,6 +67,7 @@ def test_published_network_is_ours():
     close(*gradients, 1e-3)
 
 
+@pytest.mark.slow
 def test_published_step_is_ours():
     """After as many steps on the same batch, the same parameters."""
     one, two = (forms.step(SMALL, form) for form in (True, False))

@@ -210,7 +210,11 @@ def test_failed_run_is_tried_three_times_and_again_by_the_next_command(machine: 
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow)],
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
+    ],
 )
 def test_signal_in_training_saves_and_the_same_command_goes_on(
     number: signal.Signals, code: int, machine: Machine, long_history

@@ -616,6 +616,7 @@ def test_runs_trained_together_are_those_trained_alone(feed: str, data: Data) ->
     assert not np.allclose(ends[0][1], ends[1][1])  # and not the same run thrice
 
 
+@pytest.mark.slow
 def test_a_run_may_leave_those_it_was_trained_with(data: Data) -> None:
     """Stopped together, it goes on alone; and those that were stopped alone go on together."""
     configs = [config(seed=seed) for seed in (0, 1)]
