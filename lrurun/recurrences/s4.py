@@ -4,7 +4,6 @@ Ré 2022, "Efficiently Modeling Long Sequences with Structured State Spaces").""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple, final
 
 import jax
@@ -12,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from lrurun.recurrences.base import Params, Recurrence, normals
+from lrurun.recurrences.base import Params, normals
 from lrurun.recurrences.continuous import discretize, eigenvalues, hippo, log_steps, times
+from lrurun.recurrences.s4d import EachChannel
 from lrurun.scan import Pair
 from lrurun.scan.convolution import convolve
 from lrurun.scan.powers import real_sums
@@ -31,7 +31,7 @@ class System(NamedTuple):
 
 
 @final
-class S4(Recurrence):
+class S4(EachChannel):
     """x' = (Lambda - P P*) x + B u, y = 2 Re(C x) + D u for each of the H channels, x of N/2 numbers and conjugates.
 
     Trained: A_re_log, A_im, P_re, P_im, B_re, B_im (S, N/2) with Lambda = -exp(A_re_log) + i A_im, which start as
@@ -54,17 +54,8 @@ class S4(Recurrence):
         return frozenset({*self._shared, *(("log_dt",) if self.settings.slow_dt else ())})
 
     @property
-    def variances(self) -> Mapping[str, float]:
-        return {name: 0.5 for pair in self._readouts for name in pair} | {"D": 1.0}
-
-    @property
     def _shared(self) -> tuple[str, ...]:
         return ("A_re_log", "A_im", "P_re", "P_im", "B_re", "B_im")
-
-    @property
-    def _readouts(self) -> tuple[tuple[str, str], ...]:
-        one_way = ("C_re", "C_im")
-        return (one_way, ("C_re_back", "C_im_back")) if self.bidirectional else (one_way,)
 
     def init(self, key: Array) -> Params:
         settings, h, n = self.settings, self.width, self.state // 2
@@ -116,14 +107,6 @@ class S4(Recurrence):
         found = of_rest[:, :-1] + share.T[None] * after_q - later
         return found.swapaxes(0, 1).at[0, 0].add(params["D"])
 
-    def scan(self, params: Params, u: Array, mask: Array | None = None) -> Array:
-        seen = u if mask is None else jnp.where(mask[..., None], u, 0.0)
-        return convolve(seen, self.kernels(params, len(u)))
-
-    def initial_state(self, batch: int) -> Pair:
-        zero = jnp.zeros((batch, self.width, self.state // 2), jnp.float32)
-        return zero, zero
-
     def step(self, params: Params, state: Pair, u: Array) -> tuple[Pair, Array]:
         self.require_causal()
         nu, theta, *vectors = self._system(params)
@@ -133,9 +116,6 @@ class S4(Recurrence):
         x_im = lam[0] * state[1] + lam[1] * state[0] - q[1] * fed + b[1] * u[..., None]
         y = 2.0 * jnp.sum(params["C_re"][None] * x_re - params["C_im"][None] * x_im, axis=-1)
         return (x_re, x_im), y + params["D"][None] * u
-
-    def norms(self, params: Params, u: Array) -> Array:
-        return math.sqrt(2.0) * super().norms(params, u)  # of the conjugates too
 
     def spectrum(self, params: Params) -> np.ndarray:
         """Of all channels, those of the first one first."""

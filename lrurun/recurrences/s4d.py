@@ -4,6 +4,7 @@ Initialization of Diagonal State Space Models")."""
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import final
 
@@ -43,8 +44,40 @@ def initial_a(init: str, size: int) -> np.ndarray:
     return found
 
 
+class EachChannel(Recurrence):
+    """A system for each channel, with a state of N/2 complex numbers and their conjugates, as one convolution.
+
+    Read out by C_re, C_im (H, N/2), each N(0, 1/2), so not scaled by 1 / sqrt(N), and by C_re_back and C_im_back in
+    both directions; D (H,), N(0, 1). Input at padding is taken for zero.
+    """
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        return {name: 0.5 for pair in self._readouts for name in pair} | {"D": 1.0}
+
+    @property
+    def _readouts(self) -> tuple[tuple[str, str], ...]:
+        one_way = ("C_re", "C_im")
+        return (one_way, ("C_re_back", "C_im_back")) if self.bidirectional else (one_way,)
+
+    @abstractmethod
+    def kernels(self, params: Params, length: int) -> Array:
+        """As of any recurrence that has them, (1 or 2, length, H)."""
+
+    def scan(self, params: Params, u: Array, mask: Array | None = None) -> Array:
+        seen = u if mask is None else jnp.where(mask[..., None], u, 0.0)
+        return convolve(seen, self.kernels(params, len(u)))
+
+    def initial_state(self, batch: int) -> Pair:
+        zero = jnp.zeros((batch, self.width, self.state // 2), jnp.float32)
+        return zero, zero
+
+    def norms(self, params: Params, u: Array) -> Array:
+        return math.sqrt(2.0) * super().norms(params, u)  # of the conjugates too
+
+
 @final
-class S4D(Recurrence):
+class S4D(EachChannel):
     """x' = A x + B u, y = 2 Re(C x) + D u for each of the H channels, with x of N/2 complex numbers.
 
     Trained: A_re_log, A_im (S, N/2) with A = -exp(A_re_log) + i A_im, see `initial_a`; B_re, B_im (S, N/2) where they
@@ -61,15 +94,6 @@ class S4D(Recurrence):
     def slow(self) -> frozenset[str]:
         b = ("B_re", "B_im") if self.settings.train_b else ()
         return frozenset({"A_re_log", "A_im", *b, *(("log_dt",) if self.settings.slow_dt else ())})
-
-    @property
-    def variances(self) -> Mapping[str, float]:
-        return {name: 0.5 for pair in self._readouts for name in pair} | {"D": 1.0}
-
-    @property
-    def _readouts(self) -> tuple[tuple[str, str], ...]:
-        one_way = ("C_re", "C_im")
-        return (one_way, ("C_re_back", "C_im_back")) if self.bidirectional else (one_way,)
 
     @property
     def _initial_b(self) -> np.ndarray:
@@ -105,14 +129,6 @@ class S4D(Recurrence):
         weights = (jnp.stack([re for re, _ in pairs]), jnp.stack([im for _, im in pairs]))
         return jnp.moveaxis(real_sums(weights, nu, theta, length), -1, 1).at[0, 0].add(params["D"])
 
-    def scan(self, params: Params, u: Array, mask: Array | None = None) -> Array:
-        seen = u if mask is None else jnp.where(mask[..., None], u, 0.0)
-        return convolve(seen, self.kernels(params, len(u)))
-
-    def initial_state(self, batch: int) -> Pair:
-        zero = jnp.zeros((batch, self.width, self.state // 2), jnp.float32)
-        return zero, zero
-
     def step(self, params: Params, state: Pair, u: Array) -> tuple[Pair, Array]:
         self.require_causal()
         nu, theta, (b_re, b_im) = self._system(params)
@@ -121,9 +137,6 @@ class S4D(Recurrence):
         x_im = lam_re * state[1] + lam_im * state[0] + b_im[None] * u[..., None]
         y = 2.0 * jnp.sum(params["C_re"][None] * x_re - params["C_im"][None] * x_im, axis=-1)
         return (x_re, x_im), y + params["D"][None] * u
-
-    def norms(self, params: Params, u: Array) -> Array:
-        return math.sqrt(2.0) * super().norms(params, u)  # of the conjugates too
 
     def spectrum(self, params: Params) -> np.ndarray:
         """Of all channels, those of the first one first; of each pair of conjugates both."""
