@@ -54,7 +54,7 @@ def status(places: Places, *, watch: bool, json: bool) -> int:
         if number:
             console.write("")
         console.table(progress.title(one.ladder), progress.COLUMNS, progress.rows(one))
-        console.write("\n".join(map(console.clean, [progress.summary(one), *progress.at_work(one)])))
+        console.write("\n".join(map(console.clean, [progress.summary(one), *progress.in_hand(one)])))
     return 0
 
 

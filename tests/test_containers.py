@@ -164,6 +164,50 @@ def test_descriptions_that_cannot_be_used_are_told(tmp_path):
     assert error.message.startswith(f"{tmp_path}: TFDS cannot read it: ")
 
 
+def test_a_tfds_folder_runs_and_reads_nothing_else(tmp_path, monkeypatch):
+    """TFDS imports the module of any class that the description of the features names."""
+    evil = tmp_path / "modules"
+    evil.mkdir()
+    (evil / "evil_features.py").write_text("raise SystemExit('run')")
+    monkeypatch.syspath_prepend(str(evil))
+    folder = reviews(tmp_path / "data")
+    features, info = folder / "features.json", folder / "dataset_info.json"
+    plain, described = features.read_text(), json.loads(info.read_text())
+    table = json.loads(plain)
+    table["featuresDict"]["features"]["text"]["pythonClassName"] = "evil_features.Text"
+    features.write_text(json.dumps(table))
+    error = refused(lambda: list(containers.tfds(folder, "reviews").read("train", {})))
+    assert error.message == f"{features}: names 'evil_features.Text', which is no feature of TFDS"
+    features.write_text(plain)
+
+    for split in described["splits"]:
+        split["filepathTemplate"] = "../{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+    info.write_text(json.dumps(described))
+    error = refused(lambda: list(containers.tfds(folder, "reviews").read("train", {})))
+    assert f"leads out of {folder}" in error.message
+
+
+def test_a_record_of_petabytes_is_refused_before_it_is_read(tmp_path):
+    folder = reviews(tmp_path)
+    path = next(folder.glob("*train.tfrecord-00000*"))
+    length = struct.pack("<Q", 1 << 50)
+    path.write_bytes(length + formats._masked(length) + bytes(100))
+    error = refused(lambda: list(containers.tfds(folder, "reviews").read("train", {})))
+    assert error.message == f"{path}: record 0: 1,125,899,906,842,624 bytes are more than the 16,777,216 allowed"
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ({"image": bytes}, "train: example 0: expected features image, found "),
+        ({"text": int}, "train: example 0: text: expected int, found bytes"),
+    ],
+)
+def test_examples_have_what_is_asked_for(tmp_path, features, message):
+    error = refused(lambda: list(containers.tfds(reviews(tmp_path), "reviews").read("train", features)))
+    assert message in error.message
+
+
 @pytest.mark.parametrize("mode", ["w:gz", "w"])
 def test_members_are_read_in_order_under_plain_names(tmp_path, mode):
     path = formats.tar(tmp_path / "files.tar", FILES, mode)

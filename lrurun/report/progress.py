@@ -172,7 +172,7 @@ def rows(progress: Progress) -> list[list[str]]:
     ]
 
 
-def at_work(progress: Progress) -> list[str]:
+def in_hand(progress: Progress) -> list[str]:
     """A line for each run in hand."""
     lines = []
     for run in progress.running:
@@ -200,7 +200,7 @@ def view(progress: Progress, width: int) -> RenderableType:
         styles = {"state": _STYLE.get(_main(rung.counts), "")}
         shown = zip(COLUMNS, cells, strict=True)
         table.add_row(*[Text(clean(cell), style=styles.get(name, "")) for name, cell in shown if name not in hidden])
-    lines = [summary(progress), *([] if narrow else at_work(progress))]
+    lines = [summary(progress), *([] if narrow else in_hand(progress))]
     table.caption = Text("\n".join(map(clean, lines)))
     return table
 
