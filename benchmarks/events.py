@@ -1,9 +1,9 @@
-"""What an event costs the loop that trains: the time its thread spends in handing it over to the ledger.
+"""What an event costs the training loop: the time that its thread needs to pass it to the ledger.
 
-The loop here does nothing but wait for its next step, as one that feeds a device does; each step is an event of some
-scalars and a boundary, as `lrurun.train` yields them: two calls. Rows go to a real ledger in a new folder, which
-another writer may hold meanwhile. Processor time is that of the loop's thread; what else runs on the machine is in the
-other columns. What the measurement itself costs there, found between the steps, is taken off.
+The loop here only waits for its next step, as one that feeds a device does; each step is an event with some scalars and
+a boundary, as `lrurun.training.loop` yields them: two calls. Rows go to a real ledger in a new folder,
+which another writer may hold meanwhile. Processor time is that of the loop's thread; the other columns include
+other work of the machine. The cost of the measurement itself, measured between the steps, is subtracted.
 
     python benchmarks/events.py [--seconds S] [--rounds N]
 """
@@ -19,22 +19,24 @@ import time
 from pathlib import Path
 
 from lrurun.bench import loop
-from lrurun.config import Execution
-from lrurun.strict import convert
-from lrurun.train import Measured, Reached
-from lrurun.worker import Attempt
+from lrurun.config.schema import Execution
+from lrurun.decoding import convert
+from lrurun.runner.attempt import ActiveAttempt
+from lrurun.runner.execute import EventWriter
+from lrurun.training.events import Measured, Reached
 
 PER_SECOND = 200
 SCALARS = (1, 3, 10, 100)
 HELD, FREE = 0.3, 0.2
-"""Seconds that the other writer holds the ledger, and lets go of it."""
+"""Seconds for which the other writer locks the ledger, and releases it."""
 
 
 def calls(place: Path, scalars: int, seconds: float) -> list[tuple[float, float]]:
     """Seconds a call, the mean of the two of each step: by the clock, and of the processor."""
     ledger, claim, plan = loop.claimed(place, "small")
     with ledger:
-        attempt = Attempt(ledger, claim, place / "runs", place / plan.data_name)
+        attempt = ActiveAttempt(ledger, claim, place / "runs", place / plan.data_name)
+        writer = EventWriter(attempt)
         attempt.execution = convert({**claim.run.execution, "checkpoint_seconds": 3600.0}, Execution, "bench")
         names = [f"norm/layer{k}" for k in range(scalars)]
         spent, nothing = [], []
@@ -43,8 +45,8 @@ def calls(place: Path, scalars: int, seconds: float) -> list[tuple[float, float]
             measured = Measured(member=0, step=step, values=dict.fromkeys(names, 0.5))
             reached = Reached(member=0, step=step, snapshot=lambda: None)  # type: ignore[arg-type, return-value]
             began, busy = time.perf_counter(), time.thread_time()
-            attempt.take(measured, False)
-            attempt.take(reached, False)
+            writer.write(measured, False)
+            writer.write(reached, False)
             busy = time.thread_time() - busy
             spent.append((time.perf_counter() - began, busy))
             time.sleep(max(0.0, until - time.perf_counter()) / 2)
@@ -52,7 +54,7 @@ def calls(place: Path, scalars: int, seconds: float) -> list[tuple[float, float]
             busy = time.thread_time() - busy
             nothing.append((time.perf_counter() - began, busy))
             time.sleep(max(0.0, until - time.perf_counter()))
-        attempt.close()
+        writer.close()
         found = ledger.metrics(claim.run.id)
         assert all(len(found[name]) == len(spent) for name in names), "a row is missing"
     wall, own = (statistics.median(column) for column in zip(*nothing, strict=True))
@@ -76,20 +78,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     print("| scalars an event | ledger | processor, mean, us | mean, us | median, us | worst, ms |")
     print("|---|---|---|---|---|---|")
     for locked in (False, True):
         for scalars in SCALARS:
             rounds = []
-            for _ in range(asked.rounds):
+            for _ in range(options.rounds):
                 with tempfile.TemporaryDirectory() as place:
                     over = threading.Event()
                     other = threading.Thread(target=holding, args=(Path(place) / "ledger.db", over))
                     if locked:
                         other.start()
                     try:
-                        rounds.append(calls(Path(place), scalars, asked.seconds))
+                        rounds.append(calls(Path(place), scalars, options.seconds))
                     finally:
                         over.set()
                         if locked:

@@ -1,55 +1,98 @@
-"""Fills a ledger with 10,000 runs and 10 million metric rows, and times the commands that read it.
+"""Fills ledgers with finished runs and 10 million metric rows, and times the commands that read them.
 
-    python benchmarks/ledger.py FOLDER [--runs 10000] [--rows 1000] [--rounds 5]
+    python benchmarks/ledger.py FOLDER [--runs 10000 100000] [--rows ROWS] [--rounds 5] [--migration] [--json]
 
-The ledger stays in FOLDER, and is filled once. Commands are whole processes, with compiled bytecode.
+A ledger for each number of runs is kept in FOLDER and filled once. Every command reads each of them in turn, so that
+their times are comparable on a machine with other work. Commands are whole processes, with compiled bytecode; their
+memory is the largest resident set of the process. `--migration` also makes a ledger of version 0003 with the content
+of the last one, and times its migration. The ladder of sDigits has 2,000 runs however many there are in all.
 """
 
 from __future__ import annotations
 
 import argparse
 import compileall
+import contextlib
 import json
+import multiprocessing
 import os
 import random
+import shutil
 import sqlite3
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import lrurun
-from lrurun import plan as planning
-from lrurun.ledger import owner
-from lrurun.ledger.store import Ledger
 
 TASKS = ("sDigits", "sCIFAR", "ListOps", "Text", "Pathfinder")
 KEYS = ("train/loss", "train/accuracy", "val/loss", "val/accuracy", "machine/steps_per_second")
+ROWS = 10_000_000
+REPORTED = 2000
+"""Runs of the first task, whose report is timed."""
+
+COMMANDS = (
+    ["--help"],
+    ["runs"],
+    ["runs", "--limit", "20"],
+    ["runs", "--where", "test/accuracy>0.9", "--sort", "-test/accuracy", "--limit", "20"],
+    ["runs", "--where", "optim.lr<=0.01 and rung=gamma-norm", "--sort", "seed", "--limit", "20"],
+    ["runs", "--json"],
+    ["status"],
+    ["show", "RUN"],
+    ["show", "RUN", "--json"],
+    ["report", "sDigits"],
+    ["report", "sDigits", "--json"],
+    ["report", "sDigits", "--speed"],
+)
+COMPLETED = ("lrurun --ledger LEDGER show RU", "lrurun --ledger LEDGER report s")
 
 
 def fill(path: Path, count: int, rows: int) -> None:
-    """A ledger of `count` finished runs of `rows` metric rows each: five tasks, eight rungs, as many seeds as it takes.
+    """A ledger of about `count` finished runs of `rows` metric rows each: five tasks, eight rungs, many seeds.
 
     Ladders, runs and memberships are made by the ledger itself, what training would have added by plain SQL.
     """
-    draw = random.Random(0)
-    seeds = -(-count // (8 * len(TASKS)))
+    from lrurun.config import plan as planning
+    from lrurun.config.runs import final_runs
+    from lrurun.ledger.store import Ledger
+
+    reported = min(count, REPORTED)
+    others = -(-(count - reported) // (len(TASKS) - 1))
     with Ledger.open(path) as ledger:
         for task in TASKS:
             plan = planning.make(task)
             instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-            wanted = [w for rung in plan.rungs for w in planning.wanted_final(plan, rung, range(seeds))]
+            # Rungs with equal settings share their runs.
+            of_a_seed = len({w.fingerprint for rung in plan.rungs for w in final_runs(plan, rung, [0])})
+            seeds = -(-(reported if task == TASKS[0] else others) // of_a_seed)
+            wanted = [w for rung in plan.rungs for w in final_runs(plan, rung, range(seeds))]
             ledger.enqueue(instance.key, wanted)
-    me = owner.here()
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA synchronous=OFF")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA synchronous=OFF")
+        train(connection, rows)
+        connection.commit()
+
+
+def train(connection: sqlite3.Connection, rows: int) -> None:
+    """Everything that training would have written."""
+    from lrurun.ledger import owner
+    from lrurun.ledger.rows import Document
+
+    draw, me, now = random.Random(0), owner.here(), time.time()
     connection.executemany("INSERT OR IGNORE INTO metric_keys (name) VALUES (?)", [(key,) for key in KEYS])
     numbers = dict(connection.execute("SELECT name, id FROM metric_keys"))
-    of_attempt = {"device": "cpu", "threads": 1, "machine": {"cpu": "a processor"}, "code": {"lrurun": "0"}}
-    of_attempt["data"] = {"source": "nowhere", "kind": "generated", "baselines": {}}
-    environment = json.dumps(of_attempt)
-    now = time.time()
+    of_attempt: dict[str, Any] = {"device": "cpu", "threads": 1, "machine": {"cpu": "a processor"}}
+    of_attempt |= {"code": {"lrurun": "0"}, "data": {"source": "nowhere", "kind": "generated", "baselines": {}}}
+    document = Document.of(of_attempt)
+    environment = connection.execute(
+        "INSERT INTO documents (sha256, text) VALUES (?, ?)", (document.sha256, document.text)
+    ).lastrowid
     curves = {"train/loss": 0.45, "train/accuracy": 0.45, "val/loss": 0.04, "val/accuracy": 0.04}
     for number, steps in connection.execute("SELECT number, steps FROM runs ORDER BY number").fetchall():
         score = draw.uniform(0.3, 0.99)
@@ -65,8 +108,9 @@ def fill(path: Path, count: int, rows: int) -> None:
             (number, numbers[KEYS[-1]], max(1, steps * (k + 1) // speeds), draw.uniform(90, 110)) for k in range(speeds)
         ]
         connection.executemany("INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?)", measured)
+        newest = {key: value for _, key, _, value in measured}
         connection.execute(
-            "INSERT INTO attempts VALUES (?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'done', 0, ?, 'lrurun 0')",
+            "INSERT INTO stored_attempts VALUES (?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'done', 0, 1, ?, 'lrurun 0')",
             (number, me.host, me.boot, me.namespace, 1, 0.0, now, now, now, now, environment),
         )
         connection.execute(
@@ -75,69 +119,167 @@ def fill(path: Path, count: int, rows: int) -> None:
         result = {"best_step": steps, "val/accuracy": score, "test/accuracy": score - 0.01, "test/loss": 0.1}
         result[KEYS[-1]] = draw.uniform(90, 110)
         connection.execute(
-            "UPDATE runs SET state = 'done', attempt = 1, step = steps, parameters = 7893770, result = ?, "
+            "UPDATE stored_runs SET state = 'done', attempt = 1, step = steps, parameters = 7893770, result = ?, "
+            "last_loss = ?, last_score = ?, last_speed = ?, val_accuracy = ?, test_accuracy = ?, steps_per_second = ?, "
             "data_sha256 = 'sha256:0', finished_at = ? WHERE number = ?",
-            (json.dumps(result), now, number),
+            (
+                json.dumps(result),
+                *(newest[numbers[key]] for key in ("train/loss", "val/accuracy", KEYS[-1])),
+                *(result[key] for key in ("val/accuracy", "test/accuracy", KEYS[-1])),
+                now,
+                number,
+            ),
         )
-    connection.commit()
-    connection.close()
 
 
-def seconds(command: list[str], rounds: int, completing: str = "") -> list[float]:
-    """Wall clock of the whole command, or of the shell's question how the words of `completing` go on; rising."""
-    question = {"_LRURUN_COMPLETE": "complete_bash", "COMP_WORDS": completing}
-    question["COMP_CWORD"] = str(len(completing.split(" ")) - 1)
-    env = {**os.environ, **(question if completing else {})}
-    times = []
-    for _ in range(rounds + 1):
+def make_old(path: Path, old: Path) -> None:
+    """A ledger of version 0003 with the content of the one at `path`."""
+    from lrurun.ledger import migrate
+
+    with tempfile.TemporaryDirectory() as folder:
+        for revision in (Path(migrate.__file__).parent / "migrations" / "versions").glob("000[123]_*.py"):
+            shutil.copy(revision, folder)
+        migrate.upgrade(old, versions=Path(folder))
+    with contextlib.closing(sqlite3.connect(old)) as connection:
+        connection.execute("PRAGMA synchronous=OFF")
+        connection.execute("ATTACH ? AS new", (str(path),))
+        for table in ("ladders", "runs", "ladder_runs", "attempts", "metric_keys", "metrics", "events"):
+            columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA main.table_info({table})"))
+            connection.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM new.{table}")
+        connection.commit()
+
+
+def apart(function: Any, *arguments: Any) -> None:
+    """Call a function in another process: commands would count the memory of this one as theirs."""
+    process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
+    process.start()
+    process.join()
+    if process.exitcode:
+        sys.exit(f"{function.__name__} failed")
+
+
+def once(command: list[str], env: dict[str, str]) -> tuple[float, int]:
+    """Wall-clock seconds of a command, and the bytes of its largest resident set."""
+    with tempfile.TemporaryFile() as errors:
         began = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, check=False, env=env)
-        times.append(time.perf_counter() - began)
-        if done.returncode:
-            sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr.decode()}")
-    return sorted(times[1:])  # the first one fills caches
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=env)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            errors.seek(0)
+            sys.exit(f"{' '.join(command)}: exit {process.returncode}\n{errors.read().decode()}")
+    return seconds, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--rows", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=5)
-    asked = parser.parse_args()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    compileall.compile_dir(Path(lrurun.__file__).parent, quiet=1)
-    asked.folder.mkdir(parents=True, exist_ok=True)
-    path = asked.folder / "ledger.db"
-    if not path.exists():
-        began = time.perf_counter()
-        fill(path, asked.runs, asked.rows)
-        print(f"filled in {time.perf_counter() - began:.0f} s")
-    with sqlite3.connect(path) as connection:
+def measure(name: str, commands: Sequence[list[str]], rounds: int, completing: Sequence[str] = ()) -> list[Any]:
+    """Times and memory of a command on each ledger, or of the shell completion of the lines `completing`."""
+    environments = [dict(os.environ) for _ in commands]
+    for environment, line in zip(environments, completing, strict=False):
+        cursor = str(len(line.split(" ")) - 1)
+        environment |= {"_LRURUN_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": cursor}
+    pairs = list(zip(commands, environments, strict=True))
+    for command, environment in pairs:
+        once(command, environment)  # fills caches
+    found = [[once(command, environment) for command, environment in pairs] for _ in range(rounds)]
+    return [
+        {
+            "command": name,
+            "median_s": statistics.median(seconds for seconds, _ in of_one),
+            "min_s": min(of_one)[0],
+            "max_s": max(of_one)[0],
+            "memory_bytes": max(memory for _, memory in of_one),
+        }
+        for of_one in zip(*found, strict=True)
+    ]
+
+
+def migration(path: Path, folder: Path) -> dict[str, Any]:
+    """The time of `ledger migrate` with its backup on a ledger of version 0003, and the sizes before and after."""
+    old = folder.absolute() / "old.db"
+    for file in folder.glob("old.db*"):
+        file.unlink()
+    apart(make_old, path, old)
+    before = old.stat().st_size
+    seconds, memory = once(
+        [sys.executable, "-m", "lrurun", "--ledger", str(old), "ledger", "migrate"], dict(os.environ)
+    )
+    return {"seconds": seconds, "memory_bytes": memory, "bytes_before": before, "bytes_after": old.stat().st_size}
+
+
+def content(path: Path) -> dict[str, Any]:
+    """How much a ledger holds, and a run of it."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         runs, rows = (
             connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("runs", "metrics")
         )
         run = connection.execute("SELECT id FROM runs ORDER BY number DESC").fetchone()[0]
-    print(f"{runs:,} runs, {rows:,} metric rows, {path.stat().st_size / 1e6:.0f} MB")
-    lrurun_ = [sys.executable, "-m", "lrurun", "--ledger", str(path)]
-    for words in (
-        ["--help"],
-        ["runs"],
-        ["runs", "--limit", "20"],
-        ["runs", "--json"],
-        ["status"],
-        ["show", run],
-        ["show", run, "--json"],
-        ["report", "sDigits"],
-        ["report", "sDigits", "--json"],
-        ["report", "sCIFAR", "--speed"],
-    ):
-        times = seconds([*lrurun_, *words], asked.rounds)
-        print(f"lrurun {' '.join(words):24} {statistics.median(times):6.2f} s  ({times[0]:.2f} to {times[-1]:.2f})")
-    for words in (f"lrurun --ledger {path} show {run[:2]}", f"lrurun --ledger {path} report s"):
-        times = seconds([str(Path(sys.executable).with_name("lrurun"))], asked.rounds, words)
-        shown = words.replace(f" --ledger {path}", "")
-        print(f"completing: {shown:19} {statistics.median(times):6.2f} s  ({times[0]:.2f} to {times[-1]:.2f})")
+    return {"runs": runs, "rows": rows, "bytes": path.stat().st_size, "run": run}
+
+
+def measured(paths: Sequence[Path], rounds: int) -> list[dict[str, Any]]:
+    """The content of each ledger with the times of the commands that read it."""
+    ledgers = [content(path) | {"commands": []} for path in paths]
+    starts = [[sys.executable, "-m", "lrurun", "--ledger", str(path)] for path in paths]
+    found = []
+    for arguments in COMMANDS:
+        commands = [
+            [*start, *(one["run"] if argument == "RUN" else argument for argument in arguments)]
+            for start, one in zip(starts, ledgers, strict=True)
+        ]
+        found.append(measure(" ".join(arguments), commands, rounds))
+    program = [str(Path(sys.executable).with_name("lrurun"))]
+    for shown in COMPLETED:
+        lines = [
+            shown.replace("LEDGER", str(path)).replace("RU", one["run"][:2])
+            for path, one in zip(paths, ledgers, strict=True)
+        ]
+        name = f"completing: {shown.replace(' --ledger LEDGER', '')}"
+        found.append(measure(name, [program] * len(paths), rounds, lines))
+    for of_command in found:
+        for one, times in zip(ledgers, of_command, strict=True):
+            one["commands"].append(times)
+    return ledgers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--runs", type=int, nargs="+", default=[10_000])
+    parser.add_argument("--rows", type=int, help="metric rows of each run [10 million in all]")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--migration", action="store_true", help="also time the migration from version 0003")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    compileall.compile_dir(Path(lrurun.__file__).parent, quiet=1)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    paths = [options.folder.absolute() / f"{count}.db" for count in options.runs]
+    for path, count in zip(paths, options.runs, strict=True):
+        if not path.exists():
+            apart(fill, path, count, options.rows or ROWS // count)
+    found: dict[str, Any] = {"ledgers": measured(paths, options.rounds)}
+    if options.migration:
+        found["migration"] = migration(paths[-1], options.folder)
+    print(json.dumps(found, indent=1) if options.json else as_text(found))
+
+
+def as_text(found: dict[str, Any]) -> str:
+    """The figures as a table: a line for each command, with median, range and memory on each ledger."""
+    ledgers = found["ledgers"]
+    lines = [f"{one['runs']:,} runs, {one['rows']:,} metric rows, {one['bytes'] / 1e6:.0f} MB" for one in ledgers]
+    for times in zip(*(one["commands"] for one in ledgers), strict=True):
+        cells = [
+            f"{one['median_s']:6.2f} s ({one['min_s']:.2f} to {one['max_s']:.2f}) {one['memory_bytes'] / 1e6:4.0f} MB"
+            for one in times
+        ]
+        lines.append(f"{times[0]['command']:70} {'  '.join(cells)}")
+    if one := found.get("migration"):
+        sizes = f"{one['bytes_before'] / 1e6:.0f} to {one['bytes_after'] / 1e6:.0f} MB"
+        memory = f"memory {one['memory_bytes'] / 1e6:.0f} MB"
+        lines.append(f"migration, with backup: {one['seconds']:.1f} s, {sizes}, {memory}")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
-"""Many processes at one SQLite file: lrurun's ledger, and MLflow and Optuna beside it.
+"""Many processes on one SQLite file: lrurun's ledger, compared with MLflow and Optuna.
 
     python benchmarks/races.py [--other PYTHON] [--processes 64] [--jobs 1000] [--transactions 100000] [--json]
 
-Three races, each of processes that are let go at once after their imports:
+Three races, each of processes that start at the same moment after their imports:
 
-- first use: they open one file that is not there yet; three times. lrurun by `lrurun ledger migrate`, whole commands.
-- queue: eight take jobs from a queue until it is empty. A job that two of them got is a duplicate.
-- mixed: eight do what trainers and their watchers do: of ten transactions six write a metric, one takes or ends a run,
-  one notes an event, two read. Errors are counted; one that says "locked" is what a user would see.
+- first use: they open one file that does not exist yet; three times. lrurun by `lrurun ledger migrate`, whole commands.
+- queue: eight take jobs from a queue until it is empty. A job that two processes get is a duplicate.
+- mixed: eight do what training and watching do: of ten transactions six write a metric, one takes or ends a run,
+  one notes an event, two read. Errors are counted; those that say "locked" are what a user would see.
 
-PYTHON is the interpreter of an environment that has mlflow and optuna; without one only the ledger is measured. They
-get smaller counts, which the table says, for the whole is to end within minutes. Exit code 1 when anything of lrurun's
-fails, is done twice, or is locked out.
+PYTHON is the interpreter of an environment with mlflow and optuna; without it only the ledger is measured. They get
+smaller counts, shown in the table, so that everything ends within minutes. Exit code 1 if anything of lrurun fails, is
+done twice, or is locked out.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ import trackers  # noqa: E402
 
 EIGHT = 8
 OTHERS_PROCESSES, OTHERS_JOBS, OTHERS_TRANSACTIONS = 12, 100, 1000
-"""What MLflow and Optuna are given at the most."""
+"""Upper limits for MLflow and Optuna."""
 
 COMMON = """
 import json, sys, time
 
-def let_go():
+def start_together():
     print("ready", flush=True)
     sys.stdin.readline()
 
 def mixed(path, count, make):
     steps, errors, locked, worst = make(path), [], 0, 0.0
-    let_go()
+    start_together()
     began = time.perf_counter()
     for k in range(count):
         before = time.perf_counter()
@@ -73,7 +73,7 @@ def prepare(path, jobs):
 def queue(path):
     ledger = Ledger.open(path)
     (ladder,) = ledger.ladders()
-    let_go()
+    start_together()
     began, got = time.perf_counter(), []
     while (claim := ledger.claim(ladder.key, owner.here(), environment={})) is not None:
         got.append(claim.run.id)
@@ -99,7 +99,7 @@ def make(path):
         else:
             ledger.event("waits", str(k))
 
-    watch = lambda k: ledger.standings(ladder.key)
+    watch = lambda k: ledger.state_summaries(ladder.key)
     return [turn, metric, metric, metric, watch, metric, metric, metric,
             lambda k: ledger.event("note", str(k)), lambda k: ledger.runs(ladder.key, limit=20, brief=True)]
 """
@@ -142,7 +142,7 @@ def prepare(path, jobs):
 
 def queue(path):
     study = study_of(path)
-    let_go()
+    start_together()
     began, got = time.perf_counter(), []
     while True:
         trial = study.ask()
@@ -171,8 +171,8 @@ def make(path):
 )
 
 
-def together(tracker: trackers.Tracker, call: str, words: list[list[object]]) -> tuple[list[str], int]:
-    """What processes that are let go at once print last, and how many of them failed."""
+def together(tracker: trackers.Tracker, call: str, arguments: list[list[object]]) -> tuple[list[str], int]:
+    """The last lines of processes that start together, and how many of them failed."""
     started = [
         subprocess.Popen(
             [tracker.python, "-c", f"{tracker.program}\nprint({call})", *map(str, one)],
@@ -181,11 +181,11 @@ def together(tracker: trackers.Tracker, call: str, words: list[list[object]]) ->
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        for one in words
+        for one in arguments
     ]
     for process in started:
         assert process.stdout is not None
-        process.stdout.readline()  # ready, or dead already
+        process.stdout.readline()  # ready, or exited already
     ends = []
     for process in started:
         assert process.stdin is not None
@@ -210,7 +210,7 @@ def first_use(tracker: trackers.Tracker, path: Path, processes: int) -> dict[str
         ]
         failed = sum(process.wait() != 0 for process in started)
     else:
-        _, failed = together(tracker, "let_go() or first(sys.argv[1])", [[path]] * processes)
+        _, failed = together(tracker, "start_together() or first(sys.argv[1])", [[path]] * processes)
     seconds = time.perf_counter() - began
     with sqlite3.connect(path) as connection:
         whole = connection.execute("PRAGMA integrity_check").fetchone()[0]
@@ -236,7 +236,7 @@ def queued(tracker: trackers.Tracker, path: Path, jobs: int) -> dict[str, Any] |
 
 
 def mixed(tracker: trackers.Tracker, path: Path, transactions: int) -> dict[str, Any]:
-    # of a ledger 16 runs go round; Optuna makes a new trial whenever its queue is empty
+    # a ledger's 16 runs are claimed in turn; Optuna makes a new trial whenever its queue is empty
     tracker.run("prepare(sys.argv[1], int(sys.argv[2]))", path, 2 * EIGHT if tracker.name == "lrurun" else 0)
     call = "mixed(sys.argv[1], int(sys.argv[2]), make)"
     said, failed = together(tracker, call, [[path, transactions // EIGHT]] * EIGHT)
@@ -258,7 +258,7 @@ def mixed(tracker: trackers.Tracker, path: Path, transactions: int) -> dict[str,
 def races(
     chosen: list[trackers.Tracker], folder: Path, processes: int, jobs: int, transactions: int
 ) -> dict[str, dict[str, Any]]:
-    """By tracker what came of each race."""
+    """Tracker -> the result of each race."""
     found: dict[str, dict[str, Any]] = {}
     for tracker in chosen:
         ours = tracker.name == "lrurun"
@@ -277,7 +277,7 @@ def races(
 
 
 def violations(found: dict[str, Any]) -> list[str]:
-    """What is wrong with the results of lrurun."""
+    """Results of lrurun that are wrong."""
     wrong = [f"first use: {one}" for one in found["first_use"] if one["failed"] or one["integrity"] != "ok"]
     if any(found["queue"][what] for what in ("failed", "duplicates", "missing")):
         wrong.append(f"queue: {found['queue']}")
@@ -300,7 +300,7 @@ def table(found: dict[str, dict[str, Any]]) -> str:
         rows.setdefault("queue: jobs done twice by 8 processes", []).append(
             "no queue" if queue is None else f"{queue['duplicates']} of {queue['jobs']} ({queue['seconds']:.1f} s)"
         )
-        rows.setdefault("queue: jobs nobody got, processes that failed", []).append(
+        rows.setdefault("queue: jobs that no process got, processes that failed", []).append(
             "no queue" if queue is None else f"{queue['missing']}, {queue['failed']}"
         )
         mix = one["mixed"]
@@ -321,19 +321,19 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--transactions", type=int, default=100_000)
     parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["PYTHONPATH"] = str(ROOT)
     chosen = [trackers.Tracker("lrurun", sys.executable, LRURUN)]
-    if asked.other:
+    if options.other:
         chosen += [
-            trackers.Tracker("mlflow", asked.other, MLFLOW),
-            trackers.Tracker("optuna", asked.other, OPTUNA),
+            trackers.Tracker("mlflow", options.other, MLFLOW),
+            trackers.Tracker("optuna", options.other, OPTUNA),
         ]
     with tempfile.TemporaryDirectory(prefix="races-") as folder:
-        found = races(chosen, Path(folder), asked.processes, asked.jobs, asked.transactions)
+        found = races(chosen, Path(folder), options.processes, options.jobs, options.transactions)
     wrong = violations(found["lrurun"])
-    print(json.dumps({"schema_version": 1, **found, "violations": wrong}, indent=2) if asked.json else table(found))
+    print(json.dumps({"schema_version": 1, **found, "violations": wrong}, indent=2) if options.json else table(found))
     for text in wrong:
         print(f"violation: {text}", file=sys.stderr)
     return 1 if wrong else 0

@@ -28,11 +28,11 @@ LRURUN = """
 import sys, time
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import Wanted
+from lrurun.config.runs import PlannedRun
 
 def want(name):
-    return Wanted(fingerprint="sha256:" + name, task="t", rung="r", stage="train", seed=0, steps=10**6, config={},
-                  execution={"threads": 1}, provenance={}, position=0)
+    return PlannedRun(fingerprint="sha256:" + name, task="t", rung="r", stage="train", seed=0, steps=10**6, config={},
+                  execution={"threads": 1}, sources={}, position=0)
 
 def begin(path, name):
     ledger = Ledger.open(path)
@@ -142,13 +142,13 @@ class Tracker:
     def __init__(self, name: str, python: str, program: str) -> None:
         self.name, self.python, self.program = name, python, program
 
-    def start(self, call: str, *words: object) -> subprocess.Popen[str]:
+    def start(self, call: str, *arguments: object) -> subprocess.Popen[str]:
         code = f"{self.program}\nprint({call})"
-        command = [self.python, "-c", code, *map(str, words)]
+        command = [self.python, "-c", code, *map(str, arguments)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def run(self, call: str, *words: object) -> str:
-        process = self.start(call, *words)
+    def run(self, call: str, *arguments: object) -> str:
+        process = self.start(call, *arguments)
         out, err = process.communicate()
         if process.returncode:
             raise RuntimeError(f"{self.name}: {err.strip().splitlines()[-1]}")
@@ -195,11 +195,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--other", help="the interpreter of an environment with mlflow and optuna")
     parser.add_argument("--rounds", type=int, default=5)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     trackers = [Tracker("lrurun", sys.executable, LRURUN)]
-    if asked.other:
-        trackers += [Tracker("mlflow", asked.other, MLFLOW), Tracker("optuna", asked.other, OPTUNA)]
+    if options.other:
+        trackers += [Tracker("mlflow", options.other, MLFLOW), Tracker("optuna", options.other, OPTUNA)]
     with tempfile.TemporaryDirectory() as folder:
         rows: dict[str, list[str]] = {}
         for tracker in trackers:
@@ -212,10 +212,10 @@ def main() -> None:
 
             one = "single(sys.argv[1], sys.argv[2], int(sys.argv[3]))"
             many = one.replace("single", "batches")
-            listed = median(lambda t=tracker, f=full: listing(t, f), asked.rounds)  # type: ignore[misc]
+            listed = median(lambda t=tracker, f=full: listing(t, f), options.rounds)  # type: ignore[misc]
             single = median(
                 lambda t=tracker, c=one, f=fresh: float(t.run(c, f("one"), "a", SCALARS)),  # type: ignore[misc]
-                asked.rounds,
+                options.rounds,
             )
             rows.setdefault(f"list {RUNS} runs, whole program, s", []).append(f"{listed:.2f}")
             rows.setdefault("one scalar at a time, ms each", []).append(f"{1e3 * single / SCALARS:.2f}")
@@ -223,7 +223,7 @@ def main() -> None:
             if "batches = None" not in tracker.program:
                 seconds = median(
                     lambda t=tracker, c=many, f=fresh: float(t.run(c, f("batch"), "a", BATCHES)),  # type: ignore[misc]
-                    asked.rounds,
+                    options.rounds,
                 )
                 batch = f"{1e6 * seconds / BATCHES / 100:.1f}"
             rows.setdefault("batches of 100, us a scalar", []).append(batch)

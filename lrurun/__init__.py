@@ -1,42 +1,34 @@
-"""Named ablation ladders between a tanh RNN and the Linear Recurrent Unit: the version, and what extends it."""
+"""Named ablation ladders between a tanh RNN and the Linear Recurrent Unit: the version and the public API.
+
+`recurrence` and `task` register a class of yours, a subclass of `Recurrence` or `Task`; `load` gives the trained model
+of a run. All of them are imported on first use, so that `import lrurun` stays quick.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+import importlib
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import os
+    from lrurun.config.recurrences.registration import recurrence
+    from lrurun.data.registration import task
+    from lrurun.data.task import Task
+    from lrurun.nn.recurrences.base import Recurrence
+    from lrurun.trained import load
 
-    from lrurun.trained import Trained
+__version__ = "0.2.0.dev0"
+__all__ = ["Recurrence", "Task", "__version__", "load", "recurrence", "task"]
 
-__version__ = "0.1.0"
-
-_C = TypeVar("_C", bound=type)
-
-
-def load(
-    run: str,
-    *,
-    ledger: str | os.PathLike[str] | None = None,
-    runs_dir: str | os.PathLike[str] | None = None,
-    files: Sequence[str | os.PathLike[str]] = (),
-) -> Trained:
-    """The trained model of a run, by its id or the beginning of one; see `lrurun.trained.load`. This imports jax."""
-    from lrurun import trained
-
-    return trained.load(run, ledger=ledger, runs_dir=runs_dir, files=files)
+_PLACES = {
+    "Recurrence": "lrurun.nn.recurrences.base",
+    "Task": "lrurun.data.task",
+    "load": "lrurun.trained",
+    "recurrence": "lrurun.config.recurrences.registration",
+    "task": "lrurun.data.registration",
+}
 
 
-def recurrence(name: str) -> Callable[[_C], _C]:
-    """Makes a class the recurrence of that name; see `lrurun.plugins.recurrence`."""
-    from lrurun import plugins
-
-    return plugins.recurrence(name)
-
-
-def task(cls: _C) -> _C:
-    """Makes a class a task; see `lrurun.plugins.task`."""
-    from lrurun import plugins
-
-    return plugins.task(cls)
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)

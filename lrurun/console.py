@@ -1,41 +1,43 @@
-"""The one console: results to stdout, talk to stderr, quiet when piped.
+"""The console: results go to stdout, messages to stderr.
 
 Rich is imported when something is first printed through it. Text from the ledger, from files and from the command line
-is data: no markup is read in it, and escape sequences and control characters are taken out.
+is data: markup in it has no effect, and escape sequences and control characters are removed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import sys
+import textwrap
 from functools import cache
 from typing import IO, TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console, RenderableType
 
     from lrurun.errors import LrurunError
 
 PIPE_WIDTH = 200
-"""Columns where nobody looks at a terminal: wide, because nothing may be cut off there."""
+"""Columns where stdout is not a terminal: many, because nothing may be cut off there."""
 
-# Whole sequences first, so that no half of one stays behind as text: OSC, DCS and their kin up to the terminator
-# (or the end of the line, if someone left it out), then CSI, then the short ones.
+# Whole sequences first, so that no part of one remains as text: OSC, DCS and the like up to the terminator (or the end
+# of the line if there is none), then CSI, then the short ones.
 _SEQUENCES = re.compile(
     r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
     r"|\x1b[ -/]*[0-~]?"
 )
-# Controls but tab and newline; the marks that reorder text on the screen; line and paragraph separators.
+# Control characters except tab and newline; the marks that reorder text on the screen; line and paragraph separators.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _HARMLESS = bytes(range(0x20, 0x7F)) + b"\t\n"
-# In the URL of a database: what stands between the user's name and the last @, and the options that are passwords.
+# In the URL of a database: the text between the user's name and the last @, and the options that are passwords.
 _PASSWORDS = re.compile(r"(\b[a-z][a-z0-9+.-]*:/+[^\s/:@]*:)\S*@|([?&](?:ssl)?passw(?:or)?d=)[^&\s'\"]*", re.IGNORECASE)
-_MOST = 4000
+_MAX_LINE = 4000
 """Characters of a line of an error."""
 _PLAIN = str.maketrans({"±": "+/-", "–": "-", "—": "-", "─": "-", "…": "...", "×": "x", "−": "-"})
 
@@ -48,8 +50,8 @@ _verbosity = 0
 def clean(text: str, *, lines: bool = False) -> str:
     """`text` without escape sequences and control characters; newlines and tabs become spaces unless `lines`."""
     if text.isascii() and text.isprintable():
-        return text  # most of it is
-    # megabytes of plain ASCII in lines are told by a look at the bytes
+        return text  # the usual case
+    # a quick test of the bytes, because tables are megabytes of plain ASCII
     if not text.isascii() or text.encode().translate(None, _HARMLESS):
         text = _CONTROLS.sub("", _SEQUENCES.sub("", text))
     return text if lines else re.sub(r"[\n\t]+", " ", text)
@@ -60,14 +62,28 @@ def redact(text: str) -> str:
     return _PASSWORDS.sub(lambda found: f"{found[1]}***@" if found[1] else f"{found[2]}***", text)
 
 
+def setting(value: object) -> str:
+    """The value of a setting as text, as TOML writes it: `true`, not `True`. Strings have no quotes."""
+    if value is None:
+        return "none"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | list | dict) else str(value)
+
+
+def duration(seconds: float) -> str:
+    """`0:07`, `12:30`, `3:04:05`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
 def set_verbosity(level: int) -> None:
-    """How much talk: 0 as usual, one more for each -v, one less for each -q."""
+    """Sets how much is printed to stderr: 0 is usual, each -v adds one, each -q subtracts one."""
     global _verbosity
     _verbosity = level
 
 
 def verbosity() -> int:
-    """The signed number of `set_verbosity`."""
+    """The number given to `set_verbosity`."""
     return _verbosity
 
 
@@ -77,7 +93,7 @@ def out() -> Console:
 
 
 def err() -> Console:
-    """The console of talk, on stderr."""
+    """The console of messages, on stderr."""
     return _console("stderr", *_settings(sys.stderr))
 
 
@@ -101,7 +117,7 @@ def can_show(text: str) -> bool:
 
 
 def width() -> int:
-    """Columns for a result on stdout: the terminal's, and plenty where there is none."""
+    """Columns for a result on stdout: those of the terminal, else `PIPE_WIDTH`."""
     return out().width if _is_tty(sys.stdout) else PIPE_WIDTH
 
 
@@ -113,11 +129,10 @@ def has_color() -> bool:
 def write(text: str, *, styled: bool = False) -> None:
     """Print a finished result on stdout, with a newline at its end. A closed pipe ends the program quietly.
 
-    What is not text, as in `clean`, is taken out of it, unless it is `styled`: drawn by Rich from clean text.
+    Escape sequences and control characters are removed, unless the text is `styled`: drawn by Rich from clean text.
     """
     if sys.stdout is None:
-        # Closed by whoever started the program.
-        return
+        return  # closed by the process that started this one
     if not styled:
         text = clean(text, lines=True)
     if not text.endswith("\n"):
@@ -139,18 +154,31 @@ def write(text: str, *, styled: bool = False) -> None:
         raise LrurunError(f"the result could not be written to stdout: {error.strerror}") from error
 
 
+def paragraph(text: str) -> None:
+    """Print sentences on stdout. On a terminal, lines end between words."""
+    write(_wrapped(clean(text), width()) if _is_tty(sys.stdout) else text)
+
+
+def _wrapped(text: str, columns: int, label: str = "") -> str:
+    """Lines that end between words. `label` is printed before the first."""
+    lines = textwrap.fill(text, columns, initial_indent=label, break_long_words=False, break_on_hyphens=False)
+    return lines[len(label) :]
+
+
 def show(picture: RenderableType) -> None:
-    """Print something of Rich's on stdout."""
+    """Print something that Rich renders on stdout."""
     out().print(picture)
 
 
 def table(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of text under headers on stdout. A terminal folds long cells; a pipe gets every line whole.
+    """Print rows of text on stdout, under headers unless all of these are empty.
 
-    A terminal too narrow for that gets each row as lines, a cell a line.
+    Terminals fold long cells; pipes get whole lines. On a terminal that is too narrow for this, each cell of a row has
+    a line of its own.
     """
     if not _is_tty(sys.stdout):
-        write(_aligned(title, headers, rows))
+        for lines in _aligned(title, headers, rows):
+            write(lines)
         return
     if _least_width(headers, rows) > out().width:
         write(_stacked(title, headers, rows))
@@ -159,7 +187,9 @@ def table(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str
     from rich.table import Table
     from rich.text import Text
 
-    picture = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", title_style="bold")
+    picture = Table(
+        box=box.SIMPLE_HEAD, show_header=any(headers), pad_edge=False, title_justify="left", title_style="bold"
+    )
     picture.title = Text(clean(title)) if title else None
     for header in headers:
         picture.add_column(Text(header), overflow="fold", no_wrap=header in _WHOLE)
@@ -169,7 +199,7 @@ def table(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str
 
 
 def _least_width(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Columns below which a table is no longer read: some cells must stay whole, the others keep eight characters."""
+    """Columns that a readable table needs: some cells must stay whole, the others keep eight characters."""
     longest = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]
     kept = [length if header in _WHOLE else min(length, 8) for header, length in zip(headers, longest, strict=True)]
     return sum(kept) + 3 * len(kept)
@@ -186,47 +216,49 @@ def _stacked(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[
     return "\n\n".join(([clean(title)] if title else []) + blocks) + "\n"
 
 
-def _aligned(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    text = "".join(map("".join, rows))
-    # thousands of rows are looked at together: most are clean
-    cells = [headers, *(rows if clean(text) is text else ([clean(cell) for cell in row] for row in rows))]
+def _aligned(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table in columns, many at a time."""
+    # most rows are clean
+    cells = [headers, *(row if clean(text := "".join(row)) is text else [clean(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     line = "  ".join(f"{{:{width}}}" for width in widths).format
-    lines = [line(*row).rstrip() for row in cells]
-    return "\n".join(([clean(title)] if title else []) + lines) + "\n"
+    if title:
+        yield clean(title)
+    for start in range(0 if any(headers) else 1, len(cells), 1000):
+        yield "\n".join(line(*row).rstrip() for row in cells[start : start + 1000])
 
 
 def say(text: str, *, level: int = 0) -> None:
-    """One line of talk on stderr, for those who asked for this much of it."""
+    """Print a message on stderr, if the verbosity is at least `level`."""
     if _verbosity >= level:
-        _talk("", "", text)
+        _message("", "", text)
 
 
 def warn(text: str) -> None:
-    """A warning on stderr, which one -q leaves in place."""
+    """Print a warning on stderr, unless -qq is given."""
     if _verbosity >= -1:
-        _talk("warning: ", "yellow", text)
+        _message("warning: ", "yellow", text)
 
 
 def fail(error: LrurunError) -> None:
-    """The one shape of an error: a line that says what is wrong, and a line that says what to do next."""
-    _talk("error: ", "bold red", _line(error.message))
+    """Print an error: one line that says what is wrong, and one that says what to do next."""
+    _message("error: ", "bold red", _line(error.message))
     if error.hint:
-        _talk("hint: ", "bold", _line(error.hint))
+        _message("hint: ", "bold", _line(error.hint))
 
 
 def trace(text: str) -> None:
-    """A traceback on stderr, for --debug."""
-    _talk("", "", text.rstrip())
+    """Print a traceback on stderr, for --debug."""
+    _message("", "", text.rstrip())
 
 
 def _line(text: str) -> str:
     text = clean(text)
-    return text if len(text) <= _MOST else f"{text[: _MOST - 3]}..."
+    return text if len(text) <= _MAX_LINE else f"{text[: _MAX_LINE - 3]}..."
 
 
 def finish() -> None:
-    """Flush stdout at the end of the program; a reader that has gone away is no error."""
+    """Flush stdout at the end of the program; a closed pipe is not an error."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -234,19 +266,22 @@ def finish() -> None:
         _end_quietly()
 
 
-def _talk(label: str, style: str, text: str) -> None:
+def _message(label: str, style: str, text: str) -> None:
     from rich.text import Text
 
     console = err()
+    text = redact(clean(text, lines=True))
+    if _is_tty(sys.stderr) and not re.search(r"\n|lrurun ", text):
+        text = _wrapped(text, console.width, label)
     try:
-        # Lines are left to the terminal to break: what is copied or searched for stays in one piece.
-        console.print(Text.assemble((label, style), redact(clean(text, lines=True))), soft_wrap=True)
+        # The terminal breaks other long lines: copied commands stay in one piece.
+        console.print(Text.assemble((label, style), text), soft_wrap=True)
     except OSError:
         mute()
 
 
 def mute() -> None:
-    """Talk goes nowhere from now on: the terminal is gone, and the work goes on."""
+    """Discard all further messages, because the terminal was closed. The program continues."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             _discard(sys.stderr)
@@ -256,8 +291,7 @@ def _is_tty(stream: IO[str] | None) -> bool:
     try:
         return stream is not None and stream.isatty()
     except ValueError:
-        # A closed stream.
-        return False
+        return False  # a closed stream
 
 
 def _is_dumb() -> bool:
@@ -280,16 +314,15 @@ def _console(name: str, tty: bool, color: bool, dumb: bool) -> Console:
     from rich.console import Console
 
     class Quiet(Console):
-        """A console whose reader may go away."""
+        """A console whose reader may close the pipe."""
 
         def on_broken_pipe(self) -> None:
             if self.stderr:
-                # Nobody listens to the talk any more; the work goes on.
                 _discard(sys.stderr)
                 return
             _end_quietly()
 
-    # Everything that Rich would guess from the environment is said here: it takes FORCE_COLOR for a terminal.
+    # Rich would guess these from the environment, and would take FORCE_COLOR for a terminal.
     return Quiet(
         stderr=name == "stderr",
         force_terminal=tty,
@@ -304,7 +337,7 @@ def _console(name: str, tty: bool, color: bool, dumb: bool) -> Console:
 
 
 def _discard(stream: IO[str]) -> None:
-    """Send what is left in `stream` nowhere, or Python reports the closed pipe once more as it ends."""
+    """Send the rest of `stream` to /dev/null, so that Python does not report the closed pipe once more at exit."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(devnull, stream.fileno())

@@ -1,4 +1,4 @@
-"""Errors that a person reads: one sentence that says what is wrong, one that says what to do next."""
+"""Errors that are shown to the user: one sentence that says what is wrong, one that says what to do next."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class LrurunError(Exception):
-    """It could not be done: data missing, folder, disk, permission. The root of all errors shown without a trace."""
+    """It could not be done: data missing, folder, disk, permission. The base of all expected errors."""
 
     exit_code = 1
 
@@ -18,7 +18,7 @@ class LrurunError(Exception):
 
 
 class UsageError(LrurunError):
-    """The words on the command line, or a TOML file, are wrong."""
+    """Arguments or a TOML file are invalid."""
 
     exit_code = 2
 
@@ -30,19 +30,23 @@ class NotFoundError(LrurunError):
 
 
 class LedgerError(LrurunError):
-    """The ledger is busy, of another version, or no lrurun ledger."""
+    """The ledger is busy, of another version, or not a ledger."""
 
     exit_code = 5
 
 
+class LaterVersionError(LedgerError):
+    """A later lrurun began the run, which this one cannot continue."""
+
+
 class LedgerFileError(LedgerError):
-    """The disk or the permissions of the ledger's file do not allow it: a fault of the machine."""
+    """The disk or the permissions of the ledger's file do not allow it."""
 
     exit_code = 1
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known name most like `word`, upper and lower case alike, or None."""
+    """The known name most like `word`, ignoring case, or None."""
     by_lower = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word.lower(), by_lower, n=1)
     return by_lower[found[0]] if found else None
@@ -54,3 +58,8 @@ def hint_for(word: str, known: Iterable[str], what: str = "known names") -> str:
     close = nearest(word, names)
     listing = f"{what}: {', '.join(names)}" if names else f"there are no {what}"
     return f"did you mean {close!r}? {listing}" if close else listing
+
+
+def plural(number: int, noun: str) -> str:
+    """As in "1 run" and "2 runs"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""Where ledger, runs, data, recipes and ladders are looked for."""
+"""The paths of ledger, runs, data, recipes and ladders."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from lrurun.errors import LrurunError, UsageError, hint_for
+from lrurun.errors import LrurunError, UsageError, hint_for, nearest
 
 Kind = Literal["ablations", "recipes"]
-_WORD = {"ablations": "ladder", "recipes": "recipe"}
+_NAME = {"ablations": "ladder", "recipes": "recipe"}
 
 
 class Places(Struct, frozen=True, kw_only=True):
-    """The three places a command works in."""
+    """The ledger, the folder of all runs and the folder of all data."""
 
     ledger: Path
     runs: Path
@@ -24,10 +24,10 @@ class Places(Struct, frozen=True, kw_only=True):
 
 
 def places(ledger: str | None = None, runs: str | None = None, data: str | None = None) -> Places:
-    """Options win over the environment, the environment over the defaults."""
+    """The places that a command uses: options override the environment, which overrides the defaults."""
     for option, text in (("--ledger", ledger), ("--runs-dir", runs), ("--data-dir", data)):
         if text == "":
-            raise UsageError(f"{option}: expected a path, found nothing", "leave the option out, or name a path")
+            raise UsageError(f"{option}: expected a path, found an empty text", "leave the option out, or name a path")
     ledger_text = ledger or os.environ.get("LRURUN_LEDGER") or "ledger.db"
     if "://" in ledger_text:
         scheme = ledger_text.split("://", 1)[0]
@@ -51,10 +51,10 @@ def places(ledger: str | None = None, runs: str | None = None, data: str | None 
 
 
 def inside(folder: Path, *names: str) -> Path:
-    """What `names`, which a ledger says, lead to below `folder`.
+    """The path of `names`, which come from a ledger, below `folder`.
 
     Raises:
-        LrurunError: out of the folder, or to it: by "..", by an absolute path, through a link.
+        LrurunError: the path is not below the folder: because of "..", an absolute path, or a link.
     """
     try:
         path = folder.joinpath(*names)
@@ -62,19 +62,19 @@ def inside(folder: Path, *names: str) -> Path:
             with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
                 path.lstat()
             return path
-    except (OSError, ValueError, RuntimeError):  # too long, not a name of a file, links in a circle
+    except (OSError, ValueError, RuntimeError):  # too long, not a file name, a loop of links
         pass
     raise LrurunError(
         f"{'/'.join(names)[:200]}: leads out of the runs folder {folder}",
-        "the ledger was written by something else, or a link moved: neither read nor removed",
+        "the ledger was edited, or a link was moved: this path is neither read nor removed",
     )
 
 
 def expanded(text: str, option: str) -> Path:
-    """The path that a person wrote, `~` being the home folder.
+    """The path with `~` replaced by the home folder.
 
     Raises:
-        UsageError: there is no such home.
+        UsageError: there is no such home folder.
     """
     try:
         return Path(text).expanduser()
@@ -85,12 +85,12 @@ def expanded(text: str, option: str) -> Path:
 
 
 def cache_dir() -> Path:
-    """Where compiled programs are kept between processes."""
+    """The folder of compiled programs, which all processes share."""
     return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "lrurun" / "xla"
 
 
 def packaged(kind: Kind) -> Path:
-    """The folder of the files that come with lrurun: the checkout's own, or the copy inside an installed wheel."""
+    """The folder of the files that come with lrurun: in the checkout, or in the installed wheel."""
     package = Path(__file__).resolve().parent
     checkout = package.parent
     if (checkout / "pyproject.toml").is_file() and (checkout / kind).is_dir():
@@ -99,7 +99,7 @@ def packaged(kind: Kind) -> Path:
 
 
 def names(kind: Kind) -> dict[str, Path]:
-    """Every name that can be given, with its file; one in the working directory hides a packaged one."""
+    """Every known name, with its file. A file in the working directory hides a packaged one."""
     found = {path.stem: path for path in sorted(packaged(kind).glob("*.toml"))}
     local = Path(kind)
     if local.is_dir() and local.resolve() != packaged(kind):
@@ -115,28 +115,31 @@ def hides_packaged(kind: Kind, path: Path) -> bool:
 
 def find(kind: Kind, name: str) -> Path:
     """The file of a ladder or recipe, given by name or by path."""
-    word = _WORD[kind]
+    what = _NAME[kind]
     if name.endswith(".toml") or os.sep in name:
         path = Path(name)
         if not path.is_file():
             raise UsageError(
-                f"{word}: there is no file {name}", f"give a path to a TOML file, or a name: {', '.join(names(kind))}"
+                f"{what}: there is no file {name}", f"give a path to a TOML file, or a name: {', '.join(names(kind))}"
             )
         return path
     known = names(kind)
     if name not in known:
-        what = "ladders" if kind == "ablations" else "tasks"
-        raise UsageError(f"unknown {what[:-1]} {name!r}", hint_for(name, known, what))
+        what = "ladder" if kind == "ablations" else "task"
+        hint = hint_for(name, known, f"{what}s")
+        if what == "task" and nearest(name, known) is None:
+            hint += "; with a task of your own: the path of its recipe, and --load FILE"
+        raise UsageError(f"unknown {what} {name!r}", hint)
     return known[name]
 
 
 def shown(path: Path) -> str:
-    """A path as a person would type it: from the working directory, or as `recipes/X.toml` if it comes with lrurun."""
+    """A path as one would type it: relative to the working directory, or `recipes/X.toml` if it comes with lrurun."""
     full = path.resolve()
     for base in (Path.cwd(), packaged("recipes").parent):
         if full.is_relative_to(base):
             short = full.relative_to(base)
-            # a local file of the same name would be taken for it
+            # not if a local file has the same relative path
             if not short.exists() or short.samefile(full):
                 return str(short)
     return str(path)

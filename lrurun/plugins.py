@@ -1,22 +1,23 @@
-"""Recurrences and tasks from outside: classes in files and installed packages that somebody named.
+"""Plug-ins: recurrences and tasks in files and installed packages that a user names.
 
-A plug-in is code, and whoever loads it runs it. It is imported in three cases alone: `--load FILE` names its file; the
-`load` of a ladder file does, and the command names that ladder; or a ladder, recipe or option that the command names
-has a recurrence or task of which an installed package says by an entry point of the group `lrurun` that it is there.
-`resume` stands for commands of before: it reads the ladder files that they named, and what these load, but what
-`--load` named then must be named again. No folder is searched, and nothing in a ledger makes a reading command import
-anything: `status`, `runs`, `show`, `query` need no plug-in, and what must build a model (`plot`, `show --toml`, `load`)
-asks for the file to be named.
+Loading a plug-in runs its code. It is imported in three cases only: `--load FILE` names its file; the command names a
+ladder whose `load` names the file; or a ladder, recipe or option of the command uses a recurrence or task that an
+installed package provides by an entry point of the group `lrurun`. `resume` repeats earlier commands: it reads the
+ladder files that they named and loads the plug-ins of these, but needs the same `--load` again. No folder is searched,
+and nothing in a ledger makes a reading command import anything: `status`, `runs`, `show`, `query` need no plug-in, and
+what must build a model (`plot`, `show --toml`, `load`) asks for the file.
 
-What a run takes from a plug-in is part of its fingerprint, by the digest of the file, or of all Python files of an
-installed package. A run is never continued, drawn or loaded with other code than that. Built-in runs have no such part.
+The fingerprint of a run includes the digests of the plug-ins that it uses: of a file, or of all Python files of an
+installed package. A run is never continued, plotted or loaded with other code.
+
+This module loads files and records where registered classes come from. What a recurrence must have is checked in
+`lrurun.config.recurrences.registration`, what a task must have in `lrurun.data.registration`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import inspect
 import os
 import re
 import sys
@@ -26,18 +27,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from lrurun import paths
-from lrurun.config import RECURRENCES, Code, RecurrenceSettings, RunConfig
 from lrurun.errors import LrurunError, UsageError
-from lrurun.strict import convert
 
 GROUP = "lrurun"
 """The group of the entry points, each with the name of a recurrence or task."""
 
-What = Literal["recurrence", "task"]
+PluginKind = Literal["recurrence", "task"]
 C = TypeVar("C", bound=type)
 
 
@@ -45,80 +43,71 @@ class Source(Struct, frozen=True):
     """Where registered code comes from."""
 
     shown: str
-    """For people."""
+    """The name in messages."""
     sha256: str
     file: str | None = None
-    """Its absolute path, of a file that was named."""
+    """The absolute path, where a file was named."""
 
 
+_REGISTRIES: dict[PluginKind, dict[str, Any]] = {"recurrence": {}, "task": {}}
 _FILES: dict[str, Source] = {}
 """Real path -> what was loaded from it."""
-_GIVEN: list[str] = []
+_NAMED: list[str] = []
 """Absolute paths that `--load` named."""
-_FOUND: list[tuple[What, str]] = []
-"""What entry points were asked for, in order."""
-_SOURCES: dict[tuple[What, str], tuple[Source, str]] = {}
-"""What is registered -> where it comes from, and in which module."""
+_INSTALLED: list[tuple[PluginKind, str]] = []
+"""Plug-ins found by entry points, in order."""
+_SOURCES: dict[tuple[PluginKind, str], tuple[Source, str]] = {}
+"""Kind and name of a registered class -> its source and its module."""
 _loading: list[Source] = []
 """The file that is being loaded, if any."""
 
 
-def recurrence(name: str) -> Callable[[C], C]:
-    """Registers a subclass of `lrurun.recurrences.Recurrence` as `model.recurrence.kind = name`.
-
-    Its inner class `Settings`, a `msgspec.Struct` whose fields all have defaults, says what else may stand in
-    `[model.recurrence]`; `self.settings` then has the values. Without it there are none.
-
-    Raises:
-        UsageError: a name that is taken or none, another class, abstract methods, settings that TOML cannot give.
-    """
-
-    def register(cls: C) -> C:
-        from lrurun import recurrences
-
-        source = _source("recurrence", name, cls, RECURRENCES)
-        _complete("recurrence", name, cls, recurrences.Recurrence)
-        RECURRENCES[name] = _settings(name, cls)
-        recurrences.KINDS[name] = (cls, (inspect.getdoc(cls) or "").partition("\n")[0])
-        _SOURCES["recurrence", name] = (source, cls.__module__)
-        return cls
-
-    return register
+def registry(what: PluginKind) -> dict[str, Any]:
+    """Name -> entry, of all recurrences or tasks; the modules that define lrurun's own fill it."""
+    return _REGISTRIES[what]
 
 
-def task(cls: C) -> C:
-    """Registers a subclass of `lrurun.tasks.base.Task` under its `name`.
+def decorator(name: str | C, register: Callable[[str, C], C]) -> Callable[[C], C] | C:
+    """The result of a decorator that takes a name, `@task("name")`, or none, `@task`: then the class has an attribute
+    `name`."""
+    if isinstance(name, str):
+        return lambda cls: register(name, cls)
+    return register(getattr(name, "name", None) or "", name)
+
+
+def register(what: PluginKind, name: str, entry: Callable[[Source], Any], cls: Any, base: type) -> None:
+    """Adds `entry`, made for the source of `cls`, under this name.
 
     Raises:
-        UsageError: a name that is taken or none, another class, abstract methods, attributes that are missing.
+        UsageError: a name that is taken or not permitted, no subclass of `base`, abstract methods that remain.
     """
-    from lrurun import tasks
-
-    name = getattr(cls, "name", None)
-    source = _source("task", name, cls, tasks.TASKS)
-    _complete("task", str(name), cls, tasks.Task)
-    for attribute, type_ in (("title", str), ("version", str), ("classes", int)):
-        if not isinstance(getattr(cls, attribute, None), type_):
-            raise UsageError(f"task {name!r}: has no {attribute}", f"add {attribute}, as lrurun.tasks.base.Task has it")
-    made = cls()
-    made.code = source.sha256
-    tasks.TASKS[made.name] = made
-    _SOURCES["task", made.name] = (source, cls.__module__)
-    return cls
+    source = _source(what, name, cls)
+    public = f"lrurun.{base.__name__}"
+    if not issubclass(cls, base):
+        hint = f"class {cls.__name__}({public})"
+        raise UsageError(f"{what} {name!r}: {cls.__name__} is not a subclass of {public}", hint)
+    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
+        hint = f"the docstrings of {public} say what they do"
+        raise UsageError(f"{what} {name!r}: {cls.__name__} lacks {', '.join(missing)}", hint)
+    _REGISTRIES[what][name] = entry(source)
+    _SOURCES[what, name] = (source, cls.__module__)
 
 
-def _source(what: What, name: Any, cls: Any, known: Mapping[str, Any]) -> Source:
+def _source(what: PluginKind, name: str, cls: Any) -> Source:
     """Where `cls` comes from, if it can be registered under this name."""
+    if not isinstance(cls, type):
+        raise UsageError(f"{what} {name!r}: expected a class, found {type(cls).__name__}", "decorate a class")
+    if not name:
+        raise UsageError(f"{what} {cls.__name__}: has no name", f'add one: @lrurun.{what}("mine")')
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
         raise UsageError(
             f"{what} {name!r}: expected a name of letters, digits, '.', '_' and '-'", f"as in {what} 'mine'"
         )
-    if not isinstance(cls, type):
-        raise UsageError(f"{what} {name!r}: expected a class, found {type(cls).__name__}", "decorate a class")
-    if name in known and (what, name) not in _SOURCES:
+    known = name in _REGISTRIES[what]
+    if known and (what, name) not in _SOURCES:
         raise UsageError(f"{what} {name!r}: lrurun has one of this name", "choose another name")
     source = _loading[-1] if _loading else _of_module(what, name, cls.__module__)
-    if name in known:
+    if known:
         other, module = _SOURCES[what, name]
         # the same file may be imported and loaded
         if other.sha256 != source.sha256 or module == cls.__module__:
@@ -126,57 +115,18 @@ def _source(what: What, name: Any, cls: Any, known: Mapping[str, Any]) -> Source
     return source
 
 
-def _complete(what: What, name: str, cls: Any, base: type) -> None:
-    where = f"{base.__module__.removesuffix('.base')}.{base.__name__}"
-    if not issubclass(cls, base):
-        raise UsageError(f"{what} {name!r}: {cls.__name__} is no subclass of {where}", f"class {cls.__name__}({where})")
-    if missing := sorted(getattr(cls, "__abstractmethods__", ())):
-        raise UsageError(f"{what} {name!r}: {cls.__name__} lacks {', '.join(missing)}", f"{where} says what they do")
+def source_of(what: PluginKind, name: Any) -> Source | None:
+    """Where the recurrence or task of that name comes from; None for lrurun's own and for unknown ones."""
+    return _SOURCES[what, name][0] if isinstance(name, str) and (what, name) in _SOURCES else None
 
 
-def _settings(name: str, cls: Any) -> type[RecurrenceSettings]:
-    """The table of a kind: the fields of its `Settings`, with its tag, frozen and strict."""
-    given = getattr(cls, "Settings", None)
-    if given is None:
-        bases: tuple[type, ...] = (RecurrenceSettings,)
-    elif isinstance(given, type) and issubclass(given, Struct):
-        bases = (given,) if issubclass(given, RecurrenceSettings) else (given, RecurrenceSettings)
-    else:
-        raise UsageError(f"recurrence {name!r}: Settings is no msgspec.Struct", "class Settings(msgspec.Struct): ...")
-    if given is not None and "kind" in given.__struct_fields__:
-        raise UsageError(f"recurrence {name!r}: Settings has a field 'kind', which is the name itself", "rename it")
-    try:
-        made: Any = msgspec.defstruct(
-            f"{cls.__name__}Settings",
-            [],
-            bases=bases,
-            module=cls.__module__,
-            namespace={"__doc__": inspect.getdoc(cls) or ""},
-            frozen=True,
-            kw_only=True,
-            forbid_unknown_fields=True,
-            tag_field="kind",
-            tag=name,
-        )
-        for field in msgspec.structs.fields(made):
-            if field.required:
-                raise UsageError(f"recurrence {name!r}: setting {field.name} has no default", "give it one")
-        msgspec.convert(msgspec.to_builtins(made()), made, strict=True)
-    except (TypeError, NameError, ValueError, msgspec.MsgspecError) as error:
-        raise UsageError(
-            f"recurrence {name!r}: its Settings or their defaults do not do: {error}",
-            "use numbers, strings, truths and lists, with defaults of their own type",
-        ) from None
-    return made
-
-
-def _of_module(what: What, name: str, module: str) -> Source:
-    """The source of a class that no `load` brought here: of an installed package, or of the running program."""
+def _of_module(what: PluginKind, name: str, module: str) -> Source:
+    """The source of a class outside loaded files: of an installed package, or of the running program."""
     top = sys.modules.get(module.partition(".")[0])
     folders = [Path(folder) for folder in getattr(top, "__path__", ())]
     file = getattr(sys.modules.get(module), "__file__", None)
     if not folders and file is None:
-        raise UsageError(f"{what} {name!r}: its class is in no file", "write it into a .py file, and load that")
+        raise UsageError(f"{what} {name!r}: its class is in no file", "define it in a .py file, and load that")
     if not folders:
         text = Path(str(file)).read_bytes()
         return Source(paths.shown(Path(str(file))), _digest(text))
@@ -189,23 +139,23 @@ def _digest(content: bytes) -> str:
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
-def give(files: list[str]) -> None:
-    """Loads what `--load` names."""
+def load_named(files: list[str]) -> None:
+    """Loads the files that `--load` names."""
     for name in files:
         load(name)
-        _GIVEN.append(os.path.abspath(Path(name).expanduser()))
+        _NAMED.append(os.path.abspath(Path(name).expanduser()))
 
 
-def given() -> list[str]:
-    """Absolute paths of what `--load` named."""
-    return list(dict.fromkeys(_GIVEN))
+def named_files() -> list[str]:
+    """Absolute paths of the files that `--load` named."""
+    return list(dict.fromkeys(_NAMED))
 
 
 def load(name: str | os.PathLike[str], *, base: Path | None = None, named: str = "--load") -> Source:
-    """Imports a file, once; `named` says in errors who named it, relative to the folder `base`.
+    """Imports a file, once; its name is relative to `base`; errors begin with `named`, which says where it was named.
 
     Raises:
-        UsageError: there is no such file, it is not Python, raises, or registers nothing, or what it may not.
+        UsageError: there is no such file, it is not Python, it raises, or what it registers is refused.
         LrurunError: it cannot be read, or changed since it was loaded.
     """
     path = (base or Path()) / Path(name).expanduser()
@@ -215,7 +165,9 @@ def load(name: str | os.PathLike[str], *, base: Path | None = None, named: str =
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        hint = "give its path from here" if base is None else f"it is looked for from the ladder's folder, {base}"
+        hint = (
+            "paths are relative to the working directory" if base in (None, Path()) else f"paths are relative to {base}"
+        )
         raise UsageError(f"{named}: there is no file {shown}", hint) from None
     except OSError as error:
         raise LrurunError(f"{shown}: {error.strerror}", "check the path and its permissions") from None
@@ -223,9 +175,9 @@ def load(name: str | os.PathLike[str], *, base: Path | None = None, named: str =
     source = Source(shown, _digest(content), real)
     before = _FILES.get(real)
     if before is not None and before.sha256 != source.sha256:
-        raise LrurunError(f"{shown} was changed while this command was using it", "type the command again")
+        raise _changed(shown)
     if before is None:
-        # a copy is the same code
+        # a copy of a loaded file is the same code
         before = next((one for one in _FILES.values() if one.sha256 == source.sha256), None)
         if before is None:
             _import(path, content, source)
@@ -234,12 +186,12 @@ def load(name: str | os.PathLike[str], *, base: Path | None = None, named: str =
 
 
 def is_loaded(name: str, base: Path) -> bool:
-    """Whether this file has been loaded."""
+    """Whether this file, relative to the folder `base`, has been loaded."""
     return os.path.realpath(base / Path(name).expanduser()) in _FILES
 
 
 def _import(path: Path, content: bytes, source: Source) -> None:
-    """Runs the very bytes of which `source` has the digest."""
+    """Runs exactly the bytes of which `source` has the digest."""
     name = f"lrurun_plugin_{re.sub(r'[^A-Za-z0-9]', '_', path.stem)}_{source.sha256[7:19]}"
     module = ModuleType(name)
     module.__file__ = source.file
@@ -252,19 +204,21 @@ def _import(path: Path, content: bytes, source: Source) -> None:
             with contextlib.redirect_stdout(sys.stderr):  # stdout is for results
                 exec(code, module.__dict__)
         except (Exception, SystemExit) as error:
-            raise _told(error, str(path), source.shown) from (error if not isinstance(error, LrurunError) else None)
+            raise _explained(error, str(path), source.shown) from (
+                error if not isinstance(error, LrurunError) else None
+            )
         finally:
             _loading.pop()
         if known == _SOURCES:
             raise UsageError(
                 f"{source.shown}: registers nothing",
-                'decorate a class: @lrurun.recurrence("name"), or @lrurun.task',
+                'decorate a class: @lrurun.recurrence("name") or @lrurun.task("name")',
             )
 
 
 @contextlib.contextmanager
 def _undone_if_it_fails(module: str) -> Iterator[None]:
-    """What a file has registered before it failed is gone."""
+    """Removes what a file registered before it failed."""
     before = dict(_SOURCES)
     try:
         yield
@@ -275,22 +229,14 @@ def _undone_if_it_fails(module: str) -> Iterator[None]:
         raise
 
 
-def forget(what: What, name: str) -> None:
+def forget(what: PluginKind, name: str) -> None:
     """Undoes a registration; lrurun's own stay."""
-    if _SOURCES.pop((what, name), None) is None:
-        return
-    if what == "task":
-        from lrurun import tasks
-
-        del tasks.TASKS[name]
-    else:
-        from lrurun import recurrences
-
-        del RECURRENCES[name], recurrences.KINDS[name]
+    if _SOURCES.pop((what, name), None) is not None:
+        del _REGISTRIES[what][name]
 
 
-def _told(error: BaseException, path: str, shown: str) -> LrurunError:
-    """What went wrong in a file, and where in it."""
+def _explained(error: BaseException, path: str, shown: str) -> LrurunError:
+    """The error to show for an exception in a file: what failed, and where."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == path]
     at = f"{shown}, line {lines[-1]}" if lines else shown
@@ -299,29 +245,26 @@ def _told(error: BaseException, path: str, shown: str) -> LrurunError:
     if isinstance(error, SyntaxError) and not lines:
         if error.lineno is None:
             return UsageError(f"{shown}: not valid Python: {error.msg}", "save the file as UTF-8 text")
-        return UsageError(f"{shown}, line {error.lineno}: not valid Python: {error.msg}", "mend the line named above")
+        return UsageError(
+            f"{shown}, line {error.lineno}: not valid Python: {error.msg}", "correct the line named above"
+        )
     if isinstance(error, ValueError) and not lines:
         # Python 3.11, of null bytes
         return UsageError(f"{shown}: not valid Python: {error}", "save the file as UTF-8 text")
-    hint = "--debug shows all of it"
+    hint = "--debug shows the traceback"
     if isinstance(error, ModuleNotFoundError):
-        hint = f"install it, or leave it out: a plug-in is one file, and does not see the files beside {shown}"
+        hint = f"install it, or leave it out: a plug-in is one file, and cannot import the files beside {shown}"
     text = " ".join(str(error).split())
     return UsageError(f"{at}: raised {type(error).__name__}" + (f": {text}" if text else ""), hint)
 
 
-def find(what: What, name: Any) -> None:
+def load_installed(what: PluginKind, name: Any) -> None:
     """Imports the installed package that has this recurrence or task by an entry point, where it is not known yet.
 
     Raises:
         UsageError: the package raises, or has no such thing.
     """
-    if what == "task":
-        from lrurun import tasks
-
-        known: Mapping[str, Any] = tasks.TASKS
-    else:
-        known = RECURRENCES
+    known = _REGISTRIES[what]
     if not isinstance(name, str) or name in known:
         return
     from importlib.metadata import entry_points
@@ -335,89 +278,36 @@ def find(what: What, name: Any) -> None:
             raise type(error)(f"{where}: {error.message}", error.hint) from None
         except Exception as error:
             text = " ".join(str(error).split())
-            raise UsageError(f"{where}: raised {type(error).__name__}: {text}", "--debug shows all of it") from error
+            raise UsageError(
+                f"{where}: raised {type(error).__name__}: {text}", "--debug shows the traceback"
+            ) from error
         if name not in known:
-            raise UsageError(f"{where}: registers no {what} of this name", "ask those who made it, or remove it")
-        _FOUND.append((what, name))
+            raise UsageError(f"{where}: registers no {what} of this name", "report it, or remove the package")
+        _INSTALLED.append((what, name))
         return
 
 
-def code(kind: str, task: str) -> tuple[Code | None, dict[str, str]]:
-    """The digests that belong into a run's configuration, and dotted path -> where they come from."""
-    names: dict[What, str] = {"recurrence": kind, "task": task}
-    used = {what: _SOURCES[what, name][0] for what, name in names.items() if (what, name) in _SOURCES}
-    if not used:
-        return None, {}
-    return (
-        Code(**{what: source.sha256 for what, source in used.items()}),
-        {f"code.{what}": source.shown for what, source in used.items()},
-    )
+def loaded() -> dict[str, Any]:
+    """The plug-ins that this process has loaded, as plain data for `load_all` in another process."""
+    return {
+        "files": [[path, source.sha256] for path, source in _FILES.items()],
+        "found": [list(one) for one in _INSTALLED],
+    }
 
 
-def _unlike(config: Mapping[str, Any], where: str) -> LrurunError | None:
-    """Why a run's configuration cannot be understood by what is loaded; None where it can."""
-    kind: Any = config
-    for step in ("model", "recurrence", "kind"):
-        kind = kind.get(step) if isinstance(kind, Mapping) else None
-    names: dict[What, Any] = {"recurrence": kind, "task": config.get("task")}
-    code = config.get("code")
-    for what, name in names.items():
-        wanted = code.get(what) if isinstance(code, Mapping) else None
-        source = _SOURCES.get((what, name), (None, ""))[0]
-        if wanted is not None and source is None:
-            return LrurunError(
-                f"{where}: its {what} {name!r} comes from a file or package that is not loaded ({wanted[:19]})",
-                "name the file: --load FILE.py",
-            )
-        if source is not None and wanted != source.sha256:
-            was = f"{wanted[:19]} then" if wanted else "lrurun's own then"
-            return LrurunError(
-                f"{where}: {source.shown}, which has {what} {name!r}, is another one now: {was}, "
-                f"{source.sha256[:19]} now",
-                "name the file as it was, or train again with what it is now: lrurun ladder",
-            )
-    return None
-
-
-def fits(config: Mapping[str, Any]) -> bool:
-    """Whether the code of a run, as its plain configuration names it, is what is loaded."""
-    return _unlike(config, "") is None
-
-
-def config_of(config: Mapping[str, Any], where: str) -> RunConfig:
-    """The configuration of a run of the ledger, for those that build its model or task.
+def load_all(state: Mapping[str, Any]) -> None:
+    """Loads the plug-ins of another process, from its `loaded()`.
 
     Raises:
-        LrurunError: what it takes from plug-ins is not loaded, or is other code now.
-        UsageError: it does not fit this version.
+        LrurunError: a file is missing, or was changed since.
     """
-    wrong = _unlike(config, where)
-    if wrong is not None:
-        raise wrong
-    return convert(config, RunConfig, where)
-
-
-def files_of(config: RunConfig) -> list[str]:
-    """The files, absolute, that a run takes something from."""
-    names: dict[What, str] = {"recurrence": type(config.model.recurrence).__struct_config__.tag, "task": config.task}  # type: ignore[dict-item]
-    found = [_SOURCES[what, name][0].file for what, name in names.items() if (what, name) in _SOURCES]
-    return list(dict.fromkeys(file for file in found if file is not None))
-
-
-def order() -> dict[str, Any]:
-    """What another process must load to know what this one knows, as plain data."""
-    return {"files": [[path, source.sha256] for path, source in _FILES.items()], "found": [list(f) for f in _FOUND]}
-
-
-def obey(order: Mapping[str, Any]) -> None:
-    """Loads what `order` says.
-
-    Raises:
-        LrurunError: a file has gone or was changed since.
-    """
-    for path, digest in order.get("files", ()):
+    for path, digest in state.get("files", ()):
         source = load(path, named="a plug-in of this command")
         if source.sha256 != digest:
-            raise LrurunError(f"{source.shown} was changed while this command was using it", "type the command again")
-    for what, name in order.get("found", ()):
-        find(what, name)
+            raise _changed(source.shown)
+    for what, name in state.get("found", ()):
+        load_installed(what, name)
+
+
+def _changed(shown: str) -> LrurunError:
+    return LrurunError(f"{shown} was changed while this command was using it", "run the command again")

@@ -1,30 +1,44 @@
-"""A run's trained model, in Python. This imports jax."""
+"""The trained model of a run, and the eigenvalues of its recurrences, from its checkpoints."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from msgspec import Struct
 
-from lrurun import checkpoint, paths, plugins, tasks
-from lrurun.config import Execution, RunConfig
-from lrurun.errors import NotFoundError
+from lrurun import data as tasks
+from lrurun import paths, plugins
+from lrurun.config import plugin_code
+from lrurun.config.schema import Execution, RunConfig
+from lrurun.data.task import Spec
+from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger.store import Ledger
-from lrurun.model import Model
-from lrurun.train import Programs
+from lrurun.ledger.values import Checkpoint, Run
+from lrurun.nn.network import Model
+from lrurun.nn.spectra import eigenvalues
+from lrurun.paths import inside
+from lrurun.training import checkpoints
+from lrurun.training.programs import Programs, stream
+
+ENCODER = checkpoints.leaf("params", "encoder", "kernel")
+
+Layers = list[tuple[complex, ...]]
+"""The eigenvalues of each layer."""
 
 
 class Trained(Struct, frozen=True, kw_only=True):
-    """What a run has learned: the parameters of its best validation score."""
+    """The model of a run, with the parameters of its best validation score."""
 
     id: str
     config: RunConfig
     step: int
-    """Where the score was reached."""
+    """The step of the best validation score."""
     score: float
     """Best validation accuracy so far; -inf before the first evaluation."""
     model: Model
@@ -32,9 +46,9 @@ class Trained(Struct, frozen=True, kw_only=True):
     stats: dict[str, Any]
 
     def __call__(self, inputs: Any, lengths: Any = None) -> np.ndarray:
-        """Logits (B, classes) of integer inputs as the task has them, (B, L), (B, L, features) or (B, 2, L).
+        """Logits (B, classes) of integer inputs in the task's form: (B, L), (B, L, features) or (B, 2, L).
 
-        `lengths` are the true lengths, (B,) or (B, 2) for pairs; None where all is true.
+        `lengths` are the numbers of real positions, (B,), or (B, 2) for pairs; None if all positions are real.
         """
         return np.asarray(_logits(self.model, self.params, self.stats, inputs, lengths))
 
@@ -52,14 +66,14 @@ def load(
     runs_dir: str | os.PathLike[str] | None = None,
     files: Sequence[str | os.PathLike[str]] = (),
 ) -> Trained:
-    """The model of a run, by its id or the beginning of one, from its newest sound checkpoint.
+    """The model of a run, by its id or the beginning of it, from the newest checkpoint that passes verification.
 
-    Ledger and runs folder are looked for where the commands look for them. `files` are those of the plug-ins that the
-    run was trained with; classes that the calling program has registered need none.
+    The defaults for ledger and runs folder are those of the commands. `files` are those of the plug-ins that the run
+    was trained with, except for classes that the calling program has registered itself.
 
     Raises:
         NotFoundError: there is no such ledger or run.
-        LrurunError: none of its checkpoints is on disk as it was saved; a plug-in is not loaded, or is another one now.
+        LrurunError: every checkpoint is missing or damaged; a plug-in is not loaded, or has changed.
     """
     for file in files:
         plugins.load(file, named="files")
@@ -72,14 +86,14 @@ def load(
     with opened:
         found = opened.run(run)
         entries = opened.checkpoints(found.id, "committed")
-    config = plugins.config_of(found.config, f"run {found.id}")
-    _, path = checkpoint.newest(found, entries, places.runs)
+    config = plugin_code.config_of(found.config, f"run {found.id}")
+    _, path = newest(found, entries, places.runs)
     task = tasks.get(config.task)
-    # only its size matters, which the checkpoint knows: no data need be there
-    rows = checkpoint.arrays(path, found.fingerprint)["['params']['encoder']['kernel']"].shape[0]
+    # only the size of the vocabulary matters, which the checkpoint has, so the data are not needed
+    rows = checkpoints.arrays(path, found.fingerprint)[ENCODER].shape[0]
     spec = task.spec(tasks.options_of(task, config.data), ("",) * rows)
     compiled = Programs(config, Execution(), spec)
-    snapshot = checkpoint.restore(path, compiled, found.fingerprint)
+    snapshot = checkpoints.restore(path, compiled, found.fingerprint)
     return Trained(
         id=found.id,
         config=config,
@@ -89,3 +103,72 @@ def load(
         params=snapshot.best.params,
         stats=snapshot.best.stats,
     )
+
+
+def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Checkpoint, Path]:
+    """The newest undamaged checkpoint of a run, and its folder.
+
+    Args:
+        entries: the committed checkpoints of the run, newest first.
+        folder: the runs folder.
+
+    Raises:
+        LrurunError: there is none.
+    """
+    wrong = ""
+    for entry in entries:
+        try:
+            path = inside(folder, entry.path)
+            checkpoints.verify(path, entry.sha256)
+        except LrurunError as error:
+            wrong = wrong or error.message
+        else:
+            return entry, path
+    raise LrurunError(
+        f"run {run.id}: no checkpoint to read: {wrong or 'none was saved yet'}",
+        "name the folder of its checkpoints with --runs-dir, or train it again with --fresh"
+        if wrong
+        else f"see its progress with: lrurun show {run.id}",
+    )
+
+
+def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layers, Layers]:
+    """Eigenvalues of a run without recorded ones: step of the last checkpoint, those at initialisation and there.
+
+    Args:
+        folder: the runs folder.
+
+    Raises:
+        LrurunError: no checkpoint is on disk, or this kind of recurrence has no eigenvalues.
+    """
+    jax.config.update("jax_platforms", "cpu")  # an accelerator may be in use by the run itself
+    config = plugin_code.config_of(run.config, f"run {run.id}")
+    entry, path = newest(run, ledger.checkpoints(run.id, "committed"), folder)
+    # initial recurrences depend only on the seed and the model, so the task need not be the real one
+    model = Model(config.model, Spec(name="any", kind="features", features=1, classes=2, length=1))
+    names = jax.eval_shape(model.recurrence.init, jax.random.key(0))
+    layers = [str(layer) for layer in range(config.model.depth)]
+
+    @jax.jit  # computes the recurrences and nothing else
+    def initial(seed: jax.Array) -> dict[str, Any]:
+        blocks = model.init(stream(seed, "init"))[0]["blocks"]
+        return {layer: {"recurrence": blocks[layer]["recurrence"]} for layer in layers}
+
+    saved = checkpoints.arrays(path, run.fingerprint)
+    last = {
+        layer: {
+            "recurrence": {
+                name: saved[checkpoints.leaf("params", "blocks", layer, "recurrence", name)] for name in names
+            }
+        }
+        for layer in layers
+    }
+    before, after = (
+        eigenvalues(model.recurrence, {"blocks": blocks}) for blocks in (initial(jnp.uint32(config.seed)), last)
+    )
+    if before is None or after is None:
+        kind = type(config.model.recurrence).__struct_config__.tag
+        raise LrurunError(
+            f"run {run.id}: the eigenvalues of recurrence {kind!r} are not known", "plot --kind curves instead"
+        )
+    return entry.step, [tuple(layer.tolist()) for layer in before], [tuple(layer.tolist()) for layer in after]

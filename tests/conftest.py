@@ -1,43 +1,123 @@
-"""Settings of all tests: arrays of unequal rank never broadcast by themselves."""
+"""Settings and fixtures of all tests."""
 
-import jax
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
 import pytest
+from jaxtyping import install_import_hook
 
 from lrurun import console
-from tests.machine import LONG, Machine
+from tests.machine import LONG, Machine, end_processes
 
-jax.config.update("jax_numpy_rank_promotion", "raise")
+install_import_hook("lrurun.nn.recurrences", "beartype.beartype")  # checks shapes, see lrurun/nn/axes.py
+
+FLAGS = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
+if metadata.version("jaxlib").startswith("0.10."):
+    FLAGS.append("--xla_cpu_use_fusion_emitters=false")  # unknown to later ones
+# Tests compile much and compute little. Set XLA_FLAGS, if only to nothing, for programs as users have them.
+os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
+
+# What one process compiles or prepares serves the others of the session: they inherit this folder.
+if "LRURUN_TESTS" not in os.environ:
+    os.environ["LRURUN_TESTS"] = tempfile.mkdtemp(prefix="lrurun-tests-")
+SHARED = Path(os.environ["LRURUN_TESTS"])
+os.environ["XDG_CACHE_HOME"] = str(SHARED / "cache")
+os.environ["XDG_DATA_HOME"] = str(SHARED / "share")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; what tests start would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup: a handler is not inherited, being ignored is
+    signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        import jax
+
+        jax.config.update("jax_numpy_rank_promotion", "raise")  # arrays of unequal rank never broadcast by themselves
+        if not jax.config.jax_compilation_cache_dir:
+            jax.config.update("jax_compilation_cache_dir", str(SHARED / "cache/lrurun/xla"))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The process that made the shared folder removes it."""
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(SHARED, ignore_errors=True)
+
+
+def once(name: str, make: Callable[[Path], None]) -> Path:
+    """The folder that `make` fills: the first process of the session that wants it makes it, the others wait."""
+    folder = SHARED / "made" / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            making = folder.with_suffix(".making")
+            shutil.rmtree(making, ignore_errors=True)
+            make(making)
+            making.rename(folder)
+    return folder
 
 
 @pytest.fixture(autouse=True)
-def usual_talk():
-    """A command that was told to be quiet leaves the tests after it as they are."""
+def nothing_remains():
+    """No process of a test, and no setting of a command run in this process, reaches the next test."""
     yield
     console.set_verbosity(0)
+    end_processes()
 
 
 @pytest.fixture
 def strict():
     """Mixed types are an error inside, so that nothing becomes float64 or int32 unnoticed."""
+    import jax
+
     with jax.numpy_dtype_promotion("strict"):
         yield
 
 
+@pytest.fixture
+def machine(tmp_path):
+    """A folder with a ledger of its own, to run commands in."""
+    return Machine(tmp_path / "here")
+
+
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    """Compiled programs and prepared data that all commands of a session share."""
-    return tmp_path_factory.mktemp("cache")
+def finished():
+    """A finished smoke ladder, which tests only read."""
+    return Machine(once("finished", lambda folder: _run_ladder(folder, "--profile", "smoke")))
+
+
+@pytest.fixture(scope="session")
+def long_history():
+    """What an undisturbed ladder of longer runs records."""
+    return Machine(once("long", lambda folder: _run_ladder(folder, *LONG))).history()
+
+
+def _run_ladder(folder: Path, *options: str) -> None:
+    Machine(folder).run("ladder", "sDigits", *options)
 
 
 @pytest.fixture
-def machine(tmp_path, cache):
-    """A folder with a ledger of its own, to run commands in."""
-    return Machine(tmp_path / "here", cache)
+def drawing(monkeypatch):
+    """The figures that commands write, as they were before they became bytes."""
+    from lrurun.report import figures
 
+    seen = []
+    encode = figures.encode
 
-@pytest.fixture(scope="session")
-def long_history(tmp_path_factory, cache):
-    """An undisturbed ladder of longer runs."""
-    machine = Machine(tmp_path_factory.mktemp("long"), cache)
-    machine.run("ladder", "sDigits", *LONG)
-    return machine.history()
+    def note(figure, suffix):
+        seen.append(figure)
+        return encode(figure, suffix)
+
+    monkeypatch.setattr(figures, "encode", note)
+    return seen

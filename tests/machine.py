@@ -1,9 +1,12 @@
-"""Real commands in real processes, and what they leave behind."""
+"""Real commands, in this process or in one of their own, and what they leave behind."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,9 +14,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import psutil
+
+from lrurun.__main__ import run as command
 
 LONG = [
     *("--profile", "smoke"),
@@ -22,47 +28,92 @@ LONG = [
 ]
 """A smoke ladder whose runs last a second or two, with many checkpoints."""
 
+STARTED: list[subprocess.Popen[str]] = []
+
+
+def end_processes() -> None:
+    """Kills what `Machine.start` has started and is still running, and closes the pipes."""
+    while STARTED:
+        process = STARTED.pop()
+        with process:
+            process.kill()
+
 
 class Machine:
     """A folder with a ledger, runs and data of its own."""
 
-    def __init__(self, folder: Path, cache: Path) -> None:
+    def __init__(self, folder: Path, cache: Path | None = None) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.ledger = folder / "ledger.db"
         self.runs = folder / "runs"
         drop = ("LRURUN", "NO_COLOR", "FORCE_COLOR", "PYTHONWARNINGS", "PYTEST")
         env = {key: value for key, value in os.environ.items() if not key.startswith(drop)}
-        # what is compiled once serves the whole session; so do the prepared data
-        self.env = env | {"XDG_CACHE_HOME": str(cache), "XDG_DATA_HOME": str(cache / "share"), "COLUMNS": "200"}
+        self.env = env | {"COLUMNS": "200"}
+        if cache is not None:  # of compiled programs and prepared data
+            self.env |= {"XDG_CACHE_HOME": str(cache), "XDG_DATA_HOME": str(cache / "share")}
 
-    def start(self, *words: str, prefix: tuple[str, ...] = (), **options: Any) -> subprocess.Popen[str]:
-        """Starts `lrurun words` in a process group of its own."""
+    def copy(self, folder: Path) -> Machine:
+        """Another one with the same ledger and runs, which may be changed."""
+        return Machine(shutil.copytree(self.folder, folder))
+
+    def start(self, *arguments: str, prefix: tuple[str, ...] = (), **options: Any) -> subprocess.Popen[str]:
+        """Starts `lrurun ARGUMENTS` in a process group of its own."""
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True} | options
-        return subprocess.Popen(
-            [*prefix, sys.executable, "-m", "lrurun", *words],
+        process = subprocess.Popen(
+            [*prefix, sys.executable, "-m", "lrurun", *arguments],
             cwd=self.folder,
             env=self.env | options.pop("env", {}),
             text=True,
             stdin=subprocess.DEVNULL,
             **options,
         )
+        STARTED.append(process)
+        return process
 
     def run(
-        self, *words: str, code: int | None = 0, timeout: float = 300, **options: Any
+        self,
+        *arguments: str,
+        code: int | None = 0,
+        apart: bool = False,
+        env: dict[str, str] | None = None,
+        **options: Any,
     ) -> subprocess.CompletedProcess[str]:
-        """Runs it to its end and checks its exit code."""
-        process = self.start(*words, **options)
-        out, err = process.communicate(timeout=timeout)
-        assert code is None or process.returncode == code, f"{words}: exit {process.returncode}\n{out}\n{err}"
-        return subprocess.CompletedProcess(words, process.returncode, out, err)
+        """Runs `lrurun ARGUMENTS` in this process, or `apart` as `start` does with `options`; checks the exit code."""
+        done = self._apart(arguments, env or {}, **options) if apart or options else self._here(arguments, env or {})
+        assert code is None or done.returncode == code, (
+            f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
+        return done
 
-    def json(self, *words: str, **options: Any) -> dict[str, Any]:
-        table: dict[str, Any] = json.loads(self.run(*words, "--json", **options).stdout)
+    def _here(self, arguments: tuple[str, ...], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        before = Path.cwd()
+        out, err = io.StringIO(), io.StringIO()
+        os.chdir(self.folder)
+        try:
+            with (
+                mock.patch.dict(os.environ, self.env | env, clear=True),
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+            ):
+                code = command(list(arguments))
+        finally:
+            os.chdir(before)
+        return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+    def _apart(
+        self, arguments: tuple[str, ...], env: dict[str, str], timeout: float = 300, **options: Any
+    ) -> subprocess.CompletedProcess[str]:
+        process = self.start(*arguments, env=env, **options)
+        out, err = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def json(self, *arguments: str, **options: Any) -> dict[str, Any]:
+        table: dict[str, Any] = json.loads(self.run(*arguments, "--json", **options).stdout)
         return table
 
     def states(self) -> dict[str, int]:
-        """Runs per state, as `lrurun runs` tells."""
+        """Runs per state, as `lrurun runs` shows."""
         counts: dict[str, int] = {}
         for run in self.json("runs")["runs"]:
             counts[run["state"]] = counts.get(run["state"], 0) + 1
@@ -114,7 +165,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 def _is_worker(process: psutil.Process) -> bool:
     try:
-        return "lrurun.worker" in process.cmdline()
+        return "lrurun.runner.worker" in process.cmdline()
     except psutil.Error:
         return False
 

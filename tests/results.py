@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from lrurun import plan as planning
+from lrurun.config import plan as planning
+from lrurun.config.runs import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 
@@ -22,17 +24,27 @@ def fill(
     sets: Sequence[str] = (),
     tune: bool = False,
     data: str = "d",
+    eigenvalues: dict[str, Sequence[complex]] | None = None,
+    about: dict[str, Any] | None = None,
+    first: int = 0,
 ) -> None:
-    """Adds an instance with a finished run a score: rung -> test accuracies in order of their seeds."""
+    """Adds an instance with a finished run a score: rung -> test accuracies in order of their seeds, from `first` on.
+
+    `eigenvalues`, moment -> those of the one layer, are recorded for every run, and `about` its data.
+    """
     plan = planning.make(task, ladder=ladder, profile=profile, sets=sets, tune=tune)
     with Ledger.open(path) as ledger:
         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, profile, plan.spec)
         for rung, found in scores.items():
             [resolved] = planning.choose_rungs(plan, [rung])
-            for seed, score in enumerate(found):
-                ledger.enqueue(instance.key, planning.wanted_final(plan, resolved, [seed]))
-                claim = ledger.claim(instance.key, OWNER, environment={"device": "cpu"})
+            for seed, score in enumerate(found, first):
+                ledger.enqueue(instance.key, final_runs(plan, resolved, [seed]))
+                claim = ledger.claim(
+                    instance.key, OWNER, environment={"device": "cpu", **({"data": about} if about else {})}
+                )
                 assert claim is not None
                 ledger.record(claim, [(10, "val/accuracy", score / 2), (20, "val/accuracy", score)], 20)
+                for moment, values in (eigenvalues or {}).items():
+                    ledger.record_eigenvalues(claim, moment, [values, None])
                 ledger.describe(claim, parameters=1000, data_sha256=data * 64)
                 ledger.finish(claim, "done", result={"test/accuracy": score, "machine/steps_per_second": 10.0}, step=20)

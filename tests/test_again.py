@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lrurun import commands
-from lrurun import plan as planning
+from lrurun.commands.request import LadderRequest
+from lrurun.config import plan as planning
+from lrurun.config.runs import final_runs, seeds_of, tuning_runs
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
 from tests.machine import Machine
@@ -18,7 +19,7 @@ from tests.test_inspection import said
 RUNGS = {
     "lru": ("tanh-rnn", "linear-rnn", "diagonal", "exponential", "ring-init", "small-phase"),
     "nonlinearity": None,
-    "stability": None,
+    "stability": ("free-0-0.9", "stable-0.9-0.9", "gamma-0.9-0.999"),
 }
 
 
@@ -27,18 +28,18 @@ def enqueue(task: str, ladder: str, profile: str | None, seed: int, sets: list[s
     rungs = planning.choose_rungs(plan, RUNGS.get(ladder) or [])
     with Ledger.open("ledger.db") as ledger:
         key = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec).key
-        return ledger.enqueue(key, [w for rung in rungs for w in planning.wanted_final(plan, rung, [seed])])
+        return ledger.enqueue(key, [w for rung in rungs for w in final_runs(plan, rung, [seed])])
 
 
 def again(text: str, path: Path) -> tuple[str, dict[str, object], list[str]]:
     """Fingerprint and execution of what the command in the text's comment would train, once the text is in a file."""
     path.write_text(text)
     lines = text.splitlines()
-    words = shlex.split(lines[1].removeprefix("# ").replace("FILE.toml", str(path)))
-    options = dict(zip(words[3::2], words[4::2], strict=True))
-    sets = [value for name, value in zip(words[3::2], words[4::2], strict=True) if name == "--set"]
-    asked = commands.Asked(
-        task=words[2],
+    arguments = shlex.split(lines[1].removeprefix("# ").replace("FILE.toml", str(path)))
+    options = dict(zip(arguments[3::2], arguments[4::2], strict=True))
+    sets = [value for name, value in zip(arguments[3::2], arguments[4::2], strict=True) if name == "--set"]
+    asked = LadderRequest(
+        task=arguments[2],
         ladder=options["--ladder"],
         profile=options.get("--profile"),
         rungs=[],
@@ -48,8 +49,8 @@ def again(text: str, path: Path) -> tuple[str, dict[str, object], list[str]]:
     )
     plan = asked.plan()
     [rung] = plan.rungs
-    [wanted] = planning.wanted_final(plan, rung, planning.seeds_of(options["--seeds"]))
-    return wanted.fingerprint, wanted.execution, words
+    [wanted] = final_runs(plan, rung, seeds_of(options["--seeds"]))
+    return wanted.fingerprint, wanted.execution, arguments
 
 
 @pytest.mark.parametrize(
@@ -81,10 +82,10 @@ def test_the_document_has_the_runs_fingerprint(
     for run in enqueue(task, ladder, profile, 7, sets):
         code, out, err = said(capsys, "show", run.id[:8], "--toml")
         assert (code, err) == (0, "")
-        found, execution, words = again(out, tmp_path / "again.toml")
+        found, execution, arguments = again(out, tmp_path / "again.toml")
         assert found == run.fingerprint
         assert execution == run.execution
-        assert words[:3] == ["lrurun", "ladder", task]
+        assert arguments[:3] == ["lrurun", "ladder", task]
         (tmp_path / "again.toml").write_text(out.replace('"train.steps" = ', '"train.steps" = 1'))
         assert again((tmp_path / "again.toml").read_text(), tmp_path / "again.toml")[0] != run.fingerprint
 
@@ -96,7 +97,7 @@ def test_the_whole_document(
     run = enqueue("sDigits", "lru", "smoke", 3, ["execution.threads=2"])[0]
     text = said(capsys, "show", run.id, "--toml")[1]
     assert text.split("[rung.change]")[0] == (
-        f"# Trains run {run.id} again, where it is not done already (--fresh trains it in any case):\n"
+        f"# Trains run {run.id} again if it is not done already (--fresh trains it in any case):\n"
         "# lrurun ladder sDigits --profile smoke --ladder FILE.toml --seeds 3, --set execution.threads=2\n"
         f'name = "again-{run.id}"\n'
         f'title = "run {run.id} again"\n'
@@ -118,11 +119,11 @@ def test_what_cannot_be_trained_again_is_not_printed(
     plan = planning.make("sDigits", ladder="lru", profile="smoke", tune=True)
     with Ledger.open("ledger.db") as ledger:
         key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
-        tuning = ledger.enqueue(key, planning.wanted_tuning(plan, plan.rungs[:1]))[0]
+        tuning = ledger.enqueue(key, tuning_runs(plan, plan.rungs[:1]))[0]
     assert said(capsys, "show", tuning.id, "--toml") == (
         1,
         "",
-        f"error: run {tuning.id} is a tuning run: a ladder trains it only where it chooses among the grid\n"
+        f"error: run {tuning.id} is a tuning run: a ladder trains it only to choose among the points of the grid\n"
         "hint: name one of its final runs: lrurun runs --where 'stage=train'\n",
     )
     run = enqueue("sDigits", "lru", "smoke", 0, [])[0]
@@ -131,14 +132,17 @@ def test_what_cannot_be_trained_again_is_not_printed(
     connection = sqlite3.connect("ledger.db")
     with connection:
         connection.execute(
-            "update runs set config = json_set(config, '$.data.version', 'another') where id = ?", [run.id]
+            "insert into documents (sha256, text) "
+            "select 'another', json_set(config, '$.data.version', 'another') from runs where id = ?",
+            [run.id],
         )
+        connection.execute("update stored_runs set config_id = last_insert_rowid() where id = ?", [run.id])
     connection.close()
     assert said(capsys, "show", run.id, "--toml") == (
         1,
         "",
-        f"error: run {run.id} cannot be trained again: the recipe of sDigits makes other data now, or is not here\n"
-        "hint: restore the recipe; lrurun show tells the data that the run was trained on\n",
+        f"error: run {run.id} cannot be trained again: the recipe of sDigits has changed its data, or was not found\n"
+        "hint: restore the recipe; lrurun show names the data of the run\n",
     )
 
 
@@ -162,9 +166,9 @@ def test_the_run_is_trained_again_to_the_same_result(machine: Machine) -> None:
     [run] = machine.json("runs")["runs"]
     text = machine.run("show", run["id"], "--toml").stdout
     (machine.folder / "again.toml").write_text(text)
-    words = shlex.split(text.splitlines()[1].removeprefix("# lrurun ").replace("FILE.toml", "again.toml"))
-    assert "nothing to do" in machine.run(*words).stderr
-    machine.run(*words, "--ledger", "other.db", "--runs-dir", "other")
+    arguments = shlex.split(text.splitlines()[1].removeprefix("# lrurun ").replace("FILE.toml", "again.toml"))
+    assert "nothing to do" in machine.run(*arguments).stderr
+    machine.run(*arguments, "--ledger", "other.db", "--runs-dir", "other")
     [other] = machine.json("runs", "--ledger", "other.db")["runs"]
     assert other["id"] == run["id"]
     same = {name: value for name, value in run["metrics"].items() if not name.startswith("machine/")}

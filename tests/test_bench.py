@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
-from lrurun import plan as planning
-from lrurun import tasks
-from lrurun.bench import LAYERS, PAPER, Shape, forms, interval, loop
+from lrurun import bench
+from lrurun import data as tasks
+from lrurun.__main__ import run
+from lrurun.bench import LAYERS, PAPER, Result, Shape, forms, interval, loop
+from lrurun.config import plan as planning
+from lrurun.data.task import Spec
 from lrurun.ledger.store import Ledger
-from lrurun.model import Model
-from lrurun.tasks.base import Spec
+from lrurun.nn.network import Model
 
 SMALL = Shape(3, 256, 6, 5)
 
@@ -28,8 +32,8 @@ def close(one, two, tolerance):
 
 
 def laid(x):
-    """(B, L, N) as our forms have it: time first, in stretches."""
-    chunks = forms.stretches(SMALL.length, SMALL.batch * SMALL.state, "auto")
+    """(B, L, N) as our forms have it: time first, in chunks."""
+    chunks = forms.chunk_count(SMALL.length, SMALL.batch * SMALL.state, "auto")
     assert chunks > 1
     return forms.split(jnp.swapaxes(x, 0, 1), chunks)
 
@@ -81,6 +85,7 @@ def test_published_step_is_ours():
     close(live.params, state[0], 2e-3)
 
 
+@pytest.mark.slow
 def test_bench_says_what_it_measured(machine):
     document = machine.json("bench", "layer", "--shape", "digits", "--rounds", "3", "--seconds", "0.05")
     assert document["schema_version"] == 1
@@ -140,7 +145,7 @@ def test_the_loop_is_a_worker_s_with_a_ledger(tmp_path):
 def test_errors_against_double_precision(monkeypatch):
     monkeypatch.setattr(forms, "BACKENDS", ["sequential"])
     monkeypatch.setattr(forms, "published_scan", lambda lam, v: v[:, ::-1] * lam[None, None])
-    found = forms.errors()
+    found = forms.scan_errors()
     assert 1e-7 < max(found["sequential"]) < 1e-4
     assert min(found["published"]) > 0.1  # wrong states have errors as large as states
 
@@ -169,3 +174,34 @@ def test_the_papers_shapes_are_those_of_the_recipes():
         spec, model = plan.task.spec(plan.options, ()), config.model
         found = (config.train.batch * (1 + spec.pair), spec.length, model.width, model.state, model.depth)
         assert found == tuple(shape), name
+
+
+def test_the_training_step_of_a_dense_rnn_is_that_of_a_worker_too():
+    lru, dense = (forms.step_rnn(SMALL, ours) for ours in (True, False))
+    assert lru.steps == dense.steps == forms.STEPS
+    trees = [form.state[0].params["blocks"]["0"]["recurrence"] for form in (lru, dense)]
+    assert ["nu" in tree or "nu_log" in tree for tree in trees] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("device", "ratios", "verdict"),
+    [
+        ("NVIDIA A100-SXM4-40GB", (7.0, 8.0, 9.0), "supported"),
+        ("NVIDIA A100-SXM4-40GB", (0.9, 1.0, 1.1), "undecided"),
+        ("NVIDIA A100-SXM4-40GB", (0.7, 0.8, 0.9), "contradicted"),
+        ("cpu", (7.0, 8.0, 9.0), "not judged"),
+    ],
+)
+def test_claims_about_speed_are_judged_on_the_device_of_the_paper(capsys, monkeypatch, device, ratios, verdict):
+    machine = {"cpu": "c", "cores": 2, "copy_gb_s": 1.0, "product_gflop_s": 1.0, "platform": "p", "jax": "1"}
+    pairs = [(1.0, ratio) for ratio in ratios]
+    results = [Result.of(f"step-rnn/{name}", "a dense tanh RNN", pairs) for name in ("sCIFAR", "digits")]
+    monkeypatch.setattr(bench, "measure", lambda *_, **__: (machine | {"device": device}, results))
+    assert run(["bench", "step-rnn", "--shape", "sCIFAR", "--json"]) == 0
+    [claim] = json.loads(capsys.readouterr().out)["claims"]
+    assert (claim["task"], claim["verdict"], claim["ratio"]) == ("sCIFAR", verdict, ratios[1])
+    assert claim["detail"].startswith(f"{ratios[1]:.1f} times as fast ({ratios[0]:.1f} to {ratios[2]:.1f})")
+    assert ("while the claim is about one A100" in claim["detail"]) == (verdict == "not judged")
+    assert "by the paper's own numbers: 8.0 times on one A100" in claim["detail"]
+    assert run(["bench", "step-rnn", "--shape", "sCIFAR"]) == 0
+    assert f"sCIFAR: {verdict}: The LRU trains faster" in capsys.readouterr().out

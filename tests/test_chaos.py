@@ -1,4 +1,4 @@
-"""`benchmarks/chaos.py` and `benchmarks/races.py` in their short forms: what they promise is what is tested here."""
+"""`benchmarks/chaos.py` and `benchmarks/races.py` in their short forms."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if not SCRIPTS.is_dir():
     pytest.skip("the scripts are part of a checkout", allow_module_level=True)
 
 
-def test_a_few_kills_at_chosen_moments_change_nothing(tmp_path, cache) -> None:
+def test_a_few_kills_at_chosen_moments_change_nothing(tmp_path) -> None:
     spec = importlib.util.spec_from_file_location("chaos", SCRIPTS / "chaos.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = module.chaos(6, 2, 0, tmp_path, seeds=1, cache=cache)
+    found = module.chaos(6, 2, 0, tmp_path, seeds=1)
     assert found["violations"] == []
     assert found["kills"] == 6
     assert found["stops"] == 1
-    assert sum(sum(blows.values()) for blows in found["hits"].values()) >= 6
+    assert sum(sum(attacks.values()) for attacks in found["hits"].values()) >= 6
     assert found["hits"]["migration"]["supervisor KILL"] >= 1
     assert found["attempts"] > found["runs"] == 8 * found["ladders"]
 
 
 def test_a_few_processes_at_one_file(tmp_path) -> None:
-    words = ("--processes", "16", "--jobs", "200", "--transactions", "4000", "--json")
+    arguments = ("--processes", "16", "--jobs", "200", "--transactions", "4000", "--json")
     done = subprocess.run(
-        [sys.executable, str(SCRIPTS / "races.py"), *words], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, str(SCRIPTS / "races.py"), *arguments], capture_output=True, text=True, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args, get_origin, get_type_hints
-
 import pytest
+from msgspec import structs
 
-from lrurun import conformance
-from lrurun.config import RECURRENCES
+from lrurun.config.recurrences import KINDS
+from lrurun.nn import conformance
 
 QUICK = ("dense, tanh", "diagonal, normalised")
-VARIANTS = {name: settings for kind in RECURRENCES for name, settings in conformance.variants(kind).items()}
+VARIANTS = {name: settings for kind in KINDS for name, settings in conformance.variants(kind).items()}
 
 
-def test_every_setting_is_moved_and_every_choice_is_among_them():
-    ranges = {"r_min", "r_max", "max_phase", "dt_min", "dt_max"}
-    for kind, make in RECURRENCES.items():
-        for field, hint in get_type_hints(make).items():
-            values = {getattr(settings, field) for settings in conformance.variants(kind).values()}
-            choices = {False, True} if hint is bool else set(get_args(hint)) if get_origin(hint) is Literal else set()
-            assert choices <= values, (kind, field)
-            assert len(values) > 1 or field in ranges, (kind, field)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_variants_change_every_setting_and_have_every_choice(kind):
+    assert conformance.unvaried(kind) == []
+
+
+def test_settings_that_the_variants_do_not_change_are_found(monkeypatch):
+    few = {"": {}, "blocks": {"blocks": 2, "slow_b": False, "c_init": "lecun"}}
+    monkeypatch.setitem(KINDS, "s5", structs.replace(KINDS["s5"], variants=few))
+    assert conformance.unvaried("s5") == ["conj_sym", "discretization", "c_init", "clip_eigs", "slow_dt"]
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in VARIANTS])

@@ -1,4 +1,4 @@
-"""The console: who gets what, colours and live views, hostile text, closed pipes."""
+"""The console: stdout and stderr, colours and live views, hostile text, closed pipes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def neutral(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Terminal:
-    """A terminal that stands in for stdout and stderr once a test attaches it."""
+    """A terminal that replaces stdout and stderr once a test attaches it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reader, self.writer = os.openpty()
@@ -32,12 +32,12 @@ class Terminal:
         self.monkeypatch = monkeypatch
 
     def attach(self) -> None:
-        # Within the test: pytest puts its own streams in place after the fixtures have run.
+        # Within the test: pytest sets its own streams after the fixtures have run.
         self.monkeypatch.setattr(sys, "stdout", self.stream)
         self.monkeypatch.setattr(sys, "stderr", self.stream)
 
     def sent(self) -> str:
-        """Everything that was written, up to now."""
+        """Everything that was written so far."""
         self.stream.flush()
         os.write(self.writer, b"\0")
         text = b""
@@ -61,11 +61,11 @@ def run(code: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, **options)
 
 
-def test_results_go_to_stdout_and_talk_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_go_to_stdout_and_messages_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     console.write("a result")
-    console.say("some talk")
+    console.say("a message")
     console.warn("careful")
-    assert capsys.readouterr() == ("a result\n", "some talk\nwarning: careful\n")
+    assert capsys.readouterr() == ("a result\n", "a message\nwarning: careful\n")
 
 
 def test_verbosity_is_a_signed_number(capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,7 +112,7 @@ def test_an_error_is_one_or_two_lines_whatever_is_in_it(capsys: pytest.CaptureFi
         ("lone \ud800 surrogate", "lone  surrogate"),
     ],
 )
-def test_clean_takes_out_what_a_terminal_would_obey(text: str, expected: str) -> None:
+def test_clean_removes_control_sequences(text: str, expected: str) -> None:
     assert console.clean(text) == expected
 
 
@@ -166,14 +166,14 @@ def test_width_is_the_terminals_and_wide_in_a_pipe(terminal: Terminal, monkeypat
     console._console.cache_clear()
 
 
-def test_a_stream_that_cannot_say_it_gets_plain_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ascii_stream_gets_ascii_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
     console.write("90.1 ± 0.2 – 漢")
     assert raw.getvalue() == b"90.1 +/- 0.2 - ?\n"
 
 
-def test_rich_is_imported_only_when_something_is_said() -> None:
+def test_rich_is_imported_only_when_a_message_is_printed() -> None:
     code = "import sys; from lrurun import console; console.write('x'); console.say('y', level=1); console.finish()"
     done = run(code + "; print('rich' in sys.modules)")
     assert (done.stdout, done.stderr) == ("x\nFalse\n", "")
@@ -188,7 +188,7 @@ def test_a_closed_stdout_ends_quietly() -> None:
     assert (done.stdout, done.stderr) == ("x" * 100 + "\n0\n", "")
 
 
-def test_a_closed_stderr_ends_the_talk_and_not_the_work() -> None:
+def test_a_closed_stderr_does_not_end_the_program() -> None:
     code = "from lrurun import console\nfor i in range(2000): console.say('x' * 100)\nconsole.write('the result')"
     command = f'"{sys.executable}" -c "$CODE" 2> >(head -n 1 > /dev/null); echo "$?"'
     done = subprocess.run(
@@ -217,3 +217,27 @@ def test_a_full_disk_is_an_error_with_a_reason() -> None:
 def test_text_printed_through_rich_is_data_too(capsys: pytest.CaptureFixture[str]) -> None:
     console.out().print("[bold]x[/bold] :smile: 123")
     assert capsys.readouterr().out == "[bold]x[/bold] :smile: 123\n"
+
+
+def test_sentences_wrap_at_words_on_a_terminal_only(terminal: Terminal, capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = "Learning rates (from the rates in [tune.grid]): " + ", ".join(f"a-rung {k}" for k in range(30))
+    console.paragraph(sentence)
+    assert capsys.readouterr().out == f"{sentence}\n"
+    terminal.attach()
+    console.paragraph(sentence)
+    lines = terminal.sent().splitlines()
+    assert " ".join(lines) == sentence
+    assert 1 < max(map(len, lines)) <= console.width()
+    assert len(lines) > 1
+
+
+def test_messages_wrap_at_words_and_commands_stay_in_one_piece(terminal: Terminal) -> None:
+    terminal.attach()
+    sentence = "stopping: " + "runs are saved " * 20
+    console.warn(sentence)
+    lines = terminal.sent().splitlines()
+    assert len(lines) > 1
+    assert all(line.endswith(("runs", "are", "saved")) for line in lines)
+    command = "the same command continues: lrurun ladder " + "--set optim.lr=0.1 " * 20 + "end"
+    console.say(command)
+    assert terminal.sent() == f"{command}\n"

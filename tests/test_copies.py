@@ -1,30 +1,30 @@
-"""Copies of ledgers, one ledger into another, everything written out, and checkpoints that nothing needs."""
+"""Backup, merge and export of ledgers, and checkpoints that are no longer needed."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import json
 import math
 import os
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lrurun.errors import LrurunError
+from lrurun.__main__ import run as command
+from lrurun.config.runs import PlannedRun
+from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import copies, owner
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import Wanted
 
 ME = owner.here()
 
 
-def want(rung: str, seed: int) -> Wanted:
-    return Wanted(
+def want(rung: str, seed: int) -> PlannedRun:
+    return PlannedRun(
         fingerprint="sha256:" + hashlib.sha256(f"{rung} {seed}".encode()).hexdigest(),
         task="sDigits",
         rung=rung,
@@ -33,7 +33,7 @@ def want(rung: str, seed: int) -> Wanted:
         steps=100,
         config={"model": {"rung": rung}, "seed": seed},
         execution={"threads": 1},
-        provenance={},
+        sources={},
         position=seed,
     )
 
@@ -41,7 +41,8 @@ def want(rung: str, seed: int) -> Wanted:
 class Here:
     """A ledger with its runs folder, in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
         folder.mkdir()
         self.path, self.runs = folder / "ledger.db", folder / "runs"
         with Ledger.open(self.path) as ledger:
@@ -57,11 +58,12 @@ class Here:
             claim = ledger.claim(self.key, ME, rungs=[rung], seeds=[seed], environment={"device": "cpu"})
             assert claim
             ledger.record(claim, [(10, "train/loss", score), (20, "train/loss", math.nan)], 20)
-            number = ledger.saving(claim, step, f"{run.id}/{claim.attempt}/checkpoints/{step}")
+            ledger.record_eigenvalues(claim, "start", [[complex(score, math.inf)], None])
+            number = ledger.begin_checkpoint(claim, step, f"{run.id}/{claim.attempt}/checkpoints/{step}")
             folder = self.runs / run.id / str(claim.attempt) / "checkpoints" / str(step)
             folder.mkdir(parents=True)
             (folder / "data").write_text(f"{rung} {seed} {score}")
-            ledger.committed(claim, number, 10, "sha256:0")
+            ledger.commit_checkpoint(claim, number, 10, "sha256:0")
             if state != "running":
                 result = {"val/accuracy": score} if state == "done" else None
                 ledger.finish(claim, state, result=result, reason=state, step=step)
@@ -78,29 +80,66 @@ class Here:
             }
 
     def lrurun(self, *words: str, code: int = 0) -> str:
-        command = [sys.executable, "-m", "lrurun", "--ledger", str(self.path), "ledger", *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        return done.stdout + done.stderr
+        found = command(["--ledger", str(self.path), "ledger", *words])
+        out, err = self.capsys.readouterr()
+        assert found == code, err
+        return out + err
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Here:
-    return Here(tmp_path / "here")
+def here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Here:
+    return Here(tmp_path / "here", capsys)
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Here:
-    return Here(tmp_path / "there")
+def there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Here:
+    return Here(tmp_path / "there", capsys)
 
 
 def rows(path: Path, table: str) -> list[Any]:
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection:
         return sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
 
 
 TABLES = ("ladders", "runs", "ladder_runs", "attempts", "metric_keys", "metrics", "checkpoints", "events")
-TABLES += ("tags", "exclusions")
+TABLES += ("tags", "exclusions", "eigenvalues")
+
+
+def test_merged_runs_keep_their_settings(here: Here, there: Here) -> None:
+    """The ledgers number equal texts differently."""
+    here.run("queued", 0, None)
+    here.run("mine", 0, "done")
+    for seed in range(3):
+        there.run("theirs", seed, "done")
+    half = there.run("mine", 1, "done")
+    here.run("mine", 1, "interrupted")
+    columns = "fingerprint, config, execution, provenance"
+    with contextlib.closing(sqlite3.connect(there.path)) as connection:
+        texts = set(connection.execute(f"SELECT {columns} FROM runs"))
+        environments = connection.execute("SELECT DISTINCT environment FROM attempts").fetchall()
+    here.merge(there)
+    with contextlib.closing(sqlite3.connect(here.path)) as connection:
+        assert texts < set(connection.execute(f"SELECT {columns} FROM runs"))
+        assert connection.execute("SELECT DISTINCT environment FROM attempts").fetchall() == environments
+        [count] = connection.execute("SELECT count(DISTINCT config_id) FROM stored_runs").fetchone()
+        assert count == 3
+    with Ledger.open(here.path) as ledger:
+        assert ledger.run(half).config == {"model": {"rung": "mine"}, "seed": 1}
+        assert ledger.check() == []
+
+
+def test_a_ledger_with_altered_settings_is_not_merged(here: Here, there: Here) -> None:
+    """Its text with a false hash would become the settings of other runs."""
+    there.run("theirs", 0, "done")
+    before = rows(here.path, "documents")
+    with contextlib.closing(sqlite3.connect(there.path)) as connection, connection:
+        connection.execute("DROP TRIGGER documents_stay")
+        connection.execute("UPDATE documents SET text = replace(text, 'theirs', 'others')")
+    assert "has settings that are not those of their hashes" in here.lrurun("merge", str(there.path), code=5)
+    assert rows(here.path, "documents") == before
+    assert "1 document with settings or an environment changed after being hashed" in there.lrurun("check", code=1)
+    with Ledger.open(there.path) as ledger, pytest.raises(LedgerError, match="not those of their hashes"):
+        ledger.enqueue(there.key, [want("theirs", 1)])
 
 
 def test_merge_brings_each_run_once(here: Here, there: Here) -> None:
@@ -132,6 +171,7 @@ def test_merge_brings_each_run_once(here: Here, there: Here) -> None:
         (loss,) = ledger.metrics(half).values()
         assert loss[0] == (10, 0.6)
         assert math.isnan(loss[1][1])
+        assert ledger.eigenvalues(half) == {"start": [[complex(0.6, math.inf)], None]}
         (kept,) = ledger.checkpoints(half)
         assert (kept.attempt, kept.path) == (2, f"{half}/2/checkpoints/100")
         assert (here.runs / kept.path / "data").read_text() == "half 0 0.6"
@@ -147,18 +187,18 @@ def test_merge_brings_each_run_once(here: Here, there: Here) -> None:
         assert ledger.checkpoints(running)[0].path == f"{running}/1/checkpoints/100"
 
 
-def test_merging_twice_and_merging_with_oneself_change_nothing(here: Here, there: Here) -> None:
+def test_merging_twice_or_with_itself_changes_nothing(here: Here, there: Here) -> None:
     here.run("mine", 0, "done")
     there.run("theirs", 0, "done")
     here.merge(there)
     before = {table: rows(here.path, table) for table in TABLES}
     assert here.merge(there) == copies.Merged(new=0, finished=0, known=1, held=0, checkpoints=0)
     assert {table: rows(here.path, table) for table in TABLES} == before
-    assert "is this ledger itself" in here.lrurun("merge", str(here.path), code=2)
+    assert "is this ledger" in here.lrurun("merge", str(here.path), code=2)
     assert {table: rows(here.path, table) for table in TABLES} == before
 
 
-def test_what_runs_here_is_left_to_its_worker(here: Here, there: Here) -> None:
+def test_a_run_that_is_running_here_is_not_merged(here: Here, there: Here) -> None:
     run = here.run("busy", 0, "running")
     there.run("busy", 0, "done")
     assert here.merge(there) == copies.Merged(new=0, finished=0, known=1, held=1, checkpoints=0)
@@ -166,7 +206,7 @@ def test_what_runs_here_is_left_to_its_worker(here: Here, there: Here) -> None:
         assert ledger.run(run).state == "running"
 
 
-def test_of_several_generations_the_newest_counts(here: Here, there: Here) -> None:
+def test_the_newest_generation_counts(here: Here, there: Here) -> None:
     here.run("ring", 0, "done", 0.4)
     there.run("ring", 0, "done", 0.5)
     with Ledger.open(there.path) as ledger:
@@ -192,23 +232,34 @@ def test_a_merge_that_cannot_copy_changes_nothing(here: Here, there: Here) -> No
     assert not any(here.runs.rglob("data"))
 
 
-def test_merge_refuses_what_is_no_ledger(here: Here, tmp_path: Path) -> None:
+def test_merge_refuses_files_that_are_no_ledger(here: Here, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("words " * 200)
     assert "is not a ledger" in here.lrurun("merge", str(tmp_path / "text"), code=5)
     assert "there is no ledger" in here.lrurun("merge", str(tmp_path / "none"), code=4)
 
 
-def test_backup_is_the_ledger_at_one_moment(here: Here, tmp_path: Path) -> None:
+def test_a_backup_has_every_row(here: Here, tmp_path: Path) -> None:
     here.run("mine", 0, "done")
     with Ledger.open(here.path):  # others may have it open
         here.lrurun("backup", "--out", str(tmp_path / "copy.db"))
     assert not list(tmp_path.glob(".copy*"))
     for table in TABLES:
         assert rows(tmp_path / "copy.db", table) == rows(here.path, table)
-    assert "is there already" in here.lrurun("backup", "--out", str(tmp_path / "copy.db"), code=1)
+    assert "exists, and is not overwritten" in here.lrurun("backup", "--out", str(tmp_path / "copy.db"), code=1)
     said = here.lrurun("backup")
     (beside,) = here.path.parent.glob("ledger.db.backup-*")
     assert str(beside) in said
+
+
+def test_a_backup_in_a_read_only_folder_needs_another_file(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.run("mine", 0, "done")
+    access = os.access
+    monkeypatch.setattr(  # root may write to every folder
+        os, "access", lambda path, mode: access(path, mode) and not (mode == os.W_OK and Path(path) == here.path.parent)
+    )
+    said = here.lrurun("backup", code=1)
+    assert "cannot be written: its folder is read-only for this user" in said
+    assert "hint: name a file elsewhere with --out FILE" in said
 
 
 def test_export_has_every_row(here: Here, tmp_path: Path) -> None:
@@ -220,6 +271,7 @@ def test_export_has_every_row(here: Here, tmp_path: Path) -> None:
     }
     assert by_table["metrics"][0] == {"table": "metrics", "run": run, "key": "train/loss", "step": 10, "value": 0.25}
     assert by_table["metrics"][1]["value"] is None
+    assert [line["pairs"] for line in by_table["eigenvalues"]] == [[[0.25, "inf"]], None]
     assert by_table["runs"][0]["config"] == {"model": {"rung": "=mine"}, "seed": 0}
     here.lrurun("export", "--format", "csv", "--out", str(tmp_path / "tables"))
     with (tmp_path / "tables" / "ladder_runs.csv").open(newline="") as file:
@@ -228,11 +280,11 @@ def test_export_has_every_row(here: Here, tmp_path: Path) -> None:
     assert sorted(p.stem for p in (tmp_path / "tables").iterdir()) == sorted(copies.EXPORTED)
     here.lrurun("export", "--out", str(tmp_path / "all.jsonl"))
     assert [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()] == lines
-    assert "is there already" in here.lrurun("export", "--out", str(tmp_path / "all.jsonl"), code=1)
+    assert "is not overwritten" in here.lrurun("export", "--out", str(tmp_path / "all.jsonl"), code=1)
     assert "--out FOLDER" in here.lrurun("export", "--format", "csv", code=2)
 
 
-def test_gc_takes_what_nothing_needs(here: Here) -> None:
+def test_gc_deletes_unneeded_folders(here: Here) -> None:
     done, half = here.run("done", 0, "done"), here.run("half", 0, "interrupted")
     busy = here.run("busy", 0, "running")
     for run in (done, half, busy):
@@ -242,12 +294,13 @@ def test_gc_takes_what_nothing_needs(here: Here) -> None:
     with Ledger.open(here.path) as ledger:
         ledger.enqueue(here.key, [want("done", 0)], fresh=True)  # supersedes
     listed = here.lrurun("gc", "--dry-run")
-    assert "4 folders with 0.0 MB would go" in listed
+    assert "to be removed: 4 folders with 0.0 MB" in listed
     everything = sorted(here.runs.rglob("*"))
     assert sorted(here.runs.rglob("*")) == everything
     assert "4 folders" in here.lrurun("gc")
     left = sorted(str(p.relative_to(here.runs)) for p in here.runs.glob("*/*/checkpoints/*"))
     of_busy = [f"{busy}/1/checkpoints/{name}" for name in ("100", "60.orbax-checkpoint-tmp-1")]
+    assert here.lrurun("gc") == "nothing to remove\n"
     assert left == sorted(["another/1/checkpoints/5", f"{half}/1/checkpoints/100", *of_busy])
     with Ledger.open(here.path) as ledger:
         assert ledger.checkpoints(done) == []
@@ -255,7 +308,7 @@ def test_gc_takes_what_nothing_needs(here: Here) -> None:
         assert ledger.check() == []
 
 
-def test_gc_of_finished_runs_is_asked_for(here: Here) -> None:
+def test_gc_of_finished_runs_needs_an_option(here: Here) -> None:
     done = here.run("done", 0, "done")
     here.lrurun("gc")
     assert (here.runs / done / "1/checkpoints/100").is_dir()

@@ -1,4 +1,4 @@
-"""What people say of runs: tags, notes and exclusions, which change no run and no row of one."""
+"""Tags, notes and exclusions of runs, which change no run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from lrurun.__main__ import run as command
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
+from tests.stores import dump
 from tests.test_inspection import answered, fill, said
-from tests.test_ledger import dump
 
 OLD = Path(__file__).parent / "ledgers" / "0001.db"
 REPORT = ("report", "sDigits", "--profile", "smoke")
@@ -34,7 +34,7 @@ def rows_of_runs(path: str = "ledger.db") -> list[str]:
 # Tags
 
 
-def test_tags_are_given_found_and_taken(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+def test_tags_are_added_found_and_removed(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     first, second = runs[0].id, runs[1].id
     before = rows_of_runs()
     assert said(capsys, "tag", first[:7], "paper", "best") == (0, f"run {first}: tags best, paper\n", "")
@@ -88,28 +88,29 @@ def test_notes_are_events_of_the_run(runs: list[Run], capsys: pytest.CaptureFixt
 # Exclusions
 
 
-def numbers(capsys: pytest.CaptureFixture[str], *words: str) -> list[tuple[str, int]]:
-    return [(row["rung"], row["n"]) for row in answered(capsys, *REPORT, *words)["rows"][:2]]
+def numbers(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[str, int]]:
+    return [(row["rung"], row["n"]) for row in answered(capsys, *REPORT, *arguments)["rows"][:2]]
 
 
 def test_an_excluded_run_is_in_no_report_and_is_kept(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     tanh, linear = runs[0], runs[4]
     before = rows_of_runs()
     untouched = said(capsys, *REPORT)[1]
-    for words in ((), ("--speed",)):
-        assert numbers(capsys, *words) == [("tanh-rnn", 3), ("linear-rnn", 3)]
-    out = f"run {tanh.id}: out of every report; --undo takes it in again\n"
+    for arguments in ((), ("--speed",)):
+        assert numbers(capsys, *arguments) == [("tanh-rnn", 3), ("linear-rnn", 3)]
+    out = f"run {tanh.id}: excluded from all reports; --undo includes it again\n"
     assert said(capsys, "exclude", tanh.id[:8], "--why", "a broken\ndisk\x1b[31m") == (0, out, "")
     assert said(capsys, "exclude", linear.id, "--why", "first try")[0] == 0
-    assert said(capsys, "exclude", linear.id, "--why", "[red]fan")[0] == 0
-    note = f"left out by hand: 2 runs: {tanh.id} (a broken disk); {linear.id} ([red]fan)"
-    for words in ((), ("--speed",)):
-        assert numbers(capsys, *words) == [("tanh-rnn", 2), ("linear-rnn", 2)]
+    again = f"run {linear.id}: excluded from all reports (replaces: first try); --undo includes it again\n"
+    assert said(capsys, "exclude", linear.id, "--why", "[red]fan") == (0, again, "")
+    note = f"excluded: 2 runs: {tanh.id} (a broken disk); {linear.id} ([red]fan)"
+    for arguments in ((), ("--speed",)):
+        assert numbers(capsys, *arguments) == [("tanh-rnn", 2), ("linear-rnn", 2)]
         for form in ("table", "md"):
-            text = said(capsys, *REPORT, *words, "--format", form)[1]
+            text = said(capsys, *REPORT, *arguments, "--format", form)[1]
             assert note.rstrip(".") in " ".join(text.split())
             assert "\x1b" not in text
-        assert tanh.id not in {run for row in answered(capsys, *REPORT, *words)["rows"] for run in row["runs"]}
+        assert tanh.id not in {run for row in answered(capsys, *REPORT, *arguments)["rows"] for run in row["runs"]}
     assert answered(capsys, *REPORT)["rows"][0]["mean"] == pytest.approx(0.515)
     assert answered(capsys, *REPORT)["rows"][0]["other_runs"] == []
     listed = {run["id"]: run["excluded"] for run in answered(capsys, "runs")["runs"]}
@@ -124,9 +125,9 @@ def test_an_excluded_run_is_in_no_report_and_is_kept(runs: list[Run], capsys: py
     assert "excluded from every report: a broken disk\n" in said(capsys, "show", tanh.id)[1]
     kinds = [(e["kind"], e["text"]) for e in answered(capsys, "show", linear.id)["events"]][-2:]
     assert kinds == [("excluded", "first try"), ("excluded", "[red]fan")]
-    assert said(capsys, "exclude", tanh.id, "--undo") == (0, f"run {tanh.id}: in the reports again\n", "")
+    assert said(capsys, "exclude", tanh.id, "--undo") == (0, f"run {tanh.id}: included in reports again\n", "")
     assert said(capsys, "exclude", tanh.id, "--undo") == (0, f"run {tanh.id}: was not excluded\n", "")
-    assert f"left out by hand: 1 run: {linear.id} ([red]fan)" in said(capsys, *REPORT)[1]
+    assert f"excluded: 1 run: {linear.id} ([red]fan)" in said(capsys, *REPORT)[1]
     assert said(capsys, "exclude", linear.id, "--undo")[0] == 0
     assert said(capsys, *REPORT)[1] == untouched
     assert rows_of_runs() == before
@@ -142,14 +143,14 @@ def test_claims_do_not_count_excluded_runs(runs: list[Run], capsys: pytest.Captu
     report = answered(capsys, *REPORT)
     assert [(row["n"], row["mean"] is None) for row in report["rows"][:2]] == [(3, False), (0, True)]
     assert details() != before
-    assert {claim["verdict"] for claim in report["claims"]} == {"undecided"}
+    assert {claim["verdict"] for claim in report["claims"]} == {"not run"}
 
 
 def test_unequal_data_do_not_matter_once_excluded(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     connection = sqlite3.connect("ledger.db")
     with connection:
         connection.execute("drop trigger runs_finished_stay")
-        connection.execute("update runs set data_sha256 = 'e' where id = ?", [runs[0].id])
+        connection.execute("update stored_runs set data_sha256 = 'e' where id = ?", [runs[0].id])
     connection.close()
     assert command([*REPORT]) == 1
     capsys.readouterr()
@@ -158,21 +159,21 @@ def test_unequal_data_do_not_matter_once_excluded(runs: list[Run], capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("words", "error"),
+    ("arguments", "error"),
     [
         (["exclude"], "missing argument 'RUN'"),
         (["exclude", "RUN"], "exclude: no reason given"),
         (["exclude", "RUN", "--why", " "], "exclude: no reason given"),
-        (["exclude", "RUN", "--why", "x", "--undo"], "exclude: --undo takes the run in again, --why leaves it out"),
+        (["exclude", "RUN", "--why", "x", "--undo"], "exclude: --undo includes the run again, --why excludes it"),
         (["tag", "RUN"], "missing argument 'TAG ...'"),
         (["note", "RUN"], "missing argument 'TEXT'"),
     ],
 )
-def test_words_that_are_missing(
-    runs: list[Run], capsys: pytest.CaptureFixture[str], words: list[str], error: str
+def test_missing_arguments(
+    runs: list[Run], capsys: pytest.CaptureFixture[str], arguments: list[str], error: str
 ) -> None:
     before = dump(Path("ledger.db"))
-    code, out, err = said(capsys, *[runs[0].id if word == "RUN" else word for word in words])
+    code, out, err = said(capsys, *[runs[0].id if word == "RUN" else word for word in arguments])
     assert (code, out, err.splitlines()[0], len(err.splitlines())) == (2, "", f"error: {error}", 2)
     assert dump(Path("ledger.db")) == before
 
@@ -180,12 +181,12 @@ def test_words_that_are_missing(
 COMMANDS = [("tag", "zz", "good"), ("note", "zz", "text"), ("exclude", "zz", "--why", "x"), ("exclude", "zz", "--undo")]
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_unknown_runs_and_ledgers_that_are_not_there(
-    runs: list[Run], capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_unknown_runs_and_missing_ledgers(
+    runs: list[Run], capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
-    assert said(capsys, *words) == (4, "", "error: no run 'zz' in this ledger\nhint: see `lrurun runs`\n")
-    assert said(capsys, *words, "--ledger", "none.db") == (
+    assert said(capsys, *arguments) == (4, "", "error: no run 'zz' in this ledger\nhint: see `lrurun runs`\n")
+    assert said(capsys, *arguments, "--ledger", "none.db") == (
         4,
         "",
         "error: run 'zz': there is no ledger at none.db\nhint: name one with --ledger PATH\n",
@@ -193,7 +194,7 @@ def test_unknown_runs_and_ledgers_that_are_not_there(
     assert not Path("none.db").exists()
 
 
-def test_an_older_ledger_is_not_migrated_on_the_way(
+def test_an_older_ledger_is_not_migrated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -201,8 +202,13 @@ def test_an_older_ledger_is_not_migrated_on_the_way(
     content = Path("ledger.db").read_bytes()
     code, out, err = said(capsys, "tag", "zz", "good")
     assert (code, out) == (5, "")
-    assert "bring it up to date, a backup is made: lrurun ledger migrate" in err
+    assert "migrate it, a backup is made: lrurun ledger migrate" in err
     assert Path("ledger.db").read_bytes() == content
+    shutil.copy(OLD, "my k.db")
+    err = said(capsys, "--ledger", "my k.db", "runs")[2]
+    assert "migrate it, a backup is made: lrurun --ledger 'my k.db' ledger migrate\n" in err
+    err = said(capsys, "--ledger", "new.db", "ledger", "merge", "my k.db")[2]
+    assert "lrurun --ledger 'my k.db' ledger migrate\n" in err
     assert said(capsys, "ledger", "migrate")[0] == 0
     with Ledger.open("ledger.db") as ledger:
         done = next(run for run in ledger.runs() if run.state == "done")
@@ -210,16 +216,17 @@ def test_an_older_ledger_is_not_migrated_on_the_way(
     assert said(capsys, "exclude", done.id, "--why", "old")[0] == 0
 
 
-def test_what_is_said_of_a_run_stays_with_its_generation(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
-    """A run that is started over is a new one: nobody has said anything of it."""
-    from lrurun import plan as planning
+def test_tags_and_notes_stay_with_their_generation(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+    """A run that is repeated with --fresh is a new run, without tags and notes."""
+    from lrurun.config import plan as planning
+    from lrurun.config.runs import final_runs
 
     assert said(capsys, "exclude", runs[0].id, "--why", "x")[0] == 0
     assert said(capsys, "tag", runs[0].id, "t")[0] == 0
     plan = planning.make("sDigits", ladder="lru", profile="smoke")
     with Ledger.open("ledger.db") as ledger:
         key = ledger.ladders()[0].key
-        [new] = ledger.enqueue(key, planning.wanted_final(plan, plan.rungs[0], [0]), fresh=True)
+        [new] = ledger.enqueue(key, final_runs(plan, plan.rungs[0], [0]), fresh=True)
     assert (new.tags, new.excluded) == ((), None)
     table: dict[str, Any] = json.loads(said(capsys, "show", runs[0].id, "--json")[1])
     assert (table["run"]["tags"], table["run"]["superseded"]) == (["t"], True)

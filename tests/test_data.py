@@ -33,7 +33,7 @@ def left_in(machine: Machine) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
 
-@pytest.mark.parametrize("task", ["sCIFAR", "Image", "Text", "Retrieval", "SpeechCommands"])
+@pytest.mark.parametrize("task", ["sCIFAR", "Retrieval"])
 def test_without_a_network_a_ladder_says_what_is_missing_and_how_to_give_it(machine, task):
     began = time.monotonic()
     done = machine.run("ladder", task, "--data-dir", "new/d", code=1, env=NO_NETWORK)
@@ -49,9 +49,10 @@ def test_without_a_network_a_ladder_says_what_is_missing_and_how_to_give_it(mach
 
 
 def test_prepare_check_and_info_of_generated_text(machine):
-    told = machine.run("data", "info", *SMOKE, "--data-dir", "d").stdout
-    assert "not yet" in told
-    assert "min_length = 20" in told
+    printed = machine.run("data", "info", *SMOKE, "--data-dir", "d").stdout
+    assert printed.startswith("task ")
+    assert "not yet" in printed
+    assert "min_length = 20" in printed
     done = machine.run("data", "prepare", *SMOKE, "--data-dir", "d")
     source = machine.json("data", "info", *SMOKE, "--data-dir", "d")["prepared"]["source"]
     assert done.stdout == f"d/ListOps-smoke: train 2,000, validation 200, test 200; {source}\n"
@@ -62,11 +63,11 @@ def test_prepare_check_and_info_of_generated_text(machine):
     assert f"seed {table['generator']['seed']}" in table["source"]
     again = machine.run("data", "prepare", *SMOKE, "--data-dir", "d")
     assert again.stdout == done.stdout
-    told = machine.run("data", "check", *SMOKE, "--data-dir", "d").stdout
-    assert "vocabulary: 16 tokens" in told
-    assert "naive predictors on test: majority class " in told
-    assert "#" in told
-    assert told.count("\nlabel ") == 4
+    printed = machine.run("data", "check", *SMOKE, "--data-dir", "d").stdout
+    assert "vocabulary: 16 tokens" in printed
+    assert "scores of naive predictors on test: majority class " in printed
+    assert "#" in printed
+    assert printed.count("\nlabel ") == 4
     found = machine.json("data", "check", *SMOKE, "--data-dir", "d")
     labels = np.load(machine.folder / "d/ListOps-smoke/train-labels.npy")
     assert found["splits"]["train"]["classes"] == np.bincount(labels, minlength=10).tolist()
@@ -89,9 +90,10 @@ def test_check_draws_examples_of_images(machine):
     path = machine.folder / "d/sDigits/test-inputs.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
     error = machine.run("data", "check", *words, code=1).stderr
-    assert "test-inputs.npy: not the bytes that the manifest names" in error
+    assert "test-inputs.npy: its digest is not that in the manifest" in error
 
 
+@pytest.mark.slow
 def test_ctrl_c_and_sigterm_leave_nothing_half_written(machine):
     path = recipe(machine, "ListOps", "train = 2000000")
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -101,10 +103,11 @@ def test_ctrl_c_and_sigterm_leave_nothing_half_written(machine):
         stop(process, number)
         _, err = process.communicate(timeout=20)
         assert process.returncode == 128 + number
-        assert "nothing half-written was left" in err
+        assert "nothing incomplete remains in " in err
         assert left_in(machine) == []
 
 
+@pytest.mark.slow
 def test_a_killed_prepare_is_made_good_by_the_next(machine):
     process = machine.start("data", "prepare", recipe(machine, "ListOps", "train = 2000000"), "--data-dir", "d")
     wait_for(lambda: ".ListOps.partial" in left_in(machine))
@@ -118,13 +121,13 @@ def test_a_killed_prepare_is_made_good_by_the_next(machine):
 def test_two_prepares_at_once_make_one_folder(machine):
     words = ("data", "prepare", *SMOKE, "--data-dir", "d")
     both = [machine.start(*words) for _ in range(2)]
-    told = [process.communicate(timeout=120) for process in both]
-    assert [process.returncode for process in both] == [0, 0], told
-    assert told[0][0] == told[1][0]
+    printed = [process.communicate(timeout=120) for process in both]
+    assert [process.returncode for process in both] == [0, 0], printed
+    assert printed[0][0] == printed[1][0]
     assert left_in(machine) == ["ListOps-smoke"]
 
 
-def test_a_disk_that_is_full_is_told_and_the_next_prepare_succeeds(machine):
+def test_a_disk_that_is_full_is_named_and_the_next_prepare_succeeds(machine):
     # a limit on the size of files breaks the same call with the same kind of error as a full disk
     words = ("data", "prepare", *SMOKE, "--data-dir", "d")
     done = machine.run(*words, code=1, prefix=("prlimit", "--fsize=60000"))
@@ -139,7 +142,7 @@ def test_a_disk_that_is_full_is_told_and_the_next_prepare_succeeds(machine):
     [
         (("prepare", "ListOp"), 2, "did you mean 'ListOps'?"),
         (("prepare", "ListOps", "--profile", "smok"), 2, "did you mean 'smoke'?"),
-        (("prepare", *SMOKE, "--from", "nowhere"), 1, "nowhere: there is nothing there"),
+        (("prepare", *SMOKE, "--from", "nowhere"), 1, "nowhere: no such file or folder"),
         (("prepare", *SMOKE, "--from", "."), 1, "here: no copy of ListOps is there"),
         (("check", *SMOKE), 1, "run: lrurun data prepare ListOps --profile smoke"),
         (("prepare", *SMOKE, "--data-dir", "/proc/x"), 1, "error: /proc/x: No such file or directory"),
@@ -153,7 +156,7 @@ def test_wrong_words(machine, words, code, said):
 
 def test_data_settings_are_the_recipes(machine):
     done = machine.run("plan", *SMOKE, "--set", "data.train=7", code=2)
-    assert "the data of a ladder are not set this way" in done.stderr
+    assert "settings of the data cannot be set here" in done.stderr
     path = recipe(machine, "ListOps", "trian = 7")
     done = machine.run("data", "info", path, code=2)
     assert "ListOps.toml [data], trian: unknown name" in done.stderr
@@ -162,6 +165,7 @@ def test_data_settings_are_the_recipes(machine):
     assert "min_length" in machine.run("data", "info", path, code=2).stderr
 
 
+@pytest.mark.slow
 def test_reports_say_that_data_are_generated_and_what_naive_predictors_score(machine):
     words = (*SMOKE, "--rung", "gamma-norm", "--data-dir", "d")
     table = machine.run("ladder", *words).stdout
@@ -170,6 +174,7 @@ def test_reports_say_that_data_are_generated_and_what_naive_predictors_score(mac
     assert "Naive predictors on the same test items: majority class " in table
     # the ledger alone says it: the data may be on another machine
     report = machine.json("report", *SMOKE, "--data-dir", "elsewhere")
+    assert report["data"].pop("sha256").startswith("sha256:")
     assert report["data"] == {key: manifest[key] for key in ("source", "kind", "baselines")}
     shown = machine.json("show", report["rows"][6]["runs"][0])
     assert shown["config"]["data"] == {"version": manifest["version"], **manifest["options"]}

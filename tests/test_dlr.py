@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lrurun import plan as planning
-from lrurun import recurrences
-from lrurun.config import DLRRecurrence, DSSRecurrence
+from lrurun.config import plan as planning
+from lrurun.config.recurrences.dlr import DLRRecurrence, DSSRecurrence
 from lrurun.errors import UsageError
-from lrurun.recurrences import dlr
-from lrurun.scan import powers
+from lrurun.nn import recurrences
+from lrurun.nn.convolution import powers
+from lrurun.nn.recurrences import dlr
 
 WIDTH, STATE = 3, 8
 
@@ -221,9 +221,9 @@ def test_the_product_kernel_is_a_dlr_of_size_4_n_squared():
 
 
 def test_a_product_kernel_of_a_large_state_has_no_step():
-    recurrence = recurrences.build(FORMS["prod"], width=1, state=dlr.MOST + 1)
+    recurrence = recurrences.build(FORMS["prod"], width=1, state=dlr.LARGEST_PRODUCT + 1)
     params = {name: jnp.ones(leaf.shape) for name, leaf in jax.eval_shape(recurrence.init, jax.random.key(0)).items()}
-    with pytest.raises(ValueError, match="a state of at most 128, found state = 129"):
+    with pytest.raises(ValueError, match="up to state = 128, found state = 129"):
         recurrence.step(params, recurrence.initial_state(1), jnp.ones((1, 1)))
     assert jax.eval_shape(recurrence.scan, params, jnp.ones((4, 1, 1))).shape == (4, 1, 1)
 
@@ -265,7 +265,7 @@ def test_initial_values():
         ("W_re", "W_im", "W_re_back", "W_im_back"), (h, n)
     ) | {"D": (h,)}
     assert np.std(p["W_im_back"]) * n == pytest.approx(1, abs=0.04)
-    assert recurrence.slow == set(p) - {"D"}
+    assert recurrence.recurrent_parameters == set(p) - {"D"}
     other = recurrences.build(DLRRecurrence(phases="normal"), width=h, state=n)
     assert scipy.stats.kstest(other.init(jax.random.key(8))["log_im"], "norm").pvalue > 0.01
     reals = recurrences.build(FORMS["reals"], width=h, state=n)
@@ -311,7 +311,7 @@ def test_where_dss_starts():
     np.testing.assert_allclose(p["im"], np.pi * np.arange(STATE), rtol=1e-6)
     share = (p["log_dt"] - math.log(0.001)) / math.log(100)
     assert scipy.stats.kstest(share, "uniform").pvalue > 0.01
-    assert recurrence.slow == {"re_log", "im", "log_dt", "W_re", "W_im"}
+    assert recurrence.recurrent_parameters == {"re_log", "im", "log_dt", "W_re", "W_im"}
     # HiPPO-LegS of size 2N, made normal, by its definition
     size = 2 * STATE
     k = np.arange(size)

@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lrurun.data import download
+from lrurun.data.task import Remote
 from lrurun.errors import LrurunError
-from lrurun.tasks import download
-from lrurun.tasks.base import Remote
 
 CONTENT = np.random.RandomState(0).bytes(3_000_000)
 SHA = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves CONTENT, as badly as it is told to."""
+    """Serves CONTENT, as badly as it is asked to."""
 
     content = CONTENT
     cuts: list[int]
@@ -82,12 +82,12 @@ def server():
 
 
 def fetch(remote: Remote, folder: Path) -> list[tuple[str, int, int | None]]:
-    told = []
-    path = download.fetch(remote, folder, lambda *words: told.append(words))
+    reported = []
+    path = download.fetch(remote, folder, lambda *progress: reported.append(progress))
     assert path == folder / "file.bin"
     assert path.read_bytes() == CONTENT
     assert sorted(p.name for p in folder.iterdir()) == ["file.bin"]
-    return told
+    return reported
 
 
 def refused(remote: Remote, folder: Path) -> tuple[str, str | None]:
@@ -97,9 +97,9 @@ def refused(remote: Remote, folder: Path) -> tuple[str, str | None]:
 
 
 def test_a_file_is_fetched_once_and_its_progress_told(server, tmp_path):
-    told = fetch(server.remote(), tmp_path / "d")
-    assert told[-1] == ("checking file.bin", len(CONTENT), len(CONTENT))
-    assert ("downloading file.bin", len(CONTENT), len(CONTENT)) in told
+    reported = fetch(server.remote(), tmp_path / "d")
+    assert reported[-1] == ("checking file.bin", len(CONTENT), len(CONTENT))
+    assert ("downloading file.bin", len(CONTENT), len(CONTENT)) in reported
     fetch(server.remote(), tmp_path / "d")
     assert server.asked == [None]
 
@@ -117,7 +117,7 @@ def test_the_next_command_goes_on_too(server, tmp_path, monkeypatch):
     monkeypatch.setattr(download, "ATTEMPTS", 1)
     server.cuts = [1_500_000]
     message, _ = refused(server.remote(), tmp_path)
-    assert message.endswith(": the connection broke off; the same command goes on from there")
+    assert message.endswith(": the connection was interrupted; the same command resumes the download")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file.bin.part", "file.bin.part.tag"]
     fetch(server.remote(), tmp_path)
     assert server.asked[1] is not None
@@ -167,15 +167,15 @@ def test_a_bad_copy_that_a_person_put_there_is_left_alone(server, tmp_path):
 
 
 @pytest.mark.parametrize("status", [403, 404, 500])
-def test_what_the_server_refuses_is_told_at_once(server, tmp_path, status):
+def test_what_the_server_refuses_is_named_at_once(server, tmp_path, status):
     server.status = status
     message, _ = refused(server.remote(), tmp_path / "d")
-    assert message.startswith(f"{server.remote().url}: the server answers {status} ")
+    assert message.startswith(f"{server.remote().url}: the server answered {status} ")
     assert server.asked == [None]
     assert not (tmp_path / "d").exists()
 
 
-def test_no_server_and_no_name_are_told_within_seconds(tmp_path):
+def test_no_server_and_no_name_are_named_within_seconds(tmp_path):
     began = time.monotonic()
     for url in ("http://127.0.0.1:9/file.bin", "https://no-such-host.invalid/file.bin"):
         message, _ = refused(Remote(url=url, name="file.bin"), tmp_path / "d")
@@ -186,7 +186,7 @@ def test_no_server_and_no_name_are_told_within_seconds(tmp_path):
 
 def test_a_name_server_that_never_answers_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(download, "NAME_SECONDS", 0.2)
-    monkeypatch.setattr(download, "_ask", lambda host: time.sleep(5))
+    monkeypatch.setattr(download, "_look_up", lambda host: time.sleep(5))
     message, _ = refused(Remote(url="https://example.org/file.bin", name="file.bin"), tmp_path / "d")
     assert message == "https://example.org/file.bin: no connection: no answer from the name server"
 

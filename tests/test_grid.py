@@ -15,17 +15,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from lrurun import catalog, reading
+from lrurun.config import documents
 from lrurun.errors import UsageError
-from lrurun.report import render
-from tests.test_formats import read
-from tests.test_report import body, build, make_run, make_rung
+from lrurun.report import formats, selection
+from tests.printed import read
+from tests.reports import body, build, make_run, make_rung
 
 PUBLISHED = {
-    "free-1": catalog.Published(source="Paper", value=0.7, stderr=0.01),
-    "stable-2": catalog.Published(source="Paper", note="not above chance"),
+    "free-1": documents.Published(source="Paper", value=0.7, stderr=0.01),
+    "stable-2": documents.Published(source="Paper", note="not above chance"),
 }
-LADDER = catalog.Ladder(
+LADDER = documents.Ladder(
     name="forms",
     title="two forms on three rings",
     source="Paper",
@@ -33,7 +33,7 @@ LADDER = catalog.Ladder(
         make_rung(name, **({"sDigits": (PUBLISHED[name],)} if name in PUBLISHED else {}))
         for name in ("free-1", "stable-1", "free-2", "stable-2", "free-3")
     ),
-    grid=catalog.Grid(
+    grid=documents.Grid(
         down="form",
         across="ring",
         columns=("one", "two", "th|ree"),
@@ -79,7 +79,7 @@ MARKDOWN = """\
 
 | rung | title |"""
 
-LATEX = r"""\caption{sDigits: two forms on three rings.}
+LATEX = r"""\caption{sDigits, not tuned: two forms on three rings.}
 \label{tab:forms-sDigits-grid}
 \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
 \begin{tabular}{lll}
@@ -97,30 +97,30 @@ th\textbar{}ree & -- (n=0) &  \\
 \end{table}
 \begin{table}[htbp]
 \centering
-\caption{sDigits: two forms on three rings.}
+\caption{sDigits, not tuned: two forms on three rings.}
 \label{tab:forms-sDigits}
 """
 
 
 @pytest.mark.parametrize(("width", "expected"), [(200, WIDE), (64, WIDE), (63, TALL), (50, TALL)])
 def test_a_terminal_has_the_grid_as_declared_or_on_its_side(width: int, expected: str) -> None:
-    table = render.render(report(), "table", width=width)
+    table = formats.render(report(), "table", width=width)
     assert body(table) == expected
     assert "rung" in table.split("\n\n")[2].split("\n")[0].split()
-    assert "Grid: the best mean is marked; in parentheses, what was published." in re.sub(r"\s+", " ", table)
+    assert "Grid: the best mean is marked; in parentheses, the published values." in re.sub(r"\s+", " ", table)
 
 
 def test_a_terminal_too_narrow_for_the_grid_has_the_rows_alone() -> None:
-    table = render.render(report(), "table", width=49)
+    table = formats.render(report(), "table", width=49)
     assert body(table).startswith("rung ")
     for width in range(25, 100, 3):
-        assert max(map(len, render.render(report(), "table", width=width).split("\n"))) <= width
+        assert max(map(len, formats.render(report(), "table", width=width).split("\n"))) <= width
 
 
 def test_documents_have_the_grid_and_the_rows() -> None:
-    assert MARKDOWN in render.render(report(), "md")
-    assert LATEX in render.render(report(), "latex")
-    text = render.render(report(), "html")
+    assert MARKDOWN in formats.render(report(), "md")
+    assert LATEX in formats.render(report(), "latex")
+    text = formats.render(report(), "html")
     page = read(text)
     assert page.tables[0] == [
         ["form", "one", "two", "th|ree"],
@@ -134,28 +134,30 @@ def test_documents_have_the_grid_and_the_rows() -> None:
 
 def test_data_stay_one_row_a_rung() -> None:
     plain = build(msgspec.structs.replace(LADDER, grid=None), RUNS)
-    assert json.loads(render.render(report(), "json")) == json.loads(render.render(plain, "json"))
-    assert render.render(report(), "csv") == render.render(plain, "csv")
-    assert len(list(csv.reader(io.StringIO(render.render(report(), "csv"))))) == 6
+    found = json.loads(formats.render(report(), "json"))
+    assert found.pop("grid")["rows"]["free"] == ["free-1", "free-2", "free-3"]
+    assert found | {"grid": None} == json.loads(formats.render(plain, "json"))
+    assert formats.render(report(), "csv") == formats.render(plain, "csv")
+    assert len(list(csv.reader(io.StringIO(formats.render(report(), "csv"))))) == 6
 
 
 def test_an_empty_grid_has_no_best_cell() -> None:
-    table = render.render(build(LADDER, []), "table")
+    table = formats.render(build(LADDER, []), "table")
     assert table.count("– (n=0)") == 10
     assert " *" not in table
 
 
 def test_the_first_rungs_of_a_grid_are_none() -> None:
-    assert reading._first(LADDER, 4).grid is None
-    assert reading._first(LADDER, None).grid == LADDER.grid
+    assert selection.first_rungs(LADDER, 4).grid is None
+    assert selection.first_rungs(LADDER, None).grid == LADDER.grid
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
 def test_the_grid_of_the_paper_fits_a_page(tmp_path: Path) -> None:
-    ladder = catalog.load_ladder("stability")
+    ladder = documents.load_ladder("stability")
     runs = [make_run(rung.name, rung.name, 0, 0.5) for rung in ladder.rungs]
-    (tmp_path / "grid.tex").write_text(render.render(build(ladder, runs, task="sCIFAR"), "latex"))
+    (tmp_path / "grid.tex").write_text(formats.render(build(ladder, runs, task="sCIFAR"), "latex"))
     document = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}\input{grid}\end{document}"
     (tmp_path / "document.tex").write_text(document)
     words = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "document.tex"]
@@ -169,7 +171,7 @@ def test_the_grid_of_the_paper_fits_a_page(tmp_path: Path) -> None:
 
 
 def test_the_ladder_of_stability_is_table_5() -> None:
-    ladder = catalog.load_ladder("stability")
+    ladder = documents.load_ladder("stability")
     assert ladder.grid is not None
     forms = dict(zip(("free", "stable", "gamma"), ladder.grid.rows, strict=True))
     for form, row in forms.items():
@@ -199,9 +201,9 @@ kept = ["kept-1", ""]
 """
 
 
-def load(tmp_path: Path, text: str) -> catalog.Ladder:
+def load(tmp_path: Path, text: str) -> documents.Ladder:
     (tmp_path / "forms.toml").write_text(text)
-    return catalog.load_ladder(str(tmp_path / "forms.toml"))
+    return documents.load_ladder(str(tmp_path / "forms.toml"))
 
 
 def test_a_grid_may_have_empty_cells(tmp_path: Path) -> None:
@@ -217,7 +219,7 @@ def test_a_grid_may_have_empty_cells(tmp_path: Path) -> None:
         ('"kept-1", ""', '"", ""', "rung kept-1 is in no cell", "add it to a row, or remove [grid]"),
         ('"kept-1", ""', '"kept-1"', "row 'kept': expected a rung for each of the 2 columns, found 1", 'leave a cell empty with ""'),
         ('"kept-1", ""', '"kept-1", "free-1"', "row 'kept', column 'two': free-1 is in row 'free', column 'one' already", "remove one of them"),
-        ('["one", "two"]', '["one", "one"]', "columns: 'one' is there twice", "rename one of them"),
+        ('["one", "two"]', '["one", "one"]', "columns: 'one' is listed twice", "rename one of them"),
     ],
 )  # fmt: skip
 def test_a_grid_that_is_not_its_rungs_is_refused(tmp_path: Path, old: str, new: str, error: str, hint: str) -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lrurun.data import images, store
+from lrurun.data.images import CifarOptions, Image, ImageOptions, SCifar
+from lrurun.data.orders import hashed_order, tfds_order, torch_permutation
+from lrurun.data.task import SPLITS
+from lrurun.decoding import convert
 from lrurun.errors import LrurunError, UsageError
-from lrurun.strict import convert
-from lrurun.tasks import folder, images
-from lrurun.tasks.base import SPLITS
-from lrurun.tasks.images import CifarOptions, Image, ImageOptions, SCifar
-from lrurun.tasks.splits import hashed_order, tfds_order, torch_permutation
 from tests import formats
 
 TRAIN, TEST = 50, 10
@@ -24,7 +24,7 @@ RANDOM = np.random.RandomState(0)
 PIXELS = RANDOM.randint(0, 256, (TRAIN + TEST, 32, 32, 3)).astype(np.uint8)
 LABELS = RANDOM.randint(0, 10, TRAIN + TEST)
 FILES = formats.cifar(PIXELS, LABELS, TRAIN)
-HINT = "give an undamaged copy of cifar-10-binary.tar.gz, or leave --from out to download it"
+HINT = "give an undamaged copy of cifar-10-binary.tar.gz, or omit --from to download it"
 
 
 def torch_order(n: int, seed: int) -> list[int]:
@@ -82,9 +82,9 @@ COPIES = {
 
 def prepared(where: Path, given: Path, task=COLOUR, options=None):
     options = options or task.options()
-    table = folder.prepare(task, options, where, given=given)
+    table = store.prepare(task, options, where, from_path=given)
     assert sorted(os.listdir(where.parent)) == [where.name]  # nothing beside it is left
-    return folder.load(task, options, where), table
+    return store.load(task, options, where), table
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def refused(tmp_path: Path, given: Path, task=COLOUR, options=None) -> LrurunErr
     """The error; nothing is left, and the same place can be filled afterwards."""
     where = tmp_path / "data" / task.name
     with pytest.raises(LrurunError) as caught:
-        folder.prepare(task, options or task.options(), where, given=given)
+        store.prepare(task, options or task.options(), where, from_path=given)
     assert not list(where.parent.glob("*"))
     assert "\n" not in caught.value.message
     good = formats.tree(tmp_path / "good", FILES)
@@ -178,11 +178,11 @@ def test_the_source_says_which_copy(tmp_path):
         path = make(tmp_path / f"{number}")
         sources[copy] = COLOUR.find(path, CifarOptions()).text.replace(str(tmp_path / f"{number}"), "")
     assert sources == {
-        "archive": "CIFAR-10's archive, /cifar-10-binary.tar.gz",
-        "archive by another name": "CIFAR-10's archive, /x.tar",
-        "folder of the archive": "CIFAR-10's archive, /cifar-10-binary.tar.gz",
-        "batches": "CIFAR-10's batches, /any",
-        "folder of the batches": "CIFAR-10's batches, /cifar-10-batches-bin",
+        "archive": "the archive /cifar-10-binary.tar.gz",
+        "archive by another name": "the archive /x.tar",
+        "folder of the archive": "the archive /cifar-10-binary.tar.gz",
+        "batches": "the batches in /any",
+        "folder of the batches": "the batches in /cifar-10-batches-bin",
         "tfrecord": "TFDS cifar10 3.0.2, tfrecord, /cifar10/3.0.2",
         "tfrecord without ids": "TFDS cifar10 3.0.2, tfrecord, /cifar10/3.0.2",
         "array_record": "TFDS cifar10 3.0.2, array_record, /cifar10/3.0.2",
@@ -274,13 +274,13 @@ def test_the_baseline_is_the_commonest_label_of_the_training_split(tmp_path):
 def test_more_images_than_a_block_are_written(tmp_path, monkeypatch):
     given = COPIES["batches"](tmp_path / "given")
     whole, _ = prepared(tmp_path / "data/whole/x", given)
-    monkeypatch.setattr(images, "_BLOCK", 7)
+    monkeypatch.setattr(images.Cifar, "block", 7)
     assert prepared(tmp_path / "data/blocks/x", given)[0].sha256 == whole.sha256
 
 
 def test_the_published_archive_is_what_is_expected_by_default(tmp_path):
     with pytest.raises(LrurunError) as caught:
-        folder.prepare(SCifar(), CifarOptions(), tmp_path / "data/x", given=COPIES["batches"](tmp_path / "given"))
+        store.prepare(SCifar(), CifarOptions(), tmp_path / "data/x", from_path=COPIES["batches"](tmp_path / "given"))
     assert "data_batch_1.bin: expected 10,000 records of 3,073 bytes, found 30,730 bytes" in caught.value.message
 
 
@@ -302,7 +302,7 @@ def test_labels_that_are_none_are_refused(tmp_path, given):
     assert error.hint == HINT
 
 
-def test_missing_batches_are_told(tmp_path, given):
+def test_missing_batches_are_named(tmp_path, given):
     (given / "data_batch_1.bin").unlink()
     (given / "test_batch.bin").unlink()
     error = refused(tmp_path, given)
@@ -316,7 +316,7 @@ def test_missing_batches_are_told(tmp_path, given):
     assert error.message.startswith(f"{archive}: data_batch_1.bin, data_batch_3.bin, ")
 
 
-def test_a_wrong_record_in_an_archive_is_told_with_its_member(tmp_path):
+def test_a_wrong_record_in_an_archive_is_named_with_its_member(tmp_path):
     files = formats.cifar_archive(FILES | {"data_batch_5.bin": b"\0" * 3073})
     path = formats.tar(tmp_path / "given/cifar-10-binary.tar.gz", files)
     error = refused(tmp_path, path.parent)
@@ -325,14 +325,14 @@ def test_a_wrong_record_in_an_archive_is_told_with_its_member(tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.999])
-def test_a_cut_off_archive_is_told(tmp_path, share):
+def test_a_cut_off_archive_is_named(tmp_path, share):
     path = COPIES["archive"](tmp_path / "given")
     os.truncate(path, int(path.stat().st_size * share))
     error = refused(tmp_path, path)
-    assert error.message == f"{path}: the archive is cut off"
+    assert error.message == f"{path}: the archive is truncated"
 
 
-def test_what_is_no_archive_is_told(tmp_path):
+def test_what_is_no_archive_is_named(tmp_path):
     path = tmp_path / "cifar-10-binary.tar.gz"
     path.write_text("<html>not found</html>")
     error = refused(tmp_path, path)
@@ -340,7 +340,7 @@ def test_what_is_no_archive_is_told(tmp_path):
     assert "not a tar archive" in error.message
 
 
-def test_a_folder_without_a_copy_is_told(tmp_path):
+def test_a_folder_without_a_copy_is_named(tmp_path):
     (tmp_path / "given").mkdir()
     error = refused(tmp_path, tmp_path / "given")
     assert error.message == f"--from {tmp_path}/given: no copy of sCIFAR is there"
@@ -357,7 +357,7 @@ def harmed(place: Path, change) -> Path:
     ("change", "message"),
     [
         (lambda rows: rows[1:], "expected 50 images, found 49"),
-        (lambda rows: rows[:-1] + rows[:1], "1 of 50 images are missing, others are there twice"),
+        (lambda rows: rows[:-1] + rows[:1], "1 of 50 images are missing, others occur twice"),
         (lambda rows: [{**rows[0], "id": b"test_00001"}, *rows[1:]], "example 0: expected an id like train_00049"),
         (lambda rows: [*rows[:-1], {**rows[0], "id": b"train_00050"}], "example 49: expected an id like train_00049"),
         (lambda rows: [{**rows[0], "image": b""}, *rows[1:]], "example 0: the image is empty (0 bytes)"),
@@ -379,19 +379,19 @@ def test_a_tfds_copy_that_is_not_cifar10_is_refused(tmp_path, change, message):
     assert error.message.startswith(f"{given}: train: {message}")
 
 
-def test_a_cut_off_tfds_copy_is_told(tmp_path):
+def test_a_cut_off_tfds_copy_is_named(tmp_path):
     given = tfrecord(tmp_path / "given")
     path = given / "cifar10-test.tfrecord-00002-of-00003"
     os.truncate(path, path.stat().st_size - 100)
     error = refused(tmp_path, given)
-    assert error.message == f"{path}: cut off in record 3"
+    assert error.message == f"{path}: truncated in record 3"
 
 
-def test_a_copy_that_vanishes_while_it_is_read_is_told(tmp_path, given, monkeypatch):
+def test_a_copy_that_vanishes_while_it_is_read_is_named(tmp_path, given, monkeypatch):
     def vanish(*words: object) -> None:
         shutil.rmtree(given, ignore_errors=True)
 
     with pytest.raises(LrurunError) as caught:
-        folder.prepare(COLOUR, CifarOptions(), tmp_path / "data/x", given=given, tell=vanish)
+        store.prepare(COLOUR, CifarOptions(), tmp_path / "data/x", from_path=given, progress=vanish)
     assert caught.value.message.startswith(f"{given}: data_batch_1.bin")
     assert not list((tmp_path / "data").glob("*"))

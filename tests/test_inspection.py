@@ -1,4 +1,4 @@
-"""Looking closer at runs: compare, logs, what show adds; all on ledgers that no training has written."""
+"""The commands compare, logs and show, on ledgers made without training."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ import pytest
 from msgspec import structs
 
 from lrurun import console
-from lrurun import plan as planning
 from lrurun.__main__ import run as command
+from lrurun.config import plan as planning
+from lrurun.config.runs import final_runs
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import Claim, Run
+from lrurun.ledger.values import ClaimedRun, Run
 from lrurun.report import sparkline
+from tests import results
 from tests.machine import Machine, stop
-from tests.test_ledger import ME
+from tests.stores import ME
 from tests.test_where import on_terminal
 
 CODE = {"lrurun": "0.1.0", "commit": "0123456789abcdef"}
 
 
 def fill(path: Path, rungs: tuple[str, ...] = ("tanh-rnn", "linear-rnn"), seeds: int = 2) -> list[Run]:
-    """A smoke ladder of sDigits as if it had been trained: the scores rise from run to run, by a hundredth."""
+    """A finished smoke ladder of sDigits; the score rises by 0.01 from run to run."""
     plan = planning.make("sDigits", ladder="lru", profile="smoke")
     with Ledger.open(path) as ledger:
         key = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec).key
-        wanted = [w for r in planning.choose_rungs(plan, rungs) for w in planning.wanted_final(plan, r, range(seeds))]
+        wanted = [w for r in planning.choose_rungs(plan, rungs) for w in final_runs(plan, r, range(seeds))]
         ledger.enqueue(key, wanted)
         for number in range(len(wanted)):
             claim = ledger.claim(key, ME, environment={"code": CODE})
@@ -52,13 +54,13 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     return fill(tmp_path / "ledger.db")
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = command(list(words))
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = command(list(arguments))
     return (code, *capsys.readouterr())
 
 
-def answered(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
-    code, out, err = said(capsys, *words, "--json")
+def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    code, out, err = said(capsys, *arguments, "--json")
     assert (code, err) == (0, "")
     table: dict[str, Any] = json.loads(out)
     return table
@@ -67,12 +69,12 @@ def answered(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
 # compare
 
 
-def test_compare_tells_only_what_differs(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_shows_only_differences(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     tanh, _, linear, _ = runs
     code, out, err = said(capsys, "compare", tanh.id[:6], linear.id)
     assert (code, err) == (0, "")
     assert out.splitlines() == [
-        "what differs",
+        "differences",
         f"path                         {tanh.id}          {linear.id}",
         "rung                         lru/tanh-rnn (train)  lru/linear-rnn (train)",
         "model.recurrence.activation  tanh                  identity",
@@ -97,7 +99,7 @@ def test_compare_tells_only_what_differs(runs: list[Run], capsys: pytest.Capture
     }
 
 
-def test_compare_tells_of_execution_code_and_data(
+def test_compare_shows_execution_code_and_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -109,7 +111,7 @@ def test_compare_tells_of_execution_code_and_data(
         ):
             plan = planning.make("sDigits", ladder="lru", profile="smoke", sets=sets)
             key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
-            ledger.enqueue(key, planning.wanted_final(plan, plan.rungs[0], [0]))
+            ledger.enqueue(key, final_runs(plan, plan.rungs[0], [0]))
             claim = ledger.claim(key, ME, environment={"code": code})
             assert claim is not None
             ledger.describe(claim, data_sha256=data)
@@ -128,7 +130,7 @@ def test_compare_tells_of_execution_code_and_data(
 
 def test_compare_refuses_one_run_and_unknown_ones(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     one = runs[0].id
-    alone = f"error: compare: {one} alone has nothing to differ from\nhint: name another run beside it\n"
+    alone = f"error: compare: found only run {one}\nhint: name a different run to compare it with\n"
     assert said(capsys, "compare", one) == (2, "", alone)
     assert said(capsys, "compare", one, one[:8]) == (2, "", alone)
     unknown = "error: no run 'zz' in this ledger\nhint: see `lrurun runs`\n"
@@ -140,16 +142,16 @@ def test_compare_refuses_one_run_and_unknown_ones(runs: list[Run], capsys: pytes
     )
 
 
-def test_compare_of_equals_says_so(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare_of_equal_runs(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     with Ledger.open("ledger.db") as ledger:
         plan = planning.make("sDigits", ladder="lru", profile="smoke")
-        ledger.enqueue(ledger.ladders()[0].key, planning.wanted_final(plan, plan.rungs[0], [0]), fresh=True)
+        ledger.enqueue(ledger.ladders()[0].key, final_runs(plan, plan.rungs[0], [0]), fresh=True)
         claim = ledger.claim(ledger.ladders()[0].key, ME, environment={"code": CODE})
         assert claim is not None
         ledger.describe(claim, data_sha256="d" * 64)
         ledger.finish(claim, "done")
     code, out, err = said(capsys, "compare", runs[0].id, f"{runs[0].id}-2")
-    assert (code, err) == (0, "nothing differs but what came out\n")
+    assert (code, err) == (0, "no differences but in the results\n")
     assert out.startswith("results\n")
 
 
@@ -163,7 +165,7 @@ def write_log(run: str, attempt: int, text: str) -> Path:
     return folder / "log.txt"
 
 
-def begin(ledger: Ledger, key: str) -> Claim:
+def begin(ledger: Ledger, key: str) -> ClaimedRun:
     claim = ledger.claim(key, ME)
     assert claim is not None
     return claim
@@ -171,12 +173,12 @@ def begin(ledger: Ledger, key: str) -> Claim:
 
 @pytest.fixture
 def two_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A run that was interrupted once and is done since."""
+    """A run that was interrupted once and is done."""
     monkeypatch.chdir(tmp_path)
     plan = planning.make("sDigits", ladder="lru", profile="smoke")
     with Ledger.open("ledger.db") as ledger:
         key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
-        [run] = ledger.enqueue(key, planning.wanted_final(plan, plan.rungs[0], [0]))
+        [run] = ledger.enqueue(key, final_runs(plan, plan.rungs[0], [0]))
         ledger.finish(begin(ledger, key), "interrupted")
         ledger.requeue([run.id])
         claim = begin(ledger, key)
@@ -207,12 +209,12 @@ def test_logs_are_of_the_newest_attempt_or_of_one(two_attempts: str, capsys: pyt
     assert said(capsys, "logs", run)[1] == "x" * 200_000 + "\n" + "y\n" * 100_000
 
 
-def test_logs_that_are_not_there(two_attempts: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_logs(two_attempts: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = two_attempts
     assert said(capsys, "logs", run, "--attempt", "3") == (
         4,
         "",
-        f"error: run {run} has no attempt 3\nhint: it has: 1, 2; the last without --attempt\n",
+        f"error: run {run} has no attempt 3\nhint: it has: 1, 2; without --attempt the newest is shown\n",
     )
     assert said(capsys, "logs", run, "--runs-dir", "elsewhere") == (
         4,
@@ -222,15 +224,15 @@ def test_logs_that_are_not_there(two_attempts: str, capsys: pytest.CaptureFixtur
     )
     assert said(capsys, "logs", "zz")[0] == 4
     assert said(capsys, "logs", run, "--ledger", "none.db")[0] == 4
-    for words in (("-f", "--json"), ("-f", "--attempt", "1"), ("--attempt", "0")):
-        assert said(capsys, "logs", run, *words)[:2] == (2, "")
+    for arguments in (("-f", "--json"), ("-f", "--attempt", "1"), ("--attempt", "0")):
+        assert said(capsys, "logs", run, *arguments)[:2] == (2, "")
     with Ledger.open("ledger.db") as ledger:
         plan = planning.make("sDigits", ladder="lru", profile="smoke")
-        [queued] = ledger.enqueue(ledger.ladders()[0].key, planning.wanted_final(plan, plan.rungs[0], [1]))
+        [queued] = ledger.enqueue(ledger.ladders()[0].key, final_runs(plan, plan.rungs[0], [1]))
     assert said(capsys, "logs", queued.id) == (
         4,
         "",
-        f"error: run {queued.id} has no log: it has not begun\nhint: lrurun status tells what runs\n",
+        f"error: run {queued.id} has no log: it has not begun\nhint: lrurun status shows which runs are running\n",
     )
 
 
@@ -239,12 +241,12 @@ def test_logs_are_followed_until_the_run_is_over(machine: Machine, monkeypatch: 
     plan = planning.make("sDigits", ladder="lru", profile="smoke")
     with Ledger.open("ledger.db") as ledger:
         key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
-        [run] = ledger.enqueue(key, planning.wanted_final(plan, plan.rungs[0], [0]))
+        [run] = ledger.enqueue(key, final_runs(plan, plan.rungs[0], [0]))
         process = machine.start("logs", run.id, "--follow")
         out, talk = process.stdout, process.stderr
         assert out is not None
         assert talk is not None
-        assert talk.readline() == f"run {run.id} waits in the queue\n"
+        assert talk.readline() == f"run {run.id} is queued\n"
         first = begin(ledger, key)
         log = write_log(run.id, 1, "begun\nhalf")
         assert out.readline() == "begun\n"
@@ -265,14 +267,14 @@ def test_logs_are_followed_until_the_run_is_over(machine: Machine, monkeypatch: 
     assert err.splitlines() == ["attempt 2", f"run {run.id}: done at step 60 of 60"]
 
 
-def test_a_run_whose_process_is_gone_is_not_followed_for_ever(
+def test_following_ends_when_the_process_of_the_run_has_exited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     plan = planning.make("sDigits", ladder="lru", profile="smoke")
     with Ledger.open("ledger.db") as ledger:
         key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
-        [run] = ledger.enqueue(key, planning.wanted_final(plan, plan.rungs[0], [0]))
+        [run] = ledger.enqueue(key, final_runs(plan, plan.rungs[0], [0]))
         ledger.claim(key, structs.replace(ME, pid=2**22 + 1))
     write_log(run.id, 1, "begun\n")
     assert said(capsys, "logs", run.id, "-f") == (0, "begun\n", f"run {run.id}: interrupted at step 0 of 60\n")
@@ -283,7 +285,7 @@ def test_a_follower_is_stopped_with_an_interrupt(machine: Machine, monkeypatch: 
     plan = planning.make("sDigits", ladder="lru", profile="smoke")
     with Ledger.open("ledger.db") as ledger:
         key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
-        [run] = ledger.enqueue(key, planning.wanted_final(plan, plan.rungs[0], [0]))
+        [run] = ledger.enqueue(key, final_runs(plan, plan.rungs[0], [0]))
         begin(ledger, key)
         write_log(run.id, 1, "begun\n")
         process = machine.start("logs", run.id, "-f")
@@ -314,9 +316,35 @@ def test_show_draws_the_main_curves_and_ends_with_the_log(
     assert "val/accuracy  _#" in plain
 
 
+def test_show_has_the_recorded_eigenvalues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ledger.db"
+    results.fill(
+        path, "sDigits", {"tanh-rnn": [0.5]}, eigenvalues={"start": [0.6 + 0.8j, 0.1j], "end": [complex("nan")]}
+    )
+    results.fill(path, "sDigits", {"linear-rnn": [0.5]})
+    with Ledger.read(path) as ledger:
+        old, new = (run.id for run in ledger.runs())
+    shown = said(capsys, "show", new, "--ledger", str(path))[1].splitlines()
+    at = shown.index("eigenvalues: largest magnitude")
+    assert [line.split("  ")[0] for line in shown[at + 1 : at + 4]] == ["layer", "0", "1"]
+    assert shown[at + 2].split() == ["0", "1", "nan"]
+    values = [line.split()[1] for line in shown if line.startswith(("model.", "optim."))]
+    assert "false" in values
+    assert not {"True", "False", "None"} & set(values)
+    assert shown[at + 3].split() == ["1", "none", "none"]
+    assert "eigenvalues: not recorded" in said(capsys, "show", old, "--ledger", str(path))[1]
+    table = json.loads(said(capsys, "show", new, "--json", "--ledger", str(path))[1])
+    assert table["eigenvalues"] == {
+        "start": [[[0.6, 0.8], [0.0, 0.1]], None],
+        "end": [[[None, 0.0]], None],
+        "finite": False,
+    }
+    assert json.loads(said(capsys, "show", old, "--json", "--ledger", str(path))[1])["eigenvalues"] == {}
+
+
 def test_show_in_ascii_and_without_a_log(machine: Machine) -> None:
     [run] = fill(machine.ledger, ("tanh-rnn",), seeds=1)
-    done = machine.run("show", run.id, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    done = machine.run("show", run.id, apart=True, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
     assert "val/accuracy  _#\n" in done.stdout
     assert "?" not in done.stdout
     assert "the last lines" not in done.stdout
@@ -365,16 +393,21 @@ def test_narrow_and_wide_terminals_show_everything(machine: Machine) -> None:
         assert max(len(line) for line in out.splitlines() if "█" in line) <= columns
 
 
-def test_readers_that_leave_early_are_no_error(machine: Machine) -> None:
+def test_a_closed_pipe_is_not_an_error(machine: Machine) -> None:
     tanh, linear = fill(machine.ledger, seeds=1)
     for run in (tanh, linear):
         folder = machine.runs / run.id / "1"
         folder.mkdir(parents=True)
         (folder / "log.txt").write_text("a line\n" * 100_000)
-    for words in (["compare", tanh.id, linear.id], ["logs", tanh.id], ["show", tanh.id], ["show", tanh.id, "--toml"]):
+    for arguments in (
+        ["compare", tanh.id, linear.id],
+        ["logs", tanh.id],
+        ["show", tanh.id],
+        ["show", tanh.id, "--toml"],
+    ):
         read, write = os.pipe()
         os.close(read)
-        process = machine.start(*words, stdout=write)
+        process = machine.start(*arguments, stdout=write)
         os.close(write)
         _, err = process.communicate(timeout=60)
-        assert (process.returncode, err) == (0, ""), words
+        assert (process.returncode, err) == (0, ""), arguments

@@ -1,4 +1,4 @@
-"""How far a preparation is, as a pipe and as a terminal see it."""
+"""The progress of a preparation and of a ladder, in a pipe and in a terminal."""
 
 from __future__ import annotations
 
@@ -10,27 +10,30 @@ from rich.console import Console
 
 from lrurun import console
 from lrurun.report import live
+from tests.stores import key, ledger, path, take, want
+
+__all__ = ["key", "ledger", "path"]  # fixtures
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds that a test sets."""
+    """The time in seconds, which a test sets."""
     now = [100.0]
     monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
     return now
 
 
-def test_a_pipe_hears_of_every_step_once_and_then_now_and_then(monkeypatch, clock):
+def test_a_pipe_gets_a_line_for_every_step_and_one_every_30_seconds(monkeypatch, clock):
     said: list[str] = []
     monkeypatch.setattr(console, "is_terminal", lambda: False)
     monkeypatch.setattr(console, "say", said.append)
-    with live.Preparing() as preparing:
+    with live.PreparationView() as preparing:
         for done in range(1000):
             clock[0] += 0.1
-            preparing.tell("generating images", done, 1000)
-        preparing.tell("computing digests", 0, None)
+            preparing.update("generating images", done, 1000)
+        preparing.update("computing digests", 0, None)
         clock[0] += 31
-        preparing.tell("computing digests", 0, None)
+        preparing.update("computing digests", 0, None)
     assert said == [
         "generating images",
         "generating images: 30%",
@@ -47,16 +50,66 @@ def test_a_terminal_shows_a_line_a_step_that_fits(monkeypatch, width):
     terminal = Console(file=screen, force_terminal=True, width=width, color_system=None)
     monkeypatch.setattr(console, "is_terminal", lambda: True)
     monkeypatch.setattr(console, "err", lambda: terminal)
-    with live.Preparing() as preparing:
-        preparing.tell("counting new_aan_pairs.train.tsv [bold]", 1, 3)  # words, not markup
-        preparing.tell("counting new_aan_pairs.train.tsv [bold]", 2, 3)
-        preparing.tell("encoding", 1, 4)
-        preparing.tell("computing digests", 0, None)
+    with live.PreparationView() as preparing:
+        preparing.update("counting new_aan_pairs.train.tsv [bold]", 1, 3)  # text, not markup
+        preparing.update("counting new_aan_pairs.train.tsv [bold]", 2, 3)
+        preparing.update("encoding", 1, 4)
+        preparing.update("computing digests", 0, None)
     drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
     last = [line.rstrip() for line in re.split(r"[\r\n]+", drawn) if line.strip()][-3:]
     assert all(len(line) <= width for line in last)
     assert [line.split()[0] for line in last] == ["counting", "encoding", "computing"]
-    assert "100%" in last[0], "a step that is over is whole, whatever was told last"
+    assert "100%" in last[0], "a finished step shows 100%"
     assert "100%" in last[1]
     assert "%" not in last[2]
     assert ("[bold]" in last[0]) == (width == 100)
+
+
+def test_a_ladder_in_a_pipe_gets_a_line_for_every_change(monkeypatch, clock, ledger, key):
+    said: list[str] = []
+    monkeypatch.setattr(console, "is_terminal", lambda: False)
+    monkeypatch.setattr(console, "say", lambda line: said.append(line.partition(" ")[2]))
+    ledger.enqueue(key, [want("dense", seed, seed) for seed in range(3)])
+    first = take(ledger, key)
+    ladder, view = ledger.ladder(key), live.LadderView()
+
+    def lines() -> list[str]:
+        said.clear()
+        view.update(ledger, ladder)
+        return [re.sub(r" \(\w+\)", "", line) for line in said]
+
+    assert lines() == ["dense seed 0: running"], "it began before"
+    assert lines() == []
+    ledger.finish(first, "interrupted", step=7)
+    second = take(ledger, key)
+    ledger.finish(second, "done", result={"val/accuracy": 0.5}, step=100)
+    assert lines() == ["dense seed 0: interrupted at step 7 of 100", "dense seed 1: done, val 50.00 %"]
+    ledger.requeue([first.run.id])
+    ledger.event("note", "text", run=first.run.id)
+    assert lines() == ["dense seed 0: queued at step 7 of 100"]
+    read: list[object] = []
+    monkeypatch.setattr(ledger, "runs", lambda *_, **options: read.append(options["ids"]) or [])
+    assert lines() == []
+    assert not read, "nothing has changed"
+    clock[0] += 31
+    assert lines() == ["1 of 3 done, 2 queued"]
+
+
+def test_a_terminal_draws_a_large_ladder_less_often_but_changes_at_once(monkeypatch, clock, ledger, key):
+    drawn: list[float] = []
+
+    def slow(*_: object) -> None:
+        drawn.append(clock[0])
+        clock[0] += 0.1
+
+    monkeypatch.setattr(console, "is_terminal", lambda: True)
+    monkeypatch.setattr(live, "collect", slow)
+    monkeypatch.setattr(live.LadderView, "_draw", lambda *_: None)
+    ledger.enqueue(key, [want("dense")])
+    ladder, view = ledger.ladder(key), live.LadderView()
+    for second in range(5):
+        if second == 1:
+            take(ledger, key)
+        clock[0] = 100.0 + second
+        view.update(ledger, ladder)
+    assert drawn == [100.0, 101.0, 104.0]

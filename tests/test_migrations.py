@@ -1,8 +1,9 @@
-"""Creating and upgrading ledgers: many at once, killed in the middle, and files that are no ledgers."""
+"""Creating and upgrading ledgers: many processes at once, killed processes, and files that are no ledgers."""
 
 from __future__ import annotations
 
 import collections
+import json
 import math
 import os
 import re
@@ -17,13 +18,12 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine
 
-import lrurun
 from lrurun.errors import LedgerError
 from lrurun.ledger import migrate
+from lrurun.ledger.schema import APPLICATION_ID, SCHEMA, TRIGGERS, VERSION_TABLE, VIEWS, metadata
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.tables import APPLICATION_ID, SCHEMA, TRIGGERS, VERSION_TABLE, metadata
+from tests.forks import ROOT, at_once
 
-ROOT = Path(lrurun.__file__).parent.parent
 OLD = Path(__file__).parent / "ledgers" / "0001.db"
 EVERY = sorted(OLD.parent.glob("*.db"))
 """A ledger of each released revision."""
@@ -41,11 +41,13 @@ down_revision = "{head}"
 
 def upgrade() -> None:
     # Rebuilds the table that all others refer to, as changing a column does.
-    triggers = op.get_bind().exec_driver_sql("SELECT sql FROM sqlite_master WHERE type = 'trigger'").scalars().all()
-    with op.batch_alter_table("runs", recreate="always") as runs:
+    wanted = "SELECT sql FROM sqlite_master WHERE name IN ('runs', 'runs_finished_stay', 'runs_finished_not_deleted')"
+    made_last = op.get_bind().exec_driver_sql(wanted).scalars().all()
+    op.execute("DROP VIEW runs")
+    with op.batch_alter_table("stored_runs", recreate="always") as runs:
         runs.add_column(sa.Column("later", sa.Text, nullable=False, server_default="new"))
-    for trigger in triggers:
-        op.execute(trigger)
+    for statement in made_last:
+        op.execute(statement)
     # More than fits into the cache, so that changes are in the files before the commit.
     op.execute(
         "CREATE TABLE filler AS WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 3000)"
@@ -57,50 +59,39 @@ def upgrade() -> None:
 """
 
 UPGRADE = """
-import sys
+import alembic.command
 from pathlib import Path
 from lrurun.ledger import migrate
-sys.stdin.readline()
-print(migrate.upgrade(Path(sys.argv[1]), versions=Path(sys.argv[2])))
+
+def work(number):
+    print(migrate.upgrade(Path(sys.argv[1]), versions=Path(sys.argv[2])))
 """
 
 OPEN = """
-import sys
+import alembic.command
 from lrurun.ledger.store import Ledger
-sys.stdin.readline()
-with Ledger.open(sys.argv[1]) as ledger:
-    ledger.event("opened", sys.argv[2])
+
+def work(number):
+    with Ledger.open(sys.argv[1]) as ledger:
+        ledger.event("opened", str(number))
 """
 
 
-def python(code: str, *words: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, words)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-
-
-def together(processes: list[subprocess.Popen[str]]) -> list[str]:
-    """Lets go of all at once, and returns what they printed."""
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    ends = [(*process.communicate(timeout=120), process.returncode) for process in processes]
-    assert [end[2] for end in ends] == [0] * len(ends), "\n".join(end[1] for end in ends)
-    return [end[0].strip() for end in ends]
+def killed(*arguments: object) -> None:
+    """Upgrade a ledger in a process that the migration kills."""
+    command = [sys.executable, "-c", f"import sys\n{UPGRADE}\nwork(0)", *map(str, arguments)]
+    done = subprocess.run(command, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == -signal.SIGKILL
 
 
 def rows(path: Path) -> dict[str, list[Any]]:
-    """Every row of every table, by column name, so that added columns can be told from changed ones."""
+    """Every row of every table and view, by column name, so that added columns are distinguished from changed ones."""
     connection = sqlite3.connect(path)
     connection.row_factory = sqlite3.Row
     try:
-        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        tables = [
+            row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        ]
         return {
             table: [dict(row) for row in connection.execute(f'SELECT * FROM "{table}"')]
             for table in sorted(tables)
@@ -110,9 +101,10 @@ def rows(path: Path) -> dict[str, list[Any]]:
         connection.close()
 
 
-def grown(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """`before` with the tables that later revisions have added, which are empty."""
-    return {table: before.get(table, []) for table in after}
+def kept(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """`after` without the tables and columns that later revisions have added."""
+    columns = {table: found[0].keys() if found else () for table, found in before.items()}
+    return {table: [{name: row[name] for name in columns[table]} for row in after[table]] for table in before}
 
 
 def version(path: Path) -> str:
@@ -135,14 +127,14 @@ def later(tmp_path: Path, middle: str = "") -> Path:
     return folder
 
 
-def test_the_tables_are_what_the_migrations_make(tmp_path: Path) -> None:
+def test_the_migrations_create_the_declared_schema(tmp_path: Path) -> None:
     made, declared = tmp_path / "made.db", tmp_path / "declared.db"
     migrate.upgrade(made)
     engine = create_engine(f"sqlite:///{declared}")
     with engine.begin() as connection:
         metadata.create_all(connection)
-        for trigger in TRIGGERS.values():
-            connection.exec_driver_sql(trigger)
+        for made_last in (*TRIGGERS.values(), *VIEWS.values()):
+            connection.exec_driver_sql(made_last)
     engine.dispose()
 
     def schema(path: Path) -> dict[str, list[str]]:
@@ -160,7 +152,7 @@ def test_the_tables_are_what_the_migrations_make(tmp_path: Path) -> None:
         assert all(constraint.name for constraint in table.constraints), table.name
 
 
-def test_the_newest_revision_is_the_one_that_the_code_knows(tmp_path: Path) -> None:
+def test_the_newest_revision_is_that_of_the_code(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     migrate.upgrade(path)
     assert version(path) == SCHEMA
@@ -191,9 +183,22 @@ def test_an_old_ledger_opens_and_reads_as_it_was(tmp_path: Path, file: Path) -> 
         assert math.isnan(values[2])
         assert diverged.result is not None
         assert diverged.result["val/accuracy"] == -math.inf
-    after = rows(old)
-    for table, held in before.items():
-        assert [{k: row[k] for k in had} for had, row in zip(held, after[table], strict=True)] == held
+        assert {attempt.numerics for run in ledger.runs() for attempt in ledger.attempts(run.id)} == {1}
+    assert kept(before, rows(old)) == before
+
+
+def test_runs_of_an_old_ledger_hold_their_newest_values(old: Path) -> None:
+    with Ledger.open(old) as ledger:
+        for run in ledger.runs():
+            curves = {key: curve[-1][1] for key, curve in ledger.metrics(run.id).items()}
+            wanted = [curves.get(key) for key in ("train/loss", "val/accuracy", "machine/steps_per_second")]
+            found = [run.last_loss, run.last_score, run.last_speed]
+            assert found == [None if value is None or math.isnan(value) else value for value in wanted]
+    connection = sqlite3.connect(old)
+    results = connection.execute("SELECT val_accuracy, result FROM runs WHERE result IS NOT NULL").fetchall()
+    connection.close()
+    assert {value for value, _ in results} >= {-math.inf, 0.5}
+    assert all(value == float(json.loads(result)["val/accuracy"]) for value, result in results)
 
 
 @pytest.mark.parametrize("file", EVERY, ids=lambda path: path.stem)
@@ -203,16 +208,26 @@ def test_an_upgrade_keeps_every_row(tmp_path: Path, file: Path) -> None:
     assert all(before[table] for table in before if table != "sqlite_sequence")
     backup = migrate.upgrade(old, versions=later(tmp_path))
     after = rows(old)
-    assert [row.pop("later") for row in after["runs"]] == ["new"] * len(before["runs"])
-    assert after == grown(before, after)
+    assert [row["later"] for row in after["stored_runs"]] == ["new"] * len(before["runs"])
+    assert kept(before, after) == before
     assert version(old) == "9001"
     assert backup == tmp_path / f"ledger.db.backup-{file.stem}"
     assert rows(backup) == before
     assert version(backup) == file.stem
     connection = sqlite3.connect(old)
     with pytest.raises(sqlite3.IntegrityError, match="never changes"):
-        connection.execute("UPDATE runs SET step = 1 WHERE state = 'done'")
+        connection.execute("UPDATE stored_runs SET step = 1 WHERE state = 'done'")
     connection.close()
+
+
+def test_a_command_that_migrates_says_so_once(old: Path, monkeypatch, capsys) -> None:
+    from lrurun.__main__ import run
+
+    monkeypatch.chdir(old.parent)
+    assert run(["--ledger", old.name, "ledger", "migrate"]) == 0
+    assert f"was migrated to version {SCHEMA}; the old file is kept as {old.name}.backup-" in capsys.readouterr().err
+    assert run(["--ledger", old.name, "ledger", "migrate"]) == 0
+    assert capsys.readouterr().err == f"{old.name}: up to date\n"
 
 
 def test_a_backup_is_never_written_over(old: Path, tmp_path: Path) -> None:
@@ -225,14 +240,12 @@ def test_a_backup_is_never_written_over(old: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("journal", ["wal", "delete"])
-def test_killed_in_the_middle_it_is_as_before(old: Path, tmp_path: Path, journal: str) -> None:
+def test_an_upgrade_that_is_killed_changes_nothing(old: Path, tmp_path: Path, journal: str) -> None:
     connection = sqlite3.connect(old)
     assert connection.execute(f"PRAGMA journal_mode={journal}").fetchone() == (journal,)
     connection.close()
     before = rows(old)
-    process = python(UPGRADE, old, later(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)"))
-    process.communicate("go\n", timeout=60)
-    assert process.returncode == -signal.SIGKILL
+    killed(old, later(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)"))
     left = {p.name for p in tmp_path.iterdir()}
     assert left & {"ledger.db-wal", "ledger.db-journal"}, "it was killed before it changed anything"
     assert rows(old) == before
@@ -241,11 +254,9 @@ def test_killed_in_the_middle_it_is_as_before(old: Path, tmp_path: Path, journal
         assert ledger.check() == []
 
 
-def test_killed_while_it_is_created_it_is_created_by_the_next(tmp_path: Path) -> None:
+def test_a_ledger_whose_creation_was_killed_is_created_by_the_next_process(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    process = python(UPGRADE, path, later(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)"))
-    process.communicate("go\n", timeout=60)
-    assert process.returncode == -signal.SIGKILL
+    killed(path, later(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)"))
     assert path.exists()
     assert Ledger.read(path) is None
     with Ledger.open(path) as ledger:
@@ -258,36 +269,121 @@ def test_a_failed_migration_changes_nothing(old: Path, tmp_path: Path) -> None:
         migrate.upgrade(old, versions=later(tmp_path, "1 / 0"))
     assert rows(old) == before
     shutil.rmtree(tmp_path / "versions")
-    with pytest.raises(LedgerError, match="refer to rows that are not there"):
+    with pytest.raises(LedgerError, match="refer to rows that do not exist"):
         migrate.upgrade(old, versions=later(tmp_path, "op.execute('DELETE FROM ladders')"))
     assert rows(old) == before
     assert version(old) == "0001"
 
 
-def test_sixteen_upgrade_one_ledger_at_once(old: Path, tmp_path: Path) -> None:
+def test_eight_upgrade_one_ledger_at_once(old: Path, tmp_path: Path) -> None:
     before = rows(old)
     folder = later(tmp_path)
-    said = together([python(UPGRADE, old, folder) for _ in range(16)])
-    assert sorted(said) == sorted(["None"] * 15 + [f"{old}.backup-0001"])
+    assert sorted(at_once(8, UPGRADE, old, folder)) == sorted(["None"] * 7 + [f"{old}.backup-0001"])
     after = rows(old)
-    assert [row.pop("later") for row in after["runs"]] == ["new"] * len(before["runs"])
-    assert after == grown(before, after)
+    assert [row["later"] for row in after["stored_runs"]] == ["new"] * len(before["runs"])
+    assert kept(before, after) == before
     assert [p.name for p in tmp_path.glob("*backup*")] == ["ledger.db.backup-0001"]
 
 
-@pytest.mark.parametrize("count", [16, pytest.param(64, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [8, pytest.param(64, marks=pytest.mark.slow)])
 def test_many_create_one_ledger_at_once(tmp_path: Path, count: int) -> None:
     path = tmp_path / "ledger.db"
-    together([python(OPEN, path, number) for number in range(count)])
+    at_once(count, OPEN, path)
     with Ledger.open(path) as ledger:
         assert sorted(int(e.text) for e in ledger.events()) == list(range(count))
         assert ledger.check() == []
 
 
+MOMENTS = {
+    "CREATE TABLE documents": 1,
+    "INSERT INTO new_runs": 2,
+    "INSERT INTO new_attempts": 1,
+    "DROP TABLE stored_runs": 1,
+    "UPDATE stored_runs SET last_loss": 1,
+    "CREATE TRIGGER documents_stay": 1,
+    "UPDATE lrurun_version": 1,
+}
+"""A statement of the migration, and before which of them the process is killed."""
+
+KILL_AT = """
+import os, signal, sys
+from pathlib import Path
+from sqlalchemy import Engine, event
+from lrurun.ledger import migrate
+
+remaining = int(sys.argv[3])
+
+def count(connection, cursor, statement, *rest):
+    global remaining
+    if " ".join(statement.split()).startswith(sys.argv[2]):
+        remaining -= 1
+        if not remaining:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+event.listen(Engine, "before_cursor_execute", count)
+migrate.upgrade(Path(sys.argv[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger of version 0003 with 3,000 runs, larger than SQLite's cache, so that changes reach the files at once."""
+    path = Path(shutil.copy(OLD.with_name("0003.db"), tmp_path_factory.mktemp("large") / "ledger.db"))
+    connection = sqlite3.connect(path)
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(runs)")]
+    changed = {
+        "number": "r.number + 100 * i",
+        "id": "'r' || i || '-' || r.number",
+        "fingerprint": "'f' || i || '-' || r.number",
+        "seed": "i",
+        "config": """replace(r.config, '"seed":' || r.seed, '"seed":' || i)""",
+        "provenance": """json_object('model', hex(zeroblob(900)), 'odd " text', 'of ' || (i % 7))""",
+    }
+    values = ", ".join(changed.get(name, f"r.{name}") for name in columns)
+    with connection:
+        connection.execute(
+            "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < 450)"
+            f" INSERT INTO runs SELECT {values} FROM n, runs r WHERE r.number < 100"
+        )
+        connection.execute(
+            "INSERT INTO attempts SELECT r.number, a.n, host, boot, namespace, pid, pid_started, started_at,"
+            " heartbeat_at, seen_at, ended_at, reason, resumed_from, environment, code"
+            " FROM runs r JOIN attempts a ON a.run = r.number % 100 WHERE r.number > 100"
+        )
+        connection.execute(
+            "INSERT INTO metrics SELECT r.number, m.key, m.step, m.value"
+            " FROM runs r JOIN metrics m ON m.run = r.number % 100 WHERE r.number > 100"
+        )
+        connection.execute(
+            "INSERT INTO ladder_runs (ladder, run, rung, stage, position)"
+            " SELECT l.ladder, r.number, rung, stage, position FROM runs r"
+            " JOIN ladder_runs l ON l.run = r.number % 100 WHERE r.number > 100"
+        )
+    connection.close()
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("statement", MOMENTS)
+def test_a_migration_killed_at_any_moment_loses_nothing(large: Path, tmp_path: Path, statement: str) -> None:
+    path = Path(shutil.copy(large, tmp_path / "ledger.db"))
+    before = rows(path)
+    command = [sys.executable, "-c", KILL_AT, str(path), statement, str(MOMENTS[statement])]
+    done = subprocess.run(command, check=False, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == -signal.SIGKILL
+    assert (version(path), rows(path)) == ("0003", before)
+    with Ledger.open(path) as ledger:
+        assert ledger.check() == []
+        assert {run.seed for run in ledger.runs() if run.config["seed"] == run.seed} >= set(range(1, 450))
+    assert (version(path), kept(before, rows(path))) == (SCHEMA, before)
+    assert rows(tmp_path / "ledger.db.backup-0003-2") == before
+    assert path.stat().st_size < large.stat().st_size / 2
+
+
 @pytest.mark.slow
 def test_sixteen_open_an_old_ledger_at_once(old: Path) -> None:
     before = rows(old)
-    together([python(OPEN, old, number) for number in range(16)])
+    at_once(16, OPEN, old)
     after = rows(old)
     assert len(after["events"]) == len(before["events"]) + 16
     assert after["metrics"] == before["metrics"]
@@ -309,14 +405,14 @@ def test_a_newer_ledger_is_refused_with_what_to_install(old: Path, tmp_path: Pat
 
 
 def test_a_reader_of_an_older_ledger_says_how_to_migrate(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lrurun.ledger.store.SCHEMA", "9001")
+    monkeypatch.setattr("lrurun.ledger.connection.SCHEMA", "9001")
     with pytest.raises(LedgerError, match="older") as refused:
         Ledger.read(old)
-    assert "lrurun ledger migrate" in str(refused.value.hint)
+    assert f"lrurun --ledger {old} ledger migrate" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize("content", [b"x", b"hello, world\n" * 10, b"hello, world\n" * 1000], ids=["1", "130", "13000"])
-def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_database_is_not_changed(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
     for ask in (Ledger.open, Ledger.read):
@@ -327,7 +423,7 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, content: bytes
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_a_database_of_someone_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "theirs.db"
     connection = sqlite3.connect(path)
     with connection:

@@ -1,4 +1,4 @@
-"""Commands misused, terminals that go away, machines that misbehave."""
+"""Misused commands, closed terminals, faulty machines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import signal
 import sqlite3
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.machine import LONG, Machine, stop, training, wait_for
+from tests.results import fill
 
 AT_A_TERMINAL = """
 import fcntl, os, sys, termios
@@ -19,15 +21,15 @@ fcntl.ioctl(1, termios.TIOCSCTTY, 0)
 os.dup2(1, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
-"""Makes its standard output the terminal that its session belongs to, and becomes the command."""
+"""Makes its standard output the terminal of its session, and becomes the command."""
 
 SMOKE = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn")
 
 
-def error_and_hint(machine: Machine, *words: str, code: int) -> tuple[str, str]:
-    """The two lines of an error; nothing else may be said or written."""
+def error_and_hint(machine: Machine, *arguments: str, code: int) -> tuple[str, str]:
+    """The two lines of an error. The command may print and write nothing else."""
     before = {path: path.read_bytes() for path in machine.folder.rglob("*") if path.is_file()}
-    done = machine.run(*words, code=code)
+    done = machine.run(*arguments, code=code)
     lines = done.stderr.splitlines()
     assert done.stdout == ""
     assert [line.split(" ")[0] for line in lines] == ["error:", "hint:"], done.stderr
@@ -35,17 +37,24 @@ def error_and_hint(machine: Machine, *words: str, code: int) -> tuple[str, str]:
     return lines[0].removeprefix("error: "), lines[1].removeprefix("hint: ")
 
 
-def test_ledger_that_is_none(machine: Machine) -> None:
+def test_a_file_that_is_not_a_ledger(machine: Machine) -> None:
     (machine.folder / "notes.txt").write_text("buy milk\n")
     connection = sqlite3.connect(machine.folder / "other.db")
     connection.execute("create table milk (litres)")
     connection.commit()
     connection.close()
     for name in ("notes.txt", "other.db"):
-        for words in (SMOKE, ("runs",), ("status",), ("report", "sDigits"), ("ledger", "check"), ("ledger", "migrate")):
-            error, hint = error_and_hint(machine, *words, "--ledger", name, code=5)
+        for arguments in (
+            SMOKE,
+            ("runs",),
+            ("status",),
+            ("report", "sDigits"),
+            ("ledger", "check"),
+            ("ledger", "migrate"),
+        ):
+            error, hint = error_and_hint(machine, *arguments, "--ledger", name, code=5)
             assert error == f"{machine.folder / name} is not a ledger of lrurun"
-            assert hint == "name another file with --ledger; this one is left as it is"
+            assert hint == "name another file with --ledger; this one was not changed"
 
 
 def test_ledger_of_a_newer_version(machine: Machine) -> None:
@@ -55,8 +64,8 @@ def test_ledger_of_a_newer_version(machine: Machine) -> None:
     connection.commit()
     connection.execute("pragma wal_checkpoint(truncate)")
     connection.close()
-    for words in (SMOKE, ("runs",), ("status",), ("ledger", "migrate")):
-        error, hint = error_and_hint(machine, *words, code=5)
+    for arguments in (SMOKE, ("runs",), ("status",), ("ledger", "migrate")):
+        error, hint = error_and_hint(machine, *arguments, code=5)
         assert "newer" in error
         assert "pip install" in hint
 
@@ -64,14 +73,21 @@ def test_ledger_of_a_newer_version(machine: Machine) -> None:
 def test_ledger_in_a_missing_folder(machine: Machine) -> None:
     error, hint = error_and_hint(machine, *SMOKE, "--ledger", "nowhere/ledger.db", code=1)
     assert error == f"the folder {machine.folder / 'nowhere'} of the ledger does not exist"
-    assert hint == f"make it: mkdir -p {machine.folder / 'nowhere'}"
+    assert hint == f"create it: mkdir -p {machine.folder / 'nowhere'}"
     assert machine.json("runs", "--ledger", "nowhere/ledger.db")["runs"] == []
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux")
+def test_a_folder_in_which_nothing_can_be_created(machine: Machine) -> None:
+    error, hint = error_and_hint(machine, *SMOKE, "--ledger", "/proc/x.db", code=1)
+    assert error == "/proc/runs: the runs folder cannot be written: nothing can be created in /proc"
+    assert hint.startswith("choose another folder with --runs-dir")
 
 
 def test_empty_file_is_not_made_a_ledger_by_readers(machine: Machine) -> None:
     machine.ledger.touch()
-    for words in (("runs",), ("status",)):
-        machine.run(*words)
+    for arguments in (("runs",), ("status",)):
+        machine.run(*arguments)
     machine.run("report", "sDigits", code=4)
     assert machine.ledger.read_bytes() == b""
 
@@ -82,100 +98,101 @@ def test_runs_folder_that_cannot_be(machine: Machine) -> None:
     assert error.startswith("file: the runs folder cannot be written: ")
     error, hint = error_and_hint(machine, *SMOKE, "--runs-dir", "no/where", code=1)
     assert error == "no/where: the runs folder cannot be written: No such file or directory"
-    assert hint == "make the folder: mkdir -p no"
+    assert hint == "create the folder: mkdir -p no"
     assert not machine.ledger.exists()
 
 
-def test_out_file_is_written_whole(machine: Machine) -> None:
-    machine.run(*SMOKE)
-    words = ("report", "sDigits", "--profile", "smoke", "--format", "md")
-    text = machine.run(*words).stdout
+def test_out_file_is_written_whole(finished: Machine, tmp_path: Path) -> None:
+    machine = finished.copy(tmp_path / "copy")
+    arguments = ("report", "sDigits", "--profile", "smoke", "--format", "md")
+    text = machine.run(*arguments).stdout
     (machine.folder / "real.md").write_text("old")
     (machine.folder / "link.md").symlink_to("real.md")
-    machine.run(*words, "--out", "link.md")
+    machine.run(*arguments, "--out", "link.md")
     assert (machine.folder / "link.md").is_symlink()
     assert (machine.folder / "real.md").read_text() == text
-    assert machine.run(*words, "--out", "/dev/stdout").stdout == text
-    error, _ = error_and_hint(machine, *words, "--out", ".", code=1)
+    assert machine.run(*arguments, "--out", "/dev/stdout", apart=True).stdout == text
+    error, _ = error_and_hint(machine, *arguments, "--out", ".", code=1)
     assert error == ".: Is a directory"
     error, hint = error_and_hint(machine, "runs", "--ladder", "lruu", code=4)
     assert (error, hint.split("?")[0]) == ("ladder 'lruu': this ledger has no runs of it", "did you mean 'lru'")
     error, _ = error_and_hint(machine, "status", "--watch", "--json", code=2)
-    assert error.startswith("--watch shows")
+    assert error == "--watch and --json exclude each other"
 
 
 def test_worker_that_always_dies_ends_the_command(machine: Machine) -> None:
-    """A machine on which no worker comes as far as claiming a run is said to be so, soon."""
+    """The command ends soon, with the reason, if no worker can claim a run."""
     broken = machine.folder / "site"
     broken.mkdir()
     (broken / "sitecustomize.py").write_text(
-        "import sys, os, signal\nif 'lrurun.worker' in ' '.join(sys.orig_argv): os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "import sys, os, signal\n"
+        "if 'lrurun.runner.worker' in ' '.join(sys.orig_argv): os.kill(os.getpid(), signal.SIGSEGV)\n"
     )
-    machine.run(*SMOKE[:-2], "--rung", "linear-rnn")  # the data are prepared
+    machine.run("data", "prepare", "sDigits")
     done = machine.run(*SMOKE, code=1, env={"PYTHONPATH": str(broken)})
     lines = done.stderr.splitlines()
     assert lines[-2] == "error: a worker ended with SIGSEGV"
     assert lines[-1].startswith("hint: lrurun doctor")
-    assert machine.states() == {"done": 1, "queued": 1}
-    machine.run(*SMOKE)
+    assert machine.states() == {"queued": 1}
 
 
 def test_ledger_texts_do_not_reach_the_terminal_raw(machine: Machine) -> None:
-    """What stands in the ledger is data: escape sequences and markup in it do nothing."""
-    machine.run(*SMOKE)
+    """The text of a ledger is data: escape sequences and markup in it have no effect."""
+    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5]})
     connection = sqlite3.connect(machine.ledger)
     connection.execute("update ladder_runs set rung = char(27) || '[31m[red]tanh' || char(7)")
     connection.execute("update events set text = char(27) || ']0;owned' || char(7)")
     connection.commit()
     connection.close()
     [run] = machine.json("runs")["runs"]
-    for words in (("runs",), ("status",), ("show", run["id"])):
-        text = machine.run(*words).stdout
+    for arguments in (("runs",), ("status",), ("show", run["id"])):
+        text = machine.run(*arguments).stdout
         assert "\x1b" not in text
         assert "\x07" not in text
-        assert words[0] == "show" or "[red]tanh" in text
+        assert arguments[0] == "show" or "[red]tanh" in text
 
 
 def test_out_onto_a_ledger_is_refused(machine: Machine) -> None:
-    machine.run(*SMOKE)
-    error, _ = error_and_hint(machine, "report", "sDigits", "--profile", "smoke", "--out", "ledger.db", code=2)
+    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5]})
+    error, _ = error_and_hint(machine, "report", "sDigits", "--out", "ledger.db", code=2)
     assert error == "--out ledger.db: is a database, and would be lost"
     assert machine.states() == {"done": 1}
 
 
-def test_report_leaves_out_what_an_edit_has_made_another_model(machine: Machine) -> None:
+def test_report_leaves_out_runs_of_an_edited_rung(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     ladder = (
         'name = "radius"\ntitle = "t"\nsource = "ours"\n'
         '[[rung]]\nname = "ring"\ntitle = "r"\n'
         'change = { "model.recurrence.kind" = "diagonal", "model.recurrence.r_min" = 0.9 }\n'
     )
     (machine.folder / "radius.toml").write_text(ladder)
-    words = ("sDigits", "--profile", "smoke", "--ladder", "radius.toml")
-    machine.run("ladder", *words)
+    arguments = ("sDigits", "--profile", "smoke", "--ladder", "radius.toml")
+    monkeypatch.chdir(machine.folder)
+    fill(machine.ledger, "sDigits", {"ring": [0.5]}, profile="smoke", ladder="radius.toml")
     [run] = machine.json("runs")["runs"]
     (machine.folder / "radius.toml").write_text(ladder.replace("0.9", "0.8"))
-    report = machine.json("report", *words)
+    report = machine.json("report", *arguments)
     assert [row["n"] for row in report["rows"]] == [0]
-    assert report["notes"] == [f"left out, because ladder or recipe say otherwise now: {run['id']}"]
+    assert report["notes"] == [f"left out, because the ladder or the recipe has changed since: {run['id']}"]
     (machine.folder / "radius.toml").write_text(ladder)
-    assert [row["n"] for row in machine.json("report", *words)["rows"]] == [1]
+    assert [row["n"] for row in machine.json("report", *arguments)["rows"]] == [1]
 
 
 def test_damaged_data_are_one_error(machine: Machine) -> None:
-    words = (*SMOKE[:-2], "--data-dir", "data", "--rung", "tanh-rnn", "--rung", "diagonal")
-    machine.run(*words[:-2])
+    arguments = (*SMOKE, "--data-dir", "data")
+    machine.run("data", "prepare", "sDigits", "--data-dir", "data")
     path = machine.folder / "data" / "sDigits" / "train-inputs.npy"
     path.write_bytes(path.read_bytes()[:-1])
-    done = machine.run(*words, code=1)
-    assert done.stderr.splitlines()[-2].endswith("train-inputs.npy: not the bytes that the manifest names")
+    done = machine.run(*arguments, code=1)
+    assert done.stderr.splitlines()[-2].endswith("train-inputs.npy: its digest is not that in the manifest")
     assert done.stderr.splitlines()[-1].startswith("hint: remove the folder")
     assert machine.states().get("failed") is None
 
 
 @pytest.mark.slow
-def test_ledger_deleted_under_a_ladder_is_said_and_runs_left_behind_hinder_nobody(machine: Machine) -> None:
-    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--set", "train.steps=6000")
-    process = machine.start(*words)
+def test_a_deleted_ledger_ends_the_command_and_its_runs_do_not_matter_later(machine: Machine) -> None:
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--set", "train.steps=6000")
+    process = machine.start(*arguments)
     wait_for(training(machine, step=20))
     for name in ("ledger.db", "ledger.db-wal", "ledger.db-shm"):
         (machine.folder / name).unlink(missing_ok=True)
@@ -190,11 +207,11 @@ def test_ledger_deleted_under_a_ladder_is_said_and_runs_left_behind_hinder_nobod
 
 @pytest.mark.slow
 def test_closed_terminal_saves_and_exits_129(machine: Machine) -> None:
-    """The terminal is gone before anything can be said to it."""
-    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    """The terminal is closed before anything can be printed."""
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
     master, terminal = pty.openpty()
     process = machine.start(
-        *words,
+        *arguments,
         prefix=(sys.executable, "-c", AT_A_TERMINAL),
         stdout=terminal,
         stderr=terminal,
@@ -222,8 +239,8 @@ def test_closed_terminal_saves_and_exits_129(machine: Machine) -> None:
 
 @pytest.mark.slow
 def test_nohup_is_respected(machine: Machine) -> None:
-    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
-    process = machine.start(*words, prefix=("nohup",))
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    process = machine.start(*arguments, prefix=("nohup",))
     wait_for(training(machine))
     stop(process, signal.SIGHUP)
     process.communicate(timeout=120)
@@ -232,15 +249,15 @@ def test_nohup_is_respected(machine: Machine) -> None:
 
 
 @pytest.mark.slow
-def test_runs_keep_the_threads_they_began_with(machine: Machine, long_history) -> None:
-    """A ladder with runs of one thread and of two finishes, and those begun with one give the bits of one."""
-    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
-    process = machine.start(*words, "--jobs", "1")
+def test_runs_keep_their_number_of_threads(machine: Machine, long_history) -> None:
+    """A ladder with runs of one and of two threads finishes; those begun with one thread give its bits."""
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    process = machine.start(*arguments, "--jobs", "1")
     wait_for(training(machine, step=60))
     stop(process, signal.SIGTERM)
     process.communicate(timeout=10)
     assert machine.states() == {"interrupted": 1}
-    machine.run(*words, "--seeds", "2", "--set", "execution.threads=2", timeout=120)
+    machine.run(*arguments, "--seeds", "2", "--set", "execution.threads=2", timeout=120)
     assert machine.states() == {"done": 2}
     assert machine.history()["gamma-norm", "train", 0] == long_history["gamma-norm", "train", 0]
     threads = {
@@ -250,67 +267,71 @@ def test_runs_keep_the_threads_they_began_with(machine: Machine, long_history) -
 
 
 @pytest.mark.slow
-def test_resume_finishes_all_that_was_ever_asked_for(machine: Machine) -> None:
-    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
-    process = machine.start(*words, "--seeds", "3", "--jobs", "1")
+def test_resume_finishes_all_recorded_requests(machine: Machine) -> None:
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    process = machine.start(*arguments, "--seeds", "3", "--jobs", "1")
     wait_for(training(machine, step=60))
     stop(process, signal.SIGTERM)
     process.communicate(timeout=10)
-    machine.run(*words, "--seeds", "1")
+    machine.run(*arguments, "--seeds", "1")
     assert machine.states() != {"done": 3}
     machine.run("resume")
     assert machine.states() == {"done": 3}
 
 
 @pytest.mark.slow
-def test_points_taken_out_of_the_grid_are_not_trained(machine: Machine) -> None:
+def test_points_removed_from_the_grid_are_not_trained(machine: Machine) -> None:
     from lrurun import paths
 
     recipe = (paths.packaged("recipes") / "sDigits.toml").read_text()
     (machine.folder / "mine.toml").write_text(recipe.replace("[0.004, 0.016]", "[0.004, 0.008, 0.016, 0.032]"))
-    words = ("ladder", "mine.toml", "--profile", "smoke", "--rung", "tanh-rnn", "--tune", "--jobs", "1")
-    process = machine.start(*words)
+    arguments = ("ladder", "mine.toml", "--profile", "smoke", "--rung", "tanh-rnn", "--tune", "--jobs", "1")
+    process = machine.start(*arguments)
     wait_for(training(machine, step=0))
     stop(process, signal.SIGTERM)
     process.communicate(timeout=10)
     (machine.folder / "mine.toml").write_text(recipe.replace("[0.004, 0.016]", "[0.016]"))
-    done = machine.run(*words)
-    assert "3 tuning runs of earlier settings leave this ladder" in done.stderr
+    done = machine.run(*arguments)
+    assert "no longer part of this ladder: 3 tuning runs of earlier settings" in done.stderr
     finished = [run for run in machine.json("runs")["runs"] if run["state"] == "done"]
     assert sorted(run["stage"] for run in finished) == ["train", "tune"]
     assert machine.json("status")["ladders"][0]["total"] == 2
-    plan = machine.json("plan", *words[1:-2])
+    plan = machine.json("plan", *arguments[1:-2])
     assert [(row["runs"], row["runs_done"], row["runs_left"]) for row in plan["rungs"]] == [(2, 2, 0)]
     assert "nothing to do" in machine.run("resume").stderr
 
 
 @pytest.mark.slow
 def test_resume_on_another_machine_says_so(machine: Machine) -> None:
-    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
-    process = machine.start(*words)
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    process = machine.start(*arguments)
     wait_for(training(machine, step=60))
     stop(process, signal.SIGTERM)
     process.communicate(timeout=10)
     connection = sqlite3.connect(machine.ledger)
-    connection.execute("update attempts set environment = json_set(environment, '$.machine.cpu', 'an abacus')")
+    connection.execute(
+        "insert into documents (sha256, text) "
+        "select 'another', json_set(environment, '$.machine.cpu', 'an abacus') from attempts"
+    )
+    connection.execute("update stored_attempts set environment_id = (select max(id) from documents)")
     connection.commit()
     connection.close()
-    machine.run(*words)
+    machine.run(*arguments)
     [run] = machine.json("runs")["runs"]
     events = [event["text"] for event in machine.json("show", run["id"])["events"] if event["kind"] == "changed"]
     assert len(events) == 1
-    assert events[0].startswith("resumed with another cpu: an abacus before, ")
+    assert events[0].startswith("resumed with a different CPU: an abacus before, ")
 
 
 @pytest.mark.slow
 def test_one_faulty_run_lets_the_others_save(machine: Machine) -> None:
-    """A checkpoint folder that cannot be: the command ends with 1, the healthy run is saved."""
-    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--rung", "ring-init", "--set", "train.steps=4000")
-    process = machine.start(*words, "--jobs", "2")
+    """If checkpoints of one run cannot be written, the command ends with 1 and the other run is saved."""
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--rung", "ring-init", "--set", "train.steps=4000")
+    process = machine.start(*arguments, "--jobs", "2")
     wait_for(lambda: len([r for r in machine.json("runs")["runs"] if r["step"] > 100]) == 2)
     victim = machine.json("runs")["runs"][0]["id"]
     folder = machine.runs / victim / "1" / "checkpoints"
-    folder.rename(folder.with_name("gone"))
+    folder.rename(folder.with_name("moved"))
     folder.write_text("in the way")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1, err

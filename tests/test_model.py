@@ -1,60 +1,16 @@
 """The network: sizes as published, and outputs against plain NumPy in double precision."""
 
-import os
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.config import DenseRecurrence, DiagonalRecurrence, ModelConfig
-from lrurun.model import Model
-from lrurun.tasks.base import Spec
-
-LRU = DiagonalRecurrence(normalize=True, r_min=0.5, r_max=0.9)
-FEATURES = {"name": "pixels", "kind": "features"}
-TOKENS = {"name": "letters", "kind": "tokens"}
-
-
-def features(**changes):
-    return Spec(**{**FEATURES, "features": 1, "classes": 3, "length": 12, "scale": 0.1, **changes})
-
-
-def tokens(**changes):
-    return Spec(**{**TOKENS, "features": 7, "classes": 3, "length": 12, **changes})
-
-
-def config(**changes):
-    return ModelConfig(**{"recurrence": LRU, "depth": 2, "width": 6, "state": 5, **changes})
-
-
-def initial(model, seed=0):
-    """Parameters off their symmetric start: norms that scale and biases that are not zero."""
-    params, stats = jax.jit(model.init)(jax.random.key(seed))
-    rng = np.random.default_rng(seed)
-
-    def jiggle(path, x):
-        moved = path[-1].key in ("bias", "scale")
-        return x + jnp.asarray(0.3 * rng.normal(size=x.shape), jnp.float32) if moved else x
-
-    return jax.tree_util.tree_map_with_path(jiggle, params), stats
-
-
-def batch(spec, size=4, seed=0):
-    rng = np.random.default_rng(seed)
-    shape = (size, 2, spec.length) if spec.pair else (size, spec.length)
-    inputs = rng.integers(0, spec.features if spec.kind == "tokens" else 17, shape).astype(np.uint8)
-    lengths = rng.integers(1, spec.length + 1, shape[:-1]).astype(np.int16)
-    lengths[0] = spec.length
-    return jnp.asarray(inputs), jnp.asarray(lengths)
-
-
-def junk(inputs, lengths):
-    """The same with other values in the padding."""
-    padded = np.arange(inputs.shape[-1]) >= np.asarray(lengths)[..., None]
-    return jnp.where(padded, (inputs + 3) % 7, inputs).astype(inputs.dtype)
+from lrurun.config.recurrences.dense import DenseRecurrence
+from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.schema import ModelConfig
+from lrurun.data.task import Spec
+from lrurun.nn.network import Model
+from tests.networks import FEATURES, LRU, TOKENS, batch, config, features, initial, junk, tokens
 
 
 @pytest.mark.parametrize(
@@ -123,6 +79,10 @@ def test_every_parameter_is_in_the_group_of_its_kind():
     assert ("blocks.1.recurrence.C_im_back", (6, 5), "regular") in listing
 
 
+def gelu(x):
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
 def reference(model, params, inputs, lengths, momentum=None):
     """Logits in float64, one sequence after another; with `momentum`, also the statistics after one training step."""
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
@@ -168,7 +128,7 @@ def reference(model, params, inputs, lengths, momentum=None):
                 for k in order:
                     state = lam * state + b @ u[k]
                     y[k] += (c @ state).real
-            g = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
+            g = gelu(y)
             gate = 1.0 if settings.glu == "none" else sigmoid(linear(block["gate"], g))
             values = {"full": lambda g=g: linear(block["value"], g), "half2": lambda y=y: y}  # noqa: B023
             outputs.append(x + values.get(settings.glu, lambda g=g: g)() * gate)
@@ -178,7 +138,8 @@ def reference(model, params, inputs, lengths, momentum=None):
     pooled = np.stack([{"mean": x.mean(0), "max": x.max(0), "last": x[-1]}[settings.pooling] for x in xs])
     if spec.pair:
         a, b = np.split(pooled, 2)
-        pooled = np.maximum(linear(p["hidden"], np.concatenate([a, b, a - b, a * b], axis=1)), 0)
+        hidden = linear(p["hidden"], np.concatenate([a, b, a - b, a * b], axis=1))
+        pooled = np.maximum(hidden, 0) if settings.head_activation == "relu" else gelu(hidden)
     return linear(p["head"], pooled), new
 
 
@@ -194,11 +155,12 @@ def reference(model, params, inputs, lengths, momentum=None):
         pytest.param(
             {"pooling": "last", "norm": "layer", "norm_place": "post"}, tokens(pair=True), marks=pytest.mark.slow
         ),
+        ({"head_activation": "gelu", "depth": 1}, tokens(pair=True)),
         pytest.param(
             {"pooling": "max", "norm": "layer", "final_norm": True, "glu": "half2"}, features(), marks=pytest.mark.slow
         ),
     ],
-    ids=["pixels", "letters-both-ways", "layer-norm", "pairs", "half2-last-final", "none-max-post", "last-post", "max"],
+    ids="pixels letters-both-ways layer-norm pairs half2-last-final none-max-post last-post pairs-gelu max".split(),
 )
 def test_logits_statistics_and_gradients(strict, settings, spec):
     model = Model(config(**settings), spec)
@@ -343,42 +305,6 @@ def test_the_smallest_network(strict, recurrence, bidirectional):
     np.testing.assert_array_equal(nothing[0], params["head"]["bias"])  # the mean over no position is zero
 
 
-def test_dropout():
-    spec = features()
-    model = Model(config(dropout=0.5, width=32), spec)
-    params, stats = initial(model)
-    inputs, _ = batch(spec)
-    apply = jax.jit(lambda key, train: model.apply(params, stats, inputs, train=train, key=key)[0], static_argnums=1)
-    one, two = jax.random.key(1), jax.random.key(2)
-    np.testing.assert_array_equal(apply(one, True), apply(one, True))
-    assert np.max(np.abs(apply(one, True) - apply(two, True))) > 1e-3
-    np.testing.assert_array_equal(apply(one, False), apply(two, False))
-    with pytest.raises(ValueError, match=r"dropout = 0\.5 needs a key"):
-        model.apply(params, stats, inputs, train=True)
-    # No noise where nothing is dropped: the same key in a network without dropout changes nothing.
-    plain = Model(config(width=32), spec)
-    plain_apply = jax.jit(lambda key: plain.apply(params, stats, inputs, train=True, key=key)[0])
-    with_key, without = plain_apply(one), plain_apply(None)
-    np.testing.assert_array_equal(with_key, without)
-
-
-def test_the_second_dropout_is_none_without_a_gate():
-    """x + dropout(GELU(y)): with the rate so high that all but everything drops, what is left is the input."""
-    spec = features(length=3)
-    model = Model(config(depth=1, dropout=1 - 1e-6, glu="none", norm="layer"), spec)
-    assert {path.split(".")[2] for path, *_ in model.listing(initial(model)[0]) if "blocks" in path} == {
-        "norm",
-        "recurrence",
-    }
-    params, stats = initial(model)
-    inputs, _ = batch(spec)
-    params["head"] = {"kernel": jnp.eye(6, 3), "bias": jnp.zeros(3)}
-    logits, _ = jax.jit(lambda p: model.apply(p, stats, inputs, train=True, key=jax.random.key(0)))(params)
-    kernel, bias = (np.asarray(params["encoder"][name]) for name in ("kernel", "bias"))
-    x = np.asarray(inputs)[..., None] * 0.1 * kernel[0] + bias
-    np.testing.assert_allclose(logits, x.mean(1)[:, :3], rtol=1e-5, atol=1e-5)
-
-
 @pytest.mark.parametrize("pooling", ["max", "last"])
 def test_pooling_sees_no_padding_and_nothing_where_nothing_is_true(strict, pooling):
     spec = tokens(length=32)
@@ -412,183 +338,3 @@ def test_norms_and_biases_are_a_group_of_their_own_where_they_do_not_decay():
     assert {path: group for path, group in groups.items() if path not in undecayed} == {
         path: group for path, group in usual.items() if path not in undecayed
     }
-
-
-def test_dropout_keeps_the_mean_and_holds_over_time():
-    """With only the last factor in play, logits are linear in it: their mean over keys is the undropped output."""
-    spec = features(length=3)
-    rate = 0.25
-    model = Model(config(depth=1, dropout=rate, width=16, glu="half", norm="layer"), spec)
-    params, stats = initial(model)
-    # The gate ignores its input, so both factors of a feature multiply to (0 or 1 / (1 - rate)^2), whatever the time.
-    params["blocks"]["0"]["gate"]["kernel"] = jnp.zeros((16, 16))
-    params["head"] = {"kernel": jnp.eye(16, 3), "bias": jnp.zeros(3)}
-    inputs, _ = batch(spec, size=2)
-    apply = jax.jit(jax.vmap(lambda key: model.apply(params, stats, inputs, train=True, key=key)[0]))
-    logits = np.asarray(apply(jax.random.split(jax.random.key(0), 4000)))
-    undropped = np.asarray(jax.jit(lambda x: model.apply(params, stats, x, train=False)[0])(inputs))
-    dropped = logits.min(0), logits.max(0)
-    # Two values alone: a mask of its own at each of 3 times would give 2^3.
-    levels = [np.unique(np.round(column, 4)).size for column in logits.reshape(4000, -1).T]
-    assert levels == [2] * 6
-    share = np.mean(
-        np.isclose(logits, np.where(undropped - dropped[0] > dropped[1] - undropped, *dropped), atol=1e-3), axis=0
-    )
-    spread = np.std(logits, axis=0) / 4000**0.5
-    assert np.all(np.abs(logits.mean(0) - undropped) < 5 * spread)
-    assert np.all((np.abs(share - (1 - rate) ** 2) < 0.05) | (np.abs(share - (1 - (1 - rate) ** 2)) < 0.05))
-
-
-def test_dropout_at_each_position():
-    """The same network with a mask a position: as many levels as masks of 3 times, and the mean stays."""
-    spec = features(length=3)
-    model = Model(config(depth=1, dropout=0.25, dropout_mask="position", width=16, glu="half", norm="layer"), spec)
-    params, stats = initial(model)
-    params["blocks"]["0"]["gate"]["kernel"] = jnp.zeros((16, 16))
-    params["head"] = {"kernel": jnp.eye(16, 3), "bias": jnp.zeros(3)}
-    inputs, _ = batch(spec, size=2)
-    apply = jax.jit(jax.vmap(lambda key: model.apply(params, stats, inputs, train=True, key=key)[0]))
-    logits = np.asarray(apply(jax.random.split(jax.random.key(0), 4000)))
-    undropped = np.asarray(jax.jit(lambda x: model.apply(params, stats, x, train=False)[0])(inputs))
-    levels = [np.unique(np.round(column, 4)).size for column in logits.reshape(4000, -1).T]
-    assert max(levels) == 2**3  # fewer where two positions have the same value
-    assert min(levels) > 2
-    assert np.all(np.abs(logits.mean(0) - undropped) < 5 * np.std(logits, axis=0) / 4000**0.5)
-
-
-@pytest.mark.parametrize("recurrence", [DiagonalRecurrence(normalize=True), DenseRecurrence(activation="tanh")])
-@pytest.mark.parametrize("bidirectional", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_products_in_bf16(strict, recurrence, bidirectional):
-    """Every product, and none but those, rounds its factors to 8 binary digits: outputs and gradients move by that."""
-    spec = features(length=64)
-    kinds = ("float32", "tf32", "bf16")
-    models = {
-        kind: Model(config(recurrence=recurrence, bidirectional=bidirectional, width=32, precision=kind), spec)
-        for kind in kinds
-    }
-    params, stats = initial(models["float32"])
-    inputs, _ = batch(spec)
-
-    def outcome(model):
-        def loss(params):
-            logits, _ = model.apply(params, stats, inputs, train=True)
-            return jnp.sum(jnp.sin(logits)), logits
-
-        return jax.jit(jax.grad(loss, has_aux=True))
-
-    found = {kind: outcome(models[kind])(params) for kind in kinds}
-    exact, tf32, rounded = (jax.tree.leaves(found[kind]) for kind in kinds)
-    for one, two, three in zip(exact, tf32, rounded, strict=True):
-        np.testing.assert_array_equal(one, two)  # a CPU has no such format
-        scale = np.max(np.abs(one))
-        assert three.dtype == jnp.float32
-        assert np.max(np.abs(three - one)) < 0.1 * scale + 1e-6
-    assert np.max(np.abs(rounded[-1] - exact[-1])) > 1e-5
-    factors = list(factors_of_products(jax.make_jaxpr(outcome(models["bf16"]))(params).jaxpr))
-    assert {"bfloat16"} in factors
-    exact = sum(kinds == {"float32"} for kinds in factors)  # A's, forward and backward, and the gradient of A
-    assert exact == (
-        3 * models["bf16"].config.depth * (1 + bidirectional) if isinstance(recurrence, DenseRecurrence) else 0
-    )
-    assert len(factors) == exact + factors.count({"bfloat16"})
-
-
-def factors_of_products(jaxpr):
-    """The dtypes that every product in a program takes."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == "dot_general":
-            yield {str(variable.aval.dtype) for variable in equation.invars}
-        for parameter in equation.params.values():
-            for inner in parameter if isinstance(parameter, tuple | list) else [parameter]:
-                inner = getattr(inner, "jaxpr", inner)
-                if hasattr(inner, "eqns"):
-                    yield from factors_of_products(inner)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({}, marks=pytest.mark.slow),
-        {"dropout": 0.3},
-        pytest.param({"dropout": 0.3, "dropout_mask": "position"}, marks=pytest.mark.slow),
-    ],
-)
-def test_remat_gives_the_same_network(strict, changes):
-    spec = tokens(length=48)
-    models = [Model(config(depth=2, **changes), spec, remat=remat) for remat in (False, True)]
-    params, stats = initial(models[0])
-    inputs, lengths = batch(spec)
-
-    def outcome(model):
-        def loss(params):
-            logits, new = model.apply(params, stats, inputs, lengths, train=True, key=jax.random.key(1))
-            return jnp.sum(jnp.sin(logits)), (logits, new)
-
-        return jax.jit(jax.grad(loss, has_aux=True))
-
-    plain, again = map(outcome, models)
-    for one, two in zip(jax.tree.leaves(plain(params)), jax.tree.leaves(again(params)), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-6)
-    assert "remat" not in str(jax.make_jaxpr(plain)(params))
-    assert str(jax.make_jaxpr(again)(params)).count("remat") >= 2
-
-
-@pytest.mark.slow
-def test_both_modes_of_nnx():
-    """The library's coming default has no shared references; the same numbers must come out."""
-    program = (
-        "import jax, jax.numpy as jnp\n"
-        "from lrurun.config import DiagonalRecurrence, ModelConfig\n"
-        "from lrurun.model import Model\n"
-        "from lrurun.tasks.base import Spec\n"
-        "model = Model(ModelConfig(recurrence=DiagonalRecurrence(), depth=1, width=4, state=3, dropout=0.5),\n"
-        "              Spec(name='x', kind='tokens', features=5, classes=2, length=4))\n"
-        "params, stats = jax.jit(model.init)(jax.random.key(0))\n"
-        "step = jax.jit(lambda p, s: model.apply(p, s, jnp.ones((2, 4), int), train=True, key=jax.random.key(1)))\n"
-        "logits, stats = step(params, stats)\n"
-        "print(logits.tolist(), stats['blocks']['0']['norm']['weight'])\n"
-        "model = Model(model.config, model.spec, remat=True)\n"
-        "loss = lambda p, s: model.apply(p, s, jnp.ones((2, 4), int), train=True, key=jax.random.key(1))[0].sum()\n"
-        "print(jax.jit(jax.grad(loss))(params, stats)['head']['bias'].tolist())\n"
-    )
-    outputs = []
-    for mode in ("true", "false"):
-        environment = {**os.environ, "NNX_GRAPH_MODE": mode, "NNX_GRAPH_UPDATES": mode}
-        command = [sys.executable, "-W", "error", "-c", program]
-        outputs.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=False))
-    assert [run.returncode for run in outputs] == [0, 0], outputs[-1].stderr
-    assert outputs[0].stdout == outputs[1].stdout
-
-
-@pytest.mark.parametrize(
-    ("spec", "changes"),
-    [
-        (features(features=3, length=64), {}),
-        pytest.param(features(length=64), {"norm": "layer", "glu": "half"}, marks=pytest.mark.slow),
-        (tokens(length=48), {"bidirectional": True, "dropout": 0.4}),
-        (tokens(length=32, pair=True), {"bidirectional": True, "parity": "reference"}),
-        (tokens(length=48), {"pooling": "last", "final_norm": True}),
-        pytest.param(tokens(length=48), {"pooling": "max", "norm_place": "post"}, marks=pytest.mark.slow),
-        pytest.param(features(features=3, length=64), {"pooling": "last"}, marks=pytest.mark.slow),
-    ],
-    ids=["features", "feature", "tokens", "pairs", "last", "max", "last-of-whole"],
-)
-def test_stretches_side_by_side_give_the_same_network(strict, spec, changes):
-    """Outputs, norm statistics and gradients of a sequence laid out in stretches, against one step after another."""
-    models = [Model(config(depth=1, **changes), spec, backend=backend) for backend in ("sequential", "chunked")]
-    assert models[1].recurrence.chunks(spec.length, 4) >= 4
-    params, stats = initial(models[0])
-    inputs, lengths = batch(spec)
-    if spec.features == 3 and spec.kind == "features":
-        inputs, lengths = jnp.stack([inputs, inputs // 2, inputs % 5], axis=-1), None
-
-    def outcome(model):
-        def loss(params):
-            logits, new = model.apply(params, stats, inputs, lengths, train=True, key=jax.random.key(1))
-            return jnp.sum(jnp.sin(logits)), (logits, new)
-
-        gradient, (logits, new) = jax.jit(jax.grad(loss, has_aux=True))(params)
-        return gradient, logits, new
-
-    for one, two in zip(*map(jax.tree.leaves, map(outcome, models)), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-3, atol=2e-5)

@@ -9,11 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun import train
-from lrurun.config import DenseRecurrence, DiagonalRecurrence, ModelConfig
-from lrurun.model import Model
-from lrurun.tasks.base import Data, Spec
-from tests.test_train import EXECUTION, config, data  # noqa: F401 (a fixture)
+from lrurun.config.recurrences.dense import DenseRecurrence
+from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.schema import ModelConfig
+from lrurun.data.task import Data, Spec
+from lrurun.nn.network import Model
+from lrurun.training.events import Measured
+from lrurun.training.loop import train, train_together
+from tests.toy import EXECUTION, config, data
+
+__all__ = ["data"]  # a fixture
 
 KINDS: dict[str, Any] = {
     "tanh": DenseRecurrence(activation="tanh"),
@@ -56,10 +61,15 @@ def test_norms_are_those_of_a_loop_in_float64(kind, shape, strict) -> None:
     draw = np.random.RandomState(0)
     inputs = draw.randint(0, 9, (4, 2, 24) if pair else (8, 24)).astype(np.uint8)
     lengths = None if shape == "full" else draw.randint(1, 25, inputs.shape[:-1]).astype(np.int32)
-    found = jax.jit(model.norms)(params, stats, jnp.asarray(inputs), None if lengths is None else jnp.asarray(lengths))
+    counted = np.arange(len(inputs)) != 1
+    arrays = jnp.asarray(inputs), None if lengths is None else jnp.asarray(lengths)
+    logits, found = jax.jit(model.evaluate)(params, stats, *arrays, counted)
+    np.testing.assert_allclose(logits, model.apply(params, stats, *arrays, train=False)[0], rtol=1e-5)
+    assert not jax.jit(model.evaluate)(params, stats, *arrays, np.zeros_like(counted))[1].any()
 
     rows = inputs.reshape(8, 24)
     ends = np.full(8, 24) if lengths is None else lengths.reshape(8)
+    ends = np.where(np.repeat(counted, 8 // len(counted)), ends, 0)
     kernel = np.asarray(params["encoder"]["kernel"], np.float64)
     u = rows[..., None] * 0.25 @ kernel / np.sqrt(1 + 1e-5)
     for layer in range(2):
@@ -69,25 +79,27 @@ def test_norms_are_those_of_a_loop_in_float64(kind, shape, strict) -> None:
         assert float(found[layer]) == pytest.approx(expected, rel=2e-6)
 
 
-def test_every_evaluation_records_them_on_the_first_validation_batch(data: Data) -> None:  # noqa: F811
+def test_every_evaluation_records_them_on_the_first_validation_batch(data: Data) -> None:
     settings = config()
-    events = list(train.train(settings, EXECUTION, data))
-    measured = [e for e in events if isinstance(e, train.Measured)]
+    events = list(train(settings, EXECUTION, data))
+    measured = [e for e in events if isinstance(e, Measured)]
     rows = {e.step: e.values for e in measured if "norm/layer0" in e.values}
     assert list(rows) == [9, 18, 23] == [e.step for e in measured if "val/accuracy" in e.values]
     live = events[-1].snapshot.live  # type: ignore[union-attr]
     split = data.validation
     assert split.lengths is not None
     model = Model(settings.model, data.spec, backend="sequential")
-    [last] = model.norms(live.params, live.stats, jnp.asarray(split.inputs[:8]), jnp.asarray(split.lengths[:8]))
+    _, [last] = model.evaluate(
+        live.params, live.stats, jnp.asarray(split.inputs[:8]), jnp.asarray(split.lengths[:8]), np.ones(8, bool)
+    )
     assert rows[23]["norm/layer0"] == pytest.approx(float(last), rel=1e-6)
 
 
-def test_runs_trained_together_have_the_norms_of_those_trained_alone(data: Data) -> None:  # noqa: F811
+def test_runs_trained_together_have_the_norms_of_those_trained_alone(data: Data) -> None:
     configs = [config(seed=seed, lr=lr) for seed, lr in ((3, 0.01), (4, 0.02))]
-    together = [e for e in train.train_together(configs, EXECUTION, data) if isinstance(e, train.Measured)]
+    together = [e for e in train_together(configs, EXECUTION, data) if isinstance(e, Measured)]
     for member, one in enumerate(configs):
-        alone = [e for e in train.train(one, EXECUTION, data) if isinstance(e, train.Measured)]
+        alone = [e for e in train(one, EXECUTION, data) if isinstance(e, Measured)]
         norms = [[e.values["norm/layer0"] for e in part if "norm/layer0" in e.values] for part in (
             alone, [e for e in together if e.member == member])]  # fmt: skip
         assert len(norms[0]) == 3

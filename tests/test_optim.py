@@ -6,14 +6,14 @@ import numpy as np
 import optax
 import pytest
 
-from lrurun import optim
-from lrurun.config import OptimConfig
+from lrurun.config.schema import OptimConfig
+from lrurun.training import optimizer
 
 CONFIG = OptimConfig(lr=0.02, recurrent_factor=0.25, weight_decay=0.3, b1=0.8, b2=0.95, eps=1e-6)
 
 
 def test_schedule_ends_and_peak():
-    rates = optim.rates(OptimConfig(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05), 1000)
+    rates = optimizer.rates(OptimConfig(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05), 1000)
     assert rates.shape == (1000,)
     assert rates.dtype == np.float32
     assert rates[0] == np.float32(1e-7)
@@ -33,7 +33,7 @@ def test_schedule_against_optax(warmup, steps):
     if warm:
         schedule = optax.join_schedules([optax.linear_schedule(config.floor, config.lr, warm), falling], [warm])
     wanted = [float(schedule(step)) for step in range(steps)]
-    np.testing.assert_allclose(optim.rates(config, steps), wanted, rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(optimizer.rates(config, steps), wanted, rtol=1e-4, atol=1e-9)
 
 
 def test_steps_against_numpy():
@@ -41,8 +41,8 @@ def test_steps_against_numpy():
     params = {"slow": {"A": rng.normal(size=(3, 4))}, "fast": rng.normal(size=5), "other": rng.normal(size=(2, 2))}
     groups = {"slow": {"A": "recurrent"}, "fast": "regular", "other": "undecayed"}
     params = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
-    update = jax.jit(lambda g, s, p, r: optim.update(CONFIG, groups, g, s, p, r))
-    state = optim.init(params)
+    update = jax.jit(lambda g, s, p, r: optimizer.update(CONFIG, groups, g, s, p, r))
+    state = optimizer.init(params)
     wanted = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
     first, second = (jax.tree.map(np.zeros_like, wanted) for _ in range(2))
     for step in range(1, 6):
@@ -68,6 +68,6 @@ def test_no_gradient_moves_only_what_decays():
     params = {"slow": jnp.ones(3), "fast": jnp.ones(3)}
     groups = {"slow": "recurrent", "fast": "regular"}
     zero = jax.tree.map(jnp.zeros_like, params)
-    moved, _ = optim.update(CONFIG, groups, zero, optim.init(params), params, jnp.float32(0.1))
+    moved, _ = optimizer.update(CONFIG, groups, zero, optimizer.init(params), params, jnp.float32(0.1))
     np.testing.assert_array_equal(moved["slow"], params["slow"])
     np.testing.assert_allclose(moved["fast"], 1.0 - 0.1 * 0.3, rtol=1e-6)

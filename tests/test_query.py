@@ -7,16 +7,19 @@ import os
 import shutil
 import signal
 import sqlite3
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from lrurun.__main__ import run as command
-from lrurun.ledger import query
+from lrurun.ledger import files, query
 from lrurun.ledger.store import Ledger
-from tests.machine import Machine, stop
-from tests.test_ledger import ME, dump, want
+from tests.machine import Machine
+from tests.stores import ME, dump, want
+
+OLD = Path(__file__).parent / "ledgers" / "0003.db"
 
 
 @pytest.fixture
@@ -66,9 +69,26 @@ def test_every_kind_of_value_is_printed(ledger: Path, capsys: pytest.CaptureFixt
     assert asked(capsys, "select char(27) || '[31m[red]x' || char(7) as \"\x1b[1mc\"")[1] == "c\n[red]x\n"
 
 
-READS_ONLY = (
-    "error: lrurun query only reads, and this would do more; nothing was changed\n"
-    "hint: begin with select; sqlite_master lists the tables\n"
+def test_settings_are_columns_of_runs_as_in_old_ledgers(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also in a file that cannot be written, and with the texts as they were given."""
+    monkeypatch.setattr(files, "read_query", lambda path: ("immutable=1", None))
+    sql = "select config, execution, provenance, seed, result is null from runs order by seed"
+    rows = json.loads(asked(capsys, sql, "--json")[1])["rows"]
+    texts = ['{"threads":1}', '{"model.rung":"recipe"}']
+    assert rows == [[f'{{"model":{{"rung":"ring"}},"seed":{n}}}', *texts, n, int(n > 0)] for n in range(3)]
+    assert json.loads(asked(capsys, "select environment from attempts", "--json")[1])["rows"] == [["{}"]]
+    columns = [row[1] for row in json.loads(asked(capsys, "pragma table_info(runs)", "--json")[1])["rows"]]
+    connection = sqlite3.connect(OLD)
+    old = [row[1] for row in connection.execute("pragma table_info(runs)")]
+    connection.close()
+    assert columns[: len(old)] == old
+
+
+REFUSED = (
+    "error: lrurun query can only read, and this query would do more; nothing was changed\n"
+    "hint: start it with select; sqlite_master lists the tables\n"
 )
 
 
@@ -116,9 +136,11 @@ READS_ONLY = (
         "create virtual table v using fts5(x)",
     ],
 )
-def test_nothing_but_reading_is_done(ledger: Path, capsys: pytest.CaptureFixture[str], sql: str) -> None:
+def test_statements_that_change_something_are_refused(
+    ledger: Path, capsys: pytest.CaptureFixture[str], sql: str
+) -> None:
     before = dump(ledger)
-    assert asked(capsys, sql) == (1, "", READS_ONLY)
+    assert asked(capsys, sql) == (1, "", REFUSED)
     assert dump(ledger) == before
     assert {path.name for path in ledger.parent.iterdir()} <= {"ledger.db", "ledger.db-wal", "ledger.db-shm"}
 
@@ -136,25 +158,23 @@ def test_nothing_but_reading_is_done(ledger: Path, capsys: pytest.CaptureFixture
         ("select 1; delete from runs", "SQL: You can only execute one statement at a time."),
         ("select zeroblob(1000000000)", "SQL: string or blob too big"),
         ("select ?", "SQL: Incorrect number of bindings supplied. The current statement uses 1, and there are 0"),
-        ("", "there is no query in this text"),
-        ("/* a remark */", "there is no query in this text"),
+        ("", "the text contains no query"),
+        ("/* a remark */", "the text contains no query"),
     ],
 )
-def test_what_sqlite_does_not_understand_is_told_in_its_words(
-    ledger: Path, capsys: pytest.CaptureFixture[str], sql: str, error: str
-) -> None:
+def test_errors_of_sqlite_are_shown(ledger: Path, capsys: pytest.CaptureFixture[str], sql: str, error: str) -> None:
     code, out, err = asked(capsys, sql)
     assert (code, out, err.splitlines()[0].removesuffix(" supplied.")) == (2, "", f"error: {error}")
     assert len(err.splitlines()) == 2
 
 
-def test_texts_that_are_none_are_refused(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_that_are_no_query_are_refused(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for sql in ("select '\ud800'", "select '\0'", "(" * 10_000, "select " + "1+" * 500_000 + "1"):
         code, out, err = asked(capsys, sql)
         assert (code, out, len(err.splitlines())) == (2, "", 2), sql[:20]
 
 
-def test_the_schema_can_be_looked_at(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_schema_can_be_queried(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "fingerprint" in asked(capsys, "pragma table_info(runs)")[1]
     assert "fingerprint" in asked(capsys, "select name from pragma_table_info('runs')")[1]
     assert "CREATE TABLE" in asked(capsys, "select sql from sqlite_master")[1]
@@ -162,7 +182,7 @@ def test_the_schema_can_be_looked_at(ledger: Path, capsys: pytest.CaptureFixture
     assert asked(capsys, "select json_extract(result, '$.val/accuracy') as a from runs where seed = 0")[1] == "a\n0.5\n"
 
 
-def test_no_ledger_and_a_file_that_is_none(
+def test_no_ledger_and_a_file_that_is_no_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -176,7 +196,7 @@ def test_no_ledger_and_a_file_that_is_none(
     assert asked(capsys, "select 1")[0] == 5
 
 
-def test_a_ledger_that_cannot_be_written_is_asked_all_the_same(
+def test_a_ledger_that_cannot_be_written_can_be_queried(
     ledger: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = sqlite3.connect(ledger)
@@ -186,38 +206,41 @@ def test_a_ledger_that_cannot_be_written_is_asked_all_the_same(
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     code, out, err = asked(capsys, "select count(*) as n from runs", "--ledger", str(alone))
     assert (code, out) == (0, "n\n3\n")
-    assert "is read-only: it is shown as it is on disk" in err
+    assert "is read-only: it is read as it is on disk" in err
     assert [path.name for path in alone.parent.glob("alone*")] == ["alone.db"]
 
 
 def test_too_many_rows_are_refused(
     ledger: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(query, "MOST", 2)
+    monkeypatch.setattr(query, "MAX_ROWS", 2)
     assert asked(capsys, "select id from runs") == (
         1,
         "",
-        "error: the query gives more than 2 rows\nhint: end it with a limit\n",
+        "error: the query has more than 2 rows\nhint: add a limit to it\n",
     )
     assert asked(capsys, "select seed from runs order by 1 limit 2")[0] == 0
 
 
-def test_a_query_that_runs_for_ever_is_stopped_with_an_interrupt(machine: Machine) -> None:
-    machine.run("ledger", "migrate")
-    process = machine.start("query", "with n(i) as (select 1 union all select i + 1 from n) select max(i) from n")
-    time.sleep(3)
-    assert process.poll() is None
-    begun = time.monotonic()
-    stop(process, signal.SIGINT)
-    assert process.communicate(timeout=20) == ("", "")
-    assert process.returncode == 130
-    assert time.monotonic() - begun < 5
+def test_a_query_that_runs_for_ever_is_stopped_with_an_interrupt(
+    ledger: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sql = "with n(i) as (select 1 union all select i + 1 from n) select max(i) from n"
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.3, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    started = time.monotonic()
+    try:
+        assert asked(capsys, sql) == (130, "", "")
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - started < 5
 
 
-def test_a_reader_that_leaves_early_is_no_error(machine: Machine) -> None:
-    machine.run("ledger", "migrate")
+def test_a_reader_that_leaves_early_is_no_error(ledger: Path, machine: Machine) -> None:
     sql = "with n(i) as (select 1 union all select i + 1 from n limit 100000) select i from n"
-    process = machine.start("query", sql)
+    process = machine.start("--ledger", str(ledger), "query", sql)
     assert process.stdout is not None
     assert process.stdout.readline() == "i\n"
     process.stdout.close()

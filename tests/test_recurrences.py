@@ -1,18 +1,20 @@
 """The recurrences against plain NumPy in double precision, and against what the paper says of their initial values."""
 
 import math
-from typing import final
 
 import jax
 import jax.numpy as jnp
-import msgspec
 import numpy as np
 import pytest
 import scipy.stats
+from jaxtyping import TypeCheckError
 
-from lrurun import conformance, recurrences
-from lrurun.config import DenseRecurrence, DiagonalRecurrence, RecurrenceSettings
-from lrurun.recurrences import dense, diagonal
+from lrurun.config import recurrences as declared
+from lrurun.config.recurrences import Declaration, RecurrenceSettings
+from lrurun.config.recurrences.dense import DenseRecurrence
+from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.nn import conformance, recurrences, sampling
+from lrurun.nn.recurrences import diagonal
 
 KINDS = {
     "tanh": DenseRecurrence(activation="tanh"),
@@ -112,20 +114,20 @@ def test_parameters_and_groups():
     def names(settings, bidirectional):
         recurrence = recurrences.build(settings, width=WIDTH, state=STATE, bidirectional=bidirectional)
         shapes = {name: leaf.shape for name, leaf in jax.eval_shape(recurrence.init, jax.random.key(0)).items()}
-        return shapes, recurrence.slow
+        return shapes, recurrence.recurrent_parameters
 
     n, h = (STATE,), (WIDTH,)
-    shapes, slow = names(DenseRecurrence(), True)
+    shapes, recurrent = names(DenseRecurrence(), True)
     assert shapes == {"A": n + n, "B": n + h, "C": h + n, "C_back": h + n, "D": h}
-    assert slow == {"A", "B"}
-    shapes, slow = names(DiagonalRecurrence(normalize=True, phase="log"), True)
+    assert recurrent == {"A", "B"}
+    shapes, recurrent = names(DiagonalRecurrence(normalize=True, phase="log"), True)
     inner = {"nu_log": n, "theta_log": n, "gamma_log": n, "B_re": n + h, "B_im": n + h}
     outer = dict.fromkeys(("C_re", "C_im", "C_re_back", "C_im_back"), h + n)
     assert shapes == {**inner, **outer, "D": h}
-    assert slow == set(inner)
-    shapes, slow = names(DiagonalRecurrence(parametrization="cartesian"), False)
-    assert slow == {"lam_re", "lam_im", "B_re", "B_im"}
-    assert set(shapes) == slow | {"C_re", "C_im", "D"}
+    assert recurrent == set(inner)
+    shapes, recurrent = names(DiagonalRecurrence(parametrization="cartesian"), False)
+    assert recurrent == {"lam_re", "lam_im", "B_re", "B_im"}
+    assert set(shapes) == recurrent | {"C_re", "C_im", "D"}
     assert names(DiagonalRecurrence(parametrization="exponential"), False)[1] == {"nu", "theta", "B_re", "B_im"}
 
 
@@ -184,12 +186,12 @@ def test_all_parametrizations_start_at_the_same_eigenvalues(parametrization):
     lru = recurrences.build(DiagonalRecurrence(**ring), width=3, state=50)
     other = recurrences.build(DiagonalRecurrence(parametrization=parametrization, **ring), width=3, state=50)
     one, two = lru.init(jax.random.key(0)), other.init(jax.random.key(0))
-    for wanted, found in zip(recurrences.eigenvalues(one), recurrences.eigenvalues(two), strict=True):
+    for wanted, found in zip(diagonal.eigenvalues(one), diagonal.eigenvalues(two), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5)
-    for wanted, found in zip(recurrences.decay_and_phase(one), recurrences.decay_and_phase(two), strict=True):
+    for wanted, found in zip(diagonal.decay_and_phase(one), diagonal.decay_and_phase(two), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4)
     np.testing.assert_array_equal(one["gamma_log"], two["gamma_log"])
-    radius_squared = sum(np.square(np.asarray(part, np.float64)) for part in recurrences.eigenvalues(one))
+    radius_squared = sum(np.square(np.asarray(part, np.float64)) for part in diagonal.eigenvalues(one))
     np.testing.assert_allclose(np.exp(2 * double(one)["gamma_log"]), 1 - radius_squared, rtol=1e-4)
 
 
@@ -255,8 +257,8 @@ def test_a_truncated_draw_is_that_of_a_normal_cut_off_at_two_standard_deviations
     assert max(abs(entries[0]), abs(entries[-1])) <= 2 * (1 + 1e-6)
     assert np.std(entries) == pytest.approx(law.std(), abs=5 * law.std() / math.sqrt(2 * n * n))
     declared = recurrences.build(DenseRecurrence(draw="truncated"), width=7, state=n).variances
-    assert dense.TRUNCATED == pytest.approx(law.std(), rel=1e-12)
-    assert round(dense.TRUNCATED, 4) == 0.8796
+    assert sampling.TRUNCATED == pytest.approx(law.std(), rel=1e-12)
+    assert round(sampling.TRUNCATED, 4) == 0.8796
     assert declared["A"] == pytest.approx(law.var() / n)
     # A alone is another, and its entries keep their order
     assert list(cut) == list(normal)
@@ -266,11 +268,12 @@ def test_a_truncated_draw_is_that_of_a_normal_cut_off_at_two_standard_deviations
 
 def test_the_ends_of_the_normal_draw_are_truncated_too():
     z = jnp.asarray([-40.0, -6.0, -1.0, 0.0, 1.0, 6.0, 40.0], jnp.float32)
-    found = np.asarray(dense.truncated(z))
+    found = np.asarray(sampling.truncated(z))
     assert found == pytest.approx([-2, -2, -found[4], 0, found[4], 2, 2], abs=1e-6)
     assert found[4] == pytest.approx(scipy.stats.truncnorm(-2, 2).ppf(scipy.stats.norm.cdf(1.0)), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_a_truncated_draw_stays_finite_where_a_normal_one_overflows():
     """192 states, 4,096 steps, as on the longer tasks: the state grows like a power of the spectral radius."""
     n, steps, width = 192, 4096, 4
@@ -295,11 +298,18 @@ def test_a_truncated_draw_stays_finite_where_a_normal_one_overflows():
     assert finite == {"normal": False, "truncated": True}
 
 
+def test_annotations_of_shapes_are_checked():
+    recurrence = recurrences.build(DenseRecurrence(), width=2, state=2)
+    params = recurrence.init(jax.random.key(0))
+    with pytest.raises(TypeCheckError, match="u"):
+        recurrence.scan(params, jnp.zeros((4, 3, 2)), jnp.ones((4, 2), bool))  # another batch than the inputs'
+
+
 def test_an_unknown_kind_is_named():
-    class Other(msgspec.Struct, tag_field="kind", tag="other"):
+    class Other(RecurrenceSettings, frozen=True, tag="other"):
         pass
 
-    with pytest.raises(ValueError, match="dense, diagonal, rotrnn, dlr, dss, s5, s4d, s4, found 'other'"):
+    with pytest.raises(ValueError, match=f"{', '.join(declared.KINDS)}, found 'other'"):
         recurrences.build(Other(), width=2, state=2)
 
 
@@ -307,11 +317,10 @@ class Faulty(RecurrenceSettings, frozen=True, tag="faulty"):
     faults: tuple[str, ...] = ()
 
 
-@final
 class Leaky(recurrences.Recurrence):
-    """A leaky sum of its inputs that goes wrong in the ways it is told to."""
+    """A leaky sum of its inputs that has the faults in its settings."""
 
-    slow = frozenset({"decay"})
+    recurrent_parameters = frozenset({"decay"})
 
     @property
     def variances(self):
@@ -322,12 +331,12 @@ class Leaky(recurrences.Recurrence):
         key = jax.random.key(0) if "key" in faults else key
         decay = jnp.full((1,), 0.5, jnp.float16 if "type" in faults else jnp.float32)
         return {
-            "rate" if "slow" in faults else "decay": decay,
+            "rate" if "group" in faults else "decay": decay,
             "D": jax.random.normal(key, (self.width,), jnp.float32),
         }
 
     def decay(self, params, dtype):
-        return params["rate" if "slow" in self.settings.faults else "decay"][0].astype(dtype)
+        return params["rate" if "group" in self.settings.faults else "decay"][0].astype(dtype)
 
     def scan(self, params, u, mask=None):
         faults, decay = self.settings.faults, self.decay(params, u.dtype)
@@ -358,6 +367,34 @@ class Leaky(recurrences.Recurrence):
         return x, params["D"][None] * x * (2.0 if "step" in self.settings.faults else 1.0)
 
 
+def test_plug_ins_of_release_0_1_0_call_the_recurrent_group_slow():
+    class Attribute(Leaky):
+        slow = frozenset({"D"})
+
+    class Property(Leaky):
+        @property
+        def slow(self):
+            return frozenset({"decay", *self.settings.faults})
+
+    class Inherits(Property):
+        pass
+
+    class Mixin:
+        slow = frozenset({"mixed"})
+
+    class Mixed(Mixin, Leaky):
+        pass
+
+    class Newer(Property):
+        recurrent_parameters = frozenset({"new"})
+
+    wanted = {Attribute: {"D"}, Property: {"decay", "x"}, Inherits: {"decay", "x"}, Mixed: {"mixed"}, Newer: {"new"}}
+    for made, names in wanted.items():
+        assert made(Faulty(("x",)), width=2, state=2).recurrent_parameters == names, made
+    abstract = type("Nothing", (recurrences.Recurrence,), {})
+    assert "recurrent_parameters" in abstract.__abstractmethods__
+
+
 def either_way(name):
     return {f"{name}, one direction", f"{name}, both directions"}
 
@@ -377,26 +414,26 @@ def either_way(name):
         ),
         (("causal", "scale"), {"scan equals step", "causal", "initial scale"}),
         (
-            ("key", "type", "slow", "one way", "refuse"),
+            ("key", "type", "group", "one way", "refuse"),
             {
                 "initial scale",
                 "looks both ways",
                 "step refuses both directions",
                 *either_way("same key, same parameters"),
                 *either_way("float32 throughout"),
-                *either_way("slow parameters exist"),
+                *either_way("recurrent parameters exist"),
             },
         ),
     ],
 )
 def test_the_checks_catch_what_they_are_for(monkeypatch, faults, caught):
-    monkeypatch.setitem(recurrences.KINDS, "faulty", (Leaky, "a leaky sum"))
+    monkeypatch.setitem(declared.KINDS, "faulty", Declaration(settings=Faulty, implementation=Leaky))
     findings = conformance.check(Faulty(faults))
     assert {finding.name for finding in findings if not finding.passed} == caught
 
 
 def test_a_check_that_raises_is_a_finding(monkeypatch):
-    monkeypatch.setitem(recurrences.KINDS, "faulty", (Leaky, "a leaky sum"))
+    monkeypatch.setitem(declared.KINDS, "faulty", Declaration(settings=Faulty, implementation=Leaky))
     monkeypatch.setattr(Leaky, "init", lambda self, key: 1 / 0)
     findings = conformance.check(Faulty())
     assert any("raised ZeroDivisionError" in finding.detail for finding in findings)

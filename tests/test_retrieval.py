@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import lrurun
+from lrurun.data import store
+from lrurun.data.retrieval import FILES, SIZES, Retrieval, RetrievalOptions
+from lrurun.data.task import SPLITS
 from lrurun.errors import LrurunError
-from lrurun.tasks import folder
-from lrurun.tasks.base import SPLITS
-from lrurun.tasks.retrieval import FILES, SIZES, Retrieval, RetrievalOptions
 from tests import formats
 
 FULL = {"train": 300, "validation": 23, "test": 21}
@@ -93,7 +93,7 @@ def check(data, vocabulary: list[str], length: int) -> None:
 def refused(where: Path, given: Path, options: RetrievalOptions = OPTIONS) -> tuple:
     """What is said, with nothing left behind."""
     with pytest.raises(LrurunError) as caught:
-        folder.prepare(Retrieval(FULL), options, where / "out/Retrieval", given=given)
+        store.prepare(Retrieval(FULL), options, where / "out/Retrieval", from_path=given)
     assert not (where / "out").exists() or not list((where / "out").iterdir())
     assert "\n" not in caught.value.message
     return caught.value.message.replace(str(where), "."), caught.value.hint
@@ -102,7 +102,7 @@ def refused(where: Path, given: Path, options: RetrievalOptions = OPTIONS) -> tu
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     place = tmp_path_factory.mktemp("data")
-    folder.prepare(Retrieval(FULL), OPTIONS, place / "Retrieval", given=formats.tree(place / "aan", tables()))
+    store.prepare(Retrieval(FULL), OPTIONS, place / "Retrieval", from_path=formats.tree(place / "aan", tables()))
     return place / "Retrieval"
 
 
@@ -120,7 +120,7 @@ def test_the_published_data_are_the_default():
 
 
 def test_every_character_of_both_documents_is_there(prepared):
-    data = folder.load(Retrieval(FULL), OPTIONS, prepared)
+    data = store.load(Retrieval(FULL), OPTIONS, prepared)
     vocabulary = vocabulary_of(40)
     table = json.loads((prepared / "manifest.json").read_text())
     assert table["vocabulary"] == vocabulary
@@ -144,8 +144,8 @@ def test_every_character_of_both_documents_is_there(prepared):
 
 def test_rare_characters_are_unknown(tmp_path):
     options = RetrievalOptions(max_length=25, min_frequency=90)
-    folder.prepare(Retrieval(FULL), options, tmp_path / "Retrieval", given=formats.tree(tmp_path / "aan", tables()))
-    data = folder.load(Retrieval(FULL), options, tmp_path / "Retrieval")
+    store.prepare(Retrieval(FULL), options, tmp_path / "Retrieval", from_path=formats.tree(tmp_path / "aan", tables()))
+    data = store.load(Retrieval(FULL), options, tmp_path / "Retrieval")
     vocabulary = vocabulary_of(25, 90)
     assert 5 < len(vocabulary) < len(vocabulary_of(25))
     check(data, vocabulary, 25)
@@ -153,8 +153,8 @@ def test_rare_characters_are_unknown(tmp_path):
 
 def test_fewer_pairs_are_the_first_ones_with_the_same_vocabulary(prepared, tmp_path):
     options = RetrievalOptions(max_length=40, train=260, validation=2, test=5)
-    folder.prepare(Retrieval(FULL), options, tmp_path / "Retrieval", given=prepared.parent / "aan")
-    data = folder.load(Retrieval(FULL), options, tmp_path / "Retrieval")
+    store.prepare(Retrieval(FULL), options, tmp_path / "Retrieval", from_path=prepared.parent / "aan")
+    data = store.load(Retrieval(FULL), options, tmp_path / "Retrieval")
     assert [len(split.labels) for split in (data.train, data.validation, data.test)] == [260, 2, 5]
     check(data, vocabulary_of(40), 40)
 
@@ -165,8 +165,8 @@ def test_fewer_pairs_are_the_first_ones_with_the_same_vocabulary(prepared, tmp_p
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_tables_are_found_in_every_folder_that_holds_them(prepared, tmp_path, inside, end):
     formats.tree(tmp_path / "given" / inside, tables(end=end))
-    table = folder.prepare(Retrieval(FULL), OPTIONS, tmp_path / "Retrieval", given=tmp_path / "given")
-    assert table["sha256"] == folder.manifest(Retrieval(FULL), OPTIONS, prepared)["sha256"]
+    table = store.prepare(Retrieval(FULL), OPTIONS, tmp_path / "Retrieval", from_path=tmp_path / "given")
+    assert table["sha256"] == store.manifest(Retrieval(FULL), OPTIONS, prepared)["sha256"]
     assert table["source"] == f"the tables in {tmp_path / 'given' / inside}"
 
 
@@ -186,8 +186,8 @@ def test_the_archive_of_the_release_is_read_as_a_stream(prepared, tmp_path, oute
     given = formats.tar(tmp_path / "given/lra_release.gz", members)
     for number, path in enumerate((given, given.parent)):
         where = tmp_path / str(number) / "Retrieval"
-        table = folder.prepare(Retrieval(FULL), OPTIONS, where, given=path)
-        assert table["sha256"] == folder.manifest(Retrieval(FULL), OPTIONS, prepared)["sha256"]
+        table = store.prepare(Retrieval(FULL), OPTIONS, where, from_path=path)
+        assert table["sha256"] == store.manifest(Retrieval(FULL), OPTIONS, prepared)["sha256"]
         place = "lra_release/tsv_data" if outer == "alone" else "lra_release/lra_release/tsv_data"
         assert table["notes"] == [f"read from {place} in lra_release.gz"]
         assert len(list(where.iterdir())) == 10
@@ -199,13 +199,13 @@ def test_nothing_behind_the_tables_is_read(tmp_path):
     noise = random.Random(0).randbytes(1 << 20)
     given = formats.tar(tmp_path / "lra_release.gz", members | {"lra_release/lra_release/pathfinder32/0.png": noise})
     given.write_bytes(given.read_bytes()[: -(1 << 19)])
-    folder.prepare(Retrieval(FULL), OPTIONS, tmp_path / "Retrieval", given=given)
+    store.prepare(Retrieval(FULL), OPTIONS, tmp_path / "Retrieval", from_path=given)
 
 
 def test_version_1_is_these_bytes_for_ever(prepared):
     # other bytes are another version: change Retrieval.version, which is in every fingerprint, not this digest
     assert Retrieval.version == "1"
-    content = b"".join((prepared / f"{s}-{part}.npy").read_bytes() for s in SPLITS for part in folder.PARTS)
+    content = b"".join((prepared / f"{s}-{part}.npy").read_bytes() for s in SPLITS for part in store.PARTS)
     assert hashlib.sha256(content).hexdigest() == "09a651cf6212d00c2dd62e227dd297388947a636fbd4048e7494d96d9df39b08"
 
 
@@ -213,9 +213,9 @@ def test_an_example_shows_both_documents(tmp_path):
     rows = made()
     rows["train"][0] = ("1.0", "A", "B", "x" * 200, "short")
     task, options = Retrieval(FULL), RetrievalOptions(max_length=500)
-    folder.prepare(task, options, tmp_path / "Retrieval", given=formats.tree(tmp_path / "aan", tables(rows)))
-    data = folder.load(task, options, tmp_path / "Retrieval")
-    vocabulary = folder.manifest(task, options, tmp_path / "Retrieval")["vocabulary"]
+    store.prepare(task, options, tmp_path / "Retrieval", from_path=formats.tree(tmp_path / "aan", tables(rows)))
+    data = store.load(task, options, tmp_path / "Retrieval")
+    vocabulary = store.manifest(task, options, tmp_path / "Retrieval")["vocabulary"]
     assert task.example(data.spec, data.train, 0, vocabulary) == f"1: {'x' * 130}... 2: short<eos>"
 
 
@@ -241,7 +241,7 @@ def test_a_wrong_line_is_named_and_the_next_try_succeeds(tmp_path, line, message
     given = formats.tree(tmp_path / "aan", contents | {FILES[split]: b"\n".join(lines)})
     assert refused(tmp_path, given) == (f"./aan/{FILES[split]}:12: {message}", HINT)
     formats.tree(given, contents)
-    folder.prepare(Retrieval(FULL), OPTIONS, tmp_path / "out/Retrieval", given=given)
+    store.prepare(Retrieval(FULL), OPTIONS, tmp_path / "out/Retrieval", from_path=given)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["Retrieval"]
 
 
@@ -259,9 +259,9 @@ def test_a_wrong_line_in_an_archive_is_named_by_its_member(tmp_path):
 def test_a_hundredth_more_or_less_is_said_and_more_is_refused(tmp_path, count, fine):
     given = formats.tree(tmp_path / "aan", tables(ROWS | {"train": (ROWS["train"] * 2)[:count]}))
     if fine:
-        table = folder.prepare(Retrieval(FULL), OPTIONS, tmp_path / "Retrieval", given=given)
+        table = store.prepare(Retrieval(FULL), OPTIONS, tmp_path / "Retrieval", from_path=given)
         assert table["notes"] == [f"train has {count} examples, the published data have 300"]
-        assert len(folder.load(Retrieval(FULL), OPTIONS, tmp_path / "Retrieval").train.labels) == count
+        assert len(store.load(Retrieval(FULL), OPTIONS, tmp_path / "Retrieval").train.labels) == count
     else:
         message = f"./aan/new_aan_pairs.train.tsv: expected about 300 pairs, found {count}"
         for options in (OPTIONS, RetrievalOptions(train=10)):
@@ -271,8 +271,8 @@ def test_a_hundredth_more_or_less_is_said_and_more_is_refused(tmp_path, count, f
 def test_blank_lines_and_a_missing_last_line_break_change_nothing(prepared, tmp_path):
     contents = {name: data[:-1] for name, data in tables().items()}
     contents[FILES["train"]] += b"\n\n\n"
-    table = folder.prepare(Retrieval(FULL), OPTIONS, tmp_path / "R", given=formats.tree(tmp_path / "aan", contents))
-    assert table["sha256"] == folder.manifest(Retrieval(FULL), OPTIONS, prepared)["sha256"]
+    table = store.prepare(Retrieval(FULL), OPTIONS, tmp_path / "R", from_path=formats.tree(tmp_path / "aan", contents))
+    assert table["sha256"] == store.manifest(Retrieval(FULL), OPTIONS, prepared)["sha256"]
 
 
 def test_a_missing_table_is_named(tmp_path):
@@ -294,7 +294,7 @@ def test_a_cut_archive_is_refused(tmp_path):
     for kept in (0.5, 0.99):
         given.write_bytes(content[: int(kept * len(content))])
         message, _ = refused(tmp_path, tmp_path)
-        assert message == "./lra_release.gz: the archive is cut off"
+        assert message == "./lra_release.gz: the archive is truncated"
 
 
 def test_a_place_without_tables_is_no_copy(tmp_path):
@@ -319,14 +319,14 @@ def peak():
 """
 
 MEASURED = f"""{PEAK}
-from lrurun.tasks import folder
-from lrurun.tasks.retrieval import Retrieval, RetrievalOptions
+from lrurun.data import store as folder
+from lrurun.data.retrieval import Retrieval, RetrievalOptions
 
 place = Path(sys.argv[1])
 task = Retrieval(dict(train=4000, validation=4, test=4))
-folder.prepare(task, RetrievalOptions(max_length=10), place / "small", given=place / "few")
+folder.prepare(task, RetrievalOptions(max_length=10), place / "small", from_path=place / "few")
 before = peak()
-folder.prepare(task, RetrievalOptions(), place / "R", given=place / "aan")
+folder.prepare(task, RetrievalOptions(), place / "R", from_path=place / "aan")
 print(before, peak())
 """
 

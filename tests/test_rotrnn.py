@@ -5,18 +5,22 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import scipy.linalg
 import scipy.stats
 
-from lrurun import plan as planning
-from lrurun import recurrences
-from lrurun.config import DiagonalRecurrence, ModelConfig, RotRNNRecurrence
+from lrurun.config import plan as planning
+from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.rotrnn import RotRNNRecurrence
+from lrurun.config.schema import ModelConfig, OptimConfig
+from lrurun.data.task import Spec
 from lrurun.errors import UsageError
-from lrurun.model import Model
-from lrurun.recurrences import rotrnn
-from lrurun.scan import split
-from lrurun.tasks.base import Spec
+from lrurun.nn import recurrences
+from lrurun.nn.network import Model
+from lrurun.nn.recurrences import rotrnn
+from lrurun.nn.scan import split
+from lrurun.training import optimizer
 
 WIDTH, STATE = 5, 12
 
@@ -84,7 +88,7 @@ def test_the_scan_is_the_real_recursion_of_the_paper(strict, settings, bidirecti
     np.testing.assert_allclose(exact[mask], wanted[mask], atol=1e-12)
 
 
-def test_it_takes_stretches_side_by_side():
+def test_it_takes_chunks_side_by_side():
     recurrence = recurrences.build(RotRNNRecurrence(heads=3), width=WIDTH, state=STATE, bidirectional=True)
     params = recurrence.init(jax.random.key(1))
     u = jax.random.normal(jax.random.key(2), (32, 2, WIDTH), jnp.float32)
@@ -210,7 +214,7 @@ def test_parameters_and_groups():
     def names(settings, bidirectional):
         recurrence = recurrences.build(settings, width=WIDTH, state=STATE, bidirectional=bidirectional)
         shapes = {name: leaf.shape for name, leaf in jax.eval_shape(recurrence.init, jax.random.key(0)).items()}
-        return shapes, recurrence.slow
+        return shapes, recurrence.recurrent_parameters
 
     inner = {"theta": (3, 2), "gamma_log": (3,), "M": (3, 4, 4), "B": (3, 4, WIDTH)}
     outer = {"C": (WIDTH, STATE), "D": (WIDTH,)}
@@ -220,10 +224,41 @@ def test_parameters_and_groups():
         inner | more | outer | {"C_back": (WIDTH, STATE)},
         set(inner | more),
     )
+    # the groups of the public code, where theta and M train with the rest
+    assert names(RotRNNRecurrence(heads=3, slow_rotations=False), False) == (inner | outer, {"gamma_log", "B"})
     halves = {"nu_log": (3,), "theta": (6,), "gamma_log": (3,), "B_re": (6, WIDTH), "B_im": (6, WIDTH)}
-    shapes, slow = names(DiagonalRecurrence(conjugate=True, heads=3, normalize=True), False)
+    shapes, recurrent = names(DiagonalRecurrence(conjugate=True, heads=3, normalize=True), False)
     assert shapes == halves | {"C_re": (WIDTH, 6), "C_im": (WIDTH, 6), "D": (WIDTH,)}
-    assert slow == set(halves)
+    assert recurrent == set(halves)
+
+
+def test_outside_the_recurrent_group_rotations_train_as_in_the_public_code():
+    """Two steps of optax: Adam for leaves called B and gamma_log, AdamW for all others (s5/train_helpers.py)."""
+    settings = RotRNNRecurrence(heads=2, slow_rotations=False)
+    spec = Spec(name="any", kind="features", features=2, classes=3, length=4)
+    model = Model(ModelConfig(recurrence=settings, depth=1, width=4, state=8), spec)
+    ours, _ = jax.jit(model.init)(jax.random.key(0))
+    config, groups = OptimConfig(lr=0.02, recurrent_factor=0.1, weight_decay=0.3), model.groups(ours)
+    labels = jax.tree_util.tree_map_with_path(
+        lambda path, _: "ssm" if path[-1].key in ("B", "gamma_log") else "regular", ours
+    )
+    published = optax.multi_transform(
+        {"ssm": optax.adam(0.002), "regular": optax.adamw(0.02, weight_decay=0.3)}, labels
+    )
+    theirs, state, memory = ours, optimizer.init(ours), published.init(ours)
+
+    @jax.jit
+    def both(step, ours, state, theirs, memory):
+        grads = jax.tree.map(lambda x: jnp.cos(x + step), theirs)
+        updates, memory = published.update(grads, memory, theirs)
+        return (
+            *optimizer.update(config, groups, grads, state, ours, jnp.float32(0.02)),
+            *(optax.apply_updates(theirs, updates), memory),
+        )
+
+    for step in (0.0, 1.0):
+        ours, state, theirs, memory = both(step, ours, state, theirs, memory)
+    jax.tree.map(lambda found, wanted: np.testing.assert_allclose(found, wanted, atol=1e-6), ours, theirs)
 
 
 @pytest.mark.parametrize("parametrization", ["cartesian", "stable-exponential"])
@@ -316,14 +351,15 @@ def test_from_the_lru_to_rotrnn_one_change_a_rung(chain):
     made = {rung.name: rung for rung in planning.make("sDigits", ladder=chain).rungs}
 
     def moved(name):
-        moves = made[name].moves  # rates belong to a rung, not to the model
-        return {m.path.removeprefix("model.recurrence."): m.after for m in moves if m.path.startswith("model.")}
+        differences = made[name].differences  # learning rates belong to a rung, not to the model
+        return {m.path.removeprefix("model.recurrence."): m.after for m in differences if m.path.startswith("model.")}
 
     assert moved("pairs") == {"conjugate": True}
     assert moved("heads") == {"heads": 4}
     # what the other kind does not have goes; radii, phases and heads have one name in both, and stay
     gone = dict.fromkeys(("parametrization", "phase", "normalize", "conjugate"))
-    assert moved("rotation") == gone | {"kind": "rotrnn", "draw": "ring", "normalizer": "gamma"}
+    new = {"kind": "rotrnn", "draw": "ring", "normalizer": "gamma", "slow_rotations": True}
+    assert moved("rotation") == gone | new
     assert moved("trace") == {"normalizer": "trace"}
 
 

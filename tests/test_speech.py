@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import lrurun
+from lrurun.data import store
+from lrurun.data.speech import SIZES, WORDS, SpeechCommands, SpeechOptions, thinned, waveform
+from lrurun.data.task import SPLITS
 from lrurun.errors import LrurunError
-from lrurun.tasks import folder
-from lrurun.tasks.base import SPLITS
-from lrurun.tasks.speech import SIZES, WORDS, SpeechCommands, SpeechOptions, thinned, waveform
 from tests import formats
 from tests.test_retrieval import PEAK
 
@@ -86,7 +86,7 @@ def clips_of(split: str) -> list[str]:
 def refused(where: Path, given: Path, full: dict[str, int] = FULL) -> tuple:
     """What is said, with nothing left behind."""
     with pytest.raises(LrurunError) as caught:
-        folder.prepare(SpeechCommands(full), PUBLISHED, where / "out/SpeechCommands", given=given)
+        store.prepare(SpeechCommands(full), PUBLISHED, where / "out/SpeechCommands", from_path=given)
     assert not (where / "out").exists() or not list((where / "out").iterdir())
     assert "\n" not in caught.value.message
     return caught.value.message.replace(str(where), "."), caught.value.hint
@@ -106,7 +106,7 @@ def copies(tmp_path_factory):
 @pytest.fixture(scope="module")
 def prepared(copies, tmp_path_factory):
     where = tmp_path_factory.mktemp("data") / "SpeechCommands"
-    folder.prepare(SpeechCommands(FULL), PUBLISHED, where, given=copies / "archive")
+    store.prepare(SpeechCommands(FULL), PUBLISHED, where, from_path=copies / "archive")
     return where
 
 
@@ -124,7 +124,7 @@ def test_the_published_data_are_the_default():
 
 
 def test_every_sample_of_every_clip_is_there(prepared):
-    data = folder.load(SpeechCommands(FULL), PUBLISHED, prepared)
+    data = store.load(SpeechCommands(FULL), PUBLISHED, prepared)
     for name in SPLITS:
         split = getattr(data, name)
         assert split.inputs.shape == (FULL[name], 16000)
@@ -140,7 +140,7 @@ def test_every_sample_of_every_clip_is_there(prepared):
 
 
 def test_the_first_clips_are_of_many_words(prepared):
-    data = folder.load(SpeechCommands(FULL), PUBLISHED, prepared)
+    data = store.load(SpeechCommands(FULL), PUBLISHED, prepared)
     assert len(set(data.train.labels[:30].tolist())) > 12
 
 
@@ -155,8 +155,8 @@ def test_the_first_clips_are_of_many_words(prepared):
 )
 def test_every_copy_gives_the_same_bytes(copies, prepared, tmp_path, given):
     where = tmp_path / "SpeechCommands"
-    table = folder.prepare(SpeechCommands(FULL), PUBLISHED, where, given=copies / given)
-    assert table["sha256"] == folder.manifest(SpeechCommands(FULL), PUBLISHED, prepared)["sha256"]
+    table = store.prepare(SpeechCommands(FULL), PUBLISHED, where, from_path=copies / given)
+    assert table["sha256"] == store.manifest(SpeechCommands(FULL), PUBLISHED, prepared)["sha256"]
     assert table["source"].startswith(str(copies / given))
 
 
@@ -171,8 +171,8 @@ def test_version_1_is_these_bytes_for_ever(prepared):
 def test_a_stride_takes_means_of_neighbours(copies, prepared, tmp_path, stride):
     options = SpeechOptions(stride=stride, train=12, validation=3, test=4)
     task, where = SpeechCommands(FULL), tmp_path / "SpeechCommands"
-    folder.prepare(task, options, where, given=copies / "archive")
-    few, data = folder.load(task, options, where), folder.load(task, PUBLISHED, prepared)
+    store.prepare(task, options, where, from_path=copies / "archive")
+    few, data = store.load(task, options, where), store.load(task, PUBLISHED, prepared)
     for name, count in (("train", 12), ("validation", 3), ("test", 4)):
         rows = getattr(data, name).inputs[:count].tolist()
         expected = [
@@ -184,13 +184,33 @@ def test_a_stride_takes_means_of_neighbours(copies, prepared, tmp_path, stride):
     assert few.spec.length == few.train.inputs.shape[1] == -(-16000 // stride)
 
 
+@pytest.mark.parametrize("stride", [1, 100])
+def test_standardised_clips_are_those_of_s5(copies, prepared, tmp_path, stride):
+    """At each position, by mean and standard deviation over the training clips (s5/dataloaders/sc.py)."""
+    task, options = SpeechCommands(FULL), SpeechOptions(standardize=True, stride=stride, train=50)
+    store.prepare(task, options, tmp_path / "SpeechCommands", from_path=copies / "archive")
+    found = store.load(task, options, tmp_path / "SpeechCommands")
+    plain = {split: np.load(prepared / f"{split}-inputs.npy").astype(np.float64) for split in SPLITS}
+    plain = {split: np.rint(x.reshape(len(x), -1, stride).mean(-1)) / 32768 for split, x in plain.items()}
+    train = plain["train"][:50]
+    for split in SPLITS:
+        wanted = (plain[split] - train.mean(0)) / (train.std(0, ddof=1) + 1e-5)
+        inputs = getattr(found, split).inputs
+        assert inputs.dtype == np.float32
+        np.testing.assert_allclose(inputs, wanted[: len(inputs)], rtol=1e-6, atol=1e-6)
+    assert found.spec.scale == 1.0
+    picture = task.example(found.spec, found.train, 0, ())
+    assert picture.min() == 0
+    assert picture[0].min() == 0 or picture[-1].min() == 0
+
+
 def test_means_do_not_overflow():
     row = np.full(16000, -32768, np.int16)
     assert thinned(row, 3).tolist() == [-32768] * 5334
 
 
 def test_an_example_is_a_picture_of_the_sound(prepared):
-    data = folder.load(SpeechCommands(FULL), PUBLISHED, prepared)
+    data = store.load(SpeechCommands(FULL), PUBLISHED, prepared)
     shown = SpeechCommands(FULL).example(data.spec, data.train, 0, ())
     np.testing.assert_array_equal(shown, waveform(data.train.inputs[0]))
     row = np.zeros(16000, np.int16)
@@ -210,34 +230,31 @@ def test_an_example_is_a_picture_of_the_sound(prepared):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "not a WAV file"),
-        (b"RIFX" + wav(bytes(100))[4:], "not a WAV file"),
-        (b"OggS" + bytes(100), "not a WAV file"),
-        (wav(bytes(100))[:12], "a WAV file without a format"),
-        (wav(bytes(100))[:30], "a WAV file without a format"),
-        (wav(bytes(100), channels=2), "found format 1, 2 channels, 16000 Hz, 16 bits"),
-        (wav(bytes(100), rate=8000), "found format 1, 1 channels, 8000 Hz, 16 bits"),
-        (wav(bytes(100), bits=8), "found format 1, 1 channels, 16000 Hz, 8 bits"),
-        (wav(bytes(100), kind=3), "found format 3, 1 channels, 16000 Hz, 16 bits"),
-        (wav(bytes(100))[:36], "expected 1 to 16,000 samples of 2 bytes, found 0 bytes"),
-        (wav(b""), "expected 1 to 16,000 samples of 2 bytes, found 0 bytes"),
-        (wav(bytes(101)), "expected 1 to 16,000 samples of 2 bytes, found 101 bytes"),
-        (wav(bytes(32002)), "expected 1 to 16,000 samples of 2 bytes, found 32,002 bytes"),
-        (wav(bytes(90), size=100), "cut off: expected 100 bytes of sound, found 90"),
+        (b"", "not a WAV file with PCM sound: EOFError"),
+        (b"OggS" + bytes(100), "not a WAV file with PCM sound: file does not start with RIFF id"),
+        (wav(bytes(100))[:12], "not a WAV file with PCM sound: fmt chunk and/or data chunk missing"),
+        (wav(bytes(100))[:30], "not a WAV file with PCM sound: EOFError"),
+        (wav(bytes(100), kind=3), "not a WAV file with PCM sound: unknown format: 3"),
+        (wav(bytes(100), channels=2), "expected 1 channel, 16000 Hz, 16 bits, found 2 channels, 16000 Hz, 16 bits"),
+        (wav(bytes(100), rate=8000), "expected 1 channel, 16000 Hz, 16 bits, found 1 channels, 8000 Hz, 16 bits"),
+        (wav(bytes(100), bits=8), "expected 1 channel, 16000 Hz, 16 bits, found 1 channels, 16000 Hz, 8 bits"),
+        (wav(b""), "expected 1 to 16,000 samples, found 0"),
+        (wav(bytes(32002)), "expected 1 to 16,000 samples, found 16,001"),
+        (wav(bytes(90), size=100), "truncated: expected 100 bytes of sound, found 90"),
+        (wav(b"", size=2**32 - 1), "expected 1 to 16,000 samples, found 2,147,483,647"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_wrong_clip_is_named(tmp_path, content, message):
-    form = "expected format 1 (PCM), 1 channel, 16000 Hz, 16 bits, " * message.startswith("found")
     given = archive(tmp_path / "a.tar.gz", CONTENTS | {SOME: content})
-    assert refused(tmp_path, given) == (f"./a.tar.gz: {SOME}: {form}{message}", HINT)
+    assert refused(tmp_path, given) == (f"./a.tar.gz: {SOME}: {message}", HINT)
 
 
 def test_the_next_try_succeeds(tmp_path):
     files = formats.tree(tmp_path / "given", CONTENTS | {SOME: b"x"})
-    assert refused(tmp_path, files) == (f"./given: {SOME}: not a WAV file", HINT)
+    assert refused(tmp_path, files) == (f"./given: {SOME}: not a WAV file with PCM sound: EOFError", HINT)
     (files / SOME).write_bytes(CONTENTS[SOME])
-    folder.prepare(SpeechCommands(FULL), PUBLISHED, tmp_path / "out/SpeechCommands", given=files)
+    store.prepare(SpeechCommands(FULL), PUBLISHED, tmp_path / "out/SpeechCommands", from_path=files)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["SpeechCommands"]
 
 
@@ -258,18 +275,18 @@ def without(*names: str) -> dict[str, bytes]:
         (without(clips_of("train")[0]), "train: expected 125 clips, found 124"),
         (
             without(clips_of("test")[0]),
-            f"testing_list.txt names {clips_of('test')[0]}, which is not there or in another list too",
+            f"testing_list.txt names {clips_of('test')[0]}, which is missing or also in another list",
         ),
         (
             CONTENTS | {"testing_list.txt": CONTENTS["validation_list.txt"]},
-            f"testing_list.txt names {min(clips_of('validation'))}, which is not there or in another list too",
+            f"testing_list.txt names {min(clips_of('validation'))}, which is missing or also in another list",
         ),
         (
             CONTENTS | {"testing_list.txt": b"\xff\n"},
-            "testing_list.txt names \ufffd, which is not there or in another list too",
+            "testing_list.txt names \ufffd, which is missing or also in another list",
         ),
         (CONTENTS | {"testing_list.txt": clips_of("test")[1].encode()}, "train: expected 125 clips, found 154"),
-        (CONTENTS | {f"again/{SOME}": wav(b"12")}, f"{SOME} is there twice"),
+        (CONTENTS | {f"again/{SOME}": wav(b"12")}, f"{SOME} occurs twice"),
     ],
 )
 def test_clips_and_lists_that_do_not_belong_together_are_refused(tmp_path, files, message):
@@ -280,7 +297,7 @@ def test_clips_and_lists_that_do_not_belong_together_are_refused(tmp_path, files
 def test_a_cut_archive_is_refused(copies, tmp_path, kept):
     content = (copies / "archive/speech_commands_v0.02.tar.gz").read_bytes()
     (tmp_path / "speech_commands_v0.02.tar.gz").write_bytes(content[: int(kept * len(content))])
-    assert refused(tmp_path, tmp_path)[0] == "./speech_commands_v0.02.tar.gz: the archive is cut off"
+    assert refused(tmp_path, tmp_path)[0] == "./speech_commands_v0.02.tar.gz: the archive is truncated"
 
 
 def test_the_twelve_classes_of_tfds_are_refused(tmp_path):
@@ -306,14 +323,14 @@ def test_a_place_without_clips_is_no_copy(tmp_path):
 
 
 MEASURED = f"""{PEAK}
-from lrurun.tasks import folder
-from lrurun.tasks.speech import SpeechCommands, SpeechOptions
+from lrurun.data import store as folder
+from lrurun.data.speech import SpeechCommands, SpeechOptions
 
 place, options = Path(sys.argv[1]), SpeechOptions()
 small, large = (dict(train=int(count), validation=35, test=35) for count in sys.argv[2:])
-folder.prepare(SpeechCommands(small), options, place / "small", given=place / "few.tar")
+folder.prepare(SpeechCommands(small), options, place / "small", from_path=place / "few.tar")
 before = peak()
-folder.prepare(SpeechCommands(large), options, place / "S", given=place / "many.tar")
+folder.prepare(SpeechCommands(large), options, place / "S", from_path=place / "many.tar")
 print(before, peak())
 """
 

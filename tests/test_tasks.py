@@ -14,20 +14,20 @@ import numpy as np
 import pytest
 
 import lrurun
-from lrurun import tasks
+from lrurun import data as tasks
+from lrurun.data import arrays, digits, store
+from lrurun.data.task import SPLITS, Options
 from lrurun.errors import LrurunError, UsageError
-from lrurun.tasks import digits, folder, writer
-from lrurun.tasks.base import SPLITS, Options
 
 DIGITS = tasks.get("sDigits")
 ALL = Options()
-HINT = "remove the folder, and run the command again: it is made anew"
+HINT = "remove the folder, and run the command again: it prepares the data again"
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     place = tmp_path_factory.mktemp("data")
-    folder.prepare(DIGITS, ALL, place / "sDigits")
+    store.prepare(DIGITS, ALL, place / "sDigits")
     return place
 
 
@@ -45,7 +45,7 @@ def test_an_unknown_task_gets_the_nearest_one():
     with pytest.raises(UsageError) as caught:
         tasks.get("digits")
     assert caught.value.message == "unknown task 'digits'"
-    assert caught.value.hint == f"did you mean 'sDigits'? tasks: {', '.join(tasks.TASKS)}"
+    assert caught.value.hint == f"did you mean 'sDigits'? tasks: {', '.join(tasks.TASKS)}; {tasks.OF_PLUG_IN}"
 
 
 def test_every_task_declares_what_a_run_needs():
@@ -110,13 +110,13 @@ def test_preparing_writes_the_arrays_and_the_manifest_and_nothing_else(prepared)
 def test_preparing_again_changes_nothing(data_dir):
     before = files(data_dir)
     stamp = (data_dir / "sDigits/manifest.json").stat().st_mtime_ns
-    folder.prepare(DIGITS, ALL, data_dir / "sDigits")
+    store.prepare(DIGITS, ALL, data_dir / "sDigits")
     assert files(data_dir) == before
     assert (data_dir / "sDigits/manifest.json").stat().st_mtime_ns == stamp
 
 
 def test_what_is_loaded_is_what_was_made(prepared):
-    data = folder.load(DIGITS, ALL, prepared / "sDigits")
+    data = store.load(DIGITS, ALL, prepared / "sDigits")
     for name, split in digits.splits().items():
         loaded = getattr(data, name)
         np.testing.assert_array_equal(loaded.inputs, split.inputs)
@@ -127,20 +127,20 @@ def test_what_is_loaded_is_what_was_made(prepared):
 
 
 def test_the_digest_is_of_all_arrays_wherever_they_lie(prepared, tmp_path):
-    folder.prepare(DIGITS, ALL, tmp_path / "sDigits")
-    digest = folder.load(DIGITS, ALL, tmp_path / "sDigits").sha256
-    assert digest == folder.load(DIGITS, ALL, prepared / "sDigits").sha256
+    store.prepare(DIGITS, ALL, tmp_path / "sDigits")
+    digest = store.load(DIGITS, ALL, tmp_path / "sDigits").sha256
+    assert digest == store.load(DIGITS, ALL, prepared / "sDigits").sha256
     assert digest.startswith("sha256:")
-    table = folder.manifest(DIGITS, ALL, prepared / "sDigits")
+    table = store.manifest(DIGITS, ALL, prepared / "sDigits")
     for name in table["sha256"]:
-        assert folder.digest({"sha256": table["sha256"] | {name: "0" * 64}}) != digest
+        assert store.digest({"sha256": table["sha256"] | {name: "0" * 64}}) != digest
 
 
 def test_processes_that_prepare_at_once_all_find_it_whole(tmp_path):
     code = (
-        "import sys; from pathlib import Path; from lrurun import tasks; from lrurun.tasks import folder\n"
-        "task = tasks.get('sDigits'); options = task.options(); place = Path(sys.argv[1]) / 'sDigits'\n"
-        "sys.stdin.readline(); folder.prepare(task, options, place); print(folder.load(task, options, place).sha256)"
+        "import sys; from pathlib import Path; from lrurun import data; from lrurun.data import store\n"
+        "task = data.get('sDigits'); options = task.options(); place = Path(sys.argv[1]) / 'sDigits'\n"
+        "sys.stdin.readline(); store.prepare(task, options, place); print(store.load(task, options, place).sha256)"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(lrurun.__file__).parent.parent)}
     workers = [
@@ -156,21 +156,21 @@ def test_processes_that_prepare_at_once_all_find_it_whole(tmp_path):
     for worker in workers:
         worker.stdin.write("\n")
         worker.stdin.flush()
-    told = [worker.communicate()[0].strip() for worker in workers]
+    digests = [worker.communicate()[0].strip() for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0, 0]
-    assert set(told) == {folder.load(DIGITS, ALL, tmp_path / "data/sDigits").sha256}
+    assert set(digests) == {store.load(DIGITS, ALL, tmp_path / "data/sDigits").sha256}
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["sDigits"]
 
 
 def refused(data_dir: Path) -> tuple[str, str | None]:
     with pytest.raises(LrurunError) as caught:
-        folder.load(DIGITS, ALL, data_dir / "sDigits")
+        store.load(DIGITS, ALL, data_dir / "sDigits")
     assert caught.value.exit_code == 1
     return caught.value.message.replace(str(data_dir), "data"), caught.value.hint
 
 
-def test_data_that_are_not_there_are_told(tmp_path):
-    assert folder.manifest(DIGITS, ALL, tmp_path / "sDigits") is None
+def test_data_that_are_not_there_are_named(tmp_path):
+    assert store.manifest(DIGITS, ALL, tmp_path / "sDigits") is None
     assert refused(tmp_path) == (
         "data/sDigits: there are no prepared data for sDigits",
         "run: lrurun data prepare sDigits",
@@ -183,7 +183,7 @@ def test_one_changed_byte_is_found(data_dir):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    assert refused(data_dir) == ("data/sDigits/train-inputs.npy: not the bytes that the manifest names", HINT)
+    assert refused(data_dir) == ("data/sDigits/train-inputs.npy: its digest is not that in the manifest", HINT)
 
 
 def test_a_missing_array_is_found(data_dir):
@@ -207,7 +207,7 @@ def test_a_manifest_of_something_else_is_refused(data_dir, change, message):
     assert refused(data_dir) == (message, HINT)
     if "sha256" not in change:
         with pytest.raises(LrurunError, match="expected sDigits version 1"):
-            folder.prepare(DIGITS, ALL, data_dir / "sDigits")
+            store.prepare(DIGITS, ALL, data_dir / "sDigits")
     assert files(data_dir) == before
 
 
@@ -224,7 +224,7 @@ def test_arrays_of_other_sizes_are_refused(data_dir):
     np.save(path, np.load(path)[:299])
     manifest = data_dir / "sDigits/manifest.json"
     table = json.loads(manifest.read_text())
-    table["sha256"]["validation-labels"] = writer.sha256(path)
+    table["sha256"]["validation-labels"] = arrays.sha256(path)
     manifest.write_text(json.dumps(table))
     assert refused(data_dir) == ("data/sDigits: validation-labels: expected 300 examples, found 299", HINT)
 
@@ -233,24 +233,24 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path):
     (tmp_path / "sDigits").mkdir()
     (tmp_path / "sDigits/mine.txt").write_text("x")
     with pytest.raises(LrurunError) as caught:
-        folder.prepare(DIGITS, ALL, tmp_path / "sDigits")
-    assert caught.value.message == f"{tmp_path}/sDigits: a folder without a manifest is in the way"
+        store.prepare(DIGITS, ALL, tmp_path / "sDigits")
+    assert caught.value.message == f"{tmp_path}/sDigits: this folder exists, but has no manifest"
     assert caught.value.hint == "move it away, or choose another folder with --data-dir"
     assert files(tmp_path) == {"sDigits/mine.txt": b"x"}
 
 
-def test_a_place_that_cannot_be_written_is_told_and_nothing_is_left(tmp_path, monkeypatch):
+def test_a_place_that_cannot_be_written_is_named_and_nothing_is_left(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(LrurunError) as caught:
-        folder.prepare(DIGITS, ALL, tmp_path / "file/sDigits")
+        store.prepare(DIGITS, ALL, tmp_path / "file/sDigits")
     assert caught.value.message == f"{tmp_path}/file/sDigits/manifest.json: Not a directory"
 
     def full(descriptor: int, start: int, size: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writer.os, "posix_fallocate", full)
+    monkeypatch.setattr(arrays.os, "posix_fallocate", full)
     with pytest.raises(LrurunError) as caught:
-        folder.prepare(DIGITS, ALL, tmp_path / "data/sDigits")
+        store.prepare(DIGITS, ALL, tmp_path / "data/sDigits")
     assert caught.value.message == f"{tmp_path}/data/sDigits: No space left on device"
     assert caught.value.hint == "check space and permissions, or choose another folder with --data-dir"
     assert not (tmp_path / "data").exists()
@@ -259,7 +259,7 @@ def test_a_place_that_cannot_be_written_is_told_and_nothing_is_left(tmp_path, mo
 @pytest.mark.parametrize("shape", [(7,), (300, 64), (12, 5, 3)])
 def test_an_array_filled_in_pieces_has_the_bytes_that_numpy_would_save(tmp_path, shape):
     array = np.random.RandomState(0).randint(0, 200, shape).astype(np.uint8)
-    file = writer.ArrayFile(tmp_path / "pieces.npy", shape, np.uint8)
+    file = arrays.ArrayFile(tmp_path / "pieces.npy", shape, np.uint8)
     for first in (4, 0, 2):
         file.put(first, array[first : first + 2] if first < 4 else array[first:])
     assert file.missing() == 0
@@ -269,7 +269,7 @@ def test_an_array_filled_in_pieces_has_the_bytes_that_numpy_would_save(tmp_path,
 
 
 def test_what_does_not_fit_an_array_is_refused_and_never_wrapped(tmp_path):
-    file = writer.ArrayFile(tmp_path / "a.npy", (3, 2), np.uint8)
+    file = arrays.ArrayFile(tmp_path / "a.npy", (3, 2), np.uint8)
     file.put(0, np.array([[1, 255]], np.int64))
     for rows in (np.array([[1, 256]]), np.array([[-1, 0]]), np.zeros((1, 3), np.uint8), np.zeros((3, 2), np.uint8)):
         with pytest.raises(LrurunError):
@@ -282,28 +282,28 @@ def test_a_partial_folder_of_a_killed_process_is_swept_away(tmp_path):
     (tmp_path / ".sDigits.partial").mkdir()
     (tmp_path / ".sDigits.partial/train-inputs.npy").write_bytes(b"half")
     (tmp_path / ".sDigits.lock").write_text("")
-    folder.prepare(DIGITS, ALL, tmp_path / "sDigits")
+    store.prepare(DIGITS, ALL, tmp_path / "sDigits")
     assert [path.name for path in tmp_path.iterdir()] == ["sDigits"]
 
 
 def test_data_of_other_settings_are_not_taken_for_these(prepared):
     with pytest.raises(LrurunError) as caught:
-        folder.load(DIGITS, Options(train=100), prepared / "sDigits")
+        store.load(DIGITS, Options(train=100), prepared / "sDigits")
     assert caught.value.message.endswith("expected data made with train = 100, found the published settings")
 
 
 def test_fewer_examples_are_the_first_ones(prepared, tmp_path):
     few = Options(train=100, test=7)
-    folder.prepare(DIGITS, few, tmp_path / "few")
-    small, large = folder.load(DIGITS, few, tmp_path / "few"), folder.load(DIGITS, ALL, prepared / "sDigits")
+    store.prepare(DIGITS, few, tmp_path / "few")
+    small, large = store.load(DIGITS, few, tmp_path / "few"), store.load(DIGITS, ALL, prepared / "sDigits")
     assert [len(s.labels) for s in (small.train, small.validation, small.test)] == [100, 300, 7]
     np.testing.assert_array_equal(small.train.inputs, large.train.inputs[:100])
     np.testing.assert_array_equal(small.test.inputs, large.test.inputs[:7])
 
 
 def test_the_published_protocol_selects_on_test(prepared):
-    held = folder.load(DIGITS, ALL, prepared / "sDigits")
-    paper = folder.load(DIGITS, ALL, prepared / "sDigits", "paper")
+    held = store.load(DIGITS, ALL, prepared / "sDigits")
+    paper = store.load(DIGITS, ALL, prepared / "sDigits", "paper")
     np.testing.assert_array_equal(paper.train.inputs, np.concatenate([held.train.inputs, held.validation.inputs]))
     np.testing.assert_array_equal(paper.train.labels, np.concatenate([held.train.labels, held.validation.labels]))
     np.testing.assert_array_equal(paper.validation.inputs, held.test.inputs)

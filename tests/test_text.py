@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lrurun.data import store as folder
+from lrurun.data.task import SPLITS, majority
+from lrurun.data.text import SIZES, Text, TextOptions
 from lrurun.errors import LrurunError
-from lrurun.tasks import folder
-from lrurun.tasks.base import SPLITS
-from lrurun.tasks.text import SIZES, Text, TextOptions, majority
 from tests import formats
 
 FULL = {"train": 36, "validation": 4, "test": 30}
@@ -119,7 +119,7 @@ def vocabulary_of(length: int, least: int, files: dict[str, bytes] = FILES) -> l
 def refused(where: Path, given: Path, options: TextOptions = OPTIONS, full: dict[str, int] = FULL) -> tuple:
     """What is said, with nothing left behind."""
     with pytest.raises(LrurunError) as caught:
-        folder.prepare(Text(full), options, where / "out/Text", given=given)
+        folder.prepare(Text(full), options, where / "out/Text", from_path=given)
     assert not (where / "out").exists() or not list((where / "out").iterdir())
     assert "\n" not in caught.value.message
     return caught.value.message.replace(str(where), "."), caught.value.hint
@@ -140,7 +140,7 @@ def copies(tmp_path_factory):
 @pytest.fixture(scope="module")
 def prepared(copies, tmp_path_factory):
     where = tmp_path_factory.mktemp("data") / "Text"
-    folder.prepare(Text(FULL), OPTIONS, where, given=copies / "archive")
+    folder.prepare(Text(FULL), OPTIONS, where, from_path=copies / "archive")
     return where
 
 
@@ -171,14 +171,14 @@ def test_every_character_of_every_review_is_there(prepared):
     assert data.spec.length == data.train.inputs.shape[1] == 60
     assert set(data.train.lengths) > {60}
     assert data.baselines == {"majority class": 0.5}
-    assert "notes" not in table
+    assert [note.partition(": ")[0] for note in table["notes"]] == ["not the published data"]
 
 
 def test_rare_characters_are_unknown_and_common_ones_come_first(copies, tmp_path):
     sizes = {}
     for least in (1, 40, 100):
         options = TextOptions(max_length=60, min_frequency=least)
-        folder.prepare(Text(FULL), options, tmp_path / str(least), given=copies / "archive")
+        folder.prepare(Text(FULL), options, tmp_path / str(least), from_path=copies / "archive")
         data = folder.load(Text(FULL), options, tmp_path / str(least))
         vocabulary = vocabulary_of(60, least)
         assert found(data.test) == expected("test", vocabulary, 60)
@@ -217,7 +217,7 @@ def test_the_paper_trains_on_all_and_selects_on_test(prepared):
     ],
 )
 def test_every_copy_gives_the_same_bytes(copies, prepared, tmp_path, given):
-    table = folder.prepare(Text(FULL), OPTIONS, tmp_path / "Text", given=copies / given)
+    table = folder.prepare(Text(FULL), OPTIONS, tmp_path / "Text", from_path=copies / given)
     first = folder.manifest(Text(FULL), OPTIONS, prepared)
     assert table["sha256"] == first["sha256"]
     assert table["vocabulary"] == first["vocabulary"]
@@ -234,7 +234,7 @@ def test_version_1_is_these_bytes_for_ever(prepared):
 
 def test_fewer_examples_are_the_first_ones_with_the_same_vocabulary(copies, prepared, tmp_path):
     options = TextOptions(max_length=60, min_frequency=4, train=10, validation=2, test=7)
-    folder.prepare(Text(FULL), options, tmp_path / "Text", given=copies / "archive")
+    folder.prepare(Text(FULL), options, tmp_path / "Text", from_path=copies / "archive")
     few = folder.load(Text(FULL), options, tmp_path / "Text")
     data = folder.load(Text(FULL), OPTIONS, prepared)
     assert few.spec == data.spec
@@ -249,7 +249,7 @@ def test_wide_vocabularies_and_long_texts_have_wider_numbers(tmp_path):
     first = next(name for name in files if name.startswith("aclImdb/train/pos/"))
     files[first] = "".join(map(chr, range(0x4E00, 0x4E00 + 300))).encode()
     options = TextOptions(max_length=40_000, min_frequency=1)
-    folder.prepare(Text(FULL), options, tmp_path / "Text", given=archive(tmp_path / "aclImdb_v1.tar.gz", files))
+    folder.prepare(Text(FULL), options, tmp_path / "Text", from_path=archive(tmp_path / "aclImdb_v1.tar.gz", files))
     data = folder.load(Text(FULL), options, tmp_path / "Text")
     assert (data.train.inputs.dtype, data.train.lengths.dtype) == (np.int16, np.int32)
     assert data.spec.features > 300
@@ -283,7 +283,7 @@ def test_a_review_that_is_no_utf_8_is_named_and_the_next_try_succeeds(copies, tm
     assert refused(tmp_path, given) == (f"./aclImdb_v1.tar.gz: {name}: not UTF-8: byte 0xe9 at 3", HINT)
     formats.tree(tmp_path, FILES | {name: b"\xff"})
     assert refused(tmp_path, tmp_path / "aclImdb") == (f"./{name}: not UTF-8: byte 0xff at 0", HINT)
-    folder.prepare(Text(FULL), OPTIONS, tmp_path / "out/Text", given=copies / "archive")
+    folder.prepare(Text(FULL), OPTIONS, tmp_path / "out/Text", from_path=copies / "archive")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["Text"]
 
 
@@ -292,7 +292,7 @@ def test_a_cut_archive_is_refused(copies, tmp_path, kept):
     content = (copies / "archive/aclImdb_v1.tar.gz").read_bytes()
     (tmp_path / "aclImdb_v1.tar.gz").write_bytes(content[: int(kept * len(content))])
     message, hint = refused(tmp_path, tmp_path)
-    assert message == "./aclImdb_v1.tar.gz: the archive is cut off"
+    assert message == "./aclImdb_v1.tar.gz: the archive is truncated"
     assert "fetch it again" in hint
 
 

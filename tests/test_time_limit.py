@@ -1,4 +1,4 @@
-"""`--time-limit`: what it may say, and that a ladder saves and ends within it."""
+"""`--time-limit`: its syntax, and that a ladder saves and ends within it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.commands import seconds_of
+from lrurun.commands.durations import seconds_of
 from lrurun.errors import UsageError
-from lrurun.supervise import Signals, Stopped
+from lrurun.runner.signals import Signals, Stopped
+from lrurun.runner.supervisor import Supervisor
 from tests.machine import LONG, Machine, stop, training, wait_for
 
 
@@ -70,7 +71,7 @@ def test_durations_in_the_usual_words_and_in_slurms(text: str, seconds: int) -> 
     ],
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="expected a duration of at most a year") as caught:
+    with pytest.raises(UsageError, match=r"expected (a duration|more than nothing and at most a year)$") as caught:
         seconds_of(text)
     assert len(str(caught.value)) < 200
 
@@ -79,7 +80,7 @@ def test_the_limit_is_a_sigterm_that_leaves_time_to_save() -> None:
     Signals(3600).check()
     for limit, leaves in ((100.0, 8.0), (16.0, 8.0), (4.0, 2.0)):
         began = time.monotonic()
-        assert Signals(limit)._until - began == pytest.approx(limit - leaves, abs=0.5)
+        assert Signals(limit)._deadline - began == pytest.approx(limit - leaves, abs=0.5)
     signals = Signals(1e-9)
     time.sleep(0.001)
     with pytest.raises(Stopped, match="the time limit of 0:00") as caught:
@@ -88,72 +89,88 @@ def test_the_limit_is_a_sigterm_that_leaves_time_to_save() -> None:
     with pytest.raises(Stopped) as caught:
         signals.check()
     assert caught.value.exit_code == 143
-    with signals.noted():
+    with signals.recorded():
         signal.raise_signal(signal.SIGINT)
-        assert signals.again, "a ^C while it saves ends it at once"
+        assert signals.abort, "a ^C while it saves ends it at once"
 
 
 def test_a_limit_that_is_none_is_refused_before_anything_is_written(machine: Machine) -> None:
-    for words in (("ladder", "sDigits", "--profile", "smoke"), ("resume",)):
-        done = machine.run(*words, "--time-limit", "soon", code=2)
+    for arguments in (("ladder", "sDigits", "--profile", "smoke"), ("resume",)):
+        done = machine.run(*arguments, "--time-limit", "soon", code=2)
         assert done.stderr.splitlines() == [
-            "error: --time-limit soon: expected a duration of at most a year",
+            "error: --time-limit soon: expected a duration",
             "hint: in seconds, or as 45m, 1h30m, 2d, 12:00:00 or 2-12:00:00",
         ]
     assert list(machine.folder.iterdir()) == []
 
 
+def test_a_limit_that_comes_after_the_last_run_is_no_stop(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def finish_all(self: Supervisor) -> None:
+        while (claim := self.ledger.claim(self.instance.key, self.owner, environment={})) is not None:
+            self.ledger.finish(claim, "done", result={"test/accuracy": 0.5, "machine/steps_per_second": 1.0})
+        self.signals.received = signal.SIGTERM
+        raise Stopped(signal.SIGTERM, "the time limit of 0:12")
+
+    monkeypatch.setattr(Supervisor, "_loop", finish_all)
+    monkeypatch.setattr("lrurun.commands.ladder._prepare_data", lambda *_: None)
+    arguments = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn", "--seeds", "0,4,7")
+    done = machine.run(*arguments, "--time-limit", "12")
+    assert "stopped" not in done.stderr
+    assert "50.00 ± 0.00 (n=3)" in done.stdout
+
+
 @pytest.mark.slow
 def test_ladder_ends_within_its_limit_and_goes_on(machine: Machine) -> None:
-    """Runs are interrupted and saved, the exit code is SIGTERM's, and what is printed goes on from there."""
+    """Runs are interrupted and saved, the exit code is SIGTERM's, and the printed command continues from there."""
     steps = ("--set", "train.steps=200000", "--set", "execution.checkpoint_seconds=3600")
-    words = ("ladder", "sDigits", *LONG, *steps, "--rung", "gamma-norm", "--seeds", "2", "--jobs", "1")
+    arguments = ("ladder", "sDigits", *LONG, *steps, "--rung", "gamma-norm", "--seeds", "2", "--jobs", "1")
     began = time.monotonic()
-    done = machine.run(*words, "--time-limit", "28", code=143)
+    done = machine.run(*arguments, "--time-limit", "28", code=143)
     assert time.monotonic() - began < 28 + 4, "the processes' own start and end are not in it"
     said = done.stderr.splitlines()[-1]
-    front = "stopped by the time limit of 0:28 with 2 of 2 runs left; the same command goes on from here: lrurun "
+    front = "stopped by the time limit of 0:28 with 2 of 2 runs remaining; the same command continues: lrurun "
     assert said.startswith(front)
-    assert tuple(shlex.split(said.removeprefix(front))) == (*words, "--time-limit", "28")
+    assert tuple(shlex.split(said.removeprefix(front))) == (*arguments, "--time-limit", "28")
     [run] = [run for run in machine.json("runs")["runs"] if run["state"] == "interrupted"]
     assert run["step"] > 0
-    again = machine.start(*words)
+    again = machine.start(*arguments)
     wait_for(training(machine, step=run["step"] + 1))
     stop(again, signal.SIGTERM)
     _, err = again.communicate(timeout=30)
     assert again.returncode == 143
-    assert "stopped by SIGTERM with 2 of 2 runs left; the same command goes on from here: lrurun ladder sDigits" in err
+    assert "stopped by SIGTERM with 2 of 2 runs remaining; the same command continues: lrurun ladder sDigits" in err
     assert machine.attempts()[run["id"]][1].resumed_from == run["step"]
 
 
 @pytest.mark.slow
 def test_resume_has_a_limit_and_a_ladder_that_is_done_before_it_is_done(machine: Machine) -> None:
-    words = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn")
-    machine.run(*words, "--seeds", "1", "--time-limit", "5m")
-    process = machine.start(*words, "--set", "train.steps=200000")
+    arguments = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn")
+    machine.run(*arguments, "--seeds", "1", "--time-limit", "5m")
+    process = machine.start(*arguments, "--set", "train.steps=200000")
     wait_for(training(machine, step=1))
     stop(process, signal.SIGTERM)
     process.communicate(timeout=30)
     before = machine.states()
     done = machine.run("resume", "--time-limit", "10", code=143)
-    assert "the same command goes on from here: lrurun resume --time-limit 10" in done.stderr
+    assert "the same command continues: lrurun resume --time-limit 10" in done.stderr
     assert machine.states() == before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ended_by", ["the limit", "slurm"])
-def test_batch_script_of_the_readme_requeues(machine: Machine, ended_by: str) -> None:
-    """As Slurm runs it: the script gets SIGTERM or runs to its end; `scontrol` notes what it is told."""
-    readme = (Path(__file__).resolve().parent.parent / "README.md").read_text()
-    [script] = re.findall(r"```bash\n(#!/bin/bash.*?)```", readme, re.DOTALL)
+def test_the_documented_batch_script_requeues(machine: Machine, ended_by: str) -> None:
+    """As Slurm runs it: the script gets SIGTERM or runs to its end; `scontrol` records its arguments."""
+    root = Path(__file__).resolve().parent.parent
+    pages = "".join(page.read_text() for page in [root / "README.md", *root.glob("docs/*.md")])
+    [script] = re.findall(r"```bash\n(#!/bin/bash.*?)```", pages, re.DOTALL)
     limit = "15" if ended_by == "the limit" else "10m"
-    words = " ".join([*LONG, "--set", "train.steps=200000", "--rung", "gamma-norm", "--seeds", "1"])
+    arguments = " ".join([*LONG, "--set", "train.steps=200000", "--rung", "gamma-norm", "--seeds", "1"])
     assert "sCIFAR --time-limit 3:55:00" in script
-    script = script.replace("sCIFAR --time-limit 3:55:00", f"sDigits {words} --time-limit {limit}")
+    script = script.replace("sCIFAR --time-limit 3:55:00", f"sDigits {arguments} --time-limit {limit}")
     tools = machine.folder / "bin"
     tools.mkdir()
     (tools / "lrurun").write_text(f'#!/bin/bash\nexec {shlex.quote(sys.executable)} -m lrurun "$@"\n')
-    (tools / "scontrol").write_text('#!/bin/bash\necho "$@" >> told\n')
+    (tools / "scontrol").write_text('#!/bin/bash\necho "$@" >> arguments\n')
     for tool in tools.iterdir():
         tool.chmod(0o755)
     (machine.folder / "job.sh").write_text(script)
@@ -170,6 +187,6 @@ def test_batch_script_of_the_readme_requeues(machine: Machine, ended_by: str) ->
         stop(job, signal.SIGTERM)  # type: ignore[arg-type]
     _, err = job.communicate(timeout=120)
     assert job.returncode == 143, err
-    assert "the same command goes on from here: lrurun ladder sDigits" in err
-    assert (machine.folder / "told").read_text() == "requeue 7_2\n"
+    assert "the same command continues: lrurun ladder sDigits" in err
+    assert (machine.folder / "arguments").read_text() == "requeue 7_2\n"
     assert machine.states() == {"interrupted": 1}

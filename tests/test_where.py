@@ -1,37 +1,40 @@
-"""Conditions on runs: what they mean, and how they are refused."""
+"""Conditions on runs: their meaning, their errors, and `lrurun runs` with them."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import os
 import pty
 import random
 import re
-import subprocess
-import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from lrurun import where
+from lrurun import console
 from lrurun.__main__ import run as command
 from lrurun.errors import UsageError
+from lrurun.ledger import filters
 from lrurun.ledger.store import Ledger
 from tests.machine import Machine
-from tests.test_ledger import ME, want
+from tests.stores import ME, want
 
-KNOWN = where.names(["val/extra"])
+KNOWN = filters.names(["val/extra"])
 VALUES: dict[str, Any] = {
     "task": "ListOps",
     "id": "123456789012",
     "seed": 3,
     "rung": ("disk", "ring-init"),
     "tag": (),
-    "profile": (),
+    "profile": ("",),
+    "stage": (),
     "state": "done",
     "val/accuracy": 0.75,
     "val/extra": math.nan,
@@ -42,7 +45,7 @@ VALUES: dict[str, Any] = {
 
 
 def holds(text: str) -> bool:
-    return where.holds(where.parse(text, KNOWN), VALUES.get)
+    return filters.holds(filters.parse(text, KNOWN), VALUES.get)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +65,7 @@ def holds(text: str) -> bool:
         "rung=disk and rung=ring-init",
         "rung!=tanh-rnn",
         "tag!=good",
+        "profile!=smoke and profile=''",
         "not tag=good",
         "not test/accuracy>0",
         "model.recurrence.normalize=true and model.recurrence.normalize!=false",
@@ -73,10 +77,19 @@ def holds(text: str) -> bool:
         "not not state=done",
         "(((state=done)))",
         "val/extra!=1",
-        "state!='and'",
+        "task!='and'",
+        # times
+        "created_at>2026 and created_at>=2026-11 and created_at<2027 and created_at<=2026-12",
+        "created_at>2026-11-20T09:59 and created_at<'2026-11-20 10:01'",
+        "created_at='2026-11-20 10:00:00' and created_at=2026-11-20T10:00:00 and created_at=2026-11-20T10:00:00Z",
+        "created_at=2026-11-20T11:30:00+01:30 and created_at='2026-11-19 23:00:00.75-11:00'",
+        "created_at>'2026-11-20 09:59:59' and not created_at>'2026-11-20 10:00:00'",
+        "created_at<2026-11-20T10:00-00:01 and created_at>2026-11-20T10:00:00+00:01",
+        "created_at=1795168800 and created_at=1795168800.9 and created_at>1795168799 and created_at<1795168801",
+        "created_at!=2026-11-20 and created_at>2026-11-20",
     ],
 )
-def test_what_holds(text: str) -> None:
+def test_conditions_that_are_true(text: str) -> None:
     assert holds(text)
 
 
@@ -90,7 +103,9 @@ def test_what_holds(text: str) -> None:
         "test/accuracy!=0",
         "test/accuracy>0 or test/accuracy<=0",
         "profile=smoke",
-        "profile!=smoke",
+        "profile!=''",
+        "stage=train",
+        "stage!=train",
         "model.recurrence.r_max<=1",
         "(state=done or state=done) and state=failed",
         "val/extra>0",
@@ -98,29 +113,31 @@ def test_what_holds(text: str) -> None:
         "seed=3 and not seed=3",
     ],
 )
-def test_what_does_not(text: str) -> None:
+def test_conditions_that_are_false(text: str) -> None:
     assert not holds(text)
 
 
+STATES = "states: queued, running, done, diverged, failed, interrupted"
+TIME_HINT = "as in: created_at>2026-11-22 and finished_at<='2026-11-22 14:49:40' (UTC), or seconds since 1970"
 HINT = "as in: task=sDigits and (val/accuracy>=0.9 or not state=done)"
 FIELDS = (
-    "fields: id, task, ladder, rung, stage, profile, seed, state, step, steps, parameters, created_at, finished_at, "
-    "tag; results such as val/accuracy; settings such as optim.lr"
+    "fields: id, task, ladder, rung, stage, profile, seed, state, step, steps, parameters, numerics, created_at, "
+    "finished_at, tag; results such as val/accuracy; settings such as optim.lr"
 )
 
 
 @pytest.mark.parametrize(
     ("text", "error", "hint"),
     [
-        ("", "column 1: expected a name, not or '(', found the end", HINT),
-        ("   ", "column 4: expected a name, not or '(', found the end", HINT),
+        ("", "column 1: expected a name, 'not' or '(', found the end", HINT),
+        ("   ", "column 4: expected a name, 'not' or '(', found the end", HINT),
         ("seed", "column 5: expected = != < <= > or >= after seed, found the end", HINT),
         ("seed=", "column 6: expected a value to compare seed with, found the end", HINT),
         ("seed=3 task=x", "column 8: expected and, or, or the end, found 'task'", HINT),
         ("seed=3)", "column 7: expected and, or, or the end, found ')'", HINT),
-        ("(seed=3", "column 8: expected ')', and or or, found the end", HINT),
-        ("seed=3 and", "column 11: expected a name, not or '(', found the end", HINT),
-        ("and seed=3", "column 1: expected a name, not or '(', found 'and'", HINT),
+        ("(seed=3", "column 8: expected ')', 'and' or 'or', found the end", HINT),
+        ("seed=3 and", "column 11: expected a name, 'not' or '(', found the end", HINT),
+        ("and seed=3", "column 1: expected a name, 'not' or '(', found 'and'", HINT),
         ("seed=and", "column 6: expected a value to compare seed with, found 'and'", HINT),
         ("seed=three", "column 6: expected a number to compare seed with, found 'three'", HINT),
         ("seed='3'", "column 6: expected a number to compare seed with, found \"'3'\"", HINT),
@@ -143,15 +160,34 @@ FIELDS = (
         ("seed=1; drop table runs", "column 6: expected a number to compare seed with, found '1;'", HINT),
         ("3=seed", "column 1: unknown name '3'", FIELDS),
         ("seed=" + "9" * 100, "", ""),
+        ("state=dne", "column 7: unknown state 'dne'", f"did you mean 'done'? {STATES}"),
+        ("state!=''", "column 8: unknown state ''", STATES),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text: str, error: str, hint: str) -> None:
+def test_errors_name_the_column(text: str, error: str, hint: str) -> None:
     if not error:
-        where.parse(text, KNOWN)
+        filters.parse(text, KNOWN)
         return
     with pytest.raises(UsageError) as refused:
-        where.parse(text, KNOWN)
+        filters.parse(text, KNOWN)
     assert (refused.value.message, refused.value.hint) == (f"--where, {error}", hint)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("yesterday", "zzz", "12:00", "2026-13-45", "2026-02-29", "2026-11-22T25:00", "2026-11-22T10:00:60", "0000"),
+        *("20261122", "2026-1-2", "2026-11-22T14", "2026-11-", "0", "1e9", "999999999999", "1795168800000", "-5"),
+        *("0001-01-01T00:00+01:00", "9999-12-31T23:59:59-01:00", "2026-11-22Z", "٢٠٢٦", "2026-11-22T10:00:00+25:00"),
+    ],
+)
+def test_other_times_are_refused(value: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        filters.parse(f"finished_at<{value}", KNOWN)
+    assert refused.value.message == (
+        f"--where, column 13: expected a date or time to compare finished_at with, found {value!r}"
+    )
+    assert refused.value.hint == TIME_HINT
 
 
 @pytest.mark.parametrize(
@@ -164,10 +200,10 @@ def test_what_is_wrong_is_told_with_its_place(text: str, error: str, hint: str) 
         ("y" * 5000 + "=1", f"--where, column 1: unknown name '{'y' * 37}...'"),
     ],
 )
-def test_monstrous_conditions_are_one_line(text: str, error: str) -> None:
+def test_errors_of_huge_conditions_are_one_line(text: str, error: str) -> None:
     begun = time.monotonic()
     with pytest.raises(UsageError) as refused:
-        where.parse(text, KNOWN)
+        filters.parse(text, KNOWN)
     assert refused.value.message == error
     assert time.monotonic() - begun < 1
 
@@ -258,7 +294,17 @@ def test_runs_are_chosen_and_sorted(folder: Path, capsys: pytest.CaptureFixture[
     assert listed(capsys, "--sort", "finished_at") == [0, 1, 3, 2]
     assert listed(capsys, "--sort", "seed", "--limit", "2", "--ladder", "lru") == [0, 1]
     assert command(["runs", "--where", "seed>10"]) == 0
-    assert capsys.readouterr() == ("", "none of the 4 runs is so\n")
+    assert capsys.readouterr() == ("", "none of 4 runs fulfils the condition\n")
+
+
+def test_the_profile_of_the_plain_recipe_is_empty(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Ledger.open("ledger.db") as ledger:
+        plain = ledger.add_ladder("lru", "sDigits", None, {"set": {}, "tune": False}).key
+        ledger.enqueue(plain, [want("disk", 4), want("ring", 3)])
+    assert listed(capsys, "--where", "profile!=smoke") == [4]
+    assert listed(capsys, "--where", "profile=''") == [4, 3]
+    assert listed(capsys, "--where", "profile=smoke") == [3, 2, 1, 0]
+    assert listed(capsys, "--sort", "profile") == [3, 2, 1, 0, 4]
 
 
 def test_wrong_conditions_and_orders_exit_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -275,7 +321,7 @@ def test_wrong_conditions_and_orders_exit_2(folder: Path, capsys: pytest.Capture
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_no_ledger_is_an_empty_list_and_wrong_words_are_wrong_all_the_same(
+def test_without_a_ledger_the_list_is_empty_and_conditions_are_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -284,45 +330,51 @@ def test_no_ledger_is_an_empty_list_and_wrong_words_are_wrong_all_the_same(
     assert list(tmp_path.iterdir()) == []
 
 
-def on_terminal(machine: Machine, *words: str, columns: int = 100) -> tuple[str, str, int]:
-    """What a command says on a terminal of so many columns: stdout there, stderr beside it."""
+def on_terminal(machine: Machine, *arguments: str, columns: int = 100) -> tuple[str, str, int]:
+    """Stdout, stderr and exit code of a command whose stdout is a terminal of this width."""
     parent, child = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lrurun", *words],
-        cwd=machine.folder,
-        env=machine.env | {"COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=child,
-        stderr=subprocess.PIPE,
-    )
-    os.close(child)
-    said = b""
-    while True:
-        try:
-            more = os.read(parent, 65536)
-        except OSError:
-            break
-        if not more:
-            break
-        said += more
-    _, err = process.communicate()
+    parts: list[bytes] = []
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # as soon as the terminal is closed
+            while part := os.read(parent, 65536):
+                parts.append(part)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    err = io.StringIO()
+    console._console.cache_clear()  # whose width is that of the environment
+    with (
+        open(child, "w", encoding="utf-8") as terminal,
+        mock.patch.dict(
+            os.environ, machine.env | {"COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"}, clear=True
+        ),
+        contextlib.chdir(machine.folder),
+        contextlib.redirect_stdout(terminal),
+        contextlib.redirect_stderr(err),
+    ):
+        code = command(list(arguments))
+    console._console.cache_clear()
+    reader.join()
     os.close(parent)
-    return said.decode().replace("\r\n", "\n"), err.decode(), process.returncode
+    return b"".join(parts).decode().replace("\r\n", "\n"), err.getvalue(), code
 
 
-def test_a_terminal_gets_the_newest_fifty_and_is_told_of_the_others(machine: Machine) -> None:
+def test_a_terminal_gets_the_newest_fifty_and_how_many_more_there_are(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with Ledger.open(machine.ledger) as ledger:
         key = ledger.add_ladder("lru", "sDigits", None, {"set": {}, "tune": False}).key
         ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(60)])
-    for columns in (40, 100, 200):
-        out, err, code = on_terminal(machine, "runs", columns=columns)
-        ids = re.findall("^(?: |id +)[0-9a-f]{12}", out, re.MULTILINE)
-        assert (len(ids), out.count("queued")) == (50, 50)
-        assert (err, code) == ("and 10 more; --limit 0 lists all\n", 0)
-        assert max(map(len, out.splitlines())) <= columns
-        assert "\x1b" not in out
-    assert on_terminal(machine, "runs", "--limit", "0")[0].count("queued") == 60
+    out, err, code = on_terminal(machine, "runs", columns=40)
+    ids = re.findall("^(?: |id +)[0-9a-f]{12}", out, re.MULTILINE)
+    assert (len(ids), out.count("queued")) == (50, 50)
+    assert (err, code) == ("and 10 more; --limit 0 lists all\n", 0)
+    assert max(map(len, out.splitlines())) <= 40
+    assert "\x1b" not in out
     out, err, _ = on_terminal(machine, "runs", "--limit", "55")
     assert (out.count("queued"), err) == (55, "")
-    assert machine.run("runs").stdout.count("queued") == 60
-    assert len(machine.json("runs")["runs"]) == 60
+    monkeypatch.chdir(machine.folder)
+    assert command(["runs"]) == 0
+    assert capsys.readouterr().out.count("queued") == 60
+    assert len(listed(capsys)) == 60

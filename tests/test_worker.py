@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import threading
 import time
+from unittest import mock
 
+import numpy as np
 import pytest
 
-from lrurun import checkpoint, train, worker
 from lrurun.bench import loop
+from lrurun.config import plan as planning
+from lrurun.config.runs import final_runs
+from lrurun.data import store
 from lrurun.errors import LrurunError
+from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
+from lrurun.runner import execute, recorder, worker
+from lrurun.runner.attempt import ActiveAttempt, StopRequest
+from lrurun.trained import before_and_after
+from lrurun.training import checkpoints
+from lrurun.training import events as train
 
 
-class Watched(worker.Stop):
+class Watched(StopRequest):
     """Calls `look` at every event; stops where it says so."""
 
     def __init__(self, look):
@@ -25,14 +36,27 @@ class Watched(worker.Stop):
         return bool(self.look(event))
 
 
-def attempt(place, look, **execution):
-    ledger, claim, plan = loop.claimed(place, "small")
-    claim.run.execution.update(execution)
-    return ledger, claim, worker.Attempt(ledger, claim, place / "runs", place / plan.data_name), Watched(look)
+@pytest.fixture
+def attempt(tmp_path):
+    """Makes an attempt at a run of a million steps, whose ledger is closed after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(look, **execution):
+            ledger, claim, plan = loop.claimed(tmp_path, "small")
+            stack.enter_context(ledger)
+            claim.run.execution.update(execution)
+            return (
+                ledger,
+                claim,
+                ActiveAttempt(ledger, claim, tmp_path / "runs", tmp_path / plan.data_name),
+                Watched(look),
+            )
+
+        yield make
 
 
-def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
-    may, real = threading.Event(), checkpoint.save
+def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, attempt, monkeypatch):
+    may, real = threading.Event(), checkpoints.save
     started, after, states = [], [], []
 
     def slow(*arguments):
@@ -40,7 +64,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
         assert may.wait(60)
         return real(*arguments)
 
-    monkeypatch.setattr(checkpoint, "save", slow)
+    monkeypatch.setattr(checkpoints, "save", slow)
 
     def look(event):
         if isinstance(event, train.Reached) and started and not may.is_set():
@@ -51,37 +75,37 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
                 return True
         return False
 
-    ledger, claim, tried, stop = attempt(tmp_path, look, checkpoint_seconds=0.0)
+    ledger, claim, tried, stop = attempt(look, checkpoint_seconds=0.0)
     saves = []
-    monkeypatch.setattr(tried, "_save", saving_once(tried, saves))
+    monkeypatch.setattr(execute.EventWriter, "_save", saving_once(saves))
     worker.work([tried], stop)
-    assert len(after) == 20  # boundaries that were reached while the first checkpoint was on its way
+    assert len(after) == 20  # boundaries that were reached while the first checkpoint was being written
     assert states == ["saving"]
     assert [c.state for c in ledger.checkpoints(claim.run.id)] == ["committed", "committed"]  # it, and the last one
     assert [c.step for c in ledger.checkpoints(claim.run.id)] == [after[-1], int(started[0])]
     assert ledger.run(claim.run.id).state == "interrupted"
 
 
-def saving_once(tried, saves):
-    """`_save`, but for the saves between the first and the one that a stop asks for."""
-    real = type(tried)._save
+def saving_once(saves):
+    """`EventWriter._save`, but for the saves between the first and that of the stop."""
+    real = execute.EventWriter._save
 
-    def save(snapshot):
+    def save(writer, snapshot):
         saves.append(snapshot.step)
         if len(saves) == 1 or len(saves) == 21:
-            real(tried, snapshot)
+            real(writer, snapshot)
 
     return save
 
 
-def test_a_checkpoint_that_cannot_be_written_stops_the_worker(tmp_path, monkeypatch):
-    """The fault shows at an event after the save was asked for, and is the machine's, not the run's."""
+def test_a_checkpoint_that_cannot_be_written_stops_the_worker(tmp_path, attempt, monkeypatch):
+    """The error comes at an event after the save began, and the run is not to blame."""
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "save", full)
-    ledger, claim, tried, stop = attempt(tmp_path, lambda event: False, checkpoint_seconds=0.0)
+    monkeypatch.setattr(checkpoints, "save", full)
+    ledger, claim, tried, stop = attempt(lambda event: False, checkpoint_seconds=0.0)
     with pytest.raises(LrurunError, match=r"could not be saved: .*No space left"):
         worker.work([tried], stop)
     assert ledger.run(claim.run.id).state == "interrupted"
@@ -89,7 +113,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_worker(tmp_path, monkeypa
 
 
 def seen_by(look):
-    """`look` at every event, and the training curve that passes by: (step, loss) as it was yielded."""
+    """Calls `look` at every event, and collects the training curve, (step, loss), as it was yielded."""
     curve = []
 
     def both(event):
@@ -101,9 +125,9 @@ def seen_by(look):
     return curve, both
 
 
-def test_training_waits_for_nobody_who_holds_the_ledger(tmp_path, monkeypatch):
-    """Rows that are due go to the ledger by a thread; in the end all of them are there."""
-    monkeypatch.setattr(worker, "FLUSH_SECONDS", 0.0)
+def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch):
+    """Rows are written by a thread; in the end all of them are in the ledger."""
+    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
     other = []
     after = []
 
@@ -121,7 +145,7 @@ def test_training_waits_for_nobody_who_holds_the_ledger(tmp_path, monkeypatch):
         return False
 
     curve, look = seen_by(look)
-    ledger, claim, tried, stop = attempt(tmp_path, look)
+    ledger, claim, tried, stop = attempt(look)
     worker.work([tried], stop)
     other[0].close()
     assert len(after) == 40
@@ -131,8 +155,8 @@ def test_training_waits_for_nobody_who_holds_the_ledger(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("end", ["an exception", "a signal"])
-def test_no_row_is_lost_when_training_ends_before_they_were_due(tmp_path, monkeypatch, end):
-    monkeypatch.setattr(worker, "FLUSH_SECONDS", 1e9)
+def test_no_row_is_lost_when_training_ends_between_writes(tmp_path, attempt, monkeypatch, end):
+    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 1e9)
 
     def look(event):
         if isinstance(event, train.Reached) and event.step >= 1500:
@@ -142,7 +166,7 @@ def test_no_row_is_lost_when_training_ends_before_they_were_due(tmp_path, monkey
         return False
 
     curve, look = seen_by(look)
-    ledger, claim, tried, stop = attempt(tmp_path, look, checkpoint_seconds=1e6)
+    ledger, claim, tried, stop = attempt(look, checkpoint_seconds=1e6)
     worker.work([tried], stop)
     assert curve
     assert ledger.metrics(claim.run.id)["train/loss"] == curve
@@ -152,14 +176,14 @@ def test_no_row_is_lost_when_training_ends_before_they_were_due(tmp_path, monkey
     assert bool(ledger.checkpoints(run.id, "committed")) == (end == "a signal")
 
 
-def test_rows_are_there_before_the_checkpoint_that_has_seen_them(tmp_path, monkeypatch):
-    """However slowly they are written: of a checkpoint's step and those before it no row comes after it."""
-    monkeypatch.setattr(worker, "FLUSH_SECONDS", 0.0)
-    record, saving = Ledger.record, Ledger.saving
+def test_rows_are_there_before_the_checkpoint_that_has_seen_them(tmp_path, attempt, monkeypatch):
+    """However slowly they are written, no row of a step up to that of a checkpoint is written after it."""
+    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
+    record, begin = Ledger.record, Ledger.begin_checkpoint
     short, saved = [], []
 
     def slowly(self, *arguments):
-        # the thread's most of all: what it has in hand is behind what the loop writes itself
+        # slowest in the thread: what it writes is older than what the loop writes itself
         time.sleep(1.0 if threading.current_thread() is not threading.main_thread() else 0)
         record(self, *arguments)
 
@@ -167,34 +191,69 @@ def test_rows_are_there_before_the_checkpoint_that_has_seen_them(tmp_path, monke
         there = self.metrics(claim.run.id).get("train/loss", [])
         short.extend(set(curve) - set(there))
         saved.append(step)
-        return saving(self, claim, step, path)
+        return begin(self, claim, step, path)
 
     monkeypatch.setattr(Ledger, "record", slowly)
-    monkeypatch.setattr(Ledger, "saving", announced)
+    monkeypatch.setattr(Ledger, "begin_checkpoint", announced)
     curve, look = seen_by(lambda event: isinstance(event, train.Reached) and len(saved) >= 3)
-    _, _, tried, stop = attempt(tmp_path, look, checkpoint_seconds=0.1)
+    _, _, tried, stop = attempt(look, checkpoint_seconds=0.1)
     worker.work([tried], stop)
     assert len(saved) >= 4
     assert curve
     assert short == []
 
 
-def test_a_run_that_was_taken_away_is_let_go(tmp_path, monkeypatch):
-    """The thread that writes finds out; the worker stops, and writes nothing more."""
-    monkeypatch.setattr(worker, "FLUSH_SECONDS", 0.0)
+def test_a_superseded_attempt_stops(tmp_path, attempt, monkeypatch):
+    """The thread that writes rows finds out; the worker stops, and writes nothing more."""
+    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
     taken = []
 
     def look(event):
         if isinstance(event, train.Reached) and event.step >= 1500 and not taken:
             connection = sqlite3.connect(tmp_path / "ledger.db", timeout=60)
-            connection.execute("update runs set attempt = attempt + 1")
+            connection.execute("update stored_runs set attempt = attempt + 1")
             connection.commit()
             connection.close()
             taken.append(event.step)
-        assert not taken or event.step < taken[0] + 100_000, "it goes on for ever"
+        assert not taken or event.step < taken[0] + 100_000, "training does not stop"
         return False
 
-    ledger, claim, tried, stop = attempt(tmp_path, look, checkpoint_seconds=1e6)
+    ledger, claim, tried, stop = attempt(look, checkpoint_seconds=1e6)
     worker.work([tried], stop)
     assert max(step for step, _ in ledger.metrics(claim.run.id)["train/loss"]) <= taken[0]
-    assert ledger.run(claim.run.id).state == "running", "another's"
+    assert ledger.run(claim.run.id).state == "running", "it belongs to another attempt"
+
+
+def test_eigenvalues_are_recorded_at_the_start_and_at_the_end_of_a_run_that_was_resumed(tmp_path):
+    plan = planning.make("sDigits", profile="smoke")
+    store.prepare(plan.task, plan.options, tmp_path / "data")
+    (rung,) = planning.choose_rungs(plan, ["gamma-norm"])
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+        (run,) = ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
+        recorded = []
+        for last in (False, True):
+            ledger.requeue([run.id])
+            claim = ledger.claim(instance.key, owner.here(), environment={})
+            stop = Watched(lambda event, last=last: not last and isinstance(event, train.Reached))
+            worker.work([ActiveAttempt(ledger, claim, tmp_path / "runs", tmp_path / "data")], stop)
+            recorded.append(ledger.eigenvalues(run.id))
+        assert [attempt.reason for attempt in ledger.attempts(run.id)] == ["interrupted: SIGTERM", "done"]
+        assert ledger.attempts(run.id)[-1].resumed_from > 0
+        first, both = recorded
+        assert list(first) == ["start"]
+        assert list(both) == ["start", "end"]
+        assert both["start"] == first["start"]
+        _, start, end = before_and_after(ledger.run(run.id), ledger, tmp_path / "runs")
+        np.testing.assert_allclose(both["start"], start, rtol=1e-6)
+        np.testing.assert_allclose(both["end"], end, rtol=1e-6)
+        assert np.abs(np.subtract(both["end"], both["start"])).max() > 1e-3
+
+
+def test_the_log_ends_with_the_results_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    writer = execute.EventWriter.__new__(execute.EventWriter)
+    for name in ("attempt", "ledger", "claim", "recorder", "snapshots", "_save"):
+        setattr(writer, name, mock.Mock())
+    result = {"val/loss": 0.25, "test/accuracy": 0.5}
+    assert writer.write(train.Ended(state="done", step=7, result=result, snapshot=mock.Mock()), stopping=False)
+    assert capsys.readouterr().out == "done at step 7: test/accuracy 0.5, val/loss 0.25\n"

@@ -1,8 +1,7 @@
-"""`lrurun bench`: how fast our forms are, as ratios against the published ones on the same machine in the same minute.
+"""`lrurun bench`: our speed as a ratio to that of the published forms, on the same machine at the same time.
 
-Times of one machine say little of another's, and a machine that is shared says little of itself. So two processes take
-turns, a round of each after a round of the other, and what is reported is the median over rounds of the ratio within a
-round, with its interval. No jax here: the processes are `forms`.
+Absolute times depend on the machine and on its load. Therefore two processes take turns, and the result is the median
+over rounds of the ratio within a round, with its interval. No jax here: the processes run `serve`.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ from math import comb
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lrurun import console, provenance
+from lrurun import console
 from lrurun.errors import LrurunError, UsageError
-from lrurun.executors.local import environment
+from lrurun.machine import cores, cpu
+from lrurun.runner.processes import worker_environment
 
 
 class Shape(NamedTuple):
-    """Sizes of what is measured."""
+    """Sizes of a measurement."""
 
     batch: int
     length: int
@@ -43,7 +43,7 @@ SHAPES = {
     "listops": Shape(4, 2048, 128, 256),
     "long": Shape(1, 16_384, 128, 256),
 }
-"""Of a single layer: those of the tasks, with batches that two cores can bear."""
+"""Sizes of single layers: those of the tasks, with batches for two cores."""
 
 STEP_SHAPES = {
     "digits": Shape(64, 64, 64, 64, 4),
@@ -51,7 +51,7 @@ STEP_SHAPES = {
     "listops": Shape(2, 2048, 128, 256, 3),
     "long": Shape(1, 16_384, 64, 128, 2),
 }
-"""Of a whole network."""
+"""Sizes of whole networks."""
 
 PAPER = {
     "sCIFAR": Shape(50, 1024, 512, 384, 6),
@@ -61,39 +61,42 @@ PAPER = {
     "Pathfinder": Shape(64, 1024, 192, 256, 6),
     "PathX": Shape(32, 16_384, 128, 256, 6),
 }
-"""The recipes' own, of the paper's sizes, for accelerators: layers and networks alike. One direction, no pairs."""
+"""Sizes of the recipes, at the paper's scale, for layers and networks on accelerators. One direction, no pairs."""
 
 COMPILED = Shape(1, 16_384, 64, 64, 6)
-"""Of the network whose step is compiled and not run."""
+"""Sizes of the network whose training step is only compiled."""
 
 LOOP_TASK, LOOP_RUNG = "sDigits", "gamma-norm"
 LOOP_MODELS: dict[str, dict[str, Any]] = {
     "sDigits": {},
     "small": {"model.depth": 1, "model.width": 16, "model.state": 16, "train.batch": 32},
 }
-"""What the loop trains: the recipe's own model, and one whose step takes about a millisecond on one core."""
+"""Models of the loop: the recipe's own, and one whose step takes about a millisecond on one core."""
 
 WHAT = {
     "scan": "jax.lax.associative_scan under vmap, complex64",
     "layer": "the layer of the paper's appendix A",
-    "layer-s5": "our LRU layer of as many complex states",
-    "layer-s4d": "our LRU layer of as many complex states, or the fewest: one a channel",
-    "layer-s4d-64": "our LRU layer, whatever its states, beside the published 32 a channel",
-    "rnn": "a tanh layer left to autodiff",
+    "layer-s5": "our LRU layer with as many complex states",
+    "layer-s4d": "our LRU layer with as many complex states; the other has at least one per channel",
+    "layer-s4d-64": "our LRU layer with its usual number of states; the other has the published 32 per channel",
+    "rnn": "a tanh layer with the gradient of autodiff",
     "step": "the appendix's layer in the same network, optax.adamw, one step a call",
+    "step-rnn": "a dense tanh RNN in the same network, both in lrurun",
     "loop": "the same compiled program called in a bare loop",
 }
-"""What is measured -> what it is measured against."""
+"""Measurement -> what it is compared with."""
 
+ALL = [name for name in WHAT if name != "step-rnn"]
+"""What is measured without a choice: the others compare with published forms."""
 LAYERS = [name for name in WHAT if name.startswith("layer-")]
-"""Those of other kinds, all asked for at once."""
+"""Layers of other kinds, which `layers` selects together."""
 
 ERRORS = "the error of the published scan, against float64"
 COMPILE_ROUNDS = 3
 
 
 class Result(NamedTuple):
-    """One thing against another, in rounds. Ratios above 1: ours is faster, smaller or more exact."""
+    """A comparison in rounds. Ratios above 1: ours is faster, smaller or more exact."""
 
     name: str
     against: str
@@ -101,12 +104,14 @@ class Result(NamedTuple):
     """Median."""
     theirs: float
     ratios: tuple[float, ...]
-    """One a round, in rising order."""
+    """One per round, in ascending order."""
+    least: tuple[float, float]
+    """The least of ours and of theirs."""
     unit: str = "times as fast"
     limit: float | None = None
-    """Share of what the machine's copy and product rates allow."""
+    """Fraction of the speed that the machine's copy and product rates allow."""
     compile: tuple[float, float] | None = None
-    """Seconds to trace and compile, ours and theirs, with no cache."""
+    """Seconds to trace and compile, ours and theirs, without a cache."""
 
     @property
     def ratio(self) -> float:
@@ -118,13 +123,14 @@ class Result(NamedTuple):
 
     @classmethod
     def of(cls, name: str, against: str, pairs: Sequence[tuple[float, float]], **more: Any) -> Result:
-        """Of (ours, theirs) in every round."""
-        ours, theirs = (statistics.median(pair[i] for pair in pairs) for i in (0, 1))
-        return cls(name, against, ours, theirs, tuple(sorted(b / a for a, b in pairs)), **more)
+        """From (ours, theirs) of every round."""
+        ours, theirs = ([pair[i] for pair in pairs] for i in (0, 1))
+        ratios, least = tuple(sorted(b / a for a, b in pairs)), (min(ours), min(theirs))
+        return cls(name, against, statistics.median(ours), statistics.median(theirs), ratios, least, **more)
 
 
 def interval(ordered: Sequence[float]) -> tuple[float, float]:
-    """The 95 % interval of the median of numbers in rising order, by their ranks (sign test).
+    """The 95 % interval of the median of numbers in ascending order, by their ranks (sign test).
 
     The least and the most where there are fewer than six, too few for 95 %.
     """
@@ -136,29 +142,82 @@ def interval(ordered: Sequence[float]) -> tuple[float, float]:
     return ordered[first], ordered[n - 1 - first]
 
 
+class Original(NamedTuple):
+    """A checkout of a package that publishes its own code, and what of it can be measured."""
+
+    package: str
+    path: Path
+    operations: dict[str, str]
+    """Measurement -> what it is in the package."""
+    forms: tuple[str, ...]
+    """What is measured beside ours."""
+
+    def choose(self, what: str | None) -> list[str]:
+        """The measurements that are asked for.
+
+        Raises:
+            UsageError: the package has none of this kind.
+        """
+        found = [name for name in self.operations if what is None or name.startswith(what.removesuffix("s"))]
+        if not found:
+            raise UsageError(
+                f"bench --against: {self.package} has {' and '.join(self.operations)}, found {what!r}",
+                "leave the measurement out to get all of them",
+            )
+        return found
+
+    def against(self, what: str) -> str:
+        """What a result is compared with."""
+        return f"the {self.operations[what]} of {self.package}, from {self.path}"
+
+
+_ORIGINALS = (
+    (("lru/model.py", "lru/train_helpers.py"), "minimal-LRU", {"layer": "layer", "step": "train_step"}, "published"),
+    (("s5/ssm.py", "s5/ssm_init.py"), "S5", {"layer-s5": "layer"}, None),
+)
+"""Files by which a checkout is recognised, and what it is."""
+
+
+def original_in(path: Path) -> Original:
+    """The package whose checkout is at `path`. Nothing of it is imported.
+
+    Raises:
+        UsageError: it is none of those that are known.
+    """
+    for files, package, operations, beside in _ORIGINALS:
+        if all((path / file).is_file() for file in files):
+            forms = ("original", beside) if beside else ("original",)
+            return Original(package, path.resolve(), operations, forms)
+    expected = " or ".join(f"{package} (with {' and '.join(files)})" for files, package, *_ in _ORIGINALS)
+    raise UsageError(
+        f"bench --against {path}: expected a checkout of {expected}",
+        "git clone https://github.com/NicolasZucchet/minimal-LRU, or https://github.com/lindermanlab/S5",
+    )
+
+
 class _Process:
-    """A process that makes forms ready and times them."""
+    """A process that prepares forms and times them."""
 
     def __init__(self, threads: int, cache: str | None = None) -> None:
         """`cache` is the folder of compiled programs, None for none."""
-        env = environment(threads) | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+        env = worker_environment(threads) | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
         env.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.45")  # two of them share an accelerator
         if cache is not None:
             env |= {"JAX_ENABLE_COMPILATION_CACHE": "true", "JAX_COMPILATION_CACHE_DIR": cache}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "lrurun.bench.forms"],
+            [sys.executable, "-m", "lrurun.bench.serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=env,
             text=True,
-            start_new_session=True,  # ^C reaches the command alone, which ends them
+            start_new_session=True,  # ^C reaches only the command, which ends them
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:
         """The answer to a request.
 
         Raises:
-            LrurunError: the process has died.
+            LrurunError: the process has exited, or it answers with an error.
         """
         requests, answers = self._process.stdin, self._process.stdout
         assert requests
@@ -172,14 +231,16 @@ class _Process:
         if not line:
             raise LrurunError(
                 f"bench: the measuring process ended with code {self._process.wait()}",
-                "its own words stand above; is there enough memory?",
+                "its messages are above; check that there is enough memory",
             )
         answer: dict[str, Any] = jsonlib.loads(line)
+        if "error" in answer:
+            raise LrurunError(answer["error"], answer["hint"])
         return answer
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(BrokenPipeError), self._process as process:
+            process.kill()
 
 
 @contextlib.contextmanager
@@ -195,12 +256,12 @@ def _processes(count: int, threads: int, cache: str | None = None) -> Iterator[l
 
 
 def _floor(what: str, shape: Shape, machine: dict[str, Any]) -> float | None:
-    """Seconds, at least, of the products and of the scan's one pass each way at the machine's rates.
+    """The least seconds for the products and for one pass of the scan each way, at the machine's rates.
 
-    None where there is no scan, but a convolution.
+    None for layers that are convolutions.
 
     A scan reads v and writes x forward, 16 bytes a number; it reads the cotangents and x and writes w backward, 24. A
-    product takes as much again for each of its two gradients. Norms, gates and the optimizer count nothing.
+    product takes as much again for each of its two gradients. Norms, gates and the optimiser are left out.
     """
     if what.startswith("layer-s4d"):
         return None
@@ -212,33 +273,50 @@ def _floor(what: str, shape: Shape, machine: dict[str, Any]) -> float | None:
         "layer-s5": 8 * h * n,
         "rnn": 2 * n * n + 4 * h * n,
         "step": 8 * h * n + 4 * h * h,
+        "step-rnn": 8 * h * n + 4 * h * h,
     }[what]
     flops, seconds = 3 * positions * products, scan / machine["copy_gb_s"] / 1e9
     return shape.depth * (seconds + flops / machine["product_gflop_s"] / 1e9)
 
 
 def _forms(
-    what: str, name: str, rounds: int, seconds: float, machine: dict[str, Any], both: list[_Process]
+    what: str,
+    name: str,
+    rounds: int,
+    seconds: float,
+    machine: dict[str, Any],
+    processes: list[_Process],
+    original: Original | None,
 ) -> list[Result]:
-    """Times both forms in turns, `seconds` a turn."""
-    shape = (PAPER | (STEP_SHAPES if what == "step" else SHAPES))[name]
-    ready = [p.ask(do="ready", what=what, shape=shape, ours=mine) for p, mine in zip(both, (True, False), strict=True)]
-    pairs = [_turns(both, seconds) for _ in range(rounds)]
-    speed = Result.of(f"{what}/{name}", WHAT[what], pairs, compile=(ready[0]["compile"], ready[1]["compile"]))
-    memory, floor = (max(1, ready[0]["temp"]), ready[1]["temp"]), _floor(what, shape, machine)
-    return [
-        speed if floor is None else speed._replace(limit=floor / speed.ours),
-        Result.of(f"memory-{what}/{name}", WHAT[what], [memory], unit="times as small"),
+    """Times the forms in turns, `seconds` a turn: ours, and the published one or those of a checkout beside it."""
+    shape = (PAPER | (STEP_SHAPES if what.startswith("step") else SHAPES))[name]
+    forms = ["ours", *(original.forms if original else ["published"])]
+    checkout = str(original.path) if original else None
+    ready = [
+        process.ask(do="ready", what=what, shape=shape, form=form, checkout=checkout)
+        for process, form in zip(processes, forms, strict=True)
     ]
+    times = [[process.ask(do="time", seconds=seconds)["seconds"] for process in processes] for _ in range(rounds)]
 
+    def compared(label: str, one: int) -> list[Result]:
+        """A form with the second of them."""
+        against = original.against(what) if original else WHAT[what]
+        sides = ready[one], ready[1]
+        memory = max(1, sides[0]["temp"]), sides[1]["temp"]
+        pairs = [(round_[one], round_[1]) for round_ in times]
+        return [
+            Result.of(f"{label}/{name}", against, pairs, compile=(sides[0]["compile"], sides[1]["compile"])),
+            Result.of(f"memory-{label}/{name}", against, [memory], unit="times as small"),
+        ]
 
-def _turns(both: list[_Process], seconds: float) -> tuple[float, float]:
-    ours, theirs = (process.ask(do="time", seconds=seconds)["seconds"] for process in both)
-    return ours, theirs
+    speed, memory = compared(what, 0)
+    floor = _floor(what, shape, machine)
+    found = [speed if floor is None else speed._replace(limit=floor / speed.ours), memory]
+    return found + (compared(f"published-{what}", 2) if len(forms) > 2 else [])
 
 
 def _loop(model: str, rounds: int, seconds: float) -> Result:
-    """Ours with a live view of its ledger beside it, which waits while the bare one has its turn."""
+    """Our loop with a live view of its ledger, which is stopped during the turns of the bare loop."""
     with tempfile.TemporaryDirectory() as place, _processes(2, 1) as both:
         both[0].ask(do="loop", model=model, place=place)
         both[1].ask(do="loop", model=model, place=None)
@@ -249,12 +327,12 @@ def _loop(model: str, rounds: int, seconds: float) -> Result:
                 ours = both[0].ask(do="time", seconds=seconds)["seconds"]
                 display.send_signal(signal.SIGSTOP)
                 pairs.append((ours, both[1].ask(do="time", seconds=seconds)["seconds"]))
-    return Result.of(f"loop/{model}", WHAT["loop"], pairs[1:])  # in the first one the view is still starting
+    return Result.of(f"loop/{model}", WHAT["loop"], pairs[1:])  # in the first round the view is still starting
 
 
 @contextlib.contextmanager
 def _display(ledger: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`lrurun status --watch` on a terminal that nobody looks at."""
+    """`lrurun status --watch` on a pseudo-terminal whose output is discarded."""
     here, there = pty.openpty()
     command = [sys.executable, "-m", "lrurun", "--ledger", str(ledger), "status", "--watch"]
     process = subprocess.Popen(command, stdin=there, stdout=there, stderr=there, start_new_session=True)
@@ -275,9 +353,9 @@ def _display(ledger: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _compiles(both: list[_Process]) -> list[Result]:
-    """A six-block step of 16,384 positions: against the published form, and with a warm cache against a cold one."""
+    """Compiling a six-block step of 16,384 positions: against the published form, and warm against cold cache."""
     rounds = [
-        [p.ask(do="compile", ours=ours)["seconds"] for p, ours in zip(both, (True, False), strict=True)]
+        [p.ask(do="compile", form=form)["seconds"] for p, form in zip(both, ("ours", "published"), strict=True)]
         for _ in range(COMPILE_ROUNDS)
     ]
     pairs = []
@@ -285,8 +363,8 @@ def _compiles(both: list[_Process]) -> list[Result]:
         seconds = []
         with tempfile.TemporaryDirectory() as cache:
             for _ in ("cold", "warm"):
-                with _processes(1, provenance.cores(), cache) as (process,):
-                    seconds.append(process.ask(do="compile", ours=True)["seconds"])
+                with _processes(1, cores(), cache) as (process,):
+                    seconds.append(process.ask(do="compile", form="ours")["seconds"])
         pairs.append((seconds[1], seconds[0]))
     return [
         Result.of("compile/long", WHAT["step"], [(a, b) for a, b in rounds]),
@@ -294,37 +372,45 @@ def _compiles(both: list[_Process]) -> list[Result]:
     ]
 
 
-def run(what: Sequence[str], shapes: Sequence[str], *, rounds: int, seconds: float, json: bool) -> int:
-    """Measures and prints what is named, "layers" for all in `LAYERS`; everything where nothing is."""
-    what = [one for name in what for one in (LAYERS if name == "layers" else [name])]
-    for names, known in ((what, WHAT), (shapes, SHAPES | PAPER)):
-        for name in names:
-            if name not in known:
-                raise UsageError(f"bench: expected one of {', '.join(known)}, found {name!r}", "lrurun bench --help")
+def measure(
+    what: str | None, shapes: Sequence[str], *, rounds: int, seconds: float, against: Path | None = None
+) -> tuple[dict[str, Any], list[Result]]:
+    """Measures one comparison, all of `LAYERS` for "layers", or everything for None.
+
+    Args:
+        shapes: names of `SHAPES` or `PAPER`; those of the machine's kind if there are none.
+        seconds: duration of one measurement.
+        against: a checkout of an original package, whose own code replaces the published forms.
+
+    Returns:
+        What the machine is and how fast it copies and multiplies, and the results.
+    """
+    known = SHAPES | PAPER
+    for name in shapes:
+        if name not in known:
+            raise UsageError(f"bench: expected one of {', '.join(known)}, found {name!r}", "lrurun bench --help")
+    original = original_in(against) if against else None
+    chosen = original.choose(what) if original else LAYERS if what == "layers" else [what] if what else ALL
     results: list[Result] = []
-    with _processes(2, provenance.cores()) as both:
-        machine = {"cpu": provenance.cpu(), "cores": provenance.cores(), **both[0].ask(do="machine")}
-        for name in what or WHAT:
+    with _processes(1 + len(original.forms) if original else 2, cores()) as processes:
+        machine = {"cpu": cpu(), "cores": cores(), **processes[0].ask(do="machine")}
+        for name in chosen:
             if name == "loop":
                 continue
             for shape in shapes or (SHAPES if machine["platform"] == "cpu" else PAPER):
                 console.say(f"measuring {name}, {shape}: {rounds} rounds")
-                results += _forms(name, shape, rounds, seconds, machine, both)
+                results += _forms(name, shape, rounds, seconds, machine, processes, original)
             if name == "scan":
                 console.say("measuring the scan's errors")
-                results += _errors(both[0].ask(do="errors"))
-            if name == "step" and "long" in (shapes or ["long"]):
+                results += _errors(processes[0].ask(do="errors"))
+            if name == "step" and "long" in (shapes or ["long"]) and not original:
                 console.say(f"compiling: {COMPILE_ROUNDS} rounds")
-                results += _compiles(both)
-    if "loop" in (what or WHAT):
+                results += _compiles(processes)
+    if "loop" in chosen:
         for model in LOOP_MODELS:
             console.say(f"measuring loop, {model}: {rounds} rounds")
             results.append(_loop(model, rounds, seconds))
-    if json:
-        console.write(jsonlib.dumps({"schema_version": 1, "machine": machine, "results": _listed(results)}, indent=2))
-    else:
-        _print(machine, results, rounds)
-    return 0
+    return machine, results
 
 
 def _errors(found: dict[str, list[float]]) -> list[Result]:
@@ -334,64 +420,3 @@ def _errors(found: dict[str, list[float]]) -> list[Result]:
         for backend, pair in found.items()
         for kind, error, published in zip(("error", "error-gradient"), pair, theirs, strict=True)
     ]
-
-
-_UNITS = {"times as fast": "seconds", "times as small": "bytes", "times as exact": "error"}
-
-
-def _listed(results: Sequence[Result]) -> list[dict[str, Any]]:
-    table = []
-    for result in results:
-        low, high = result.interval
-        quantity = _UNITS[result.unit]
-        row: dict[str, Any] = {"name": result.name, "against": result.against, "ratio": result.ratio}
-        row |= {"low": low, "high": high, "unit": result.unit, "rounds": len(result.ratios)}
-        row |= {quantity: result.ours, f"against_{quantity}": result.theirs}
-        if result.limit is not None:
-            row["of_limit"] = result.limit
-        table.append(row)
-    return table
-
-
-def _print(machine: dict[str, Any], results: Sequence[Result], rounds: int) -> None:
-    memory = {r.name.removeprefix("memory-"): r.ours / r.theirs for r in results if r.unit == "times as small"}
-    rows = []
-    for result in results:
-        if result.unit != "times as fast":
-            continue
-        low, high = result.interval
-        rows.append(
-            [
-                result.name,
-                *(f"{1e3 * s:,.0f}" if s > 1 else f"{1e3 * s:.3g}" for s in (result.ours, result.theirs)),
-                f"{result.ratio:.2f} ({low:.2f} to {high:.2f})",
-                "" if result.limit is None else f"{100 * result.limit:.0f} %",
-                f"{memory[result.name]:.2f}" if result.name in memory else "",
-                "" if result.compile is None else f"{result.compile[0]:.2g} / {result.compile[1]:.2g}",
-            ]
-        )
-    if rows:
-        headers = ["what", "ours, ms", "theirs, ms", "times as fast", "of limit", "memory", "compile, s"]
-        console.table(None, headers, rows)
-    errors = {r.name: r for r in results if r.unit == "times as exact"}
-    pairs = [(e, errors[e.name.replace("error/", "error-gradient/")]) for e in errors.values() if "/" in e.name[:6]]
-    if pairs:
-        rows = [[e.name, f"{e.ours:.1e}", f"{e.theirs:.1e}", f"{g.ours:.1e}", f"{g.theirs:.1e}"] for e, g in pairs]
-        console.table(None, ["what", "states", "published", "gradient of lambda", "published"], rows)
-    said = [
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['device']}; jax {machine['jax']}; "
-        f"copies {machine['copy_gb_s']:.0f} GB/s, multiplies at {machine['product_gflop_s']:.0f} GFLOP/s.",
-        f"Forward and backward. Times as fast: median over {rounds} rounds, one form after the other in each, and the "
-        "95 % interval of the median (under six rounds the least and the most). Limit: the time of the products and of "
-        "the scan's one pass at those rates. Memory: temporary, ours over theirs. Compile: tracing too, no cache.",
-        *(
-            f"{name}: against {against}."
-            for name, against in WHAT.items()
-            if any(r.against == against for r in results)
-        ),
-    ]
-    if pairs:
-        said.append(
-            "Errors: largest over time, over the root mean square, worst state; |lambda| = 0.9999, 16,384 steps."
-        )
-    console.write("\n".join(said))

@@ -1,18 +1,15 @@
-"""What `lrurun bench` measures: our forms beside those that were published, in a process that answers line by line.
+"""The functions that `lrurun bench` measures: our forms and the published ones.
 
 The published forms follow the listing in appendix A of Orvieto et al. (2023) and the public code around it: complex64,
-`jax.lax.associative_scan` under `jax.vmap`, complex products, batch first, gradients by autodiff. They take the same
-parameters and inputs and give the same numbers, which tests check.
+`jax.lax.associative_scan` under `jax.vmap`, complex products, batch first, gradients by autodiff. With the same
+parameters and inputs they compute the same numbers, which is tested.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,31 +18,23 @@ import numpy as np
 import optax
 from jax import Array
 
-from lrurun import recurrences, train
-from lrurun.bench import COMPILED, Shape
-from lrurun.config import (
-    DenseRecurrence,
-    DiagonalRecurrence,
-    Execution,
-    ModelConfig,
-    OptimConfig,
-    RunConfig,
-    S4DRecurrence,
-    S5Recurrence,
-    TrainConfig,
-)
-from lrurun.model import EPSILON
-from lrurun.recurrences.base import Params, Recurrence
-from lrurun.scan import BACKENDS, kernel, linear_scan, split, stretches
-from lrurun.tasks.base import Spec
+from lrurun.bench import Shape
+from lrurun.config.recurrences.dense import DenseRecurrence
+from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.s4d import S4DRecurrence
+from lrurun.config.recurrences.s5 import S5Recurrence
+from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
+from lrurun.data.task import Spec
+from lrurun.nn import recurrences
+from lrurun.nn.network import EPSILON
+from lrurun.nn.recurrences.base import Params, Recurrence
+from lrurun.nn.scan import BACKENDS, chunk_count, linear_scan, split
+from lrurun.training.programs import Programs
 
 Tree = Any
-Turn = Callable[[float], float]
-"""Of so many seconds, which a turn lasts at least: seconds a step."""
-
-CLASSES = 10
+CLASSES, SCALE = 10, 1 / 255
 STEPS = 5
-"""Training steps a dispatch."""
+"""Training steps per dispatch."""
 
 
 class Form(NamedTuple):
@@ -53,11 +42,11 @@ class Form(NamedTuple):
 
     function: Any
     arguments: Callable[[Any], tuple[Any, ...]]
-    """Of a state, that the call before gave."""
+    """The arguments of a call, from the result of the previous call."""
     state: Any = None
-    """The first one; None where calls do not depend on each other."""
+    """The result to start from; None if calls do not depend on each other."""
     steps: int = 1
-    """How often the thing to time happens in one call."""
+    """How often the timed operation happens in one call."""
 
 
 # Published forms. Batch first: inputs (B, L, H).
@@ -87,7 +76,7 @@ def published_layer(params: Params, u: Array) -> Array:
 
 
 def plain_rnn(params: Params, u: Array) -> Array:
-    """Outputs (L, B, H) of a tanh RNN, (L, B, H) in: ours, but for the gradient, which is left to autodiff."""
+    """Outputs (L, B, H) of a tanh RNN for inputs (L, B, H): ours, but with the gradient of autodiff."""
 
     def body(x: Array, v_k: Array) -> tuple[Array, Array]:
         x = jnp.tanh(x @ params["A"].T + v_k)
@@ -106,10 +95,10 @@ def published_network(params: Tree, inputs: Array, scale: float) -> Array:
 
     x = linear(params["encoder"], (inputs.astype(jnp.float32) * scale)[..., None])
     for block in params["blocks"].values():
-        mean = jnp.mean(x, axis=(0, 1), keepdims=True)
-        var = jnp.mean(jnp.square(x - mean), axis=(0, 1), keepdims=True)
-        norm = block["norm"]
-        y = (x - mean) / jnp.sqrt(var + EPSILON) * norm["scale"][None, None] + norm["bias"][None, None]
+        # as Flax computes it, in one pass
+        mean, square = (jnp.mean(values, axis=(0, 1), keepdims=True) for values in (x, jnp.square(x)))
+        spread, shift = (block["norm"][name][None, None] for name in ("scale", "bias"))
+        y = (x - mean) * (jax.lax.rsqrt(jnp.maximum(0.0, square - jnp.square(mean)) + EPSILON) * spread) + shift
         y = jax.nn.gelu(published_layer(block["recurrence"], y))
         x = x + linear(block["value"], y) * jax.nn.sigmoid(linear(block["gate"], y))
     return linear(params["head"], jnp.mean(x, axis=1))
@@ -131,7 +120,7 @@ def _layer(settings: Any, shape: Shape, state: int | None = None) -> tuple[Recur
     return built, jax.jit(built.init)(jax.random.key(0))
 
 
-def _both_ways(function: Callable[..., Tree], cotangent: Tree, *arguments: Tree) -> Form:
+def with_gradients(function: Callable[..., Tree], cotangent: Tree, *arguments: Tree) -> Form:
     """Forward and backward: outputs, and gradients with respect to all arguments."""
 
     @jax.jit
@@ -143,17 +132,22 @@ def _both_ways(function: Callable[..., Tree], cotangent: Tree, *arguments: Tree)
 
 
 def scan(shape: Shape, ours: bool) -> Form:
-    """Forward and backward, gradients of lambda and v. Each form gets v in the layout that it works in."""
+    """Forward and backward, gradients of lambda and v. Each form gets v in its own layout."""
     radius, phase = 0.9 + 0.099 * np.random.RandomState(0).uniform(size=shape.state), np.linspace(0.1, 3, shape.state)
     v, w = (_normal(seed, 2, shape.length, shape.batch, shape.state) for seed in (1, 2))
     if not ours:
         lam = jnp.asarray(radius * np.exp(1j * phase), jnp.complex64)
         driven, weight = (jnp.swapaxes(x[0] + 1j * x[1], 0, 1) for x in (v, w))
-        return _both_ways(published_scan, jnp.conj(weight), lam, driven)  # cotangents are conjugates in jax
+        return with_gradients(published_scan, jnp.conj(weight), lam, driven)  # cotangents are conjugates in jax
     re, im = (jnp.asarray(x, jnp.float32) for x in (radius * np.cos(phase), radius * np.sin(phase)))
-    chunks = stretches(shape.length, shape.batch * shape.state, "auto")
+    chunks = chunk_count(shape.length, shape.batch * shape.state, "auto")
     laid = [tuple(split(x[i], chunks) if chunks > 1 else x[i] for i in (0, 1)) for x in (v, w)]
-    return _both_ways(linear_scan, laid[1], (re, im), laid[0])
+    return with_gradients(linear_scan, laid[1], (re, im), laid[0])
+
+
+def layer_parameters(shape: Shape) -> Params:
+    """The parameters of the LRU layer of this shape."""
+    return _layer(LRU, shape)[1]
 
 
 def layer(shape: Shape, ours: bool) -> Form:
@@ -161,27 +155,27 @@ def layer(shape: Shape, ours: bool) -> Form:
     built, params = _layer(LRU, shape)
     if ours:
         return _scanned(built, params, shape)
-    u, w = (jnp.swapaxes(x, 0, 1) for x in _inputs(shape))
-    return _both_ways(published_layer, w, params, u)
+    u, w = (jnp.swapaxes(x, 0, 1) for x in inputs_of(shape))
+    return with_gradients(published_layer, w, params, u)
 
 
-def _inputs(shape: Shape) -> tuple[Array, Array]:
+def inputs_of(shape: Shape) -> tuple[Array, Array]:
     """Inputs and cotangents (L, B, H)."""
     u, w = (_normal(seed, shape.length, shape.batch, shape.width) for seed in (1, 2))
     return u, w
 
 
 def _scanned(built: Recurrence, params: Params, shape: Shape) -> Form:
-    """A layer of ours, in the layout that a network would give it."""
-    u, w = _inputs(shape)
+    """One of our layers, in the layout that it has in a network."""
+    u, w = inputs_of(shape)
     chunks = built.chunks(shape.length, shape.batch)
     if chunks > 1:
         u, w = split(u, chunks), split(w, chunks)
-    return _both_ways(built.scan, w, params, u)
+    return with_gradients(built.scan, w, params, u)
 
 
-def rival(shape: Shape, ours: bool, *, settings: Any, state: Callable[[Shape], int]) -> Form:
-    """A layer of another kind, with a state of `state`(shape), and where `ours` is false, the LRU's of the shape."""
+def other_layer(shape: Shape, ours: bool, *, settings: Any, state: Callable[[Shape], int]) -> Form:
+    """A layer of another kind, with a state of `state`(shape); if `ours` is false, the LRU layer of the same shape."""
     built, params = _layer(settings, shape, state(shape)) if ours else _layer(LRU, shape)
     return _scanned(built, params, shape)
 
@@ -189,37 +183,56 @@ def rival(shape: Shape, ours: bool, *, settings: Any, state: Callable[[Shape], i
 def rnn(shape: Shape, ours: bool) -> Form:
     """A dense tanh layer, forward and backward, gradients of all parameters and of the input."""
     built, params = _layer(RNN, shape)
-    u, w = _inputs(shape)
-    return _both_ways(built.scan if ours else plain_rnn, w, params, u)
+    u, w = inputs_of(shape)
+    return with_gradients(built.scan if ours else plain_rnn, w, params, u)
 
 
-def _config(shape: Shape) -> RunConfig:
+def _config(shape: Shape, recurrence: Any = LRU) -> RunConfig:
     return RunConfig(
         task="bench",
         data={},
-        model=ModelConfig(recurrence=LRU, depth=shape.depth, width=shape.width, state=shape.state),
+        model=ModelConfig(recurrence=recurrence, depth=shape.depth, width=shape.width, state=shape.state),
         optim=OptimConfig(lr=1e-3, recurrent_factor=0.25, weight_decay=0.05),
         train=TrainConfig(steps=1000, batch=shape.batch, eval_every=1000, log_every=1000),
         seed=0,
     )
 
 
-def step(shape: Shape, ours: bool) -> Form:
-    """A whole training step: batch, forward, backward, AdamW in two groups. Ours as a worker takes it."""
-    spec = Spec(name="bench", kind="features", features=1, classes=CLASSES, length=shape.length, scale=1 / 255)
-    config = _config(shape)
+def _programs(config: RunConfig, shape: Shape) -> Programs:
+    spec = Spec(name="bench", kind="features", features=1, classes=CLASSES, length=shape.length, scale=SCALE)
+    return Programs(config, Execution(steps_per_dispatch=STEPS), spec)
+
+
+def pixels(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs (4 B, L) and labels of four batches."""
     random = np.random.RandomState(0)
     inputs = random.randint(0, 256, (4 * shape.batch, shape.length)).astype(np.uint8)
-    labels = random.randint(0, CLASSES, 4 * shape.batch)
-    programs = train.Programs(config, Execution(steps_per_dispatch=STEPS), spec)
-    live = programs.init(jnp.uint32(0))
-    if ours:
-        index = np.arange(STEPS * shape.batch, dtype=np.int32).reshape(STEPS, shape.batch) % len(labels)
-        rates = np.full(STEPS, 1e-3, np.float32)
-        data = (jnp.asarray(inputs), jnp.asarray(labels, jnp.int32), None)
-        rest = (jnp.uint32(0), index, rates, np.bool_(False), np.int32(STEPS), data)
-        return Form(programs.dispatch, lambda state: (state[0], *rest), (live,), STEPS)
+    return inputs, random.randint(0, CLASSES, 4 * shape.batch)
 
+
+def _dispatch(programs: Programs, shape: Shape) -> Form:
+    """Training steps as in a worker."""
+    inputs, labels = pixels(shape)
+    index = np.arange(STEPS * shape.batch, dtype=np.int32).reshape(STEPS, shape.batch) % len(labels)
+    rates = np.full(STEPS, 1e-3, np.float32)
+    data = (jnp.asarray(inputs), jnp.asarray(labels, jnp.int32), None)
+    rest = (jnp.uint32(0), index, rates, np.bool_(False), np.int32(STEPS), data)
+    return Form(programs.dispatch, lambda state: (state[0], *rest), (programs.init(jnp.uint32(0)),), STEPS)
+
+
+def step_rnn(shape: Shape, ours: bool) -> Form:
+    """A whole training step as in a worker, with the LRU; if `ours` is false, with a dense tanh RNN."""
+    return _dispatch(_programs(_config(shape, LRU if ours else RNN), shape), shape)
+
+
+def step(shape: Shape, ours: bool) -> Form:
+    """A whole training step: batch, forward, backward, AdamW in two groups. Ours as in a worker."""
+    config = _config(shape)
+    programs = _programs(config, shape)
+    if ours:
+        return _dispatch(programs, shape)
+    live = programs.init(jnp.uint32(0))
+    inputs, labels = pixels(shape)
     groups = programs.model.groups(live.params)
     optimizers = {
         "regular": optax.adamw(1e-3, weight_decay=config.optim.weight_decay),
@@ -229,9 +242,9 @@ def step(shape: Shape, ours: bool) -> Form:
     batch = jnp.asarray(inputs[: shape.batch]), jnp.asarray(labels[: shape.batch], jnp.int32)
 
     @partial(jax.jit, donate_argnums=0)
-    def take(state: Tree, inputs: Array, labels: Array) -> Tree:
+    def train_step(state: Tree, inputs: Array, labels: Array) -> Tree:
         def loss(params: Tree) -> Array:
-            logits = published_network(params, inputs, spec.scale)
+            logits = published_network(params, inputs, SCALE)
             return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, labels))
 
         params, moments = state
@@ -239,26 +252,27 @@ def step(shape: Shape, ours: bool) -> Form:
         return optax.apply_updates(params, changes), moments
 
     state = (live.params, optimizer.init(live.params))
-    return Form(take, lambda state: (state, *batch), state)
+    return Form(train_step, lambda state: (state, *batch), state)
 
 
 FORMS: dict[str, Callable[[Shape, bool], Form]] = {
     "scan": scan,
     "layer": layer,
-    # N complex numbers, of which the kind counts 2N
-    "layer-s5": partial(rival, settings=S5Recurrence(), state=lambda shape: 2 * shape.state),
-    # N complex numbers in all channels together, as nearly as whole numbers a channel allow
+    # N complex numbers, which this kind counts as 2N
+    "layer-s5": partial(other_layer, settings=S5Recurrence(), state=lambda shape: 2 * shape.state),
+    # N complex numbers in all channels together, rounded to whole numbers per channel
     "layer-s4d": partial(
-        rival, settings=S4DRecurrence(), state=lambda shape: 2 * max(1, round(shape.state / shape.width))
+        other_layer, settings=S4DRecurrence(), state=lambda shape: 2 * max(1, round(shape.state / shape.width))
     ),
-    "layer-s4d-64": partial(rival, settings=S4DRecurrence(), state=lambda shape: 64),
+    "layer-s4d-64": partial(other_layer, settings=S4DRecurrence(), state=lambda shape: 64),
     "rnn": rnn,
     "step": step,
+    "step-rnn": step_rnn,
 }
 
 
-def machine() -> dict[str, float]:
-    """What the machine can do: bytes copied and multiplications with additions, both in 1e9 a second."""
+def machine_speeds() -> dict[str, float]:
+    """Speeds of the machine: bytes copied and floating-point operations of a product, both in 1e9 per second."""
     side = 2048
     large = jnp.ones(1 << 24, jnp.float32)
     square = jnp.ones((side, side), jnp.float32)
@@ -277,11 +291,11 @@ def machine() -> dict[str, float]:
     return {"copy_gb_s": 2 * large.nbytes / best["copy"] / 1e9, "product_gflop_s": 2 * side**3 / best["product"] / 1e9}
 
 
-def errors() -> dict[str, list[float]]:
-    """Of every backend that runs here and of the published scan: error of the states and of the gradient of lambda.
+def scan_errors() -> dict[str, list[float]]:
+    """Errors of the states and of the gradient of lambda, for every backend and for the published scan.
 
-    Against float64, at |lambda| = 0.9999 and 16,384 steps: the largest over time, over the root mean square of the
-    state or the size of the gradient, of the worst of 16 states.
+    Against float64, at |lambda| = 0.9999 and 16,384 steps: the largest over time, relative to the root mean square of
+    the state or to the size of the gradient, of the worst of 16 states.
     """
     length, states = 16_384, 16
     random = np.random.RandomState(0)
@@ -306,72 +320,11 @@ def errors() -> dict[str, list[float]]:
         tuple(jnp.asarray(part, jnp.float32) for part in pair) for pair in ((lam.real, lam.imag), v, g)
     )
     for backend in sorted(BACKENDS):
-        if backend == "pallas" and not kernel.supported():
-            continue
-        form = _both_ways(partial(linear_scan, backend=backend), weight, parts, driven)
+        form = with_gradients(partial(linear_scan, backend=backend), weight, parts, driven)
         (re, im), ((d_re, d_im), _) = form.function(*form.arguments(None))
         table[backend] = of(np.asarray(re) + 1j * np.asarray(im), np.asarray(d_re) + 1j * np.asarray(d_im))
     first = jnp.asarray(lam, jnp.complex64), jnp.asarray(v[0] + 1j * v[1], jnp.complex64).swapaxes(0, 1)
     cotangent = jnp.asarray(g[0] - 1j * g[1], jnp.complex64).swapaxes(0, 1)
-    form = _both_ways(published_scan, cotangent, *first)
+    form = with_gradients(published_scan, cotangent, *first)
     states_found, (gradient, _) = form.function(*form.arguments(None))
     return table | {"published": of(np.swapaxes(states_found, 0, 1), np.conj(gradient))}
-
-
-def _timed(form: Form, run: Any) -> Turn:
-    state = jax.block_until_ready(run(*form.arguments(form.state)))
-
-    def turn(seconds: float) -> float:
-        nonlocal state
-        calls, began = 0, time.perf_counter()
-        while calls == 0 or time.perf_counter() - began < seconds:
-            state = jax.block_until_ready(run(*form.arguments(state)))
-            calls += 1
-        return (time.perf_counter() - began) / (calls * form.steps)
-
-    return turn
-
-
-def serve() -> None:
-    """Answers requests, one JSON line each: to make a form ready, to time it for so many seconds, and others."""
-    out = sys.stdout
-    sys.stdout = sys.stderr  # nothing else may get between the answers
-    turn: Turn | None = None
-    for line in sys.stdin:
-        asked = json.loads(line)
-        answer: dict[str, Any]
-        match asked["do"]:
-            case "machine":
-                device = jax.devices()[0]
-                answer = machine() | {"device": device.device_kind, "platform": device.platform, "jax": jax.__version__}
-            case "errors":
-                answer = errors()
-            case "compile":
-                _, seconds = _compiled(step(Shape(*COMPILED), asked["ours"]))
-                answer = {"seconds": seconds}
-            case "ready":
-                turn = None  # what was ready before need not be kept
-                form = FORMS[asked["what"]](Shape(*asked["shape"]), asked["ours"])
-                run, seconds = _compiled(form)
-                answer = {"compile": seconds, "temp": run.memory_analysis().temp_size_in_bytes}
-                turn = _timed(form, run)
-            case "loop":
-                from lrurun.bench import loop
-
-                turn = loop.ours(Path(asked["place"]), asked["model"]) if asked["place"] else loop.bare(asked["model"])
-                answer = {}
-            case _:
-                assert turn, "nothing is ready"
-                answer = {"seconds": turn(asked["seconds"])}
-        out.write(json.dumps(answer) + "\n")
-        out.flush()
-
-
-def _compiled(form: Form) -> tuple[Any, float]:
-    began = time.perf_counter()
-    run = form.function.lower(*form.arguments(form.state)).compile()
-    return run, time.perf_counter() - began
-
-
-if __name__ == "__main__":
-    serve()

@@ -1,8 +1,8 @@
-"""The loop that a worker runs, beside a bare one of the same compiled program.
+"""A worker's training loop against a bare loop of the same compiled program.
 
-Ours is a worker's attempt at a run: a ledger that takes its rows, checkpoints by the clock, and, in a process of its
-own, a display that reads that ledger. The bare one calls the same program and does nothing else. No evaluation in
-either. Times are of both waiting for the device at the end of a turn.
+The worker's loop is an attempt at a run: it writes rows to a ledger and checkpoints by the clock, and a display in
+another process reads that ledger. The bare loop only calls the same program. Neither evaluates. Both wait for the
+device at the end of a turn.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +19,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lrurun import plan as planning
-from lrurun import worker
 from lrurun.bench import LOOP_MODELS, LOOP_RUNG, LOOP_TASK
-from lrurun.bench.forms import Turn
-from lrurun.config import Execution, RunConfig
+from lrurun.config import plan as planning
+from lrurun.config.runs import final_runs
+from lrurun.config.schema import Execution, RunConfig, decode
+from lrurun.data import store
+from lrurun.decoding import convert
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import Claim
-from lrurun.strict import convert
-from lrurun.tasks import folder
-from lrurun.train import Reached, programs
+from lrurun.ledger.values import ClaimedRun
+from lrurun.runner import attempt, worker
+from lrurun.training.events import Reached
+from lrurun.training.programs import programs_for
+
+Turn = Callable[[float], float]
+"""Runs for at least the given seconds and returns the seconds per step."""
 
 STEPS = 1_000_000
-"""Of the run that is looked at: more than anyone waits for."""
+"""Steps of the measured run: more than any measurement takes."""
 
 
-class _Paced(worker.Stop):
-    """Lets an attempt go on while it has a turn."""
+class _Paced(attempt.StopRequest):
+    """Lets an attempt continue only during its turns."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,32 +77,32 @@ class _Paced(worker.Stop):
         return self._speed
 
 
-def claimed(place: Path, model: str) -> tuple[Ledger, Claim, planning.Plan]:
-    """A run of a ledger in the new folder `place`, and its data beside it."""
+def claimed(place: Path, model: str) -> tuple[Ledger, ClaimedRun, planning.Plan]:
+    """A claimed run of a ledger in the new folder `place`, with its data in the same folder."""
     sets = {**LOOP_MODELS[model], "train.steps": STEPS, "train.eval_every": STEPS}
     plan = planning.make(LOOP_TASK, sets=sets)
-    folder.prepare(plan.task, plan.options, place / plan.data_name)
+    store.prepare(plan.task, plan.options, place / plan.data_name)
     ledger = Ledger.open(place / "ledger.db")
     instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
     (rung,) = planning.choose_rungs(plan, [LOOP_RUNG])
-    ledger.enqueue(instance.key, planning.wanted_final(plan, rung, [0]))
+    ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
     claim = ledger.claim(instance.key, owner.here(), environment={})
     assert claim
     return ledger, claim, plan
 
 
 def ours(place: Path, model: str) -> Turn:
-    """Turns of a worker's attempt, whose ledger is `ledger.db` in the new folder `place`."""
+    """Times a worker's attempt, whose ledger is `ledger.db` in the new folder `place`."""
     ledger, claim, plan = claimed(place, model)
     pace = _Paced()
 
     def run() -> None:
         try:
             with (place / "log.txt").open("w") as log, contextlib.redirect_stdout(log):
-                worker.work([worker.Attempt(ledger, claim, place / "runs", place / plan.data_name)], pace)
+                worker.work([attempt.ActiveAttempt(ledger, claim, place / "runs", place / plan.data_name)], pace)
             pace.over = "the run has ended"
         finally:
-            pace.over = pace.over or "the run has broken off"
+            pace.over = pace.over or "the run has stopped"
             pace._has.release()
 
     threading.Thread(target=run, daemon=True).start()
@@ -105,14 +110,14 @@ def ours(place: Path, model: str) -> Turn:
 
 
 def bare(model: str) -> Turn:
-    """Turns of the same program in a loop that keeps one dispatch ahead, over the same data."""
+    """Times the same program in a loop that keeps one dispatch ahead, over the same data."""
     with tempfile.TemporaryDirectory() as place:
         ledger, claim, plan = claimed(Path(place), model)
-        config = convert(claim.run.config, RunConfig, "bench")
+        config = decode(claim.run.config, RunConfig, "bench")
         execution = convert(claim.run.execution, Execution, "bench")
-        data = folder.load(plan.task, plan.options, Path(place) / plan.data_name)
+        data = store.load(plan.task, plan.options, Path(place) / plan.data_name)
         ledger.close()
-    compiled = programs(config, execution, data.spec)
+    compiled = programs_for(config, execution, data.spec)
     n = min(execution.steps_per_dispatch, config.train.log_every)
     index = np.arange(compiled.rows * config.train.batch, dtype=np.int32).reshape(compiled.rows, -1)
     arrays = (jnp.asarray(data.train.inputs), jnp.asarray(data.train.labels, jnp.int32), None)

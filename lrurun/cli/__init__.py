@@ -1,4 +1,4 @@
-"""The command line: parse, call one function, print. Heavy imports stand inside the commands."""
+"""The command line: global options, and the commands in the order of `lrurun --help`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,48 @@ import typer
 from msgspec import Struct
 
 from lrurun import __version__, console
+from lrurun.commands import data, ledger
+from lrurun.commands.annotate import exclude, note, tag
+from lrurun.commands.bench import bench
+from lrurun.commands.check import check
+from lrurun.commands.claims import claims
+from lrurun.commands.compare import compare
+from lrurun.commands.doctor import doctor
+from lrurun.commands.ladder import ladder
+from lrurun.commands.list import list_
+from lrurun.commands.logs import logs
+from lrurun.commands.plan import plan
+from lrurun.commands.plot import plot
+from lrurun.commands.query import query
+from lrurun.commands.report import report
+from lrurun.commands.resume import resume
+from lrurun.commands.runs import runs
+from lrurun.commands.show import show
+from lrurun.commands.status import status
+from lrurun.commands.verify import verify
 from lrurun.paths import Places, places
 
-EPILOG = (
-    "Exit codes: 0 all done; 1 it could not be done; 2 the words or a TOML file are wrong; 3 finished, but some runs "
-    "failed; 4 not in this ledger; 5 the ledger is busy, of another version, or no ledger; 130, 143, 129 after ^C, "
-    "SIGTERM or the time limit, SIGHUP, with state saved. Global options stand before or after the command."
-)
+EPILOG = """\b
+Exit codes:
+  0    all done
+  1    it could not be done
+  2    invalid arguments or TOML
+  3    finished, but some runs or checks failed
+  4    the run or its results are not in this ledger
+  5    the ledger is busy, of another version, or not a ledger
+  130  stopped by ^C, with state saved
+  143  stopped by SIGTERM or the time limit, with state saved
+  129  stopped by SIGHUP, with state saved
+
+Global options may be given before or after the command.
+"""
 
 app = typer.Typer(
     name="lrurun",
-    help="Ablation ladders between a tanh RNN and the Linear Recurrent Unit: run, resume, compare.",
+    help=(
+        "Train a ladder of models, from a tanh RNN to the Linear Recurrent Unit (LRU), and see which changes matter on "
+        "a task.\n\nBegin with: lrurun ladder sDigits"
+    ),
     epilog=EPILOG,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -28,11 +59,11 @@ app = typer.Typer(
 
 
 class Globals(Struct, frozen=True):
-    """What the global options say."""
+    """The values of the global options."""
 
     places: Places
-    words: tuple[str, ...]
-    """The command line."""
+    arguments: tuple[str, ...]
+    """The whole command line."""
 
 
 def _version(value: bool) -> None:
@@ -45,24 +76,26 @@ def _version(value: bool) -> None:
 def _globals(
     context: typer.Context,
     ledger: Annotated[
-        Optional[str], typer.Option("--ledger", metavar="PATH", help="The ledger [env LRURUN_LEDGER; ./ledger.db].")
+        Optional[str], typer.Option("--ledger", metavar="PATH", help="The ledger [./ledger.db; env LRURUN_LEDGER].")
     ] = None,
     runs_dir: Annotated[
         Optional[str],
         typer.Option(
-            "--runs-dir", metavar="DIR", help="Logs and checkpoints [env LRURUN_RUNS; runs/ beside the ledger]."
+            "--runs-dir", metavar="DIR", help="Logs and checkpoints [runs/ beside the ledger; env LRURUN_RUNS]."
         ),
     ] = None,
     data_dir: Annotated[
         Optional[str],
-        typer.Option("--data-dir", metavar="DIR", help="Prepared data [env LRURUN_DATA; ~/.local/share/lrurun]."),
+        typer.Option("--data-dir", metavar="DIR", help="Prepared data [~/.local/share/lrurun; env LRURUN_DATA]."),
     ] = None,
     load: Annotated[
         Optional[list[str]],
-        typer.Option("--load", metavar="FILE", help="A .py file with a recurrence or task of your own."),
+        typer.Option("--load", metavar="FILE", help="A .py file with your recurrence or task. Repeatable."),
     ] = None,
-    quiet: Annotated[int, typer.Option("-q", "--quiet", count=True, help="Less talk; twice: errors only.")] = 0,
-    verbose: Annotated[int, typer.Option("-v", "--verbose", count=True, help="More talk.")] = 0,
+    quiet: Annotated[
+        int, typer.Option("-q", "--quiet", count=True, show_default=False, help="Fewer messages; -qq: errors only.")
+    ] = 0,
+    verbose: Annotated[int, typer.Option("-v", "--verbose", count=True, show_default=False, help="More messages.")] = 0,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -73,8 +106,28 @@ def _globals(
     if load:
         from lrurun import plugins
 
-        plugins.give(load)
+        plugins.load_named(load)
 
 
-# the groups register their commands on `app`; the order is that of --help
-from lrurun.cli import climb, read, inspect, curate, check, data, tools  # noqa: E402, F401, I001
+app.command()(ladder)
+app.command()(resume)
+app.command()(plan)
+app.command()(status)
+app.command()(runs)
+app.command()(show)
+app.command()(report)
+app.command()(claims)
+app.command()(plot)
+app.command()(compare)
+app.command()(verify)
+app.command()(query)
+app.command()(logs)
+app.command()(tag)
+app.command()(note)
+app.command()(exclude)
+app.command("list")(list_)
+app.command()(check)
+app.command()(doctor)
+app.command()(bench)
+app.add_typer(data.app, name="data")
+app.add_typer(ledger.app, name="ledger")

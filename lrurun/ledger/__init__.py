@@ -1,7 +1,7 @@
 """The ledger: ladders, runs, attempts, metrics, checkpoints and events in one SQLite file.
 
-`values` is what goes in and comes out, `store` is the ledger itself, `owner` says which process is which. Only `store`,
-`tables` and the migrations import SQLAlchemy: importing this package, or `values`, costs nothing.
+`store` is the ledger itself, of which `queue`, `recording` and `reading` are parts; `values` is what it returns;
+`owner` identifies processes. Importing this package, `values` or `filters` does not import SQLAlchemy.
 """
 
 from __future__ import annotations

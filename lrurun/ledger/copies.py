@@ -1,29 +1,29 @@
-"""Whole ledgers: a copy of one, and one into another."""
+"""Copies of whole ledgers: backup, merge and export."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from lrurun.errors import LrurunError
-from lrurun.ledger import files
-from lrurun.ledger.tables import runs as runs_table
+from lrurun.errors import LedgerError, LrurunError
+from lrurun.files import atomic
+from lrurun.ledger import files, schema
+from lrurun.ledger.connection import TIMEOUT
+from lrurun.ledger.rows import Document
 from lrurun.paths import inside
-
-TIMEOUT = 30.0
-"""Seconds to wait for other processes that write."""
 
 
 class Merged(Struct, frozen=True, kw_only=True):
-    """What a merge brought."""
+    """What a merge has changed."""
 
     new: int
     """Runs that this ledger did not have."""
@@ -32,40 +32,77 @@ class Merged(Struct, frozen=True, kw_only=True):
     known: int
     """Runs that stay as they are here."""
     held: int
-    """Of these, those that a worker here has in hand although they are finished there."""
+    """How many of these are running here although they are finished there."""
     checkpoints: int
-    """Checkpoints that came with their files."""
+    """Checkpoints that were copied with their files."""
 
 
 def backup(path: Path, target: Path) -> None:
-    """Copies a ledger, others writing to it or not, to the new file `target`, which appears whole or not at all.
+    """Copy a ledger, even while others write to it, to the new file `target`, which appears complete or not at all.
 
-    Raises LrurunError where there is a `target` already, or it cannot be written.
+    Raises LrurunError if `target` exists or cannot be written.
     """
     if target.exists():
-        raise LrurunError(f"{target}: is there already, and is not overwritten", "name a new file")
+        raise LrurunError(f"{target} exists, and is not overwritten", "name a new file")
     if not target.parent.is_dir():
-        raise LrurunError(f"the folder {target.parent} does not exist", f"make it: mkdir -p {target.parent}")
-    partial = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        raise LrurunError(f"the folder {target.parent} does not exist", f"create it: mkdir -p {target.parent}")
+    if not os.access(target.parent, os.W_OK):
+        raise LrurunError(
+            f"{target} cannot be written: its folder is read-only for this user",
+            "name a file elsewhere with --out FILE",
+        )
     try:
         with (
-            files.plain_words(target, TIMEOUT),
+            atomic(target) as partial,
+            files.plain_errors(target, TIMEOUT),
             contextlib.closing(files.connect(path, "mode=ro", TIMEOUT)) as source,
             contextlib.closing(files.connect(partial, "mode=rwc", TIMEOUT)) as copy,
         ):
             source.backup(copy)
-            copy.execute("PRAGMA journal_mode=delete")  # one file, whatever is opened next
-        partial.rename(target)
+            copy.execute("PRAGMA journal_mode=delete")  # a single file, even while it is open
     except OSError as error:
         raise LrurunError(f"{target}: {error.strerror}", "choose another file") from None
-    finally:
-        for suffix in ("", "-wal", "-shm", "-journal"):
-            partial.with_name(partial.name + suffix).unlink(missing_ok=True)
 
 
-_COLUMNS = [column.name for column in runs_table.columns if column.name not in ("number", "state", "attempt")]
+_REFERENCES = ("config_id", "execution_id", "provenance_id")
+_RUN = [column.name for column in schema.runs.columns if column.name not in ("number", "state", "attempt")]
+_FIXED = (
+    "id",
+    "fingerprint",
+    "generation",
+    "superseded",
+    "task",
+    "seed",
+    "steps",
+    "config_id",
+    "provenance_id",
+    "created_at",
+)
+_CHANGING = [name for name in _RUN if name not in _FIXED]
 
-# there: the run's number in the other ledger; here: its number in this one; shift: attempts that it has here already
+
+def _here(reference: str) -> str:
+    """The number that a document of the other ledger has in this one."""
+    return f"(SELECT h.id FROM other.documents o JOIN main.documents h ON h.sha256 = o.sha256 WHERE o.id = {reference})"
+
+
+def _there(names: Iterable[str]) -> str:
+    """Columns of a run of the other ledger, as this one stores them."""
+    return ", ".join(_here(f"t.{name}") if name in _REFERENCES else f"t.{name}" for name in names)
+
+
+_ATTEMPT = {column.name: f"a.{column.name}" for column in schema.attempts.columns} | {
+    "run": "p.here",
+    "n": "a.n + p.shift",
+    "environment_id": _here("a.environment_id"),
+    "ended_at": "coalesce(a.ended_at, :now)",
+    "reason": "coalesce(a.reason, 'interrupted: merged while it ran')",
+}
+
+# A text that is not that of its hash would become the settings of runs here that have the text of the hash.
+_ALTERED = "SELECT 1 FROM other.documents WHERE sha256 <> document_sha256(seed_at, text)"
+
+# there: number of the run in the other ledger; here: its number in this one; shift: how many attempts it has here
 _PAIRS = """
     CREATE TEMP TABLE pairs AS
     SELECT t.number AS there, h.number AS here, coalesce(h.attempt, 0) AS shift,
@@ -73,39 +110,44 @@ _PAIRS = """
             WHEN t.state NOT IN ('done', 'diverged') OR h.state IN ('done', 'diverged') THEN 'known'
             WHEN h.state = 'running' THEN 'held'
             ELSE 'finished' END AS kind
-    FROM other.runs t LEFT JOIN main.runs h ON h.fingerprint = t.fingerprint AND h.generation = t.generation
+    FROM other.stored_runs t LEFT JOIN main.stored_runs h
+        ON h.fingerprint = t.fingerprint AND h.generation = t.generation
 """
 
 _STATE = "CASE t.state WHEN 'running' THEN 'interrupted' ELSE t.state END"
 
 _RUNS = (
+    """
+    INSERT OR IGNORE INTO main.documents (sha256, seed_at, text)
+    SELECT sha256, seed_at, text FROM other.documents ORDER BY id
+    """,
     f"""
-    INSERT INTO main.runs ({", ".join(_COLUMNS)}, state, attempt)
-    SELECT {", ".join(f"t.{name}" for name in _COLUMNS)}, {_STATE}, t.attempt
-    FROM other.runs t JOIN pairs p ON p.there = t.number WHERE p.kind = 'new' ORDER BY t.number
+    INSERT INTO main.stored_runs ({", ".join(_RUN)}, state, attempt)
+    SELECT {_there(_RUN)}, {_STATE}, t.attempt
+    FROM other.stored_runs t JOIN pairs p ON p.there = t.number WHERE p.kind = 'new' ORDER BY t.number
     """,
     """
     UPDATE pairs SET here = (
-        SELECT h.number FROM other.runs t JOIN main.runs h
+        SELECT h.number FROM other.stored_runs t JOIN main.stored_runs h
         ON h.fingerprint = t.fingerprint AND h.generation = t.generation WHERE t.number = pairs.there
     ) WHERE kind = 'new'
     """,
-    # what the unfinished ones have here gives way, but for the story of their attempts
+    # Replace what unfinished runs have here, except their attempts and events.
     "DELETE FROM main.metrics WHERE run IN (SELECT here FROM pairs WHERE kind = 'finished')",
+    "DELETE FROM main.eigenvalues WHERE run IN (SELECT here FROM pairs WHERE kind = 'finished')",
     "DELETE FROM main.checkpoints WHERE run IN (SELECT here FROM pairs WHERE kind = 'finished')",
-    """
-    UPDATE main.runs SET
-        (step, parameters, result, error, data_sha256, finished_at, execution, state, attempt) =
-        (SELECT t.step, t.parameters, t.result, t.error, t.data_sha256, t.finished_at, t.execution, t.state,
-            t.attempt + p.shift
-        FROM pairs p JOIN other.runs t ON t.number = p.there WHERE p.here = main.runs.number)
+    f"""
+    UPDATE main.stored_runs SET
+        ({", ".join(_CHANGING)}, state, attempt) =
+        (SELECT {_there(_CHANGING)}, t.state, t.attempt + p.shift
+        FROM pairs p JOIN other.stored_runs t ON t.number = p.there WHERE p.here = main.stored_runs.number)
     WHERE number IN (SELECT here FROM pairs WHERE kind = 'finished')
     """,
-    # of several generations the newest counts, wherever it was made
+    # The newest of several generations counts, whichever ledger it comes from.
     """
-    UPDATE main.runs SET superseded = 1 WHERE superseded = 0 AND EXISTS (
-        SELECT 1 FROM main.runs later
-        WHERE later.fingerprint = main.runs.fingerprint AND later.generation > main.runs.generation
+    UPDATE main.stored_runs SET superseded = 1 WHERE superseded = 0 AND EXISTS (
+        SELECT 1 FROM main.stored_runs later
+        WHERE later.fingerprint = main.stored_runs.fingerprint AND later.generation > main.stored_runs.generation
     )
     """,
 )
@@ -130,12 +172,13 @@ _REST = (
     WHERE p.kind IN ('new', 'finished') ORDER BY p.here, h.id, m.step
     """,
     """
-    INSERT INTO main.attempts (run, n, host, boot, namespace, pid, pid_started, started_at, heartbeat_at, seen_at,
-        ended_at, reason, resumed_from, environment, code)
-    SELECT p.here, a.n + p.shift, a.host, a.boot, a.namespace, a.pid, a.pid_started, a.started_at, a.heartbeat_at,
-        a.seen_at, coalesce(a.ended_at, :now), coalesce(a.reason, 'interrupted: merged while it ran'), a.resumed_from,
-        a.environment, a.code
-    FROM pairs p JOIN other.attempts a ON a.run = p.there WHERE p.kind IN ('new', 'finished')
+    INSERT INTO main.eigenvalues (run, moment, layer, pairs)
+    SELECT p.here, e.moment, e.layer, e.pairs
+    FROM pairs p JOIN other.eigenvalues e ON e.run = p.there WHERE p.kind IN ('new', 'finished')
+    """,
+    f"""
+    INSERT INTO main.stored_attempts ({", ".join(_ATTEMPT)}) SELECT {", ".join(_ATTEMPT.values())}
+    FROM pairs p JOIN other.stored_attempts a ON a.run = p.there WHERE p.kind IN ('new', 'finished')
     """,
     """
     INSERT OR IGNORE INTO main.tags (run, name)
@@ -158,29 +201,35 @@ _REST = (
 
 
 def merge(path: Path, other: Path, runs: Path, other_runs: Path) -> Merged:
-    """Brings the runs of the ledger `other` into that at `path`; both are of this version.
+    """Add the runs of the ledger `other` to the one at `path`; both have this version.
 
-    A run that both have is there once: what is finished in either is finished, and the one here counts where both are.
-    What runs in the other ledger comes as interrupted. Checkpoints and logs come where `other_runs` has them. All of it
-    or nothing.
+    Of a run that both have, the finished one is kept, and this ledger's if both are finished. Runs that are running in
+    the other ledger become interrupted. Checkpoints and logs are copied if they are in `other_runs`. If anything fails,
+    nothing is changed.
 
     Raises:
-        LrurunError: a file cannot be copied, or a ledger not be read or written.
+        LrurunError: a file cannot be copied, or a ledger cannot be read or written.
     """
     copied: list[Path] = []
     with (
-        files.plain_words(path, TIMEOUT),
+        files.plain_errors(path, TIMEOUT),
         contextlib.closing(files.connect(path, "mode=rw", TIMEOUT)) as connection,
     ):
         query, _ = files.read_query(other)
-        # what is read of the other one is never changed
+        # The other ledger is only read.
         connection.execute("ATTACH ? AS other", (f"{other.as_uri()}?{query.replace('mode=rw', 'mode=ro')}",))
+        connection.create_function("document_sha256", 2, lambda at, text: Document(text, at).sha256, deterministic=True)
         connection.execute("BEGIN IMMEDIATE")
         try:
+            if connection.execute(_ALTERED).fetchone():
+                raise LedgerError(
+                    f"the ledger {other} has settings that are not those of their hashes",
+                    f"see what else is wrong: lrurun ledger check --ledger {shlex.quote(str(other))}",
+                )
             connection.execute(_PAIRS)
             for statement in (*_RUNS, *_REST):
                 connection.execute(statement, {"now": time.time()} if ":now" in statement else ())
-            checkpoints = _bring_files(connection, runs, other_runs, copied)
+            checkpoints = _copy_files(connection, runs, other_runs, copied)
             kinds = dict(connection.execute("SELECT kind, count(*) FROM pairs GROUP BY kind"))
             connection.execute("COMMIT")
         except BaseException:
@@ -197,11 +246,11 @@ def merge(path: Path, other: Path, runs: Path, other_runs: Path) -> Merged:
     )
 
 
-def _bring_files(connection: sqlite3.Connection, runs: Path, other_runs: Path, copied: list[Path]) -> int:
-    """Copies the folders of the attempts that came, and enters the checkpoints in them; how many these are."""
+def _copy_files(connection: sqlite3.Connection, runs: Path, other_runs: Path, copied: list[Path]) -> int:
+    """Copy the folders of the added attempts, and record the checkpoints in them. Returns how many checkpoints."""
     wanted = connection.execute(
         """
-        SELECT r.id, a.n, p.shift FROM pairs p JOIN other.attempts a ON a.run = p.there JOIN other.runs r
+        SELECT r.id, a.n, p.shift FROM pairs p JOIN other.stored_attempts a ON a.run = p.there JOIN other.stored_runs r
         ON r.number = p.there WHERE p.kind IN ('new', 'finished') ORDER BY r.number, a.n
         """
     ).fetchall()
@@ -213,14 +262,16 @@ def _bring_files(connection: sqlite3.Connection, runs: Path, other_runs: Path, c
             if target.exists():
                 target.rename(target.with_name(f"{target.name}.old-{time.time_ns()}"))
             copied.append(target)
-            shutil.copytree(source, target, ignore=_strange)
+            shutil.copytree(source, target, ignore=_not_copied)
         except OSError as error:
-            raise LrurunError(f"{target}: {error.strerror or error}", "make room, or give permission there") from None
-    entered = 0
+            raise LrurunError(
+                f"{target}: {error.strerror or error}", "free some space, or change the permissions there"
+            ) from None
+    added = 0
     rows = connection.execute(
         """
         SELECT p.here, c.attempt + p.shift, c.step, c.path, c.bytes, c.sha256, r.id, c.attempt, p.shift
-        FROM pairs p JOIN other.checkpoints c ON c.run = p.there JOIN other.runs r ON r.number = p.there
+        FROM pairs p JOIN other.checkpoints c ON c.run = p.there JOIN other.stored_runs r ON r.number = p.there
         WHERE p.kind IN ('new', 'finished') AND c.state = 'committed' ORDER BY c.id
         """
     ).fetchall()
@@ -232,12 +283,12 @@ def _bring_files(connection: sqlite3.Connection, runs: Path, other_runs: Path, c
                 "VALUES (?, ?, ?, 'committed', ?, ?, ?)",
                 (here, attempt, step, moved, size, digest),
             )
-            entered += 1
-    return entered
+            added += 1
+    return added
 
 
-def _strange(folder: str, names: list[str]) -> list[str]:
-    """What is not copied: links, which could lead anywhere, and what is neither file nor folder."""
+def _not_copied(folder: str, names: list[str]) -> list[str]:
+    """Links, which could lead anywhere, and whatever is neither a file nor a folder."""
     paths = {name: os.path.join(folder, name) for name in names}
     return [n for n, path in paths.items() if os.path.islink(path) or not (os.path.isfile(path) or os.path.isdir(path))]
 
@@ -249,9 +300,11 @@ EXPORTED: dict[str, str] = {
     "ladder_runs": "SELECT l.key AS ladder, r.id AS run, m.rung, m.stage, m.position FROM ladder_runs m "
     "JOIN ladders l ON l.id = m.ladder JOIN runs r ON r.number = m.run ORDER BY m.id",
     "attempts": "SELECT r.id AS run, a.n, a.host, a.pid, a.started_at, a.ended_at, a.reason, a.resumed_from, "
-    "a.environment FROM attempts a JOIN runs r ON r.number = a.run ORDER BY a.run, a.n",
+    "a.environment, a.numerics FROM attempts a JOIN runs r ON r.number = a.run ORDER BY a.run, a.n",
     "metrics": "SELECT r.id AS run, k.name AS key, m.step, m.value FROM metrics m JOIN runs r ON r.number = m.run "
     "JOIN metric_keys k ON k.id = m.key ORDER BY m.run, m.key, m.step",
+    "eigenvalues": "SELECT r.id AS run, e.moment, e.layer, e.pairs FROM eigenvalues e "
+    "JOIN runs r ON r.number = e.run ORDER BY e.run, e.moment DESC, e.layer",
     "checkpoints": "SELECT r.id AS run, c.attempt, c.step, c.state, c.path, c.bytes, c.sha256 FROM checkpoints c "
     "JOIN runs r ON r.number = c.run ORDER BY c.id",
     "tags": "SELECT r.id AS run, t.name FROM tags t JOIN runs r ON r.number = t.run ORDER BY t.run, t.name",
@@ -259,9 +312,9 @@ EXPORTED: dict[str, str] = {
     "events": "SELECT l.key AS ladder, r.id AS run, e.attempt, e.time, e.kind, e.text FROM events e "
     "LEFT JOIN ladders l ON l.id = e.ladder LEFT JOIN runs r ON r.number = e.run ORDER BY e.id",
 }
-"""Table -> what is exported of it: names for numbers, so that an export stands by itself."""
+"""Table -> the query that exports it: names instead of numbers, so that an export can be read without the ledger."""
 
-PACKED = frozenset({"spec", "config", "execution", "provenance", "result", "environment"})
+PACKED = frozenset({"spec", "config", "execution", "provenance", "result", "environment", "pairs"})
 """Columns that hold JSON."""
 
 
@@ -269,7 +322,7 @@ def export(path: Path) -> Iterator[tuple[str, list[str], Iterator[tuple[Any, ...
     """Every table as it was at one moment: its name, its columns, and its rows, to be read before the next table."""
     query, _ = files.read_query(path)
     with (
-        files.plain_words(path, TIMEOUT),
+        files.plain_errors(path, TIMEOUT),
         contextlib.closing(files.connect(path, query, TIMEOUT)) as connection,
     ):
         connection.execute("BEGIN")

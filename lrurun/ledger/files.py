@@ -1,4 +1,4 @@
-"""SQLite files: how they are opened, on which file systems they lie, and what their errors mean in plain words."""
+"""SQLite files: how they are opened, on which file systems they are, and their errors as messages for users."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _URL = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
 
 
 def locate(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a ledger. A database URL is refused, without printing any of it but the scheme."""
+    """The absolute path of a ledger. A database URL is refused; the message contains only its scheme."""
     text = os.fspath(path)
     url = _URL.match(text)
     if url:
         raise LedgerError(
-            f"this version keeps its ledger in SQLite, and cannot use a {url[1]}:// URL",
+            f"this version keeps its ledger in SQLite and cannot use a {url[1]}:// URL",
             "name a file, for example --ledger ./ledger.db",
         )
     if not text:
@@ -42,7 +42,7 @@ def locate(path: str | os.PathLike[str]) -> Path:
 
 
 def size_of(path: Path) -> int | None:
-    """The size of the ledger in bytes, None when there is no such file. Raises LrurunError where no file can be."""
+    """The size of the ledger in bytes, None if there is no such file. Raises LrurunError if there cannot be one."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -50,12 +50,12 @@ def size_of(path: Path) -> int | None:
     except OSError as error:
         raise LrurunError(
             f"the ledger {path} cannot be reached: {error.strerror}",
-            "look at the permissions of the folders above it, or name another ledger with --ledger",
+            "check the permissions of the folders above it, or name another ledger with --ledger",
         ) from error
     if stat.S_ISDIR(status.st_mode):
         raise LrurunError(f"the ledger {path} is a folder", f"name a file in it, for example {path / 'ledger.db'}")
     if 0 < status.st_size < 512:
-        # Smaller than any page of SQLite, which would take the shortest of such files for an empty database.
+        # Smaller than any page of SQLite, which would read the shortest such files as empty databases.
         raise not_a_ledger(path)
     return status.st_size
 
@@ -65,7 +65,7 @@ def require_writable(path: Path, exists: bool) -> None:
     folder = path.parent
     if not folder.is_dir():
         raise LrurunError(
-            f"the folder {folder} of the ledger does not exist", f"make it: mkdir -p {shlex.quote(str(folder))}"
+            f"the folder {folder} of the ledger does not exist", f"create it: mkdir -p {shlex.quote(str(folder))}"
         )
     for place in [folder, path] if exists else [folder]:
         if not os.access(place, os.W_OK):
@@ -78,34 +78,35 @@ def require_writable(path: Path, exists: bool) -> None:
 def read_query(path: Path) -> tuple[str, str | None]:
     """How a reader opens an existing ledger without leaving files behind: the URI's query, and a note for the user."""
     if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
-        # A connection that may not write would leave a log and its index behind, owned by whoever reads.
+        # A read-only connection would leave a log and its index behind, which belong to the reader.
         return "mode=rw", None
     if any(path.with_name(path.name + suffix).exists() for suffix in ("-wal", "-journal")):
         return "mode=ro", None
     with path.open("rb") as file:
         header = file.read(20)
     if header[18:20] == b"\1\1":
-        # A rollback journal needs no file to read, and its locks keep the reader consistent.
+        # With a rollback journal a reader needs no other file, and locks keep what it reads consistent.
         return "mode=ro", None
     return (
         "immutable=1",
-        f"the ledger {path} is read-only: it is shown as it is on disk, and stopped runs stay as they are",
+        f"the ledger {path} is read-only: it is read as it is on disk, and runs of exited processes show as running",
     )
 
 
-def connect(path: Path, query: str, timeout: float) -> sqlite3.Connection:
+def connect(path: Path, query: str, timeout: float, *pragmas: str) -> sqlite3.Connection:
     """A connection that begins no transaction by itself and waits up to `timeout` seconds for other processes.
 
-    `query` is that of an SQLite URI: `mode=rw`, `mode=rwc`, `mode=ro` or `immutable=1`.
+    `query` is that of an SQLite URI: `mode=rw`, `mode=rwc`, `mode=ro` or `immutable=1`; `pragmas` are settings of the
+    connection, as in "synchronous=FULL".
     """
     # The timeout is set inside connect, before any statement: switching to WAL may have to wait already.
     connection = sqlite3.connect(
         f"{path.as_uri()}?{query}", uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
     )
     try:
-        connection.execute("PRAGMA foreign_keys=ON")
-        # a file of somebody else's may hold views and triggers: they call no function with side effects
-        connection.execute("PRAGMA trusted_schema=OFF")
+        # A foreign file may contain views and triggers: without trust they call no function with side effects.
+        for pragma in ("foreign_keys=ON", "trusted_schema=OFF", *pragmas):
+            connection.execute(f"PRAGMA {pragma}")
     except BaseException:
         connection.close()
         raise
@@ -113,7 +114,7 @@ def connect(path: Path, query: str, timeout: float) -> sqlite3.Connection:
 
 
 def filesystem(path: Path) -> str:
-    """The type of the file system that holds `path`, "" where it cannot be told."""
+    """The type of the file system that holds `path`, "" if it is unknown."""
     import psutil
 
     real = os.path.realpath(path)
@@ -121,14 +122,14 @@ def filesystem(path: Path) -> str:
     for partition in psutil.disk_partitions(all=True):
         mount = partition.mountpoint
         inside = real == mount or real.startswith(mount.rstrip("/") + "/")
-        # Of two mounts on one point the later hides the earlier.
+        # Of two mounts on one point, the later one hides the earlier one.
         if inside and len(mount) >= len(best):
             best, kind = mount, partition.fstype
     return kind.lower()
 
 
 def set_journal(connection: sqlite3.Connection, wanted: str, timeout: float) -> str:
-    """Bring the file's journal to `wanted` ("wal" or "delete") and return what it is, read back."""
+    """Set the file's journal mode to `wanted` ("wal" or "delete") and return the mode that is read back."""
     deadline = time.monotonic() + timeout
     while True:
         mode = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
@@ -137,42 +138,42 @@ def set_journal(connection: sqlite3.Connection, wanted: str, timeout: float) -> 
         try:
             return str(connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0])
         except sqlite3.OperationalError as error:
-            # The switch needs the file alone, and SQLite does not always wait for that.
+            # The switch needs exclusive access, and SQLite does not always wait for it.
             if not busy(error) or time.monotonic() > deadline:
                 raise
         time.sleep(random.uniform(0.005, 0.05))
 
 
 def busy(error: BaseException) -> bool:
-    """Whether an error of SQLite says that another process holds the file."""
+    """Whether an error of SQLite means that another process holds the file."""
     return str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
 @contextlib.contextmanager
-def plain_words(path: Path, timeout: float) -> Iterator[None]:
-    """Turn errors of SQLite that a person can act on into LrurunError and LedgerError; others pass."""
+def plain_errors(path: Path, timeout: float) -> Iterator[None]:
+    """Turn errors of SQLite that the user can do something about into LrurunError and LedgerError; others pass."""
     try:
         yield
     except (msgspec.DecodeError, RecursionError) as raised:
         raise LedgerError(
-            f"the ledger {path} is damaged: what should be a table in JSON is none ({raised})",
-            "lrurun ledger check tells what else is wrong; restore a backup",
+            f"the ledger {path} is damaged: a column that should contain a table in JSON does not ({raised})",
+            "lrurun ledger check lists what else is wrong; restore a backup",
         ) from raised
     except Exception as raised:
-        error = getattr(raised, "orig", raised)  # SQLAlchemy's are wrapped around SQLite's
-        told = explain(error, path, timeout) if isinstance(error, sqlite3.Error) else None
-        if told is None:
+        error = getattr(raised, "orig", raised)  # SQLAlchemy wraps the errors of SQLite
+        explained = explain(error, path, timeout) if isinstance(error, sqlite3.Error) else None
+        if explained is None:
             raise
-        raise told from raised
+        raise explained from raised
 
 
 def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | None:
-    """The error in plain words, or None where it is not one of the file's."""
+    """The error as a message for users, or None if it is not about the file."""
     name = str(getattr(error, "sqlite_errorname", ""))
     if busy(error):
         return LedgerError(
             f"the ledger {path} is busy: another process held it for more than {timeout:g} s",
-            "try again; if it stays so, look for a stopped process that has the file open",
+            "try again; if it is still busy, look for a stopped process that has the file open",
         )
     if name == "SQLITE_NOTADB":
         return not_a_ledger(path)
@@ -183,7 +184,7 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
         )
     if name == "SQLITE_FULL":
         return LedgerFileError(
-            f"no space left for the ledger {path}", "make room and type the command again: nothing recorded is lost"
+            f"no space left for the ledger {path}", "free some space and repeat the command: nothing recorded is lost"
         )
     if name.startswith("SQLITE_READONLY"):
         return LedgerFileError(
@@ -193,18 +194,16 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         return LedgerFileError(
             f"the ledger {path} cannot be opened: {error}",
-            f"look at the permissions of {path} and of its folder, or name another ledger with --ledger",
+            f"check the permissions of {path} and of its folder, or name another ledger with --ledger",
         )
     if name.startswith("SQLITE_IOERR"):
         return LedgerFileError(
             f"reading or writing the ledger {path} failed: {error}",
-            f"look at the disk that holds {path.parent}: is it full, over quota, or gone?",
+            f"check the disk that holds {path.parent}: is it full, over its quota, or unmounted?",
         )
     return None
 
 
 def not_a_ledger(path: Path) -> LedgerError:
-    """The error for a file that is something else."""
-    return LedgerError(
-        f"{path} is not a ledger of lrurun", "name another file with --ledger; this one is left as it is"
-    )
+    """The error for a file that is not a ledger."""
+    return LedgerError(f"{path} is not a ledger of lrurun", "name another file with --ledger; this one was not changed")

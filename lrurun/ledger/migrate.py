@@ -1,7 +1,7 @@
-"""Creating a ledger, and bringing one of an older version up to date.
+"""Creating a ledger, and migrating one of an older version.
 
-Many processes may try at once: the first to get SQLite's write lock does the work in one transaction, the others find
-it done. A process killed in the middle leaves the ledger as it was.
+Many processes may try at once: the first that gets SQLite's write lock does the work in one transaction, and the others
+find it done. If a process is killed meanwhile, the ledger is unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 from lrurun import __version__
 from lrurun.errors import LedgerError
 from lrurun.ledger import files
-from lrurun.ledger.tables import APPLICATION_ID, SCHEMA, VERSION_TABLE
+from lrurun.ledger.schema import APPLICATION_ID, SCHEMA, VERSION_TABLE
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 TIMEOUT = 60.0
 """Seconds to wait for another process that creates or migrates the same ledger."""
 
+SHRINK_TIMEOUT = 5.0
+"""Seconds to wait for them before the file is made smaller, which it need not be."""
+
 _FOLDER = Path(__file__).parent / "migrations"
 
 
 def version_of(connection: sqlite3.Connection, path: Path) -> str | None:
-    """The revision of an open file, None when it has no tables yet. Raises LedgerError for a file that is not ours."""
+    """The revision of an open file, None if it has no tables yet. Raises LedgerError if it is not a ledger."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
     names = {name for name in tables if not name.startswith("sqlite_")}
     if not names:
@@ -39,7 +42,7 @@ def version_of(connection: sqlite3.Connection, path: Path) -> str | None:
     rows = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall()
     if len(rows) != 1:
         raise LedgerError(
-            f"the ledger {path} has {len(rows)} versions instead of one", "restore a backup: it was changed by hand"
+            f"the ledger {path} has {len(rows)} versions instead of one", "it was changed by hand: restore a backup"
         )
     return str(rows[0][0])
 
@@ -49,7 +52,7 @@ def newer(connection: sqlite3.Connection, path: Path, version: str) -> LedgerErr
     try:
         row = connection.execute("SELECT value FROM ledger_info WHERE name = 'lrurun'").fetchone()
     except sqlite3.OperationalError:
-        # A later version may have moved the table; its own number is the most that can be said then.
+        # A later version may have moved the table; then only its own number is known.
         row = None
     wanted = f"lrurun>={row[0]}" if row else "lrurun"
     return LedgerError(
@@ -59,28 +62,29 @@ def newer(connection: sqlite3.Connection, path: Path, version: str) -> LedgerErr
 
 
 def upgrade(path: Path, *, versions: Path | None = None, timeout: float = TIMEOUT) -> Path | None:
-    """Create the ledger at `path`, or bring it to the newest revision; nothing to do is fine.
+    """Create the ledger at `path`, or migrate it to the newest revision if it has an older one.
 
     `versions` is a folder of revisions to use instead of the packaged ones. Returns the backup that was made beside a
-    ledger that had rows, else None. Raises LedgerError for a file that is not ours, is newer, or stays busy.
+    ledger that had rows, else None. Raises LedgerError if the file is not a ledger, is newer, or is busy.
     """
 
     def open_file() -> sqlite3.Connection:
-        connection = files.connect(path, "mode=rwc", timeout)
         # With keys enforced, copying a table in batch mode would delete the rows that refer to it.
-        connection.execute("PRAGMA foreign_keys=OFF")
-        connection.execute("PRAGMA synchronous=FULL")
-        return connection
+        return files.connect(path, "mode=rwc", timeout, "foreign_keys=OFF", "synchronous=FULL")
 
     engine = create_engine("sqlite://", creator=open_file, poolclass=NullPool)
     event.listen(engine, "begin", lambda begun: begun.exec_driver_sql("BEGIN IMMEDIATE"))
-    with files.plain_words(path, timeout), engine.connect() as connection, connection.begin():
-        return _upgrade_locked(connection, path, versions)
+    with files.plain_errors(path, timeout):
+        with engine.connect() as connection, connection.begin():
+            backup = _upgrade_locked(connection, path, versions)
+        if backup is not None:
+            _shrink(path)
+    return backup
 
 
 def _upgrade_locked(connection: Connection, path: Path, versions: Path | None) -> Path | None:
     raw = cast(sqlite3.Connection, connection.connection.dbapi_connection)
-    # Read again under the lock: another process may have done it meanwhile.
+    # Read again under the lock: another process may have migrated it meanwhile.
     version = version_of(raw, path)
     if versions is None:
         if version == SCHEMA:
@@ -88,7 +92,7 @@ def _upgrade_locked(connection: Connection, path: Path, versions: Path | None) -
         if version is not None and version > SCHEMA:
             raise newer(raw, path, version)
 
-    # Only the process that has work to do pays for the import.
+    # Imported here because most processes have nothing to migrate.
     from alembic import command
     from alembic.script import ScriptDirectory
 
@@ -105,8 +109,8 @@ def _upgrade_locked(connection: Connection, path: Path, versions: Path | None) -
     if broken:
         tables = ", ".join(sorted({str(row[0]) for row in broken}))
         raise LedgerError(
-            f"the ledger {path} could not be migrated: {len(broken)} rows of {tables} refer to rows that are not there",
-            "it is left as it was; `lrurun ledger check` lists what is wrong",
+            f"the ledger {path} could not be migrated: {len(broken)} rows of {tables} refer to rows that do not exist",
+            "it was not changed; `lrurun ledger check` lists what is wrong",
         )
     if not raw.in_transaction:
         raise RuntimeError("a migration ended the transaction that it runs in")
@@ -126,11 +130,22 @@ def _config(versions: Path | None) -> Config:
     for name, value in {
         "script_location": str(_FOLDER),
         "version_locations": str(versions or _FOLDER / "versions"),
-        # One location, whatever characters are in it.
+        # One location, whatever characters it contains.
         "path_separator": "newline",
     }.items():
         config.set_main_option(name, value.replace("%", "%%"))
     return config
+
+
+def _shrink(path: Path) -> None:
+    """Return the space of removed pages to the file system, if they are many."""
+    with contextlib.closing(files.connect(path, "mode=rw", SHRINK_TIMEOUT)) as connection:
+        # The ledger is migrated, and SQLite uses the free pages later: it is no error if the disk is too full for a
+        # copy, or others use the file.
+        with contextlib.suppress(sqlite3.OperationalError):
+            free = connection.execute("PRAGMA freelist_count").fetchone()[0]
+            if free * 4 > connection.execute("PRAGMA page_count").fetchone()[0]:
+                connection.execute("VACUUM")
 
 
 def _has_rows(connection: sqlite3.Connection) -> bool:
@@ -145,7 +160,7 @@ def _has_rows(connection: sqlite3.Connection) -> bool:
 def _backup(path: Path, version: str) -> Path:
     """Copy the ledger, as it is before the open transaction, to the first free name beside it.
 
-    The caller holds the write lock, so that nothing changes meanwhile and no other process makes a backup.
+    The caller holds the write lock, so that nothing changes meanwhile, and no other process makes a backup.
     """
     partial = path.with_name(path.name + ".backup-partial")
     partial.unlink(missing_ok=True)

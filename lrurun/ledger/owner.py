@@ -1,4 +1,4 @@
-"""Which process this is, and whether the process that claimed a run is still there."""
+"""Which process this is, and whether the process that claimed a run still exists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LINUX = sys.platform.startswith("linux")
 
 
 def here() -> Owner:
-    """This process, as it is written into the attempts that it opens."""
+    """This process, as recorded with the attempts that it opens."""
     pid = os.getpid()
     started = _started(pid)
     if started is None:
@@ -22,28 +22,28 @@ def here() -> Owner:
 
 
 def alive(owner: Owner) -> bool:
-    """Whether a process of the owner's pid and start time exists here. Zombies are dead, stopped processes alive.
+    """Whether a process with the owner's pid and start time exists here. Zombies do not count, stopped processes do.
 
-    Means something only for an owner of this host, boot and pid namespace. Where the system hides the processes of
-    other users, one of theirs counts as alive.
+    Meaningful only for an owner on this host, boot and pid namespace. If the system hides the processes of other
+    users, one of theirs counts as alive.
     """
     started = _started(owner.pid)
     if started is None and _hidden(owner.pid):
-        # Taking a run from a living process is worse than waiting for one that is not ours to see.
+        # Taking a run from a living process is worse than waiting for a process that we cannot see.
         return True
-    # Ticks of 10 ms on Linux, the microseconds of the system elsewhere: half a tick forgives rounding only.
+    # Start times are in ticks of 10 ms on Linux, in microseconds elsewhere: half a tick allows for rounding only.
     return started is not None and abs(started - owner.pid_started) < 0.005
 
 
 def _started(pid: int) -> float | None:
-    """When a process started, None when there is none or it is a zombie.
+    """When a process started, None if there is none or it is a zombie.
 
     On Linux in seconds after boot, which setting the clock does not change; elsewhere in seconds since 1970.
     """
     if _LINUX:
         try:
             with open(f"/proc/{pid}/stat", "rb") as file:
-                # The name of the program is in parentheses and may hold spaces and parentheses itself.
+                # The name of the program is in parentheses and may itself contain spaces and parentheses.
                 fields = file.read().rpartition(b")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             return None
@@ -77,7 +77,7 @@ def _boot() -> str:
     except FileNotFoundError:
         import psutil
 
-        # The time of boot moves by a little when the clock is set; a minute is coarse enough.
+        # The time of boot changes a little when the clock is set; a minute is coarse enough.
         return f"boot-{round(psutil.boot_time() / 60)}"
 
 

@@ -1,8 +1,9 @@
-"""SQL on a ledger that can only read: whatever it says, no row, file or setting changes."""
+"""SQL queries on a ledger. They can only read: no row, file or setting changes, whatever the SQL is."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.ledger import files
 from lrurun.ledger.store import TIMEOUT, Ledger
 
-MOST = 1_000_000
-"""Rows of an answer, which is held in memory."""
+MAX_ROWS = 1_000_000
+"""Most rows of a result, which is held in memory."""
 
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _PRAGMAS = {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
-"""Those that tell of the schema; what they are given is the name of a table."""
+"""Those that describe the schema; their arguments are names of tables."""
 _NO_FUNCTIONS = {"load_extension", "fts3_tokenizer"}
 _FUNCTIONS_AS_TABLES = (
     "json_each('[]')",
@@ -25,22 +26,24 @@ _FUNCTIONS_AS_TABLES = (
     "pragma_table_list",
     "pragma_index_list('runs')",
 )
-_LONGEST = 50_000_000
-"""Bytes of a value: a query must not be able to fill the memory with one."""
-_BETWEEN = 20_000
-"""Instructions of SQLite between two looks at the keyboard: about a millisecond."""
+_REFUSED = re.compile(r"not authorized|cannot .* view", re.IGNORECASE)
+"""Messages of SQLite about statements that would change something; `runs` and `attempts` are views."""
+_MAX_BYTES = 50_000_000
+"""Most bytes of a value, so that one value cannot fill the memory."""
+_INSTRUCTIONS = 20_000
+"""Instructions of SQLite, about a millisecond, between two chances for Python to handle ^C."""
 
 
 def select(path: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str | None]:
-    """Columns and rows of a query, and a sentence for the user about how the ledger was opened, or None.
+    """Columns and rows of a query, and a note for the user about how the ledger was opened, or None.
 
     Raises:
         NotFoundError: there is no ledger.
         UsageError: SQLite does not understand the query.
-        LrurunError: the query would do something else than read, or gives too many rows.
-        KeyboardInterrupt: it was stopped by ^C.
+        LrurunError: the query would do more than read, or has too many rows.
+        KeyboardInterrupt: the user pressed ^C.
     """
-    # a ledger of another version, and a file that is none, are refused as everywhere
+    # A ledger of another version, and a file that is not a ledger, are refused as by other commands.
     ledger = Ledger.read(path)
     if ledger is None:
         raise NotFoundError(f"there is no ledger at {path}", "name one with --ledger PATH")
@@ -48,23 +51,23 @@ def select(path: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str 
     with contextlib.closing(files.connect(ledger.path, files.read_query(ledger.path)[0], TIMEOUT)) as connection:
         connection.execute("PRAGMA query_only=ON")
         connection.text_factory = lambda data: data.decode("utf-8", "replace")
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_BYTES)
         for table in _FUNCTIONS_AS_TABLES:
-            # the first use declares such a table, which the authorizer would take for a change
+            # The first use declares such a table, which the authorizer would refuse as a change.
             connection.execute(f"SELECT 1 FROM {table}").close()
         connection.set_authorizer(_authorize)
-        # Python hears of ^C between its own instructions only: here it has some
-        connection.set_progress_handler(lambda: 0, _BETWEEN)
+        # Python handles ^C between its own instructions only: this calls some.
+        connection.set_progress_handler(lambda: 0, _INSTRUCTIONS)
         try:
             cursor = connection.execute(sql)
             columns = [column[0] for column in cursor.description or ()]
-            rows = cursor.fetchmany(MOST + 1)
+            rows = cursor.fetchmany(MAX_ROWS + 1)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
             raise _readable(error, ledger.path) from error
-    if len(rows) > MOST:
-        raise LrurunError(f"the query gives more than {MOST:,} rows", "end it with a limit")
+    if len(rows) > MAX_ROWS:
+        raise LrurunError(f"the query has more than {MAX_ROWS:,} rows", "add a limit to it")
     if not columns:
-        raise UsageError("there is no query in this text", "as in: lrurun query 'select id, state from runs'")
+        raise UsageError("the text contains no query", "as in: lrurun query 'select id, state from runs'")
     return columns, rows, ledger.note
 
 
@@ -80,12 +83,13 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
 def _readable(error: Exception, path: Path) -> BaseException:
     name = str(getattr(error, "sqlite_errorname", ""))
     if name == "SQLITE_INTERRUPT":
-        # what the handler of ^C raised inside SQLite, which makes this of it
+        # The handler of ^C raised inside SQLite, which reports it as this.
         return KeyboardInterrupt()
-    if name in ("SQLITE_AUTH", "SQLITE_READONLY") or str(error).startswith("not authorized"):
+    if name in ("SQLITE_AUTH", "SQLITE_READONLY") or _REFUSED.match(str(error)):
         return LrurunError(
-            "lrurun query only reads, and this would do more; nothing was changed",
-            "begin with select; sqlite_master lists the tables",
+            "lrurun query can only read, and this query would do more; nothing was changed",
+            "start it with select; sqlite_master lists the tables",
         )
-    told = files.explain(error, path, TIMEOUT)
-    return told or UsageError(f"SQL: {error}", "sqlite_master lists the tables: select sql from sqlite_master")
+    return files.explain(error, path, TIMEOUT) or UsageError(
+        f"SQL: {error}", "sqlite_master lists the tables: select sql from sqlite_master"
+    )

@@ -1,49 +1,34 @@
-"""What leaves the ledger: frozen values, never rows. What enters it: plain numbers, strings and dicts."""
+"""The values that the ledger returns: frozen, and independent of its tables."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
 STATES = ("queued", "running", "done", "diverged", "failed", "interrupted")
 FINISHED = ("done", "diverged")
-"""States that are results: such a run never changes again."""
+"""States that are results: a run in one of them never changes again."""
+
+Moment = Literal["start", "end"]
+"""When eigenvalues were recorded: at initialisation, after the last step."""
 
 
-class Ladder(Struct, frozen=True, kw_only=True):
-    """A ladder instance: what a command asked for, without how much and how."""
+class LadderInstance(Struct, frozen=True, kw_only=True):
+    """A ladder with its task, profile and changed settings: what a command requests, not how much of it and how."""
 
     key: str
-    """Text, hash of ladder, task, profile, changes and tuning."""
+    """12 hex digits: a hash of name, task, profile and spec."""
     name: str
     task: str
     profile: str | None
     spec: dict[str, Any]
-    """{"set": {path: value}, "tune": bool, ...}: what makes two instances of one ladder differ."""
+    """{"set": {path: value}, "tune": bool, ...}: what else distinguishes the instances of a ladder."""
     created_at: float
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
-    """A run that a ladder asks for."""
-
-    fingerprint: str
-    task: str
-    rung: str
-    stage: str
-    """"tune" or "train"."""
-    seed: int
-    steps: int
-    config: dict[str, Any]
-    execution: dict[str, Any]
-    provenance: dict[str, str]
-    """Dotted path -> where its value came from."""
-    position: int
-    """Order within the ladder; smaller first."""
-
-
 class Membership(Struct, frozen=True, kw_only=True):
-    """A place of a run in a ladder; a run may have several."""
+    """A place of a run in a ladder instance; a run may have several."""
 
     ladder: str
     """Name of the ladder."""
@@ -69,50 +54,85 @@ class Run(Struct, frozen=True, kw_only=True):
     step: int
     steps: int
     parameters: int | None
+    last_loss: float | None = None
+    """The newest training loss that was recorded, as the next two; None if it is NaN or there is none."""
+    last_score: float | None = None
+    """The newest validation accuracy."""
+    last_speed: float | None = None
+    """The newest steps per second."""
+    config_id: int
+    """The same for runs whose configurations differ only in the seed."""
     config: dict[str, Any]
     execution: dict[str, Any]
     provenance: dict[str, str]
+    """These three are shared by many runs, and must not be changed."""
     result: dict[str, float] | None
     """Metrics at the best validation step ("val/accuracy", "test/accuracy", "best_step", ...), "steps_per_second"."""
     error: str | None
     data_sha256: str | None
     code: tuple[str, ...]
-    """Distinct code versions (lrurun version and git commit) of its attempts."""
+    """Distinct code versions (lrurun version and git commit) of its attempts, without those before it started again
+    because of a new numerics version."""
+    numerics: int | None = None
+    """The numerics version of its newest attempt; None before the first."""
     created_at: float
     finished_at: float | None
     memberships: tuple[Membership, ...]
-    """The instance it was first made for comes first."""
+    """The first one is the instance that the run was created for."""
     tags: tuple[str, ...] = ()
     excluded: str | None = None
-    """Why reports leave it out; None where they do not."""
+    """Why reports leave it out; None if they do not."""
 
 
-class Standing(Struct, frozen=True, kw_only=True):
-    """The runs of one rung, stage and state, taken together."""
+class StateSummary(Struct, frozen=True, kw_only=True):
+    """The runs of one rung, stage and state together."""
 
     rung: str
     stage: str
     position: int
-    """The first of theirs in the ladder."""
+    """The smallest position of them in the ladder."""
     state: str
     count: int
-    first: int
-    """Of `count`, those that are at no earlier place in the ladder: a run may be in several rungs."""
-    resultless: int
-    """Of `count`, those that have no result."""
     step: int
-    """Taken by all of them."""
+    """The sum of their steps so far."""
     steps: int
+    """The sum of the steps that they train for."""
     loss: float | None
-    """The mean of their last training losses; None where none is finite."""
+    """The mean of their last training losses: infinite if one is, None if there is none."""
     score: float | None
-    """The mean of their validation accuracies."""
-    speeds: tuple[float, ...]
-    """Steps a second, of each that has told."""
+    """The mean of the validation accuracies in their results; of running runs, of the newest ones."""
+    speeds: list[float]
+    """Steps per second of those that have recorded them."""
+    first_config: int
+    """The smallest `config_id` of them."""
+    last_config: int
+    """The largest one."""
+
+
+class RemainingWork(Struct, frozen=True, kw_only=True):
+    """The remaining steps of the queued and running runs of a rung and stage, or of a ladder."""
+
+    running: int
+    """How many of them are running."""
+    seconds: float
+    """For the steps of those that have recorded a speed, one after the other."""
+    runs: int
+    """How many have not recorded one."""
+    steps: int
+    """The sum of their steps."""
+    stalled: int
+    """How many have recorded a speed of 0."""
+
+    def duration(self, usual: float | None) -> float | None:
+        """Seconds until all are finished, if those without a speed train at the `usual` one; None if that is unknown,
+        or none is running."""
+        if not self.running or self.stalled or (self.runs and not usual):
+            return None
+        return (self.seconds + (self.steps / usual if self.runs and usual else 0.0)) / self.running
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One process's go at a run."""
+    """One process's execution of a run."""
 
     run: str
     n: int
@@ -123,15 +143,17 @@ class Attempt(Struct, frozen=True, kw_only=True):
     pid_started: float
     started_at: float
     heartbeat_at: float
-    """Last beat of its supervisor."""
+    """The last heartbeat of its supervisor."""
     seen_at: float
-    """Last write of the worker itself: one that hangs stops writing while its supervisor still beats."""
+    """The last write of the worker itself: a hanging worker writes nothing, although its supervisor does."""
     ended_at: float | None
     reason: str | None
     """Why it ended: "done", "diverged", "failed", "interrupted: ...". """
     resumed_from: int | None
     environment: dict[str, Any]
     """Device, CPU, threads, versions, git commit, hash of the uncommitted changes."""
+    numerics: int
+    """Attempts with different numerics versions give the same run different last bits."""
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
@@ -157,7 +179,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class Owner(Struct, frozen=True, kw_only=True):
-    """The process that claims a run: alive while one of its pid and start runs on its host, boot and pid namespace."""
+    """The process that claimed a run, identified by pid and start time on a host, boot and pid namespace."""
 
     host: str
     boot: str
@@ -166,8 +188,8 @@ class Owner(Struct, frozen=True, kw_only=True):
     pid_started: float
 
 
-class Claim(Struct, frozen=True, kw_only=True):
-    """A run in hand: the run and the number of the attempt, which every later write carries."""
+class ClaimedRun(Struct, frozen=True, kw_only=True):
+    """A claimed run and the number of its attempt, which every later write carries."""
 
     run: Run
     attempt: int

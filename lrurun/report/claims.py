@@ -1,133 +1,325 @@
-"""Claims of a paper, judged from finished runs: supported, contradicted, or undecided, and why."""
+"""The claims of a paper and the differences of a ladder's rungs to their bases, judged from runs by `verdicts`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from lrurun import catalog
-from lrurun.errors import UsageError
-from lrurun.report import statistics
+from lrurun.config import documents
+from lrurun.data.metric import Metric
+from lrurun.report import published, questions, sequential, statistics, verdicts
+from lrurun.report.sequential import LookRecord, Progress
+from lrurun.report.verdicts import (
+    CONTRADICTED,
+    NOT_JUDGED,
+    NOT_RUN,
+    SUPPORTED,
+    UNDECIDED,
+    Comparison,
+    Judgement,
+    Question,
+    Result,
+    Scoring,
+    Side,
+)
 
-SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
+
+class RungResults(Struct, frozen=True, kw_only=True):
+    """The runs of a rung."""
+
+    of: str
+    """The rung that they belong to: another one where both have the same settings."""
+    results: tuple[Result, ...]
 
 
-class Side(Struct, frozen=True, kw_only=True):
-    """What the ledger knows of a rung."""
-
-    scores: tuple[float, ...]
-    """Of the finished runs."""
-    diverged: int
-    runs: frozenset[str]
-    """The ids behind both: two rungs of the same runs cannot be compared."""
-
-
-class Verdict(Struct, frozen=True, kw_only=True):
-    """A claim with what this ledger's runs say of it."""
+class Verdict(Judgement, frozen=True, kw_only=True):
+    """A claim, judged from the runs of the ledger."""
 
     text: str
     source: str
-    rung: str
-    than: str
-    kind: str
-    verdict: str
     detail: str
     stand_in: bool
-    """Whether the task is none of those on which the paper makes the claim."""
+    """Whether the paper makes the claim on other tasks only."""
+    difference_p: float | None = None
+    """Adjusted p of the difference, beside a claim with a margin."""
+    untuned: tuple[str, ...] = ()
+    """Those of its rungs whose learning rate is the recipe's default."""
+    paper: Judgement | None = None
+    """By the paper's own numbers on this task."""
+    elsewhere: Mapping[str, str]
+    """For a stand-in, task of the claim -> verdict by the paper's own numbers."""
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    """For "faster": how many times as fast the rung trains, measured in turns, and the interval of that."""
+    paper_ratio: float | None = None
+    """For "faster": the same of the published speeds."""
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """All verdicts of a report."""
+
+    differences: dict[str, Judgement]
+    """Rung -> its difference to its base."""
+    papers: dict[str, Judgement]
+    """The same by the paper's own numbers, where it has any."""
+    claims: tuple[Verdict, ...]
+    sides: dict[str, Side]
+    """Rung -> its counted runs."""
 
 
 def judge(
-    ladder: catalog.Ladder, sides: Mapping[str, Side], *, task: str, chance: float | None = None
-) -> tuple[Verdict, ...]:
-    """Every claim of `ladder` whose two rungs are among `sides`; `chance` is what a diverged run counts as."""
-    return tuple(
-        _judge(claim, sides[claim.rung], sides[claim.than], task=task, chance=chance)
-        for claim in ladder.claims
-        if claim.rung in sides and claim.than in sides
+    ladder: documents.Ladder,
+    rungs: Mapping[str, RungResults],
+    *,
+    task: str,
+    scoring: Scoring,
+    untuned: Collection[str] = (),
+    progress: Progress | None = None,
+) -> Judged:
+    """The differences and claims of a ladder on a task, from the runs of its rungs and, with `progress`, from the looks
+    of a sequential design."""
+    sides = {name: verdicts.side(one.results, scoring) for name, one in rungs.items()}
+    compare = _comparer(rungs, sides, scoring)
+    if progress is None:
+        found = questions.answer(ladder, task, compare)
+    else:
+        found = sequential.answer(progress, questions.asked(ladder, task), compare)
+    differences = questions.differences(ladder)
+    on_tasks = {other: published.judge(ladder, other) for other in {task, *(t for c in ladder.claims for t in c.tasks)}}
+    about = [claim for claim in ladder.claims if claim.is_about(task)]
+    return Judged(
+        differences={rung: found[question] for rung, question in differences.items()},
+        papers={rung: on_tasks[task][question] for rung, question in differences.items() if question in on_tasks[task]},
+        claims=tuple(
+            judge_speed(ladder, claim, task)
+            if claim.kind == "faster"
+            else _verdict(claim, task, found, on_tasks, scoring, untuned)
+            for claim in about
+        ),
+        sides=sides,
     )
 
 
-def _judge(claim: catalog.Claim, rung: Side, than: Side, *, task: str, chance: float | None) -> Verdict:
-    if claim.kind != "better" and claim.margin is None:
-        relation = "equals" if claim.kind == "equal" else "is no worse than"
-        raise UsageError(
-            f"the claim {claim.text!r} says that {claim.rung} {relation} {claim.than}, but names no margin",
-            hint="give the difference that does not count as one: margin = 0.005",
+def take_look(
+    progress: Progress,
+    look: sequential.Look,
+    rungs: Mapping[str, RungResults],
+    *,
+    scoring: Scoring,
+    design: str,
+    runs: Sequence[str],
+) -> LookRecord:
+    """The next look of a sequential design: exactly the first seeds of each rung count."""
+    seeds = list(range(look.seeds))
+    first = {
+        name: structs.replace(one, results=tuple(result for result in one.results if result.seed < look.seeds))
+        for name, one in rungs.items()
+    }
+    compare = _comparer(first, {name: verdicts.side(one.results, scoring) for name, one in first.items()}, scoring)
+
+    def complete(question: Question) -> Comparison:
+        found = compare(question)
+        names = [name for name in (question.rung, question.than) if name is not None]
+        lacking = [name for name in names if sorted(one.seed for one in first[name].results) != seeds]
+        if not lacking:
+            return found
+        reason = f"the look at {look.seeds} seeds lacks runs of {' and '.join(lacking)}"
+        return structs.replace(found, set_aside=UNDECIDED, reason=reason)
+
+    return sequential.take(progress, look, design, runs, complete, {name: one.of for name, one in rungs.items()})
+
+
+def _comparer(
+    rungs: Mapping[str, RungResults], sides: Mapping[str, Side], scoring: Scoring
+) -> Callable[[Question], Comparison]:
+    """Finds the sides of a question."""
+
+    def compare(question: Question) -> Comparison:
+        names = [name for name in (question.rung, question.than) if name is not None]
+        mine, *other = (rungs[name].of for name in names)
+        missing = [name for name in names if not rungs[name].results]
+        reason = ""
+        if missing:
+            reason = f"no finished runs of {' and '.join(missing)}"
+        elif [mine] == other:
+            reason = f"{' and '.join(names)} are the same runs on this task"
+        return Comparison(
+            question=structs.replace(question, rung=mine, than=other[0] if other else None),
+            mine=sides[mine],
+            other=sides[other[0]] if other else verdicts.chance_side(scoring),
+            metric=scoring.metric,
+            set_aside=NOT_RUN if missing else "",
+            same_runs=[mine] == other and not missing,
+            chance=scoring.chance,
+            reason=reason,
         )
+
+    return compare
+
+
+def _verdict(
+    claim: documents.Claim,
+    task: str,
+    found: Mapping[Question, Judgement],
+    papers: Mapping[str, Mapping[Question, Judgement]],
+    scoring: Scoring,
+    untuned: Collection[str],
+) -> Verdict:
+    question, *difference = questions.of_claim(claim, task)
+    judged = found[question]
+    beside = found[difference[0]].p_adjusted if difference else None
+    guessed = tuple(name for name in (claim.rung, claim.than) if name is not None and name in untuned)
+    paper = papers[task].get(question)
     stand_in = bool(claim.tasks) and task not in claim.tasks
-    verdict, said = _decide(claim, rung, than, chance)
+    elsewhere = {
+        other: one.verdict
+        for other in claim.tasks * stand_in
+        if (one := papers[other].get(questions.of_claim(claim, other)[0])) is not None
+    }
+    details = describe(judged, scoring, beside)
+    if guessed and judged.verdict != NOT_RUN:
+        details.append(f"not tuned: the learning rate of {' and '.join(guessed)}")
+    if paper is not None:
+        details.append(f"by the paper's own numbers: {in_short(paper, scoring.metric)}")
     if stand_in:
-        listing = ", ".join(claim.tasks)
-        said.append(f"{task} is not among the tasks of this claim in the paper ({listing}): a stand-in")
+        details.append(
+            f"{task} is not among the tasks of this claim in the paper ({', '.join(claim.tasks)}): a stand-in"
+        )
+    if elsewhere:
+        by_task = ", ".join(f"{other} {verdict}" for other, verdict in elsewhere.items())
+        details.append(f"there, by the paper's own numbers: {by_task}")
     return Verdict(
+        **structs.asdict(judged),
         text=claim.text,
         source=claim.source,
-        rung=claim.rung,
-        than=claim.than,
-        kind=claim.kind,
-        verdict=verdict,
-        detail="; ".join(said),
+        detail="; ".join(details),
         stand_in=stand_in,
+        difference_p=beside,
+        untuned=guessed,
+        paper=paper,
+        elsewhere=elsewhere,
     )
 
 
-def _decide(claim: catalog.Claim, rung: Side, than: Side, chance: float | None) -> tuple[str, list[str]]:
-    if rung.runs and rung.runs == than.runs:
-        return UNDECIDED, [f"{claim.rung} and {claim.than} are the same runs on this task"]
-    said = [f"{_points(claim.rung, rung)}, {_points(claim.than, than)}"]
-    verdict, why = _test(claim, rung.scores, than.scores)
-    said += why
-    if not rung.diverged and not than.diverged:
-        return verdict, said
-    if chance is None:
-        return UNDECIDED, [*said, "runs diverged, and chance is not known on this task"]
-    counted, _ = _test(claim, (*rung.scores, *[chance] * rung.diverged), (*than.scores, *[chance] * than.diverged))
-    with_them = f"with the diverged runs counted as chance ({chance * 100:.2f}): {counted}"
-    return (verdict if verdict == counted else UNDECIDED), [*said, with_them]
+class SpeedRatio(Struct, frozen=True, kw_only=True):
+    """How many times as fast one rung trains as another, measured in turns on one device."""
+
+    ratio: float
+    low: float
+    high: float
+    """Ends of its interval over the rounds."""
+    device: str
 
 
-def _test(claim: catalog.Claim, scores: Sequence[float], than: Sequence[float]) -> tuple[str, list[str]]:
-    """The verdict on these scores alone, and the words for it."""
-    found = statistics.difference(scores, than)
-    if found is None:
-        return UNDECIDED, ["no test"]
-    said = f"difference {found.estimate * 100:+.2f} points"
-    interval = found.interval(0.9)
-    if interval is None:
-        fewest = min(len(scores), len(than))
-        return UNDECIDED, [said, "n = 1: no test" if fewest < 2 else "no spread: no test"]
-    low, high = interval
-    said += f" [{low * 100:+.2f}, {high * 100:+.2f}], each end a one-sided 95 % bound"
-    if claim.kind == "better":
-        distance = abs(found.estimate)
-        verdict = SUPPORTED if low > 0 else CONTRADICTED if high < 0 else UNDECIDED
-    else:
-        margin = claim.margin or 0.0
-        said += f"; margin {margin * 100:.2f}"
-        if claim.kind == "no-worse":
-            distance = abs(found.estimate + margin)
-            inside, outside = low > -margin, high < -margin
-        else:
-            distance = abs(margin - abs(found.estimate))
-            inside, outside = -margin < low and high < margin, high < -margin or low > margin
-        verdict = SUPPORTED if inside else CONTRADICTED if outside else UNDECIDED
-    if verdict != UNDECIDED:
-        return verdict, [said]
-    # The observed difference is taken for the true one: a guide to planning, no promise.
-    spread = statistics.pooled_spread([scores, than])
-    seeds = statistics.seeds_to_decide(distance, spread) if spread else None
-    if seeds is None:
-        hint = f"the difference is too small to decide with {statistics.MOST_SEEDS} seeds a side"
-        if claim.kind != "better":
-            hint = f"too close to the margin to decide with {statistics.MOST_SEEDS} seeds a side"
-        return verdict, [said, hint]
-    return verdict, [said, f"about {seeds} seeds a side would decide, were the true difference the one seen"]
+def judge_speed(
+    ladder: documents.Ladder, claim: documents.Claim, task: str, measured: SpeedRatio | None = None
+) -> Verdict:
+    """A claim about speed. Speeds of runs depend on what else ran: only a measurement in turns is judged.
+
+    It is judged on the device of the paper alone, since another one may be better at either form.
+    """
+    paper_ratio, device = published.speed_ratio(ladder, claim, task) or (None, "")
+    verdict, details = NOT_RUN, [f"speeds are measured in turns: lrurun bench step-rnn --shape {task}"]
+    if measured is not None:
+        details = [f"{measured.ratio:.1f} times as fast ({measured.low:.1f} to {measured.high:.1f})"]
+        verdict = SUPPORTED if measured.low > 1 else CONTRADICTED if measured.high < 1 else UNDECIDED
+        if device and device not in measured.device:
+            verdict = NOT_JUDGED
+            details.append(f"on {measured.device}, while the claim is about one {device}")
+    if paper_ratio is not None:
+        details.append(f"by the paper's own numbers: {paper_ratio:.1f} times on one {device}, no spread is given")
+    return Verdict(
+        kind=claim.kind,
+        rung=claim.rung,
+        than=claim.than,
+        margin=None,
+        verdict=verdict,
+        text=claim.text,
+        source=claim.source,
+        detail="; ".join(details),
+        stand_in=False,
+        elsewhere={},
+        ratio=measured.ratio if measured else None,
+        ratio_low=measured.low if measured else None,
+        ratio_high=measured.high if measured else None,
+        paper_ratio=paper_ratio,
+    )
 
 
-def _points(name: str, side: Side) -> str:
-    mean, stderr = statistics.mean(side.scores), statistics.stderr(side.scores)
-    score = "no score" if mean is None else f"{mean * 100:.2f}"
-    error = "" if stderr is None else f" ± {stderr * 100:.2f}"
-    diverged = f", {side.diverged} diverged" if side.diverged else ""
-    return f"{name} {score}{error} (n={len(side.scores)}{diverged})"
+# Sentences
+
+
+def describe(judged: Judgement, scoring: Scoring, beside: float | None = None) -> list[str]:
+    """A judgement in phrases; `beside` is the p of the difference beside a claim with a margin."""
+    if judged.verdict == NOT_RUN or judged.same_runs:
+        return [judged.reason]
+    metric = scoring.metric
+    found = [_sides(judged, scoring)]
+    if judged.neither_learns:
+        found.insert(0, "neither learns")
+    if judged.difference is not None:
+        found.append(f"difference {_difference_text(judged, metric)}")
+    if judged.p_adjusted is not None:
+        margin = f"margin {judged.margin * metric.scale:.2f}, " if judged.margin else ""
+        found.append(margin + p_text(judged.p_adjusted))
+    elif judged.reason:
+        found.append(judged.reason)
+    if beside is not None:
+        found.append(f"test of the difference: {p_text(beside)}")
+    if judged.paired_low is not None and judged.paired_high is not None:
+        low, high = judged.paired_low * metric.scale, judged.paired_high * metric.scale
+        found.append(f"seed by seed [{low:+z.2f}, {high:+z.2f}]")
+    if judged.verdict == UNDECIDED and judged.p_adjusted is not None:
+        found.append(_outlook(judged))
+    return found
+
+
+def _outlook(judged: Judgement) -> str:
+    if judged.seeds_to_decide is not None:
+        return f"about {judged.seeds_to_decide} seeds a side would decide, if the true difference is the observed one"
+    close = "too close to the margin" if judged.margin else "the difference is too small"
+    return f"{close} to decide with {statistics.MOST_SEEDS} seeds a side"
+
+
+def in_short(judged: Judgement, metric: Metric) -> str:
+    """A judgement of published numbers, as in "undecided, -1.1 [-4.0, +1.8], p = 0.21"."""
+    if judged.difference is None:
+        return f"{judged.verdict}: {judged.reason}"
+    text = f"{judged.verdict}, {judged.difference * metric.scale:+z.1f}"
+    if judged.low is not None and judged.high is not None:
+        text += f" [{judged.low * metric.scale:+z.1f}, {judged.high * metric.scale:+z.1f}]"
+    return text + (f", {p_text(judged.p_adjusted)}" if judged.p_adjusted is not None else f": {judged.reason}")
+
+
+def p_text(p: float) -> str:
+    """As in "p = 0.012"; for adjusted values."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def _difference_text(judged: Judgement, metric: Metric) -> str:
+    text = f"{(judged.difference or 0.0) * metric.scale:+z.2f} {metric.unit}"
+    if judged.low is None or judged.high is None:
+        return text
+    return f"{text} [{judged.low * metric.scale:+z.2f}, {judged.high * metric.scale:+z.2f}]"
+
+
+def _sides(judged: Judgement, scoring: Scoring) -> str:
+    mine = _points(judged.rung, judged.mean, judged.stderr, judged.n, judged.diverged, scoring)
+    if judged.than is None:
+        return f"{mine}, chance {_number(scoring.chance, scoring.metric)}"
+    other = _points(judged.than, judged.than_mean, judged.than_stderr, judged.than_n, judged.than_diverged, scoring)
+    return f"{mine}, {other}"
+
+
+def _points(name: str, mean: float | None, stderr: float | None, n: int, diverged: int, scoring: Scoring) -> str:
+    error = "" if stderr is None else f" ± {stderr * scoring.metric.scale:.2f}"
+    lost = f", {diverged} diverged" if diverged else ""
+    if diverged and scoring.chance is not None:
+        lost += f", counted as chance, {_number(scoring.chance, scoring.metric)}"
+    return f"{name} {_number(mean, scoring.metric)}{error} (n={n}{lost})"
+
+
+def _number(score: float | None, metric: Metric) -> str:
+    return "no score" if score is None else f"{score * metric.scale:.2f}"

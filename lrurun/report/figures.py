@@ -1,19 +1,20 @@
-"""Figures for a page's column: curves, ladders, speeds, eigenvalues, norms. matplotlib is imported when one is drawn.
+"""Figures in the width of a column: curves, ladders, speeds, eigenvalues, norms. matplotlib is imported when drawing.
 
-Each is 3.3 inches wide and as high as it needs: title, panels, legend and caption stand one under the other, so that
-none covers another. Colours are those of Okabe and Ito, which colour-blind readers can tell apart; lines and markers
-differ besides, for print without colour. The same data give the same bytes.
+Each is 3.3 inches wide and as high as it needs: title, panels, legend and caption are placed one below the other, so
+that none covers another. Colours are those of Okabe and Ito, which colour-blind readers can distinguish; lines and
+markers differ too, for printing without colour. The same data give the same bytes.
 """
 
 from __future__ import annotations
 
+import cmath
 import contextlib
 import functools
 import io
 import math
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from msgspec import Struct
@@ -32,6 +33,10 @@ SUFFIXES = (".png", ".svg", ".pdf")
 WIDTH = 3.3
 """Inches: a column of a paper in two columns."""
 DPI = 300
+
+CURVES = {"train/loss": "training loss", "val/accuracy": "validation accuracy [%]"}
+"""Metric -> the label of its axis."""
+BAND = "Line: mean over n finished seeds; band: ± standard error."
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#7F7F7F")
 _LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
@@ -66,7 +71,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 class Curve(Struct, frozen=True, kw_only=True):
-    """A number over steps, and the two ends of its band, which are empty where there is none."""
+    """A number over steps, and the two ends of its band, which are empty if it has none."""
 
     name: str
     steps: tuple[int, ...]
@@ -92,21 +97,21 @@ class Mark(Struct, frozen=True, kw_only=True):
     stderr: float | None = None
 
 
-class Line(Struct, frozen=True, kw_only=True):
+class RungMeans(Struct, frozen=True, kw_only=True):
     """A rung in a figure of means."""
 
     name: str
     note: str
-    """Under the name: how many seeds, and what became of the others."""
+    """Under the name: the number of seeds, and the states of the others."""
     mean: float | None
     stderr: float | None
     seeds: tuple[float, ...]
     published: tuple[Mark, ...] = ()
     group: str = ""
-    """What sets it apart from the others; each group has its marker."""
+    """Lines of one group have the same marker."""
 
 
-class Spectrum(Struct, frozen=True, kw_only=True):
+class SpectrumPanel(Struct, frozen=True, kw_only=True):
     """Eigenvalues in the plane."""
 
     title: str
@@ -115,7 +120,7 @@ class Spectrum(Struct, frozen=True, kw_only=True):
 
 
 def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
-    """The mean of one curve a seed at the steps that all of them have, in a band of its standard error to each side."""
+    """The mean over seeds, at the steps that all curves have, in a band of one standard error to each side."""
     tables = [dict(curve) for curve in curves]
     steps = sorted(set.intersection(*(set(table) for table in tables))) if tables else []
     columns = [[table[step] for table in tables] for step in steps]
@@ -130,9 +135,33 @@ def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
     )
 
 
+def curve_panels(seeds: Mapping[str, Sequence[Mapping[str, Sequence[tuple[int, float]]]]]) -> list[Panel]:
+    """A panel for each metric of CURVES; a name has a line in it if all of its seeds have the metric.
+
+    `seeds` is name -> metric -> curve, for each seed.
+    """
+    panels = []
+    for metric, label in CURVES.items():
+        scale = 100 if metric.endswith("accuracy") else 1
+        found = [
+            average(name, [[(step, scale * value) for step, value in curves[metric]] for curves in each])
+            for name, each in seeds.items()
+            if each and all(metric in curves for curves in each)
+        ]
+        if found:
+            panels.append(Panel(label=label, curves=tuple(found), log=metric == "train/loss"))
+    return panels
+
+
+def not_finite(spectra: Sequence[SpectrumPanel]) -> list[str]:
+    """A sentence on what cannot be drawn, if anything."""
+    lost = [one.title for one in spectra if not all(map(cmath.isfinite, one.trained))]
+    return [f"Not drawn, because not finite: some eigenvalues of {', '.join(lost)}."] if lost else []
+
+
 @contextlib.contextmanager
 def _style() -> Iterator[None]:
-    """Our settings and none of the user's; letters that the font does not have are drawn as boxes, without a word."""
+    """Our settings and none of the user's; letters that the font lacks are drawn as boxes, without a warning."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
@@ -153,8 +182,13 @@ def _styled(function: Callable[P, T]) -> Callable[P, T]:
 
 @_styled
 def encode(figure: Figure, suffix: str) -> bytes:
-    """The bytes of a file of that suffix, without date."""
-    metadata: dict[str, dict[str, Any]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+    """The bytes of a file of that suffix, without date. Its metadata have the figure's title."""
+    title = str(figure.get_label())
+    metadata: dict[str, dict[str, Any]] = {
+        ".png": {"Title": title},
+        ".svg": {"Title": title, "Date": None},
+        ".pdf": {"Title": title, "CreationDate": None},
+    }
     buffer = io.BytesIO()
     figure.savefig(buffer, format=suffix.removeprefix("."), dpi=DPI, metadata=metadata[suffix])
     return buffer.getvalue()
@@ -174,7 +208,7 @@ def _figure(rows: int, columns: int, *, sharex: bool = False, sharey: bool = Fal
 
 
 def _wrapped(figure: Figure, text: str, size: float, weight: str) -> str:
-    """`text` in lines that fit the figure, as they are measured."""
+    """`text` in lines that fit the figure, as measured."""
     from matplotlib.font_manager import FontProperties
 
     canvas: Any = figure.canvas
@@ -198,6 +232,7 @@ def _wrapped(figure: Figure, text: str, size: float, weight: str) -> str:
 
 def _compose(figure: Figure, height: float, title: str, caption: str, handles: Sequence[Any] = ()) -> Figure:
     """Gives the panels `height` inches, and puts the title over them, the legend and the caption under them."""
+    figure.set_label(clean(title))
     parts = []
     for text, size, weight in ((title, _LARGE, "bold"), (caption, _SMALL, "normal")):
         lines = _wrapped(figure, text, size, weight)
@@ -248,7 +283,7 @@ def _number(value: float, _: object = None) -> str:
 
 
 def _scale(ax: Axes, which: str, values: Sequence[float]) -> None:
-    """Makes the axis "x" or "y" logarithmic where the values span enough; its ticks are read as numbers."""
+    """Makes the axis "x" or "y" logarithmic if the values span enough. Its ticks are plain numbers."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis = getattr(ax, f"{which}axis")
@@ -276,7 +311,7 @@ def curves(panels: Sequence[Panel], *, title: str, caption: str, columns: int = 
     drawn: list[float] = []
     for place, (panel, ax) in enumerate(zip(panels, axes, strict=False)):
         if columns == 1:
-            drawn = []  # each has a scale of its own
+            drawn = []  # each panel has its own scale
         for curve in panel.curves:
             look, number = looks[curve.name], names.index(curve.name)
             # some markers a curve, not all of them in one column
@@ -307,10 +342,8 @@ def curves(panels: Sequence[Panel], *, title: str, caption: str, columns: int = 
 
 
 @_styled
-def means(
-    lines: Sequence[Line], *, label: str, title: str, caption: str, log: bool = False, published: str = "published"
-) -> Figure:
-    """A line a rung, the first on top: mean and standard error, seeds below it, published values above it."""
+def means(lines: Sequence[RungMeans], *, label: str, title: str, caption: str, log: bool = False) -> Figure:
+    """A line for each rung, the first on top: mean and standard error, seeds below, published values above."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     figure, [ax] = _figure(1, 1)
@@ -340,7 +373,7 @@ def means(
                 [mark.value], [y - apart], xerr=mark.stderr, linestyle="none", marker="D", markersize=3.5,
                 color="#D55E00", markerfacecolor="white", label=f"published of {line.name}", **error,
             )  # fmt: skip
-            handles.setdefault(published, mark_bar)
+            handles.setdefault("published", mark_bar)
             drawn += [mark.value, mark.value + (mark.stderr or 0.0), mark.value - (mark.stderr or 0.0)]
     names = ["\n".join(textwrap.wrap(clean(line.name), 22)) + f"\n{clean(line.note)}" for line in lines]
     ax.set_yticks(range(len(lines)), names, linespacing=1.15)
@@ -361,7 +394,7 @@ def means(
 
 
 def _named(handle: Any, name: str) -> Any:
-    """What a legend shows for an artist that has another label."""
+    """The entry of a legend for an artist that has another label."""
     from matplotlib.lines import Line2D
 
     line = handle if isinstance(handle, Line2D) else handle.lines[0]
@@ -375,8 +408,8 @@ def _named(handle: Any, name: str) -> Any:
 
 
 @_styled
-def eigenvalues(spectra: Sequence[Spectrum], *, title: str, caption: str) -> Figure:
-    """A panel a spectrum, with the unit circle."""
+def eigenvalues(spectra: Sequence[SpectrumPanel], *, title: str, caption: str) -> Figure:
+    """A panel for each spectrum, with the unit circle."""
     from matplotlib.patches import Circle
     from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 

@@ -7,27 +7,32 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lrurun import console
-from lrurun.report.progress import Lines, Progress, view
+from lrurun.report.progress import Lines, Progress, collect, view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from rich.live import Live
 
-    from lrurun.ledger.values import Run
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance, Run
 
-SPEAK_SECONDS = 30.0
-"""How often a pipe hears that work goes on."""
+MOST_SILENT_SECONDS = 30.0
+"""The longest time without a line in a pipe."""
+
+PAUSE = 20.0
+"""The time between two drawings of the live view that no change of a state causes, as a multiple of the time of one."""
 
 
-class Display:
-    """Shows progress on stderr. A context manager: the terminal is put right again whatever happens."""
+class LadderView:
+    """Shows the progress of a ladder on stderr. A context manager, which restores the terminal at its end."""
 
-    def __init__(self, ladder_key: str = "") -> None:
-        self._lines = Lines(ladder_key)
+    def __init__(self) -> None:
+        self._lines = Lines()
+        self._last_event: int | None = None
+        self._due = 0.0
+        """When the live view is drawn again although no run has changed its state."""
         self._live: Live | None = None
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> LadderView:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -36,20 +41,32 @@ class Display:
                 self._live.stop()
             self._live = None
 
-    def update(self, progress: Progress, runs: Callable[[], Iterable[Run]]) -> None:
-        """Draws the ladder anew, or says what has happened since to its `runs`."""
+    def update(self, ledger: Ledger, ladder: LadderInstance) -> None:
+        """Draws the progress of a ladder, or prints what has happened since the last update."""
         if console.verbosity() < 0:
             return
-        if console.is_terminal():
+        changed = self._changed(ledger, ladder)
+        if not console.is_terminal():
+            for line in self._lines.update(ladder.key, changed, lambda: collect(ledger, ladder)):
+                console.say(line)
+        elif changed or time.monotonic() >= self._due:
+            began = time.monotonic()
             try:
-                self._draw(progress)
+                self._draw(collect(ledger, ladder))
             except OSError:
                 self._live = None
                 console.mute()
-            return
-        self._lines.key = progress.ladder.key
-        for line in self._lines.update(progress, runs()):
-            console.say(line)
+            self._due = time.monotonic() + PAUSE * (time.monotonic() - began)
+
+    def _changed(self, ledger: Ledger, ladder: LadderInstance) -> list[Run]:
+        """The runs of a ladder that have changed since the last call; at first, those that have begun and not ended."""
+        if self._last_event is None:
+            self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
+            return ledger.runs(ladder.key, states=("running", "failed", "interrupted"), brief=True)
+        events = ledger.events(after=self._last_event)  # every change of a state is one
+        self._last_event = max((event.id for event in events), default=self._last_event)
+        changed = {event.run for event in events if event.run}
+        return ledger.runs(ladder.key, ids=changed, brief=True) if changed else []
 
     def _draw(self, progress: Progress) -> None:
         terminal = console.err()
@@ -64,19 +81,19 @@ class Display:
         self._live.update(picture, refresh=True)
 
     def say(self, text: str) -> None:
-        """A line of talk, above the live view where there is one."""
+        """Print a message, above the live view if there is one."""
         console.say(text)
 
 
-class Preparing:
-    """How far the preparation of data is: a bar in a terminal, plain lines in a pipe. A context manager."""
+class PreparationView:
+    """Shows the progress of a preparation: a bar in a terminal, plain lines in a pipe. A context manager."""
 
     def __init__(self) -> None:
         self._bar: Any = None
         self._what = ""
-        self._said = 0.0
+        self._printed_at = 0.0
 
-    def __enter__(self) -> Preparing:
+    def __enter__(self) -> PreparationView:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,8 +101,8 @@ class Preparing:
             with contextlib.suppress(OSError):
                 self._bar.stop()
 
-    def tell(self, what: str, done: int, total: int | None) -> None:
-        """`done` of `total` of what is being done."""
+    def update(self, what: str, done: int, total: int | None) -> None:
+        """`done` of `total` units of the step `what` are finished."""
         if console.verbosity() < 0:
             return
         if console.is_terminal():
@@ -93,10 +110,10 @@ class Preparing:
                 self._draw(what, done, total)
             return
         now = time.monotonic()
-        if what != self._what or now - self._said >= SPEAK_SECONDS:
-            far = f": {done / total:.0%}" if total and what == self._what else ""
-            console.say(what + far)
-            self._what, self._said = what, now
+        if what != self._what or now - self._printed_at >= MOST_SILENT_SECONDS:
+            share = f": {done / total:.0%}" if total and what == self._what else ""
+            console.say(what + share)
+            self._what, self._printed_at = what, now
 
     def _draw(self, what: str, done: int, total: int | None) -> None:
         if self._bar is None:
@@ -116,7 +133,7 @@ class Preparing:
         if what != self._what:
             if self._what:
                 before = self._bar.tasks[-1]
-                self._bar.update(before.id, completed=before.total)  # not every step of it was told
+                self._bar.update(before.id, completed=before.total)  # the last update may have come before its end
                 self._bar.stop_task(before.id)
             self._bar.add_task(console.clean(what), total=None)
             self._what = what

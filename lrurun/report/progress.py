@@ -1,34 +1,23 @@
-"""How far a ladder is: read from the ledger alone, so that every terminal shows the same."""
+"""The progress of a ladder, read from the ledger alone: every terminal shows the same."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from lrurun.console import clean
-from lrurun.ledger.values import STATES, Attempt, Ladder, Run, Standing
+from lrurun.config.position import point
+from lrurun.console import clean, duration, setting
+from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-SPEED = "machine/steps_per_second"
-_WATCHED = ["train/loss", "val/accuracy", SPEED]
-
-
-class Source(Protocol):
-    """What this needs of a ledger."""
-
-    def runs(self, ladder_key: str | None = None, *, resultless: bool = False, brief: bool = False) -> list[Run]: ...
-
-    def standings(self, ladder_key: str) -> list[Standing]: ...
-
-    def attempts(self, run_id: str) -> list[Attempt]: ...
-
-    def latest(self, run_ids: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, tuple[int, float]]]: ...
+    from lrurun.ledger.store import Ledger
 
 
 class RungProgress(Struct, frozen=True, kw_only=True):
@@ -37,11 +26,12 @@ class RungProgress(Struct, frozen=True, kw_only=True):
     rung: str
     stage: str
     counts: dict[str, int]
+    """State -> runs."""
     step: int
     """Steps taken by all its runs."""
     steps: int
     loss: float | None
-    """Mean over its running runs, or over the finished ones where none runs."""
+    """Mean over its running runs; over the finished ones where none is running."""
     score: float | None
     speed: float | None
     """Steps a second of one run, median."""
@@ -55,108 +45,72 @@ class RungProgress(Struct, frozen=True, kw_only=True):
 class Progress(Struct, frozen=True, kw_only=True):
     """A ladder instance at one moment."""
 
-    ladder: Ladder
+    ladder: LadderInstance
     counts: dict[str, int]
     rungs: tuple[RungProgress, ...]
     eta_seconds: float | None
-    """None where nothing runs, or no run has told its speed yet."""
+    """None where nothing is running, or no speed is recorded yet."""
     running: tuple[Run, ...]
     places: dict[str, str]
-    """Running run -> where it runs: host, process and device."""
+    """Id of a running run -> host, process and device."""
 
     @property
     def total(self) -> int:
         return sum(self.counts.values())
 
 
-def collect(ledger: Source, ladder: Ladder) -> Progress:
+def collect(ledger: Ledger, ladder: LadderInstance) -> Progress:
     """The progress of one ladder instance."""
-    standings = ledger.standings(ladder.key)
+    summaries = ledger.state_summaries(ladder.key)
     counts = dict.fromkeys(STATES, 0)
-    for standing in standings:
-        counts[standing.state] = counts.get(standing.state, 0) + standing.first
-    # those that may have a speed or a loss that no result tells
-    runs = ledger.runs(ladder.key, resultless=True, brief=True) if any(s.resultless for s in standings) else []
-    latest = ledger.latest([run.id for run in runs], _WATCHED) if runs else {}
-    speeds = [speed for standing in standings for speed in standing.speeds]
-    speeds += [latest[run.id][SPEED][1] for run in runs if SPEED in latest.get(run.id, {})]
-    usual = statistics.median(speeds) if speeds else None
-    groups: dict[tuple[str, str], tuple[list[Standing], list[Run]]] = {}
-    for standing in standings:
-        groups.setdefault((standing.rung, standing.stage), ([], []))[0].append(standing)
-    for run in runs:
-        for member in run.memberships:
-            # which may have come after the standings were read
-            if member.ladder_key == ladder.key and (member.rung, member.stage) in groups:
-                groups[member.rung, member.stage][1].append(run)
-    rungs = tuple(_rung(rung, stage, *group, latest, usual) for (rung, stage), group in groups.items())
-    at_work = [run for run in runs if run.state == "running"]
-    left = {run.id: _left(run, latest, usual) for run in runs if run.state in ("queued", "running")}
-    known = (
-        None
-        if not left or any(v is None for v in left.values())
-        else sum(v or 0.0 for v in left.values()) / max(1, len(at_work))
-    )
+    if _may_share_runs(summaries):
+        counts |= ledger.state_counts(ladder.key)
+    else:
+        for summary in summaries:
+            counts[summary.state] += summary.count
+    work: dict[tuple[str, str] | None, RemainingWork] = {}
+    usual = None
+    if counts["queued"] or counts["running"]:
+        work = ledger.remaining_work(ladder.key)
+        usual = _median_speed(summaries)
+    groups: dict[tuple[str, str], list[StateSummary]] = {}
+    for summary in summaries:
+        groups.setdefault((summary.rung, summary.stage), []).append(summary)
+    running = ledger.runs(ladder.key, states=["running"], brief=True) if counts["running"] else []
+    attempts = ledger.newest_attempts([run.id for run in running]) if running else {}
     return Progress(
         ladder=ladder,
         counts=counts,
-        rungs=rungs,
-        eta_seconds=known if at_work else None,
-        running=tuple(at_work),
-        places={run.id: _place(ledger.attempts(run.id)) for run in at_work},
+        rungs=tuple(_rung(*place, group, work.get(place), usual) for place, group in groups.items()),
+        eta_seconds=work[None].duration(usual) if None in work else None,
+        running=tuple(running),
+        places={run.id: _place(attempts[run.id]) for run in running},
     )
 
 
-def _place(attempts: list[Attempt]) -> str:
-    newest = attempts[-1]
+def _may_share_runs(summaries: list[StateSummary]) -> bool:
+    """Whether a run can be in several rungs or stages: these have configurations between the same numbers."""
+    spans: dict[tuple[str, str], tuple[int, int]] = {}
+    for one in summaries:
+        first, last = spans.get((one.rung, one.stage), (one.first_config, one.last_config))
+        spans[one.rung, one.stage] = min(first, one.first_config), max(last, one.last_config)
+    return any(last >= first for (_, last), (first, _) in pairwise(sorted(spans.values())))
+
+
+def _place(newest: Attempt) -> str:
     device = newest.environment.get("device")
     return f"{newest.host}:{newest.pid}" + (f" ({device})" if device else "")
 
 
-def as_json(progress: Progress) -> dict[str, Any]:
-    """The fixed fields of `status --json` for one ladder."""
-    counts = {state: progress.counts.get(state, 0) for state in STATES}
-    return {
-        "ladder": progress.ladder.name,
-        "task": progress.ladder.task,
-        "profile": progress.ladder.profile,
-        "total": progress.total,
-        "done": counts["done"],
-        "running": counts["running"],
-        "queued": counts["queued"],
-        "interrupted": counts["interrupted"],
-        "diverged": counts["diverged"],
-        "failed": counts["failed"],
-        "eta_seconds": progress.eta_seconds,
-        "instance": progress.ladder.key,
-        "set": progress.ladder.spec.get("set", {}),
-        "tune": progress.ladder.spec.get("tune", False),
-        "running_on": progress.places,
-        "rungs": [
-            {
-                "rung": rung.rung,
-                "stage": rung.stage,
-                "total": rung.total,
-                **{state: rung.counts.get(state, 0) for state in STATES},
-                "step": rung.step,
-                "steps": rung.steps,
-                "train/loss": rung.loss,
-                "val/accuracy": rung.score,
-                "steps_per_second": rung.speed,
-                "eta_seconds": rung.eta_seconds,
-            }
-            for rung in progress.rungs
-        ],
-    }
-
-
-COLUMNS = ("rung", "runs", "state", "steps", "loss", "last val %", "steps/s", "left")
+COLUMNS = ("rung", "runs", "state", "steps", "loss", "last val %", "steps/s", "time left")
 _TEXT = ("rung", "state")
-"""Columns of words, not of numbers."""
+"""The columns that hold no numbers."""
+_LEAST_WIDTH = {"steps": 76, "loss": 90, "steps/s": 90}
+"""Column -> width of a terminal below which it is left out."""
 
 
 def rows(progress: Progress) -> list[list[str]]:
-    """A line a rung, with a cell for each of COLUMNS."""
+    """One line for each rung, with a cell for each of COLUMNS."""
     return [
         [
             rung.rung + (" (tune)" if rung.stage == "tune" else ""),
@@ -166,14 +120,14 @@ def rows(progress: Progress) -> list[list[str]]:
             "" if rung.loss is None else f"{rung.loss:.3f}",
             "" if rung.score is None else f"{100 * rung.score:.1f}",
             "" if rung.speed is None else f"{rung.speed:.0f}",
-            "" if rung.eta_seconds is None else clock(rung.eta_seconds),
+            "" if rung.eta_seconds is None else duration(rung.eta_seconds),
         ]
         for rung in progress.rungs
     ]
 
 
-def in_hand(progress: Progress) -> list[str]:
-    """A line for each run in hand."""
+def running_lines(progress: Progress) -> list[str]:
+    """One line for each running run."""
     lines = []
     for run in progress.running:
         name, stage, _ = _member(run, progress.ladder.key)
@@ -183,13 +137,13 @@ def in_hand(progress: Progress) -> list[str]:
 
 
 def view(progress: Progress, width: int) -> RenderableType:
-    """The live view: a line a rung, a line for the whole; fewer columns on a narrow terminal."""
+    """The live view: one line for each rung, one for the ladder; fewer columns on a narrow terminal."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    wide, narrow = width >= 90, width < 76
-    hidden = set() if wide else {"loss", "steps/s", *(("steps",) if narrow else ())}
+    narrow = width < 76
+    hidden = {name for name, least in _LEAST_WIDTH.items() if width < least}
     padding = (0, 1, 0, 0) if narrow else (0, 1)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=padding, title_justify="left", caption_justify="left")
     table.title = Text(clean(title(progress.ladder)))
@@ -200,7 +154,7 @@ def view(progress: Progress, width: int) -> RenderableType:
         styles = {"state": _STYLE.get(_main(rung.counts), "")}
         shown = zip(COLUMNS, cells, strict=True)
         table.add_row(*[Text(clean(cell), style=styles.get(name, "")) for name, cell in shown if name not in hidden])
-    lines = [summary(progress), *([] if narrow else in_hand(progress))]
+    lines = [summary(progress), *([] if narrow else running_lines(progress))]
     table.caption = Text("\n".join(map(clean, lines)))
     return table
 
@@ -209,7 +163,7 @@ _STYLE = {"done": "green", "running": "cyan", "failed": "red", "diverged": "yell
 
 
 def state_of(counts: dict[str, int]) -> str:
-    """A rung's state in words: what is not simply done is counted."""
+    """The state of a rung; runs in unusual states are counted."""
     main = _main(counts)
     extra = [f"{counts[s]} {s}" for s in ("diverged", "failed", "interrupted") if counts.get(s) and s != main]
     return ", ".join([main, *extra])
@@ -222,7 +176,7 @@ def _main(counts: dict[str, int]) -> str:
     return "queued"
 
 
-def title(ladder: Ladder) -> str:
+def title(ladder: LadderInstance) -> str:
     """`ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
     text = f"ladder {ladder.name} on {ladder.task}"
     if ladder.profile:
@@ -230,7 +184,7 @@ def title(ladder: Ladder) -> str:
     if ladder.spec.get("tune"):
         text += ", tuned"
     for path, value in ladder.spec.get("set", {}).items():
-        text += f", {path}={value}"
+        text += f", {path}={setting(value)}"
     return text
 
 
@@ -239,47 +193,41 @@ def summary(progress: Progress) -> str:
     parts = [f"{progress.counts.get('done', 0)} of {progress.total} done"]
     parts += [f"{progress.counts[s]} {s}" for s in STATES if s != "done" and progress.counts.get(s)]
     if progress.eta_seconds is not None:
-        parts.append(f"{clock(progress.eta_seconds)} left")
+        parts.append(f"{duration(progress.eta_seconds)} left")
     return ", ".join(parts)
 
 
-def clock(seconds: float) -> str:
-    """`0:07`, `12:30`, `3:04:05`."""
-    whole = round(seconds)
-    hours, rest = divmod(whole, 3600)
-    minutes, rest = divmod(rest, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
 class Lines:
-    """Progress for a pipe: one plain line an event, and one at least every 30 s."""
+    """Progress for a pipe: one plain line for each change of a run's state, and at least one every 30 s."""
 
-    def __init__(self, ladder_key: str, *, every: float = 30.0) -> None:
-        self.key, self.every = ladder_key, every
-        self._states: dict[str, tuple[str, int]] = {}
-        self._said = time.monotonic()
+    def __init__(self, *, every: float = 30.0) -> None:
+        self.every = every
+        self._states: dict[str, str] = {}
+        """Run id -> the state in its last line. Runs without a line were queued, or finished before."""
+        self._printed_at = time.monotonic()
 
-    def update(self, progress: Progress, runs: Iterable[Run]) -> list[str]:
-        """The lines that are due on `runs`, which are all of the ladder."""
+    def update(self, ladder_key: str, changed: Iterable[Run], whole: Callable[[], Progress]) -> list[str]:
+        """The lines that are due.
+
+        Args:
+            changed: the runs that may be in another state than at the last update.
+            whole: reads the progress of the ladder.
+        """
         lines = []
-        for run in sorted(runs, key=lambda r: _member(r, self.key)[2]):
-            before = self._states.get(run.id)
-            now = (run.state, run.step)
-            if before is None and run.state in ("queued", "done", "diverged"):
-                self._states[run.id] = now  # what was so when we came is no event
-            elif before is None or before[0] != run.state:
-                lines.append(f"{time.strftime('%H:%M:%S')} {_line(run, self.key)}")
-                self._states[run.id] = now
-        if not lines and time.monotonic() - self._said >= self.every:
-            lines.append(f"{time.strftime('%H:%M:%S')} {summary(progress)}")
+        for run in sorted(changed, key=lambda r: _member(r, ladder_key)[2]):
+            if self._states.get(run.id, "queued") != run.state:
+                self._states[run.id] = run.state
+                lines.append(f"{time.strftime('%H:%M:%S')} {_line(run, ladder_key)}")
+        if not lines and time.monotonic() - self._printed_at >= self.every:
+            lines.append(f"{time.strftime('%H:%M:%S')} {summary(whole())}")
         if lines:
-            self._said = time.monotonic()
+            self._printed_at = time.monotonic()
         return lines
 
 
 def _line(run: Run, key: str) -> str:
     rung, stage, position = _member(run, key)
-    what = f"{rung} seed {run.seed}" if stage != "tune" else f"{rung} tuning, point {position % 10_000 + 1}"
+    what = f"{rung} seed {run.seed}" if stage != "tune" else f"{rung} tuning, point {point(position) + 1}"
     text = f"{what} ({run.id}): {run.state}"
     if run.state == "running":
         return text
@@ -302,39 +250,25 @@ def _member(run: Run, key: str) -> tuple[str, str, int]:
     return "?", "train", 0
 
 
-def _left(run: Run, latest: dict[str, dict[str, tuple[int, float]]], usual: float | None) -> float | None:
-    speed = latest.get(run.id, {}).get(SPEED, (0, usual))[1]
-    return (run.steps - run.step) / speed if speed else None
+def _median_speed(summaries: list[StateSummary]) -> float | None:
+    speeds = list(chain.from_iterable(summary.speeds for summary in summaries))
+    return statistics.median(speeds) if speeds else None
 
 
 def _rung(
-    rung: str,
-    stage: str,
-    standings: list[Standing],
-    runs: list[Run],
-    latest: dict[str, dict[str, tuple[int, float]]],
-    usual: float | None,
+    rung: str, stage: str, summaries: list[StateSummary], work: RemainingWork | None, usual: float | None
 ) -> RungProgress:
-    at_work = [run for run in runs if run.state == "running"]
-    done = next((standing for standing in standings if standing.state == "done"), None)
-
-    def mean(key: str) -> float | None:
-        values = [latest[run.id][key][1] for run in at_work if key in latest.get(run.id, {})]
-        return sum(values) / len(values) if values else None
-
-    speeds = [speed for standing in standings for speed in standing.speeds]
-    speeds += [latest[run.id][SPEED][1] for run in runs if SPEED in latest.get(run.id, {})]
-    speed = statistics.median(speeds) if speeds else None
-    left = [_left(run, latest, speed or usual) for run in runs if run.state in ("queued", "running")]
-    eta = sum(v or 0.0 for v in left) / len(at_work) if at_work and left and None not in left else None
+    by_state = {summary.state: summary for summary in summaries}
+    shown = by_state.get("running") or by_state.get("done")
+    speed = _median_speed(summaries)
     return RungProgress(
         rung=rung,
         stage=stage,
-        counts={s.state: s.count for s in standings},
-        step=sum(s.steps if s.state == "done" else s.step for s in standings),
-        steps=sum(s.steps for s in standings),
-        loss=mean("train/loss") if at_work else done.loss if done else None,
-        score=mean("val/accuracy") if at_work else done.score if done else None,
+        counts={s.state: s.count for s in summaries},
+        step=sum(s.steps if s.state == "done" else s.step for s in summaries),
+        steps=sum(s.steps for s in summaries),
+        loss=shown.loss if shown else None,
+        score=shown.score if shown else None,
         speed=speed,
-        eta_seconds=eta,
+        eta_seconds=work.duration(speed or usual) if work else None,
     )

@@ -23,7 +23,7 @@ def draw(values: Sequence[float], width: int, levels: str = BLOCKS) -> str:
 
 
 def _level(value: float, low: float, high: float, levels: str) -> str:
-    # halves, or the distance of two large numbers might not be finite
+    # Halved first: the difference of two large numbers might not be finite.
     span = high / 2 - low / 2
     share = (value / 2 - low / 2) / span if span > 0 else 0.0
     return levels[min(int(share * len(levels)), len(levels) - 1)]

@@ -1,12 +1,13 @@
-"""The statistics of a report: means, Welch's t, Holm, and what a handful of seeds can show.
+"""The statistics of a report: means, Welch's t test, Holm's correction, and what a given number of seeds can show.
 
-Everything is None where the data cannot say: a standard error below two values, a test below two values a side or
-without spread. scipy.special is imported when a test is due, because it costs a quarter of a second.
+A result is None where the data do not determine it: a standard error below two values, a test below two values a side
+or without spread. scipy.special is imported when a test is due: the import takes a quarter of a second.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -14,11 +15,33 @@ from msgspec import Struct
 ALPHA = 0.05
 POWER = 0.8
 MOST_SEEDS = 100
-"""Beyond this many seeds a side a difference is called too small to decide."""
+"""A difference that needs more seeds a side than this is called too small to decide."""
 
 
-class Difference(Struct, frozen=True, kw_only=True):
-    """The difference of two means, with what Welch's test needs to know."""
+class Estimate(Struct, frozen=True, kw_only=True):
+    """A mean, and how precisely it is known."""
+
+    mean: float
+    variance: float = 0.0
+    """Of the mean."""
+    df: float = math.inf
+    """Degrees of freedom of the variance; infinite where it is known."""
+    n: int = 0
+    """Values that the mean is over; 0 for a constant."""
+
+    @property
+    def stderr(self) -> float:
+        return math.sqrt(self.variance)
+
+    def with_seeds(self, n: int) -> Estimate:
+        """The same mean with the precision of `n` values; a variance that is known does not change with them."""
+        if math.isinf(self.df):
+            return self
+        return Estimate(mean=self.mean, variance=self.variance * self.n / n, df=n - 1, n=n)
+
+
+class MeanDifference(Struct, frozen=True, kw_only=True):
+    """The difference of two means, with what Welch's test needs."""
 
     estimate: float
     stderr: float | None
@@ -28,14 +51,26 @@ class Difference(Struct, frozen=True, kw_only=True):
 
     def p_value(self) -> float | None:
         """Two-sided p of Welch's t test."""
+        p = self.p_above(0.0) if self.estimate >= 0 else self.p_below(0.0)
+        return None if p is None else min(1.0, 2 * p)
+
+    def p_above(self, bound: float) -> float | None:
+        """One-sided p of the true difference being above `bound`: the null hypothesis is that it is at most `bound`."""
+        return self._tail(bound - self.estimate)
+
+    def p_below(self, bound: float) -> float | None:
+        """One-sided p of the true difference being below `bound`."""
+        return self._tail(self.estimate - bound)
+
+    def _tail(self, distance: float) -> float | None:
         if self.stderr is None or self.df is None:
             return None
         from scipy.special import stdtr
 
-        return float(2 * stdtr(self.df, -abs(self.estimate / self.stderr)))
+        return float(stdtr(self.df, distance / self.stderr))
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """The two-sided interval; each end of the 90 % interval is a one-sided 95 % bound."""
+        """The two-sided interval."""
         if self.stderr is None or self.df is None:
             return None
         from scipy.special import stdtrit
@@ -45,28 +80,18 @@ class Difference(Struct, frozen=True, kw_only=True):
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """The arithmetic mean; None of nothing."""
-    if not values:
-        return None
-    # Shifted by the first value, so that equal values have exactly that mean and exactly no spread.
-    return values[0] + math.fsum(value - values[0] for value in values) / len(values)
+    """The arithmetic mean; None for no values. Equal values have exactly that mean."""
+    return statistics.mean(values) if values else None
 
 
 def median(values: Sequence[float]) -> float | None:
-    """The middle value; None of nothing."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    """The middle value; None for no values."""
+    return statistics.median(values) if values else None
 
 
 def variance(values: Sequence[float]) -> float | None:
-    """The unbiased variance; None below two values."""
-    center = mean(values)
-    if center is None or len(values) < 2:
-        return None
-    return math.fsum((value - center) ** 2 for value in values) / (len(values) - 1)
+    """The unbiased variance; None below two values. Equal values have exactly none."""
+    return statistics.variance(values) if len(values) > 1 else None
 
 
 def stderr(values: Sequence[float]) -> float | None:
@@ -75,23 +100,37 @@ def stderr(values: Sequence[float]) -> float | None:
     return None if spread is None else math.sqrt(spread / len(values))
 
 
-def difference(values: Sequence[float], than: Sequence[float]) -> Difference | None:
-    """mean(values) - mean(than), unequal variances; None where a side is empty."""
-    mine, other = mean(values), mean(than)
-    if mine is None or other is None:
+def estimate(values: Sequence[float]) -> Estimate | None:
+    """The mean of independent values; None below two."""
+    spread = variance(values)
+    if spread is None:
         return None
-    mine_spread, other_spread = variance(values), variance(than)
-    if mine_spread is None or other_spread is None or mine_spread + other_spread == 0:
-        return Difference(estimate=mine - other, stderr=None, df=None)
-    mine_part, other_part = mine_spread / len(values), other_spread / len(than)
-    total = mine_part + other_part
-    share = mine_part / total
-    df = 1 / (share**2 / (len(values) - 1) + (1 - share) ** 2 / (len(than) - 1))
-    return Difference(estimate=mine - other, stderr=math.sqrt(total), df=df)
+    n = len(values)
+    return Estimate(mean=statistics.mean(values), variance=spread / n, df=n - 1, n=n)
+
+
+def between(mine: Estimate, other: Estimate) -> MeanDifference:
+    """mine - other, unequal variances."""
+    total = mine.variance + other.variance
+    if total == 0:
+        return MeanDifference(estimate=mine.mean - other.mean, stderr=None, df=None)
+    share = mine.variance / total
+    parts = share**2 / mine.df + (1 - share) ** 2 / other.df
+    return MeanDifference(estimate=mine.mean - other.mean, stderr=math.sqrt(total), df=1 / parts if parts else math.inf)
+
+
+def difference(values: Sequence[float], than: Sequence[float]) -> MeanDifference | None:
+    """mean(values) - mean(than), unequal variances; None where a side is empty."""
+    mine, other = estimate(values), estimate(than)
+    if mine is not None and other is not None:
+        return between(mine, other)
+    if not values or not than:
+        return None
+    return MeanDifference(estimate=statistics.mean(values) - statistics.mean(than), stderr=None, df=None)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Holm's step-down correction, in the order given; None is no test and counts for none."""
+    """Holm's step-down correction, in the order given; None stands for no test and is not counted."""
     tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)
     corrected: list[float | None] = [None] * len(p_values)
     floor = 0.0
@@ -111,11 +150,13 @@ def pooled_spread(samples: Sequence[Sequence[float]]) -> float | None:
     return pooled or None
 
 
-def _noncentrality(df: float, quantile: float) -> float:
-    """How many standard errors a true difference must measure for t to pass `quantile` with the wanted power."""
-    from scipy.special import nctdtrinc, stdtrit
+def _noncentrality(df: float, level: float) -> float:
+    """The true difference, in standard errors, that a one-sided test at `level` detects with the required power."""
+    from scipy.special import nctdtrinc, ndtri, stdtrit
 
-    return float(nctdtrinc(df, 1 - POWER, float(stdtrit(df, quantile))))
+    if math.isinf(df):
+        return float(ndtri(1 - level) + ndtri(POWER))
+    return float(nctdtrinc(df, 1 - POWER, float(stdtrit(df, 1 - level))))
 
 
 def detectable(spread: float, n: int) -> float:
@@ -125,12 +166,25 @@ def detectable(spread: float, n: int) -> float:
     freedom and noncentrality ncp, t being the 97.5 % point of the central one. The other tail is left out: with this
     power it holds less than one part in a million.
     """
-    return _noncentrality(2 * n - 2, 1 - ALPHA / 2) * spread * math.sqrt(2 / n)
+    return _noncentrality(2 * n - 2, ALPHA / 2) * spread * math.sqrt(2 / n)
 
 
-def seeds_to_decide(distance: float, spread: float) -> int | None:
-    """How many seeds a side bring a one-sided 5 % test of a true `distance` to 80 % power; None above `MOST_SEEDS`."""
-    for n in range(2, MOST_SEEDS + 1):
-        if _noncentrality(2 * n - 2, 1 - ALPHA) * spread * math.sqrt(2 / n) <= distance:
-            return n
-    return None
+def seeds_to_decide(distance: float, mine: Estimate, other: Estimate, level: float) -> int | None:
+    """The seeds a side with which a one-sided test at `level` detects a true `distance` with 80 % power.
+
+    The spreads of both sides are taken as observed. None above `MOST_SEEDS`.
+    """
+
+    def enough(n: int) -> bool:
+        found = between(mine.with_seeds(n), other.with_seeds(n))
+        if found.stderr is None or found.df is None:
+            return distance > 0
+        return _noncentrality(found.df, level) * found.stderr <= distance
+
+    if not enough(MOST_SEEDS):
+        return None
+    few, many = 1, MOST_SEEDS
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if enough(middle) else (middle, many)
+    return many

@@ -1,4 +1,4 @@
-"""Ledgers into which somebody else wrote: every reading command says what it can, and does nothing else."""
+"""Ledgers that another program has changed: reading commands show what they can, and change nothing."""
 
 from __future__ import annotations
 
@@ -49,17 +49,18 @@ READERS = [
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A ledger of four finished runs, nothing wrong with it."""
+    """A ledger of four finished runs without errors."""
     path = tmp_path_factory.mktemp("sound") / "ledger.db"
     fill(path, "sDigits", {"tanh-rnn": [0.5, 0.6], "linear-rnn": [0.7, 0.8]}, profile="smoke")
     with sqlite3.connect(path) as connection:
         connection.executescript("drop trigger runs_finished_stay; drop trigger runs_finished_not_deleted")
+        connection.execute("drop trigger documents_stay")
         connection.execute("insert into tags select number, 'good' from runs")
         connection.execute(
             "insert into checkpoints (run, attempt, step, state, path) select number, 1, 20, 'committed',"
             " id || '/1/checkpoints/20' from runs"
         )
-        connection.execute("update runs set error = 'e'")
+        connection.execute("update stored_runs set error = 'e'")
     connection.execute("pragma wal_checkpoint(truncate)")
     connection.close()
     return path
@@ -92,19 +93,22 @@ def ids(ledger: Path) -> list[str]:
     return found
 
 
-def words_of(ledger: Path, words: tuple[str, ...]) -> list[str]:
+def arguments(ledger: Path, words: tuple[str, ...]) -> list[str]:
     first, second = ids(ledger)[:2]
     return [{"@": first, "@2": second}.get(word, word) for word in words]
 
 
 PLACES = (
     "update ladder_runs set rung = ?1 || rung where run = 1",
-    "update runs set error = ?1, data_sha256 = ?1",
-    "update runs set config = json_set(config, '$.model.recurrence.kind', ?1) where number = 1",
-    "update runs set provenance = json_set(provenance, '$.\"optim.lr\"', ?1)",
-    "update runs set result = json_set(result, '$.' || json_quote(?1), 0.5) where number = 2",
-    "update attempts set host = ?1, reason = ?1, code = ?1 || n, boot = ?1, namespace = ?1",
-    "update attempts set environment = json_set(environment, '$.device', ?1, '$.' || json_quote(?1), ?1)",
+    "update stored_runs set error = ?1, data_sha256 = ?1",
+    "update documents set seed_at = null, text = json_set((select config from runs where number = 1),"
+    " '$.model.recurrence.kind', ?1) where id = (select config_id from stored_runs where number = 1)",
+    "update documents set text = json_set(text, '$.\"optim.lr\"', ?1)"
+    " where id in (select provenance_id from stored_runs)",
+    "update stored_runs set result = json_set(result, '$.' || json_quote(?1), 0.5) where number = 2",
+    "update stored_attempts set host = ?1, reason = ?1, code = ?1 || n, boot = ?1, namespace = ?1",
+    "update documents set text = json_set(text, '$.device', ?1, '$.' || json_quote(?1), ?1)"
+    " where id in (select environment_id from stored_attempts)",
     "update metric_keys set name = ?1",
     "update checkpoints set path = ?1, sha256 = ?1",
     "insert into tags select number, ?1 from runs",
@@ -114,6 +118,9 @@ PLACES = (
     "insert into ladder_runs (ladder, run, rung, stage, position) select max(id), 3, ?1, ?1, 0 from ladders",
 )
 """Every column of text that a reader shows."""
+
+TEXT = "update documents set text = ?, seed_at = null where id in (select {})"
+CONFIG = TEXT.format("config_id from stored_runs")
 
 
 @pytest.mark.slow
@@ -127,7 +134,7 @@ def test_texts_in_every_column_stay_texts(ledger: Path, name: str, capsys: pytes
     (runs / "log.txt").write_text(f"first\n{text}\nlast\n", errors="replace")
     before = ledger.read_bytes()
     for words in READERS:
-        code = command(words_of(ledger, words))
+        code = command(arguments(ledger, words))
         out, err = capsys.readouterr()
         if "html" in words:
             assert RAW.search(out) is None
@@ -149,10 +156,10 @@ def test_no_text_makes_an_element_of_a_page(ledger: Path, capsys: pytest.Capture
     def page(text: str) -> set[tuple[str, ...]]:
         write(ledger, ("delete from exclusions", ()), ("delete from tags", ()))
         for statement in (
-            "update attempts set host = ?1, reason = ?1, code = ?1 || run",
+            "update stored_attempts set host = ?1, reason = ?1, code = ?1 || run",
             "insert into exclusions select number, ?1, 0 from runs where number = 4",
             "insert into tags select number, ?1 from runs",
-            "update runs set error = ?1",
+            "update stored_runs set error = ?1",
         ):
             write(ledger, (statement, (text,)))
         assert command(["report", *SMOKE, "--format", "html"]) == 0
@@ -169,65 +176,68 @@ def test_no_text_makes_an_element_of_a_page(ledger: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("statement", "value"),
     [
-        ("update runs set config = ?", "{"),
-        ("update runs set config = ?", "[]"),
-        ("update runs set config = ?", "[" * 100_000),
-        ("update runs set config = ?", '{"a":' * 100_000),
-        ("update runs set config = ?", '{"task": 1, "model": [[["x"]]], "seed": "y"}'),
-        ("update runs set result = ?", '{"test/accuracy": "x"}'),
-        ("update runs set result = ?", '{"test/accuracy": [1]}'),
-        ("update runs set result = ?", '{"test/accuracy": null}'),
-        ("update runs set result = ?", '{"test/accuracy": 1e999}'),
-        ("update runs set result = ?", '{"val/accuracy": 1' + "0" * 5000 + "}"),
-        ("update runs set execution = ?", "null"),
-        ("update runs set provenance = ?", '{"optim.lr": 5}'),
-        ("update attempts set environment = ?", "not json"),
-        ("update attempts set environment = ?", '{"device": {"x": []}, "code": 7, "machine": "m", "packed": "p"}'),
+        (CONFIG, "{"),
+        (CONFIG, "[]"),
+        (CONFIG, "[" * 100_000),
+        (CONFIG, '{"a":' * 100_000),
+        (CONFIG, '{"task": 1, "model": [[["x"]]], "seed": "y"}'),
+        ("update stored_runs set result = ?", '{"test/accuracy": "x"}'),
+        ("update stored_runs set result = ?", '{"test/accuracy": [1]}'),
+        ("update stored_runs set result = ?", '{"test/accuracy": null}'),
+        ("update stored_runs set result = ?", '{"test/accuracy": 1e999}'),
+        ("update stored_runs set result = ?", '{"val/accuracy": 1' + "0" * 5000 + "}"),
+        (TEXT.format("execution_id from stored_runs"), "null"),
+        (TEXT.format("provenance_id from stored_runs"), '{"optim.lr": 5}'),
+        (TEXT.format("environment_id from stored_attempts"), "not json"),
+        (
+            TEXT.format("environment_id from stored_attempts"),
+            '{"device": {"x": []}, "code": 7, "machine": "m", "packed": "p"}',
+        ),
         ("update ladders set spec = ?", "7"),
         ("update ladders set spec = ?", '{"set": 5, "tune": "maybe"}'),
         ("update events set text = ?", "x" * 1_000_000),
-        ("update runs set created_at = ?", 9e99),
-        ("update runs set finished_at = ?", -9e99),
-        ("update attempts set started_at = ?", 9e307),
+        ("update stored_runs set created_at = ?", 9e99),
+        ("update stored_runs set finished_at = ?", -9e99),
+        ("update stored_attempts set started_at = ?", 9e307),
         ("update events set time = ?", 9e18),
-        ("update runs set step = ?", 2**62),
-        ("update runs set steps = ?", 0),
-        ("update runs set seed = ?", -(2**63)),
-        ("update attempts set n = ?", -5),
+        ("update stored_runs set step = ?", 2**62),
+        ("update stored_runs set steps = ?", 0),
+        ("update stored_runs set seed = ?", -(2**63)),
+        ("update stored_attempts set n = ?", -5),
         ("update checkpoints set path = ?", ""),
-        ("update runs set parameters = ?", -1),
+        ("update stored_runs set parameters = ?", -1),
         ("update metrics set value = ?", 9e999),
         ("update metrics set step = -step where step > ?", 0),
     ],
 )
-def test_values_that_no_command_wrote_are_told(
+def test_values_that_no_command_writes(
     ledger: Path, statement: str, value: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(ledger, (statement, (value,)))
     failed = 0
     for words in READERS:
-        code = command(words_of(ledger, words))
+        code = command(arguments(ledger, words))
         out, err = capsys.readouterr()
         check(code, out, err, words)
         failed += code == 5
-    assert failed < len(READERS), "query and check, for two, need none of it"
+    assert failed < len(READERS), "query and check need none of these values"
 
 
-def test_wrong_types_in_strict_columns_are_told_by_the_check(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever edits the schema itself gets a blob into a column of numbers."""
+def test_the_check_finds_wrong_types_in_strict_columns(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With an edited schema there may be a blob in a column of numbers."""
     connection = sqlite3.connect(ledger)
-    [(schema,)] = connection.execute("select sql from sqlite_master where name = 'runs'").fetchall()
+    [(schema,)] = connection.execute("select sql from sqlite_master where name = 'stored_runs'").fetchall()
     connection.close()
 
     def edit(sql: str) -> None:
         write(
             ledger,
             ("pragma writable_schema = on", ()),
-            ("update sqlite_master set sql = ? where name = 'runs'", (sql,)),
+            ("update sqlite_master set sql = ? where name = 'stored_runs'", (sql,)),
         )
 
     edit(schema.rstrip().removesuffix("STRICT"))
-    write(ledger, ("update runs set step = ?, seed = 'zero', result = ?", (b"\x1b[31m\xff", b"\xff\x00")))
+    write(ledger, ("update stored_runs set step = ?, seed = 'zero', result = ?", (b"\x1b[31m\xff", b"\xff\x00")))
     edit(schema)
     assert command(["ledger", "check"]) == 1
     out, err = capsys.readouterr()
@@ -235,7 +245,7 @@ def test_wrong_types_in_strict_columns_are_told_by_the_check(ledger: Path, capsy
     assert "hold no JSON in result" in out
     check(1, out, err, ("ledger check",))
     for words in READERS:
-        code = command(words_of(ledger, words))
+        code = command(arguments(ledger, words))
         out, err = capsys.readouterr()
         assert code in (0, 1, 4, 5), words
         assert "Traceback" not in err
@@ -255,7 +265,7 @@ def test_a_terminal_gets_no_escape_but_our_own(ledger: Path, words: tuple[str, .
                 if "insert into ladder" not in one and "exclusions" not in one
             ),
         )
-    command_line = [sys.executable, "-m", "lrurun", *words_of(ledger, words)]
+    command_line = [sys.executable, "-m", "lrurun", *arguments(ledger, words)]
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         command_line, stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | {"TERM": "xterm-256color"}
@@ -286,7 +296,7 @@ def test_a_terminal_gets_no_escape_but_our_own(ledger: Path, words: tuple[str, .
 def test_completion_offers_nothing_that_a_shell_would_evaluate(
     ledger: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(ledger, ("update runs set id = ? where number = 1", ("$(touch owned)",)))
+    write(ledger, ("update stored_runs set id = ? where number = 1", ("$(touch owned)",)))
     Path("recipes").mkdir()
     Path("ablations").mkdir()
     for kind in ("recipes", "ablations"):
@@ -294,13 +304,13 @@ def test_completion_offers_nothing_that_a_shell_would_evaluate(
     for shell in ("zsh", "bash", "fish"):
         for word in ("show", "ladder", "plan"):
             line = f"lrurun {word} "
-            told = {"_LRURUN_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line, "COMP_WORDS": line}
+            request = {"_LRURUN_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line, "COMP_WORDS": line}
             done = subprocess.run(
                 [sys.executable, "-m", "lrurun"],
                 capture_output=True,
                 text=True,
                 check=False,
-                env=os.environ | told | {"COMP_CWORD": "2", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+                env=os.environ | request | {"COMP_CWORD": "2", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
             )
             assert "touch" not in done.stdout
             assert "id`" not in done.stdout
@@ -310,9 +320,9 @@ def test_completion_offers_nothing_that_a_shell_would_evaluate(
                 assert "sDigits" in done.stdout
 
 
-def test_what_was_asked_for_is_no_command(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`resume` reads words from the ledger: they are what a ladder command wrote, or they are refused."""
-    write(ledger, ("update runs set state = 'queued'", ()))
+def test_recorded_arguments_are_checked(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`resume` reads arguments from the ledger, and refuses those that no ladder command has written."""
+    write(ledger, ("update stored_runs set state = 'queued'", ()))
     for text in (
         "{",
         "[]",

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from lrurun import checkpoint, paths
+from lrurun import paths, trained
 from lrurun.__main__ import run as command
 from lrurun.errors import LrurunError
 from lrurun.ledger import copies
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint
+from lrurun.training import checkpoints
 from tests.hostile.texts import check
 from tests.machine import LONG, Machine, stop, training, wait_for
 from tests.results import fill
@@ -100,37 +101,37 @@ def test_a_checkpoint_elsewhere_is_neither_removed_nor_read(
             )
         )
     before = outside(folder)
-    for words in (["ledger", "gc", "--finished", "--dry-run"], ["ledger", "gc", "--finished"], ["ledger", "check"]):
-        code = command(words)
+    for arguments in (["ledger", "gc", "--finished", "--dry-run"], ["ledger", "gc", "--finished"], ["ledger", "check"]):
+        code = command(arguments)
         out, err = capsys.readouterr()
-        check(code, out, err, words)
-        if words[1] == "gc":
+        check(code, out, err, arguments)
+        if arguments[1] == "gc":
             assert "leads out of the runs folder" in err
             assert "treasure" not in out
     assert outside(folder) == before
     assert (folder / "runs").is_dir()
-    assert not (folder / "runs" / runs()[1] / "1" / "checkpoints" / "20").exists(), "what is ours went"
+    assert not (folder / "runs" / runs()[1] / "1" / "checkpoints" / "20").exists(), "its own checkpoint is removed"
     entry = Checkpoint(id=1, run="r", attempt=1, step=7, state="committed", path=path, bytes=1, sha256="x")
     with Ledger.open("ledger.db") as ledger, pytest.raises(LrurunError, match="no checkpoint to read"):
-        checkpoint.newest(ledger.run(runs()[0]), [entry], folder / "runs")
+        trained.newest(ledger.run(runs()[0]), [entry], folder / "runs")
 
 
 @pytest.mark.parametrize("name", ["../../treasure", "TREASURE", "..", "../../treasure/", "@/../../../treasure"])
 def test_a_run_elsewhere_is_left_alone(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The name of the run itself leads out: its log is not shown, nothing of it is removed."""
+    """The id of the run leads out of the folder: its log is not shown, and nothing is removed."""
     path = path_of(folder, name)
-    write(("update runs set id = ?, superseded = 0 where number = 1", (path,)))
+    write(("update stored_runs set id = ?, superseded = 0 where number = 1", (path,)))
     before = outside(folder)
-    for words in (["ledger", "gc", "--finished"], ["logs", path], ["show", path], ["ledger", "check"]):
-        code = command(words)
+    for arguments in (["ledger", "gc", "--finished"], ["logs", path], ["show", path], ["ledger", "check"]):
+        code = command(arguments)
         out, err = capsys.readouterr()
-        check(code, out, err, words)
+        check(code, out, err, arguments)
         assert "gold" not in out
     assert outside(folder) == before
 
 
 def test_links_below_the_runs_are_not_followed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """gc looks for folders that the ledger does not know: links to elsewhere are none of them."""
+    """gc removes folders that are not in the ledger, but no links to other places."""
     home = folder / "runs" / runs()[0]
     (home / "2").symlink_to(folder.parent / "treasure" / "1")
     (home / "3.old-1").symlink_to(folder.parent / "treasure")
@@ -144,10 +145,10 @@ def test_links_below_the_runs_are_not_followed(folder: Path, capsys: pytest.Capt
 def test_a_link_in_a_checkpoint_is_not_read(folder: Path) -> None:
     saved = folder / "runs" / runs()[0] / "1" / "checkpoints" / "20"
     (saved / "data").write_text("x")
-    checkpoint.digest(saved)
+    checkpoints.digest(saved)
     (saved / "more").symlink_to("/etc/passwd")
     with pytest.raises(LrurunError, match="a link in a checkpoint"):
-        checkpoint.digest(saved)
+        checkpoints.digest(saved)
 
 
 @pytest.mark.parametrize("name", ["../../treasure", "../../new", "@/1/link"])
@@ -168,7 +169,7 @@ def test_a_merge_writes_and_reads_nowhere_else(folder: Path, name: str, capsys: 
     assert sorted(p.name for p in (folder / "runs" / good / "1").iterdir()) == ["checkpoints"]
     shutil.rmtree(folder / "runs")
     os.chdir(other)
-    write(("update runs set id = ?, fingerprint = 'new' where number = 1", (bad,)))
+    write(("update stored_runs set id = ?, fingerprint = 'new' where number = 1", (bad,)))
     os.chdir(folder)
     capsys.readouterr()
     code = command(["ledger", "merge", str(other / "ledger.db")])
@@ -182,12 +183,12 @@ def test_a_merge_writes_and_reads_nowhere_else(folder: Path, name: str, capsys: 
     connection.close()
 
 
-def test_copying_leaves_out_what_is_no_file(tmp_path: Path) -> None:
+def test_copying_leaves_out_links_and_pipes(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("file")
     os.mkfifo(tmp_path / "pipe")
-    assert sorted(copies._strange(str(tmp_path), ["file", "folder", "link", "pipe"])) == ["link", "pipe"]
+    assert sorted(copies._not_copied(str(tmp_path), ["file", "folder", "link", "pipe"])) == ["link", "pipe"]
 
 
 UNPICKLED = """
@@ -196,10 +197,10 @@ seen = []
 sys.addaudithook(lambda name, args: seen.append(args) if name == "pickle.find_class" else None)
 from pathlib import Path
 from orbax.checkpoint import v1
-from lrurun import checkpoint
+from lrurun.training import checkpoints
 import lrurun
 trained = lrurun.load(sys.argv[1])
-checkpoint.arrays(Path(sys.argv[2]), sys.argv[3])
+checkpoints.arrays(Path(sys.argv[2]), sys.argv[3])
 print("unpickled", seen)
 import pickle
 pickle.loads(pickle.dumps(Path("x")))
@@ -210,8 +211,8 @@ assert seen, "the hook sees what is unpickled"
 @pytest.mark.slow
 def test_restoring_reads_nowhere_else_and_unpickles_nothing(machine: Machine) -> None:
     """A run whose newest checkpoint row leads out falls back to the one before, and nothing outside is touched."""
-    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1", "--set", "train.steps=3000")
-    process = machine.start(*words)
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1", "--set", "train.steps=3000")
+    process = machine.start(*arguments)
 
     def committed() -> int:
         if not machine.ledger.exists():
@@ -236,7 +237,7 @@ def test_restoring_reads_nowhere_else_and_unpickles_nothing(machine: Machine) ->
     connection.commit()
     connection.close()
     before = sorted(p.stat().st_mtime_ns for p in (machine.folder / "elsewhere").rglob("*"))
-    machine.run(*words)
+    machine.run(*arguments)
     assert sorted(p.stat().st_mtime_ns for p in (machine.folder / "elsewhere").rglob("*")) == before
     [attempts] = machine.attempts().values()
     assert attempts[-1].resumed_from == rows[-2][2] < step
@@ -259,15 +260,15 @@ def test_restoring_reads_nowhere_else_and_unpickles_nothing(machine: Machine) ->
 @pytest.mark.slow
 def test_a_worker_writes_no_folder_elsewhere(machine: Machine) -> None:
     """A queued run whose name leads out: the command ends with an error, nothing is made outside of the runs folder."""
-    words = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1", "--set", "train.steps=200000")
-    process = machine.start(*words)
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1", "--set", "train.steps=200000")
+    process = machine.start(*arguments)
     wait_for(training(machine))
     stop(process, signal.SIGTERM)
     process.communicate(timeout=60)
     connection = sqlite3.connect(machine.ledger)
-    connection.execute("update runs set id = '../outside'")
+    connection.execute("update stored_runs set id = '../outside'")
     connection.commit()
     connection.close()
-    done = machine.run(*words, code=1)
+    done = machine.run(*arguments, code=1)
     assert "error: ../outside/2: leads out of the runs folder" in done.stderr
     assert not (machine.folder / "outside").exists()

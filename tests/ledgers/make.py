@@ -1,7 +1,7 @@
 """Builds the ledger that later versions must be able to upgrade: `python tests/ledgers/make.py FILE`.
 
-`0001.db` was made by this script when revision 0001 was the newest, `0002.db` when 0002 was, and none is made again:
-they stand for the ledgers that people have. A later revision gets a file of its own.
+Each file was made by this script when the revision that it is named after was the newest. None is made again: they
+stand for the ledgers that people have.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import sqlite3
 import sys
 from pathlib import Path
 
+from lrurun.config.runs import PlannedRun
 from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import Owner, Wanted
+from lrurun.ledger.values import Owner
 
 
-def wanted(rung: str, seed: int, position: int, stage: str = "train") -> Wanted:
-    return Wanted(
+def wanted(rung: str, seed: int, position: int, stage: str = "train") -> PlannedRun:
+    return PlannedRun(
         fingerprint="sha256:" + hashlib.sha256(f"{rung} {stage} {seed}".encode()).hexdigest(),
         task="sDigits",
         rung=rung,
@@ -26,7 +27,7 @@ def wanted(rung: str, seed: int, position: int, stage: str = "train") -> Wanted:
         steps=100,
         config={"config_version": 1, "task": {"name": "sDigits"}, "seed": seed, "model": {"rung": rung, "r_max": 0.99}},
         execution={"threads": 1},
-        provenance={"model.r_max": f"[rung.{rung}] of recipes/sDigits.toml"},
+        sources={"model.r_max": f"[rung.{rung}] of recipes/sDigits.toml"},
         position=position,
     )
 
@@ -53,8 +54,10 @@ def build(path: Path) -> None:
             ledger.describe(claim, parameters=1234, data_sha256="d" * 64)
             ledger.record(claim, [(s, "train/loss", 2.0 / s) for s in range(1, 41)], 40)
             ledger.record(claim, [(40, "val/accuracy", result), (40, "machine/steps_per_second", 321.5)], 40)
-            checkpoint = ledger.saving(claim, 40, f"{claim.run.id}/1/checkpoints/40")
-            ledger.committed(claim, checkpoint, 1000, "c" * 64)
+            ledger.record_eigenvalues(claim, "start", [[0.9 + 0.1j, 0.9 - 0.1j], None])
+            ledger.record_eigenvalues(claim, "end", [[1.0, complex(math.inf, math.nan)], None])
+            checkpoint = ledger.begin_checkpoint(claim, 40, f"{claim.run.id}/1/checkpoints/40")
+            ledger.commit_checkpoint(claim, checkpoint, 1000, "c" * 64)
             ledger.finish(
                 claim, "done", result={"val/accuracy": result, "best_step": 40, "steps_per_second": 321.5}, step=100
             )
@@ -66,7 +69,7 @@ def build(path: Path) -> None:
         ledger.finish(claim, "failed", error="Traceback: ü → \n  boom", reason="failed: boom")
         ledger.requeue([claim.run.id])
         claim = take()
-        ledger.saving(claim, 10, f"{claim.run.id}/2/checkpoints/10")
+        ledger.begin_checkpoint(claim, 10, f"{claim.run.id}/2/checkpoints/10")
         ledger.finish(claim, "interrupted", reason="interrupted: SIGTERM", step=10)
         take()
         ledger.event("tuned", "tanh-rnn: chosen on validation", ladder=ladder.key)

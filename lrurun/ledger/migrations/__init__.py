@@ -1,5 +1,5 @@
-"""Alembic's folder: `env.py` and one file a revision in `versions`, applied by `lrurun.ledger.migrate`.
+"""Alembic's folder: `env.py`, and one file per revision in `versions`, applied by `lrurun.ledger.migrate`.
 
-A revision is frozen once released. It names every constraint, imports nothing of `lrurun`, and creates the triggers
-again when it rebuilds a table that has some (batch mode drops them).
+A revision is frozen once released. It names every constraint, imports nothing of `lrurun`, and creates triggers
+and views again when it rebuilds their table (batch mode drops triggers, and needs the views to be dropped before).
 """

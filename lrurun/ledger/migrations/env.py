@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from lrurun.ledger.tables import VERSION_TABLE
+from lrurun.ledger.schema import VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -1,4 +1,4 @@
-"""What people say of runs: tags, and runs to leave out of reports."""
+"""Tags on runs, and runs that are excluded from reports."""
 
 from __future__ import annotations
 

@@ -1,0 +1,92 @@
+"""The measuring process of `lrurun bench`: reads requests and answers them, one JSON line each."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from lrurun.bench import COMPILED, Shape, loop, originals
+from lrurun.bench.forms import FORMS, Form, machine_speeds, scan_errors, step
+from lrurun.bench.loop import Turn
+from lrurun.errors import LrurunError
+
+
+def _timed(form: Form, run: Any) -> Turn:
+    state = jax.block_until_ready(run(*form.arguments(form.state)))
+
+    def turn(seconds: float) -> float:
+        nonlocal state
+        calls, began = 0, time.perf_counter()
+        while calls == 0 or time.perf_counter() - began < seconds:
+            state = jax.block_until_ready(run(*form.arguments(state)))
+            calls += 1
+        return (time.perf_counter() - began) / (calls * form.steps)
+
+    return turn
+
+
+def serve() -> None:
+    """Answers requests, one JSON line each: prepare a form, time it for some seconds, and others."""
+    out = sys.stdout
+    sys.stdout = sys.stderr  # nothing else may appear between the answers
+    turn: Turn | None = None
+    for line in sys.stdin:
+        asked = json.loads(line)
+        answer: dict[str, Any]
+        match asked["do"]:
+            case "machine":
+                device = jax.devices()[0]
+                answer = machine_speeds() | {
+                    "device": device.device_kind,
+                    "platform": device.platform,
+                    "jax": jax.__version__,
+                }
+            case "errors":
+                answer = scan_errors()
+            case "compile":
+                _, seconds = _compiled(step(Shape(*COMPILED), asked["form"] == "ours"))
+                answer = {"seconds": seconds}
+            case "ready":
+                turn = None  # the previous form is no longer needed
+                try:
+                    form, run, seconds = _ready(asked)
+                except LrurunError as error:
+                    answer = {"error": error.message, "hint": error.hint}
+                else:
+                    answer = {"compile": seconds, "temp": run.memory_analysis().temp_size_in_bytes}
+                    turn = _timed(form, run)
+            case "loop":
+                turn = loop.ours(Path(asked["place"]), asked["model"]) if asked["place"] else loop.bare(asked["model"])
+                answer = {}
+            case _:
+                assert turn, "nothing is ready"
+                answer = {"seconds": turn(asked["seconds"])}
+        out.write(json.dumps(answer) + "\n")
+        out.flush()
+
+
+def _ready(asked: dict[str, Any]) -> tuple[Form, Any, float]:
+    """The form of a request, compiled, and how long that took. Raises LrurunError if it is of a faulty checkout."""
+    what, shape, kind = asked["what"], Shape(*asked["shape"]), asked["form"]
+    if kind == "original":
+        path = Path(asked["checkout"])
+        with originals.explained(path):
+            form = originals.form(path, what, shape)
+            return form, *_compiled(form)
+    form = FORMS[what](shape, kind == "ours")
+    return form, *_compiled(form)
+
+
+def _compiled(form: Form) -> tuple[Any, float]:
+    began = time.perf_counter()
+    run = form.function.lower(*form.arguments(form.state)).compile()
+    return run, time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,39 @@
+"""Global options, which may be given before or after the command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from lrurun.errors import UsageError
+
+GLOBAL_VALUES = ("--ledger", "--runs-dir", "--data-dir", "--load")
+GLOBAL_FLAGS = ("-q", "--quiet", "-v", "--verbose", "--debug")
+
+
+def split_global(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The global options with their values, and the other arguments. Typer takes the former before the command only.
+
+    Raises:
+        UsageError: a global option without its value.
+    """
+    front: list[str] = []
+    rest: list[str] = []
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument == "--":
+            rest += [argument, *remaining]
+        elif argument in GLOBAL_VALUES:
+            value = next(remaining, "-")
+            if value.startswith("-"):
+                raise UsageError(f"option {argument!r} requires an argument", f"as in {argument} PATH")
+            front += [argument, value]
+        elif (
+            argument in GLOBAL_FLAGS
+            or argument.partition("=")[0] in GLOBAL_VALUES
+            or re.fullmatch("-[qv]+", argument) is not None
+        ):
+            front.append(argument)
+        else:
+            rest.append(argument)
+    return front, rest

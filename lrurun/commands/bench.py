@@ -1,0 +1,232 @@
+"""`lrurun bench`: training speed compared with the published implementations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Optional, get_args
+
+import typer
+from msgspec import UNSET, Struct, UnsetType, convert
+
+from lrurun import console
+from lrurun.commands import output
+from lrurun.commands.options import Json, choice, number
+
+if TYPE_CHECKING:
+    from lrurun.bench import Result
+
+What = Literal["scan", "layer", "layers", "rnn", "step", "step-rnn", "loop"]
+
+
+class MachineSpeed(Struct, frozen=True, kw_only=True):
+    """The machine that was measured, and how fast it is. Speeds are in 1e9 per second."""
+
+    cpu: str
+    cores: int
+    copy_gb_s: float
+    product_gflop_s: float
+    device: str
+    platform: str
+    jax: str
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """A comparison. Ratios above 1: ours is faster, smaller or more exact. The unit says which of the pairs are set."""
+
+    name: str
+    against: str
+    ratio: float
+    """Median over the rounds."""
+    low: float
+    high: float
+    unit: str
+    rounds: int
+    seconds: float | UnsetType = UNSET
+    against_seconds: float | UnsetType = UNSET
+    ratio_of_least: float | UnsetType = UNSET
+    """Of the least seconds of each, which other work on the machine disturbs less."""
+    bytes: float | UnsetType = UNSET
+    against_bytes: float | UnsetType = UNSET
+    error: float | UnsetType = UNSET
+    against_error: float | UnsetType = UNSET
+    of_limit: float | UnsetType = UNSET
+
+
+class SpeedClaim(Struct, frozen=True, kw_only=True):
+    """A claim about speed on a task whose sizes were measured."""
+
+    task: str
+    text: str
+    source: str
+    verdict: str
+    detail: str
+    ratio: float
+    low: float
+    high: float
+
+
+class BenchDocument(Struct, frozen=True):
+    """The JSON of `lrurun bench`."""
+
+    machine: MachineSpeed
+    results: list[Comparison]
+    claims: list[SpeedClaim]
+
+
+def bench(
+    what: Annotated[
+        Optional[What],
+        typer.Argument(
+            help="scan, layer, layers (all recurrences), rnn, step, loop [all of them], or step-rnn.",
+            **choice("bench", get_args(What)),
+        ),
+    ] = None,
+    shape: Annotated[
+        Optional[list[str]],
+        typer.Option(metavar="NAME", help="digits, scifar, listops, long, or a task for its sizes in the paper."),
+    ] = None,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            "--rounds",
+            metavar="N",
+            help="How often each implementation is measured.",
+            **number("--rounds", int, 1, 1000, example=5),
+        ),
+    ] = 5,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            "--seconds",
+            metavar="S",
+            help="Duration of each measurement.",
+            **number("--seconds", float, 0.01, 600, example=2),
+        ),
+    ] = 2.0,
+    against: Annotated[
+        Optional[Path],
+        typer.Option(
+            metavar="PATH",
+            help="Measure the code of this checkout of minimal-LRU or S5. It is imported, and so runs here.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Measure training speed against the published implementations.
+
+    Both are measured on this machine, in turns; the results are ratios. The published ones are rewritten in lrurun.
+    With --against they are the original code, and what is rewritten is compared with that too. step-rnn compares
+    training steps of the LRU and of a dense tanh RNN, and judges the paper's claims about that.
+    """
+    from lrurun import bench
+
+    machine, results = bench.measure(what, shape or [], rounds=rounds, seconds=seconds, against=against)
+    known = convert(machine, MachineSpeed)
+    if json:
+        output.write_json(BenchDocument(known, [_comparison(result) for result in results], _claims(known, results)))
+    else:
+        _print(known, results, rounds)
+    return 0
+
+
+_UNITS = {"times as fast": "seconds", "times as small": "bytes", "times as exact": "error"}
+
+
+def _comparison(result: Result) -> Comparison:
+    quantity = _UNITS[result.unit]
+    more = {quantity: result.ours, f"against_{quantity}": result.theirs}
+    if quantity == "seconds":
+        more["ratio_of_least"] = result.least[1] / result.least[0]
+    if result.limit is not None:
+        more["of_limit"] = result.limit
+    low, high = result.interval
+    return Comparison(
+        name=result.name,
+        against=result.against,
+        ratio=result.ratio,
+        low=low,
+        high=high,
+        unit=result.unit,
+        rounds=len(result.ratios),
+        **more,
+    )
+
+
+def _claims(machine: MachineSpeed, results: Sequence[Result]) -> list[SpeedClaim]:
+    """What the paper claims of the LRU's speed over a dense tanh RNN, on the tasks whose sizes were measured."""
+    from lrurun.config.documents import load_ladder
+    from lrurun.report.claims import SpeedRatio, judge_speed
+
+    found = []
+    ladder = load_ladder("lru")
+    for result in results:
+        what, _, task = result.name.partition("/")
+        for claim in ladder.claims if what == "step-rnn" else ():
+            if claim.kind == "faster" and task in claim.tasks:
+                low, high = result.interval
+                measured = SpeedRatio(ratio=result.ratio, low=low, high=high, device=machine.device)
+                one = judge_speed(ladder, claim, task, measured)
+                found.append(
+                    SpeedClaim(
+                        task=task,
+                        text=one.text,
+                        source=one.source,
+                        verdict=one.verdict,
+                        detail=one.detail,
+                        ratio=measured.ratio,
+                        low=low,
+                        high=high,
+                    )
+                )
+    return found
+
+
+def _print(machine: MachineSpeed, results: Sequence[Result], rounds: int) -> None:
+    memory = {r.name.removeprefix("memory-"): r.ours / r.theirs for r in results if r.unit == "times as small"}
+    rows = []
+    for result in results:
+        if result.unit != "times as fast":
+            continue
+        low, high = result.interval
+        rows.append(
+            [
+                result.name,
+                *(f"{1e3 * s:,.0f}" if s > 1 else f"{1e3 * s:.3g}" for s in (result.ours, result.theirs)),
+                f"{result.ratio:.2f} ({low:.2f} to {high:.2f})",
+                "" if result.limit is None else f"{100 * result.limit:.0f} %",
+                f"{memory[result.name]:.2f}" if result.name in memory else "",
+                "" if result.compile is None else f"{result.compile[0]:.2g} / {result.compile[1]:.2g}",
+            ]
+        )
+    if rows:
+        headers = ["what", "ours, ms", "theirs, ms", "times as fast", "of limit", "memory", "compile, s"]
+        console.table(None, headers, rows)
+    errors = {r.name: r for r in results if r.unit == "times as exact"}
+    pairs = [(e, errors[e.name.replace("error/", "error-gradient/")]) for e in errors.values() if "/" in e.name[:6]]
+    if pairs:
+        rows = [[e.name, f"{e.ours:.1e}", f"{e.theirs:.1e}", f"{g.ours:.1e}", f"{g.theirs:.1e}"] for e, g in pairs]
+        console.table(None, ["what", "states", "published", "gradient of lambda", "published"], rows)
+    notes = [
+        f"{machine.cpu}, {machine.cores} cores, {machine.device}; jax {machine.jax}; "
+        f"copies {machine.copy_gb_s:.0f} GB/s, multiplies at {machine.product_gflop_s:.0f} GFLOP/s.",
+        f"Forward and backward. Times as fast: median over {rounds} rounds, one form after the other in each, and the "
+        "95 % interval of the median (under six rounds the least and the most). Limit: the time of the products and of "
+        "the scan's one pass at those rates. Memory: temporary, ours over theirs. Compile: tracing too, no cache.",
+        *_compared(results),
+    ]
+    if pairs:
+        notes.append(
+            "Errors: largest over time, over the root mean square, worst state; |lambda| = 0.9999, 16,384 steps."
+        )
+    notes += [
+        f"{one.task}: {one.verdict}: {one.text}. ({one.source}) {one.detail}." for one in _claims(machine, results)
+    ]
+    console.write("\n".join(notes))
+
+
+def _compared(results: Sequence[Result]) -> list[str]:
+    """What each measurement is compared with."""
+    kinds = {r.name.partition("/")[0]: r.against for r in results if r.unit == "times as fast"}
+    rewritten = "what lrurun compares with otherwise, "
+    return [f"{kind}: {rewritten * kind.startswith('published-')}against {against}." for kind, against in kinds.items()]

@@ -1,0 +1,344 @@
+"""`lrurun data`: prepare, check or describe the data of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from lrurun import console
+from lrurun.commands import output
+from lrurun.commands.options import Json, ProfileName, Task
+from lrurun.errors import LrurunError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lrurun.data.task import Data, Spec, Split
+    from lrurun.data.task import Task as TaskClass
+    from lrurun.paths import Places
+
+EXAMPLES = 4
+"""How many examples of the training split `check` shows."""
+BINS = 8
+"""Of the histogram of lengths."""
+
+app = typer.Typer(help="Prepare, check or describe the data of a task.", no_args_is_help=True, rich_markup_mode=None)
+
+
+class SplitFacts(Struct, frozen=True, kw_only=True):
+    """What one split holds; lengths only where sequences differ in length."""
+
+    count: int
+    classes: list[int]
+    """Examples of each class."""
+    lengths: tuple[int, int, int] | UnsetType = UNSET
+    """Shortest, median, longest."""
+    histogram: list[tuple[int, int, int]] | UnsetType = UNSET
+    """(from, to, examples) of lengths."""
+
+
+class DataCheck(Struct, frozen=True, kw_only=True):
+    """The JSON of `lrurun data check`."""
+
+    task: str
+    folder: str
+    sha256: str
+    source: str
+    kind: str
+    published: str | None
+    """"yes", "no" or "unverified": whether a copy or download is the published one."""
+    splits: dict[str, SplitFacts]
+    vocabulary: Sequence[str]
+    baselines: Mapping[str, float]
+    notes: Sequence[str]
+
+
+class Download(Struct, frozen=True):
+    """A file that preparation downloads."""
+
+    url: str
+    file: str
+    bytes: int | None
+    sha256: str | None
+
+
+class DataInfo(Struct, frozen=True, kw_only=True):
+    """The JSON of `lrurun data info`."""
+
+    task: str
+    title: str
+    version: str
+    classes: int
+    length: int
+    options: Mapping[str, Any]
+    sizes: Mapping[str, int]
+    folder: str
+    prepared: Mapping[str, Any] | None
+    """The manifest."""
+    takes: str | None
+    """The copies that --from reads."""
+    downloads: list[Download]
+    otherwise: str | None
+
+
+class Requested(Struct, frozen=True):
+    """The data that the arguments of a command name."""
+
+    task: Any  # TaskClass and Options: naming their module here would import numpy for every --help
+    options: Any
+    data_name: str
+
+
+def _requested(name: str, profile: str | None) -> Requested:
+    from lrurun.config import plan as planning
+
+    return Requested(*planning.data_of(name, profile))
+
+
+@app.command()
+def prepare(
+    context: typer.Context,
+    task: Task,
+    profile: ProfileName = None,
+    from_: Annotated[
+        Optional[Path],
+        typer.Option("--from", metavar="PATH", help="A copy of the published data; see data info."),
+    ] = None,
+) -> int:
+    """Prepare the data of a task.
+
+    They come from a copy, a download or a generator.
+    """
+    from lrurun.data import store
+    from lrurun.data.task import SPLITS
+    from lrurun.report.live import PreparationView
+    from lrurun.runner.preparation import check_data_folder, prepare_data
+    from lrurun.runner.signals import Signals, Stopped
+
+    places: Places = context.obj.places
+    requested = _requested(task, profile)
+    where = places.data / requested.data_name
+    check_data_folder(places, requested)
+    signals = Signals()
+    try:
+        with signals.recorded(), PreparationView() as view:
+            made = prepare_data(places.data, requested, signals, view, from_path=from_)
+    except Stopped as stopped:
+        console.say(f"stopped by {stopped}; nothing incomplete remains in {places.data}")
+        return stopped.exit_code
+    manifest = store.manifest(requested.task, requested.options, where) or {}
+    if not made and from_ is not None:
+        console.warn(f"{where} is prepared already, from {manifest['source']}: {from_} was not read")
+    for note in manifest.get("notes", ()):
+        console.warn(note)
+    counts = ", ".join(f"{split} {manifest['counts'][split]:,}" for split in SPLITS)
+    console.write(f"{where}: {counts}; {_from(manifest)}")
+    return 0
+
+
+@app.command()
+def check(
+    context: typer.Context,
+    task: Task,
+    profile: ProfileName = None,
+    image: Annotated[
+        Optional[Path], typer.Option("--image", metavar="FILE", help="Draw the examples into a PNG file.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Verify prepared data, and show what they contain.
+
+    Shows counts, classes, lengths and examples. The exit code is 1 if the data have been changed.
+    """
+    from lrurun.data import store
+    from lrurun.data.task import SPLITS
+
+    places: Places = context.obj.places
+    requested = _requested(task, profile)
+    where = places.data / requested.data_name
+    data = store.load(requested.task, requested.options, where)
+    manifest = store.manifest(requested.task, requested.options, where) or {}
+    # a task of tokens may have no names for them
+    vocabulary = manifest.get("vocabulary") or [str(token) for token in range(data.spec.features)]
+    examples = _examples(requested.task, data, vocabulary)
+    if image is not None:
+        _draw(image, requested.task.name, examples)
+    document = DataCheck(
+        task=requested.task.name,
+        folder=str(where.absolute()),
+        sha256=data.sha256,
+        source=data.source,
+        kind=data.kind,
+        published=data.published,
+        splits={split: _facts(data.spec, getattr(data, split)) for split in SPLITS},
+        vocabulary=manifest.get("vocabulary", ()),
+        baselines=data.baselines,
+        notes=manifest.get("notes", ()),
+    )
+    if json:
+        output.write_json(document)
+        return 0
+    _print_check(where, document)
+    for label, example in examples:
+        if isinstance(example, str):
+            text = console.clean(example)
+            console.write(f"label {label}: {text if len(text) <= 300 else text[:297] + '...'}")
+    if pictures := len(_pictures(examples)):
+        drawn = f"wrote {pictures} examples to {image}"
+        console.say(drawn if image else "examples are pictures: --image FILE.png draws them")
+    return 0
+
+
+def _print_check(where: Path, document: DataCheck) -> None:
+    console.write(f"{where}: every array has the digest in the manifest\n{document.sha256}")
+    console.write(
+        f"source: {_from({'source': document.source, 'kind': document.kind, 'published': document.published})}"
+    )
+    for note in document.notes:
+        console.warn(note)
+    if document.vocabulary:
+        console.write(f"vocabulary: {len(document.vocabulary)} tokens")
+    rows = [
+        [split, f"{facts.count:,}", _shares(facts.classes), _lengths(facts)] for split, facts in document.splits.items()
+    ]
+    console.table(None, ["split", "examples", "share of each class, %", "lengths: shortest / median / longest"], rows)
+    if histogram := document.splits["train"].histogram:
+        console.write("lengths in train:")
+        console.write(_bars(histogram))
+    if document.baselines:
+        scores = ", ".join(f"{k} {v * 100:.1f} %" for k, v in document.baselines.items())
+        console.write(console.clean(f"scores of naive predictors on test: {scores}"))
+
+
+@app.command()
+def info(context: typer.Context, task: Task, profile: ProfileName = None, json: Json = False) -> int:
+    """Describe the data of a task: sizes, folder and source.
+
+    Only the manifest is read.
+    """
+    from lrurun.data import store
+    from lrurun.decoding import canonical
+
+    places: Places = context.obj.places
+    requested = _requested(task, profile)
+    named: TaskClass = requested.task
+    where = places.data / requested.data_name
+    manifest = store.manifest(named, requested.options, where)
+    spec = named.spec(requested.options, (manifest or {}).get("vocabulary", ()))
+    offline = named.offline(requested.options)
+    document = DataInfo(
+        task=named.name,
+        title=named.title,
+        version=named.version,
+        classes=named.classes,
+        length=spec.length,
+        options=structs.asdict(requested.options),
+        sizes=named.sizes(requested.options),
+        folder=str(where.absolute()),
+        prepared=manifest,
+        takes=named.wanted,
+        downloads=[Download(r.url, r.name, r.bytes, r.sha256) for r in named.remotes],
+        otherwise=offline.text if offline else None,
+    )
+    if json:
+        output.write_json(document)
+        return 0
+    changed = canonical(requested.options)
+    rows = [
+        ["task", f"{named.name}: {named.title}"],
+        ["examples", ", ".join(f"{split} {count:,}" for split, count in document.sizes.items())],
+        ["sequences", f"up to {spec.length:,} steps, {named.classes} classes"],
+        [
+            "settings",
+            ", ".join(f"{key} = {console.setting(value)}" for key, value in changed.items()) or "as published",
+        ],
+        ["folder", document.folder],
+        ["prepared", f"from {_from(manifest)}" if manifest else "not yet"],
+        ["--from takes", named.wanted or "nothing: no copy is needed"],
+        *(["download", r.url + (f", {r.bytes:,} bytes" if r.bytes else "")] for r in named.remotes),
+        *([["otherwise", offline.text]] if offline else []),
+    ]
+    console.table(None, ["", ""], rows)
+    return 0
+
+
+def _from(table: Mapping[str, Any]) -> str:
+    """The source of prepared data, and whether a copy or download is the published one."""
+    from lrurun.report.instance_label import data_phrase
+
+    known = f" ({data_phrase(table)})" if table.get("published") else ""
+    return console.clean(f"{table['source']}{known}")
+
+
+def _facts(spec: Spec, split: Split) -> SplitFacts:
+    import numpy as np
+
+    counts = np.bincount(np.asarray(split.labels, np.int64), minlength=spec.classes).tolist()
+    if split.lengths is None:
+        return SplitFacts(count=len(split.labels), classes=counts)
+    lengths = np.asarray(split.lengths).ravel()
+    heights, edges = np.histogram(lengths, bins=BINS, range=(0, spec.length))
+    return SplitFacts(
+        count=len(split.labels),
+        classes=counts,
+        lengths=(int(lengths.min()), int(np.median(lengths)), int(lengths.max())),
+        histogram=[(int(low), int(high), int(n)) for low, high, n in zip(edges[:-1], edges[1:], heights, strict=True)],
+    )
+
+
+Examples = Sequence[tuple[int, "str | np.ndarray"]]
+"""(label, text or picture)."""
+
+
+def _examples(task: TaskClass, data: Data, vocabulary: Sequence[str]) -> Examples:
+    chosen = range(min(EXAMPLES, len(data.train.labels)))
+    return [(int(data.train.labels[k]), task.example(data.spec, data.train, k, vocabulary)) for k in chosen]
+
+
+def _pictures(examples: Examples) -> list[np.ndarray]:
+    return [example for _, example in examples if not isinstance(example, str)]
+
+
+def _draw(image: Path, task: str, examples: Examples) -> None:
+    pictures = _pictures(examples)
+    if not pictures:
+        raise LrurunError(f"--image {image}: {task} has no pictures", "its examples are text: see above")
+    _write_png(image, _sheet(pictures))
+
+
+def _shares(counts: list[int]) -> str:
+    total = max(1, sum(counts))
+    shares = [f"{100 * count / total:.1f}" for count in counts]
+    return " ".join(shares) if len(shares) <= 12 else f"{min(counts) / total:.1%} to {max(counts) / total:.1%}"
+
+
+def _lengths(facts: SplitFacts) -> str:
+    return " / ".join(f"{n:,}" for n in facts.lengths) if facts.lengths else "all full"
+
+
+def _bars(histogram: Sequence[tuple[int, int, int]]) -> str:
+    most = max(n for *_, n in histogram) or 1
+    return "\n".join(f"{low:>7,} to {high:>7,}  {n:>9,}  {'#' * round(40 * n / most)}" for low, high, n in histogram)
+
+
+def _sheet(pictures: list[np.ndarray]) -> np.ndarray:
+    """The pictures side by side, (height, width) or (height, width, 3), small ones enlarged."""
+    import numpy as np
+
+    factor = max(1, 128 // pictures[0].shape[0])
+    large = [np.kron(p, np.ones((factor, factor, *(1,) * (p.ndim - 2)), np.uint8)) for p in pictures]
+    gap = np.full((large[0].shape[0], 8, *large[0].shape[2:]), 128, np.uint8)
+    return np.concatenate([part for picture in large for part in (picture, gap)][:-1], axis=1)
+
+
+def _write_png(path: Path, picture: np.ndarray) -> None:
+    from PIL import Image
+
+    try:
+        Image.fromarray(picture).save(path, format="PNG")
+    except OSError as error:
+        raise LrurunError(f"{path}: {error.strerror or error}", "choose another --image FILE.png") from None

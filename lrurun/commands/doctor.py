@@ -1,0 +1,124 @@
+"""`lrurun doctor`: whether this machine is ready for training."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from msgspec import Struct
+
+from lrurun import console, paths
+from lrurun.commands import opening, output
+from lrurun.commands.options import Json
+from lrurun.errors import LrurunError, plural
+
+if TYPE_CHECKING:
+    from lrurun.paths import Places
+
+
+class MachineCheck(Struct, frozen=True):
+    """What was found about one part of the machine."""
+
+    what: str
+    found: str
+    ok: bool = True
+
+
+class DoctorDocument(Struct, frozen=True):
+    """The JSON of `lrurun doctor`."""
+
+    checks: list[MachineCheck]
+
+
+def doctor(context: typer.Context, json: Json = False) -> int:
+    """Check devices, packages, data, ledger and disk space.
+
+    The exit code is 1 if there is a problem.
+    """
+    places: Places = context.obj.places
+    checks = [
+        _packages(),
+        _devices(),
+        *_data(places),
+        _ledger(places),
+        _disk(places.runs, "runs"),
+        _disk(paths.cache_dir(), "compiled programs"),
+    ]
+    if json:
+        output.write_json(DoctorDocument(checks))
+    else:
+        console.table(None, ["", "what", "found"], [["ok" if c.ok else "PROBLEM", c.what, c.found] for c in checks])
+    return 0 if all(c.ok for c in checks) else 1
+
+
+def _packages() -> MachineCheck:
+    from lrurun.runner import environment
+
+    versions = {**environment.code(), **environment.versions(), "sqlite": sqlite3.sqlite_version}
+    missing = [name for name in environment.PACKAGES if name not in versions]
+    found = ", ".join(f"{name} {version[:12]}" for name, version in versions.items())
+    return MachineCheck("versions", found + (f"; missing: {', '.join(missing)}" if missing else ""), not missing)
+
+
+def _devices() -> MachineCheck:
+    from lrurun import machine
+
+    hardware = f"{machine.cpu()}, {machine.cores()} cores"
+    try:
+        import jax
+
+        devices = [f"{device.device_kind} ({device.platform})" for device in jax.devices()]
+    except Exception as error:
+        return MachineCheck("devices", f"{hardware}; jax: {str(error).splitlines()[0]}", ok=False)
+    return MachineCheck("devices", f"{hardware}; jax sees {', '.join(devices)}")
+
+
+def _data(places: Places) -> list[MachineCheck]:
+    from lrurun.config import plan as planning
+    from lrurun.data import store
+
+    findings = []
+    for name in paths.names("recipes"):
+        try:
+            task, options, folder_name = planning.data_of(name)
+            where = places.data / folder_name
+            table = store.manifest(task, options, where)
+            if table is None:
+                findings.append(
+                    MachineCheck(f"data of {name}", f"not prepared yet; lrurun ladder {name} prepares them in {where}")
+                )
+                continue
+            store.load(task, options, where)
+            findings.append(
+                MachineCheck(
+                    f"data of {name}", f"version {table['version']}, from {table['source']}, verified, in {where}"
+                )
+            )
+        except LrurunError as error:
+            findings.append(MachineCheck(f"data of {name}", f"{error.message}; {error.hint}", ok=False))
+    return findings
+
+
+def _ledger(places: Places) -> MachineCheck:
+    try:
+        ledger = opening.read(places)
+        if ledger is None:
+            return MachineCheck("ledger", f"{places.ledger}: none yet")
+        with ledger:
+            problems = ledger.check()
+            count = plural(ledger.number_of_runs(superseded=False), "run")
+            found = f"{places.ledger}: {count}; {'; '.join(problems) or 'no problems'}"
+            return MachineCheck("ledger", found, not problems)
+    except LrurunError as error:
+        return MachineCheck("ledger", f"{error.message}; {error.hint}", ok=False)
+
+
+def _disk(where: Path, what: str) -> MachineCheck:
+    here = where.absolute()
+    while not here.exists():
+        here = here.parent
+    free = shutil.disk_usage(here).free
+    return MachineCheck(f"disk for {what}", f"{where}: {free / 2**30:.1f} GiB free", free > 2**28)

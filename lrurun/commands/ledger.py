@@ -1,0 +1,288 @@
+"""`lrurun ledger`: path, check, migrate, backup, merge, export, gc."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json as jsonlib
+import math
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+
+import typer
+from msgspec import Struct, structs
+
+from lrurun import console, files, paths
+from lrurun.commands import opening, output
+from lrurun.commands.options import Json, choice
+from lrurun.errors import LedgerError, LrurunError, NotFoundError, UsageError, plural
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import Checkpoint
+    from lrurun.paths import Places
+
+app = typer.Typer(
+    help="Check, back up, merge, export or clean up the ledger.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+class IntegrityDocument(Struct, frozen=True):
+    """The JSON of `lrurun ledger check`."""
+
+    path: str
+    runs: int
+    problems: list[str]
+
+
+@app.command()
+def path(context: typer.Context) -> int:
+    """Print the path of the ledger."""
+    console.write(str(context.obj.places.ledger.absolute()))
+    return 0
+
+
+@app.command()
+def check(context: typer.Context, json: Json = False) -> int:
+    """Check the ledger's integrity, and that its checkpoints exist.
+
+    The exit code is 1 if there is a problem.
+    """
+    places: Places = context.obj.places
+    with opening.existing(places) as ledger:
+        problems = ledger.check()
+        runs = kept = 0
+        try:
+            ids = ledger.run_ids()
+            runs = sum(1 for _ in ledger.each(ids))  # whether each can be read
+            for c in ledger.each_checkpoint(ids, "committed"):
+                kept += 1
+                problems += _missing(places, c)
+        except LedgerError as error:
+            problems.append(error.message)
+    if json:
+        output.write_json(IntegrityDocument(str(places.ledger.absolute()), runs, problems))
+    else:
+        for problem in problems:
+            console.write(console.clean(problem))
+        about = plural(len(problems), "problem") if problems else "no problems"
+        console.write(f"{places.ledger}: {plural(runs, 'run')}, {plural(kept, 'checkpoint')}, {about}")
+    return 1 if problems else 0
+
+
+def _missing(places: Places, checkpoint: Checkpoint) -> list[str]:
+    what = f"checkpoint of run {checkpoint.run}, step {checkpoint.step}"
+    try:
+        at = paths.inside(places.runs, checkpoint.path)
+    except LrurunError as error:
+        return [f"{what}: {error.message}"]
+    return [] if at.is_dir() else [f"{what}: {at} is missing"]
+
+
+@app.command()
+def migrate(context: typer.Context) -> int:
+    """Create the ledger, or update it to this version."""
+    places: Places = context.obj.places
+    existed = places.ledger.exists()
+    opening.write(places).close()
+    console.say(f"{places.ledger}: {'up to date' if existed else 'created'}")
+    return 0
+
+
+@app.command()
+def backup(
+    context: typer.Context,
+    out: Annotated[
+        Optional[Path], typer.Option("--out", metavar="FILE", help="A new file [beside the ledger].")
+    ] = None,
+) -> int:
+    """Copy the ledger, even while it is in use."""
+    from lrurun.ledger import copies
+
+    places: Places = context.obj.places
+    opening.existing(places).close()
+    name = f"{places.ledger.name}.backup-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    target = (out or places.ledger.with_name(name)).absolute()
+    copies.backup(places.ledger.absolute(), target)
+    console.say(f"wrote {target}")
+    return 0
+
+
+@app.command()
+def merge(
+    context: typer.Context,
+    other: Annotated[Path, typer.Argument(metavar="OTHER", help="The file of another ledger.")],
+    other_runs: Annotated[
+        Optional[Path], typer.Option("--other-runs", metavar="DIR", help="Its runs folder [runs/ beside it].")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Add the runs of another ledger to this one."""
+    from lrurun.ledger import copies
+
+    places: Places = context.obj.places
+    there = opening.read(structs.replace(places, ledger=other))
+    if there is None:
+        raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
+    there.close()
+    if other.exists() and places.ledger.exists() and other.samefile(places.ledger):
+        raise UsageError(f"{other}: is this ledger", "name another ledger")
+    opening.write(places).close()
+    found = copies.merge(
+        places.ledger.absolute(), other.absolute(), places.runs, (other_runs or other.absolute().parent / "runs")
+    )
+    if json:
+        output.write_json(found)
+        return 0
+    console.write(
+        f"{other}: runs new here: {found.new}; unfinished here and now finished: {found.finished}; "
+        f"unchanged: {found.known}; checkpoints copied: {found.checkpoints}"
+    )
+    if found.held:
+        console.warn(f"finished there and running here: {plural(found.held, 'run')}; merge again later")
+    return 0
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    format: Annotated[
+        Literal["jsonl", "csv"],
+        typer.Option("--format", help="The output format.", **choice("--format", ("jsonl", "csv"))),
+    ] = "jsonl",
+    out: Annotated[
+        Optional[Path], typer.Option("--out", metavar="PATH", help="A new file; for csv a new folder.")
+    ] = None,
+) -> int:
+    """Write the whole ledger as JSON Lines or CSV."""
+    from lrurun.ledger import copies
+    from lrurun.report.formats import csv as csv_format
+
+    places: Places = context.obj.places
+    opening.existing(places).close()
+    if format == "csv" and out is None:
+        raise UsageError("ledger export --format csv: writes a folder, and needs its name", "add --out FOLDER")
+    tables = copies.export(places.ledger.absolute())
+    if format == "jsonl":
+        lines = (
+            jsonlib.dumps({"table": table} | dict(zip(columns, map(_exported, columns, row), strict=True)))
+            for table, columns, rows in tables
+            for row in rows
+        )
+        if out is None:
+            for line in lines:
+                console.write(line)
+            return 0
+        with _whole(out) as partial, partial.open("w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+    else:
+        assert out is not None
+        with _whole(out) as partial:
+            partial.mkdir()
+            for table, columns, rows in tables:
+                with (partial / f"{table}.csv").open("w", encoding="utf-8", newline="") as file:
+                    writer = csv.writer(file)
+                    writer.writerow(columns)
+                    writer.writerows([csv_format.cell(cell) for cell in row] for row in rows)
+    console.say(f"wrote {out}")
+    return 0
+
+
+@app.command()
+def gc(
+    context: typer.Context,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,
+    finished: Annotated[bool, typer.Option("--finished", help="Also the checkpoints of finished runs.")] = False,
+) -> int:
+    """Remove checkpoints that are no longer needed.
+
+    These are checkpoints of superseded runs, half-written ones, and those of abandoned attempts. With --finished also
+    those of finished runs, which are needed only to load the trained parameters. Unfinished runs keep theirs. Folders
+    of runs that are not in this ledger are left alone.
+    """
+    from lrurun.ledger import owner
+
+    places: Places = context.obj.places
+    with opening.change(places) as ledger:
+        ledger.reap(owner.here())
+        removable, problems = _removable(ledger, places, finished=finished)
+        size = sum(_bytes(folder) for folder in removable)
+        if not dry_run:
+            removed = set(ledger.drop_checkpoints([n for n in removable.values() if n is not None]))
+            for folder, number in removable.items():
+                if number is None or number in removed:
+                    shutil.rmtree(folder, ignore_errors=True)
+    for problem in problems:
+        console.warn(f"{problem}; not removed")
+    if dry_run:
+        for folder in removable:
+            console.write(str(folder))
+    if not removable:
+        console.say("nothing to remove")
+        return 0
+    action = "to be removed" if dry_run else "removed"
+    console.say(f"{action}: {plural(len(removable), 'folder')} with {size / 1e6:.1f} MB")
+    return 0
+
+
+def _removable(ledger: Ledger, places: Places, *, finished: bool) -> tuple[dict[Path, int | None], list[str]]:
+    """Folder -> number of its checkpoint, None if it has no row; and the paths that lead out of the runs folder."""
+    from lrurun.ledger.values import FINISHED
+
+    removable: dict[Path, int | None] = {}
+    problems: list[str] = []
+    for run in ledger.each(ledger.run_ids()):
+        if run.state == "running":
+            continue
+        entries = ledger.checkpoints(run.id)
+        unneeded = run.superseded or (finished and run.state in FINISHED)
+        for c in entries:
+            if unneeded or c.state != "committed":
+                try:
+                    removable[paths.inside(places.runs, c.path)] = c.id
+                except LrurunError as error:
+                    problems.append(error.message)
+        try:
+            home = paths.inside(places.runs, run.id)
+        except LrurunError as error:
+            problems.append(error.message)
+            continue
+        known = {places.runs / c.path for c in entries}
+        for found in (*home.glob("*/checkpoints/*"), *home.glob("*.old-*")):
+            if found not in known and found.is_dir():
+                try:
+                    removable[paths.inside(places.runs, str(found.relative_to(places.runs)))] = None
+                except LrurunError as error:
+                    problems.append(error.message)
+    return removable, problems
+
+
+def _exported(column: str, value: Any) -> Any:
+    """A cell for JSON: packed tables as tables, infinities and NaN as text that Python's `float` reads."""
+    from lrurun.ledger import copies
+
+    if column in copies.PACKED and isinstance(value, str):
+        with contextlib.suppress(ValueError, RecursionError):  # what is not JSON stays text
+            return jsonlib.loads(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextlib.contextmanager
+def _whole(out: Path) -> Iterator[Path]:
+    """A new file or folder, which gets its name when it is complete."""
+    if out.exists():
+        raise LrurunError(f"{out}: exists already, and is not overwritten", "name a new one")
+    try:
+        with files.atomic(out.absolute()) as partial:
+            yield partial
+    except OSError as error:
+        raise LrurunError(f"{out}: {error.strerror}", "choose another --out") from None
+
+
+def _bytes(folder: Path) -> int:
+    return sum(file.lstat().st_size for file in folder.rglob("*") if file.is_file())

@@ -1,0 +1,120 @@
+"""`lrurun list`: ladders, recipes, tasks and recurrences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal, Optional, get_args
+
+import typer
+from msgspec import UNSET, Struct, UnsetType, structs
+
+from lrurun import console, paths
+from lrurun.commands import output
+from lrurun.commands.options import Json, choice
+
+What = Literal["ladders", "recipes", "tasks", "recurrences"]
+
+
+class ListedLadder(Struct, frozen=True):
+    """A ladder that is found by its name."""
+
+    name: str
+    title: str
+    rungs: list[str]
+    file: str
+
+
+class ListedRecipe(Struct, frozen=True):
+    """A recipe that is found by its name."""
+
+    name: str
+    expect: str
+    profiles: list[str]
+    checked: str
+    file: str
+
+
+class ListedTask(Struct, frozen=True):
+    """A task that is registered."""
+
+    name: str
+    title: str
+    classes: int
+    sizes: list[str]
+
+
+class ListedRecurrence(Struct, frozen=True):
+    """A recurrence that is registered."""
+
+    name: str
+    what: str
+
+
+class Listing(Struct, frozen=True, kw_only=True):
+    """The JSON of `lrurun list`; what was not asked for is left out."""
+
+    ladders: list[ListedLadder] | UnsetType = UNSET
+    recipes: list[ListedRecipe] | UnsetType = UNSET
+    tasks: list[ListedTask] | UnsetType = UNSET
+    recurrences: list[ListedRecurrence] | UnsetType = UNSET
+
+
+def list_(
+    what: Annotated[
+        Optional[What],
+        typer.Argument(help="ladders, recipes, tasks or recurrences [all of them].", **choice("list", get_args(What))),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """List ladders, recipes, tasks and recurrences."""
+    makers: dict[str, Callable[[], Sequence[Struct]]] = {
+        "ladders": _ladders,
+        "recipes": _recipes,
+        "tasks": _tasks,
+        "recurrences": _recurrences,
+    }
+    found = {name: make() for name, make in makers.items() if what in (None, name)}
+    if json:
+        output.write_json(Listing(**found))  # type: ignore[arg-type]
+        return 0
+    for name, entries in found.items():
+        headers = list(entries[0].__struct_fields__) if entries else ["name"]
+        rows = [[", ".join(v) if isinstance(v, list) else str(v) for v in structs.astuple(one)] for one in entries]
+        console.table(name, headers, rows)
+    return 0
+
+
+def _ladders() -> list[ListedLadder]:
+    from lrurun.config import documents
+
+    found = []
+    for name, path in paths.names("ablations").items():
+        ladder = documents.read_ladder(name)
+        found.append(ListedLadder(name, ladder.title, [rung.name for rung in ladder.rungs], paths.shown(path)))
+    return found
+
+
+def _recipes() -> list[ListedRecipe]:
+    from lrurun.config import documents
+
+    found = []
+    for name, path in paths.names("recipes").items():
+        recipe = documents.read_recipe(name)
+        about = recipe.about
+        found.append(ListedRecipe(name, about.expect, list(recipe.profile), about.checked, paths.shown(path)))
+    return found
+
+
+def _tasks() -> list[ListedTask]:
+    from lrurun import data
+
+    return [
+        ListedTask(task.name, task.title, task.classes, [f"{k} {v}" for k, v in task.sizes(task.options()).items()])
+        for task in data.TASKS.values()
+    ]
+
+
+def _recurrences() -> list[ListedRecurrence]:
+    from lrurun.config.recurrences import KINDS
+
+    return [ListedRecurrence(name, (kind.settings.__doc__ or "").strip()) for name, kind in KINDS.items()]

@@ -1,0 +1,91 @@
+"""How commands open the ledger: to read it, to change something in it, or to train."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from lrurun import console
+from lrurun.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.paths import Places
+
+
+def read(places: Places) -> Ledger | None:
+    """The ledger for reading as it is; None if there is none."""
+    from lrurun.ledger.store import Ledger
+
+    ledger = Ledger.read(places.ledger)
+    _show_note(ledger)
+    return ledger
+
+
+def read_current(places: Places) -> Ledger | None:
+    """The ledger for reading, after the runs of exited processes are marked as interrupted; None if there is none.
+
+    A ledger that this user cannot write to is read as it is.
+    """
+    from lrurun.ledger import owner
+    from lrurun.ledger.store import Ledger
+
+    ledger = read(places)
+    if ledger is None or not ledger.has_abandoned(owner.here()):
+        return ledger
+    if os.access(places.ledger, os.W_OK) and os.access(places.ledger.absolute().parent, os.W_OK):
+        ledger.close()
+        ledger = Ledger.open(places.ledger, create=False)
+        ledger.reap(owner.here())
+    return ledger
+
+
+def read_for_run(places: Places, run: str) -> Ledger:
+    """As `read_current`, for a command about one run.
+
+    Raises:
+        NotFoundError: there is no ledger.
+    """
+    return _required(read_current(places), places, run)
+
+
+def existing(places: Places, run: str | None = None) -> Ledger:
+    """The ledger for reading as it is, for a command about one run where it is given.
+
+    Raises:
+        NotFoundError: there is no ledger.
+    """
+    return _required(read(places), places, run)
+
+
+def write(places: Places, *, training: bool = False) -> Ledger:
+    """The ledger for writing; it is created or migrated if necessary. `training` waits longer for other processes."""
+    from lrurun.ledger.store import TIMEOUT, TRAINING_TIMEOUT, Ledger
+
+    ledger = Ledger.open(places.ledger, timeout=TRAINING_TIMEOUT if training else TIMEOUT)
+    _show_note(ledger)
+    return ledger
+
+
+def change(places: Places, run: str | None = None) -> Ledger:
+    """The ledger, to change something in it, or about a run. It is neither created nor migrated.
+
+    Raises:
+        NotFoundError: there is no ledger.
+    """
+    from lrurun.ledger.store import Ledger
+
+    _required(read(places), places, run).close()
+    return Ledger.open(places.ledger, create=False)
+
+
+def _show_note(ledger: Ledger | None) -> None:
+    if ledger is not None and ledger.note:
+        console.warn(ledger.note)
+
+
+def _required(ledger: Ledger | None, places: Places, run: str | None = None) -> Ledger:
+    if ledger is None:
+        what = f"run {run!r}: " if run else ""
+        raise NotFoundError(f"{what}there is no ledger at {places.ledger}", "name one with --ledger PATH")
+    return ledger

@@ -1,0 +1,236 @@
+"""Arguments and options that several commands share, and how they complete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Literal, Optional, get_args
+
+import typer
+
+from lrurun import paths
+from lrurun.errors import LrurunError, UsageError, hint_for
+
+
+def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
+    """The names that begin with `incomplete`. Only plain names: the shell evaluates what it completes."""
+    return [name for name in names if name.startswith(incomplete) and re.fullmatch(r"[\w.+-]+", name, re.ASCII)]
+
+
+def _tasks(incomplete: str) -> list[str]:
+    return _beginning(incomplete, paths.names("recipes"))
+
+
+def _ladders(incomplete: str) -> list[str]:
+    return _beginning(incomplete, paths.names("ablations"))
+
+
+def _rungs(context: typer.Context, incomplete: str) -> list[str]:
+    from lrurun.config.documents import read_ladder
+
+    with suppress(LrurunError):
+        ladder = read_ladder(context.params.get("ladder") or "lru")
+        return _beginning(incomplete, (rung.name for rung in ladder.rungs))
+    return []
+
+
+def _profiles(context: typer.Context, incomplete: str) -> list[str]:
+    from lrurun.config.documents import read_recipe
+
+    with suppress(LrurunError):
+        # a line that ends in an option without its value is not parsed: its arguments are still in args
+        recipe = read_recipe(context.params.get("task") or next(iter(context.args), ""))
+        return _beginning(incomplete, recipe.profile)
+    return []
+
+
+def choice(name: str, values: Sequence[str]) -> dict[str, Any]:
+    """Settings of an option or argument that takes one of these values.
+
+    Errors of Typer's own choices do not have the value that was found.
+    """
+
+    def parse(text: str) -> str:
+        if text not in values:
+            raise UsageError(
+                f"{name}: expected one of {', '.join(values)}, found {text!r}", hint_for(text, values, "known values")
+            )
+        return text
+
+    def complete(incomplete: str) -> list[str]:
+        return _beginning(incomplete, values)
+
+    metavar = "|".join(values) if name.startswith("-") else "WHAT"
+    return {"metavar": metavar, "parser": parse, "autocompletion": complete}
+
+
+def number(
+    name: str, kind: type[float], least: float, most: float = 2**31 - 1, *, example: float = 1
+) -> dict[str, Any]:
+    """Settings of an option that takes a number from `least` to `most`: a whole one where `kind` is int.
+
+    Errors of Typer's own ranges do not have the value that was found.
+    """
+    noun = "a whole number" if kind is int else "a number"
+
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:  # of more than 4300 digits too
+            expected = f"{noun} from {least} to {most}"
+        else:
+            if least <= value <= most:
+                return value
+            expected = f"{noun} of at most {most}" if value > most else f"{noun} of at least {least}"
+        found = text if len(text) <= 40 else f"{text[:37]}..."
+        raise UsageError(f"{name}: expected {expected}, found {found!r}", f"as in {name} {example:g}")
+
+    return {"parser": parse}
+
+
+def complete_runs(context: typer.Context, incomplete: str) -> list[str]:
+    """The ids of runs of the ledger."""
+    return _in_ledger(context, "runs", incomplete)
+
+
+def _instances(context: typer.Context, incomplete: str) -> list[str]:
+    return _in_ledger(context, "ladders", incomplete)
+
+
+def _in_ledger(context: typer.Context, table: Literal["runs", "ladders"], incomplete: str) -> list[str]:
+    from lrurun.ledger import completion
+
+    with suppress(LrurunError):
+        path = paths.places(context.find_root().params.get("ledger")).ledger
+        return _beginning(incomplete, completion.names(path, table, incomplete))
+    return []
+
+
+def _condition(incomplete: str) -> list[str]:
+    from lrurun.ledger import filters
+
+    # the shell replaces the whole argument, so the part before the name is repeated
+    before, name = re.fullmatch(r"(.*?)([a-zA-Z][\w./-]*)?", incomplete, re.DOTALL).groups("")  # type: ignore[union-attr]
+    return [before + known for known in filters.names() if known.startswith(name)]
+
+
+def _tasks_and_runs(context: typer.Context, incomplete: str) -> list[str]:
+    return _tasks(incomplete) + complete_runs(context, incomplete)
+
+
+Task = Annotated[str, typer.Argument(metavar="TASK", help="A task, or the path of a recipe.", autocompletion=_tasks)]
+TaskOrAll = Annotated[
+    Optional[str],
+    typer.Argument(metavar="TASK", help="A task, or the path of a recipe.", autocompletion=_tasks),
+]
+LadderName = Annotated[
+    str, typer.Option("--ladder", metavar="NAME", help="A ladder, or the path of one.", autocompletion=_ladders)
+]
+OnlyLadder = Annotated[
+    Optional[str],
+    typer.Option("--ladder", metavar="NAME", help="Only this ladder, or the path of one.", autocompletion=_ladders),
+]
+OnlyTask = Annotated[
+    Optional[str], typer.Option("--task", metavar="TASK", help="Only this task.", autocompletion=_tasks)
+]
+ProfileName = Annotated[
+    Optional[str],
+    typer.Option("--profile", metavar="P", help="A reduced configuration of the recipe.", autocompletion=_profiles),
+]
+Sets = Annotated[
+    Optional[list[str]],
+    typer.Option("--set", metavar="K=V", help="Set a value, as in optim.lr=0.002. Repeatable."),
+]
+Rungs = Annotated[
+    Optional[list[str]],
+    typer.Option("--rung", metavar="R", help="Only this rung. Repeatable.", autocompletion=_rungs),
+]
+Tune = Annotated[bool, typer.Option("--tune", help="First choose learning rates by validation score.")]
+TunedInstance = Annotated[bool, typer.Option("--tune", help="The ladder that was trained with --tune.")]
+SetsOfInstance = Annotated[
+    Optional[list[str]],
+    typer.Option("--set", metavar="K=V", help="The ladder that was trained with this --set. Repeatable."),
+]
+Seeds = Annotated[
+    Optional[str], typer.Option("--seeds", metavar="S", help="Number of seeds (3 means 0,1,2), or a list of them.")
+]
+Decide = Annotated[
+    bool, typer.Option("--decide", help="Add seeds until each difference and claim is decided (5, 8, 12).")
+]
+MaxSeeds = Annotated[
+    Optional[int],
+    typer.Option(
+        "--max-seeds",
+        metavar="N",
+        help="With --decide: 5, 8 or 12 seeds at most [12].",
+        **number("--max-seeds", int, 1, example=8),
+    ),
+]
+Jobs = Annotated[
+    Optional[int],
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        help="Worker processes [cores / threads of a run].",
+        **number("--jobs", int, 1, 4096, example=2),
+    ),
+]
+TimeLimit = Annotated[
+    Optional[str],
+    typer.Option(
+        "--time-limit",
+        metavar="T",
+        help="Save and exit within this time: 90 (seconds), 45m, 1h30m, 12:00:00.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Where = Annotated[
+    Optional[str],
+    typer.Option(
+        "--where",
+        metavar="EXPR",
+        help="A condition, as in 'task=ListOps and val/accuracy>0.5 or optim.lr<1e-3'.",
+        autocompletion=_condition,
+    ),
+]
+Sort = Annotated[
+    Optional[str],
+    typer.Option(
+        "--sort",
+        metavar="C",
+        help="Sort by a field, result or setting; -C for descending order.",
+        autocompletion=_condition,
+    ),
+]
+InstanceId = Annotated[
+    Optional[str],
+    typer.Option(
+        "--instance",
+        metavar="ID",
+        help="The instance with this id (from lrurun status --json).",
+        autocompletion=_instances,
+    ),
+]
+RunId = Annotated[
+    str, typer.Argument(metavar="RUN", help="The id of a run, or its first characters.", autocompletion=complete_runs)
+]
+TaskOrRuns = Annotated[
+    list[str],
+    typer.Argument(metavar="TASK|RUN ...", help="A task, or runs by their ids.", autocompletion=_tasks_and_runs),
+]
+Limit = Annotated[
+    Optional[int],
+    typer.Option(
+        "--limit",
+        metavar="N",
+        help="At most N; 0 is all [terminal: 50, else all].",
+        **number("--limit", int, 0, example=20),
+    ),
+]
+FormatName = Literal["table", "md", "csv", "json", "latex", "html"]
+Format = Annotated[
+    FormatName, typer.Option("--format", help="The output format.", **choice("--format", get_args(FormatName)))
+]
+OutFile = Annotated[Optional[Path], typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")]

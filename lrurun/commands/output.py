@@ -1,0 +1,125 @@
+"""What commands print and write: JSON objects, files, cells of tables."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from lrurun import console, files
+from lrurun.errors import LrurunError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from lrurun.ledger.values import Run
+
+
+class MembershipOutput(Struct, frozen=True):
+    """A ladder instance that a run belongs to."""
+
+    ladder: str
+    task: str
+    profile: str | None
+    rung: str
+    stage: str
+
+
+class RunOutput(Struct, frozen=True, kw_only=True):
+    """A run in `runs --json` and `show --json`. Ladder, rung, stage and profile are those that it was made for."""
+
+    id: str
+    fingerprint: str
+    task: str
+    ladder: str | None
+    rung: str | None
+    stage: str | None
+    seed: int
+    profile: str | None
+    state: str
+    step: int
+    steps: int
+    parameters: int | None
+    metrics: dict[str, float]
+    ladders: list[MembershipOutput]
+    created_at: str | None
+    finished_at: str | None
+    superseded: bool
+    data_sha256: str | None
+    tags: list[str]
+    excluded: str | None
+    numerics: int | None
+
+
+def run_output(run: Run) -> RunOutput:
+    """A run as JSON shows it."""
+    from lrurun.ledger.filters import when
+
+    first = run.memberships[0] if run.memberships else None
+    return RunOutput(
+        id=run.id,
+        fingerprint=run.fingerprint,
+        task=run.task,
+        ladder=first.ladder if first else None,
+        rung=first.rung if first else None,
+        stage=first.stage if first else None,
+        seed=run.seed,
+        profile=first.profile if first else None,
+        state=run.state,
+        step=run.step,
+        steps=run.steps,
+        parameters=run.parameters,
+        metrics=run.result or {},
+        ladders=[MembershipOutput(m.ladder, m.task, m.profile, m.rung, m.stage) for m in run.memberships],
+        created_at=when(run.created_at),
+        finished_at=when(run.finished_at),
+        superseded=run.superseded,
+        data_sha256=run.data_sha256,
+        tags=list(run.tags),
+        excluded=run.excluded,
+        numerics=run.numerics,
+    )
+
+
+def write_json(value: Struct) -> None:
+    """Prints a struct as the one JSON object of a command."""
+    from lrurun.report.formats import json
+
+    console.write(json.render(value))
+
+
+def write_json_list(document: type[Struct], items: Iterable[Struct]) -> None:
+    """Prints a struct with one field, a list, as the one JSON object of a command. Items are printed as they come."""
+    from lrurun.report.formats import json
+
+    (name,) = document.__struct_fields__
+    parts = json.render_list(name, items)
+    while some := list(islice(parts, 1000)):
+        console.write("\n".join(some))
+
+
+def write_file(out: Path, content: bytes) -> None:
+    """Writes the file of `--out`, whole or not at all; pipes and devices are written to directly.
+
+    Raises:
+        UsageError: the file is a database.
+        LrurunError: it cannot be written.
+    """
+    try:
+        if out.is_file():
+            with out.open("rb") as file:
+                if file.read(15) == b"SQLite format 3":
+                    raise UsageError(f"--out {out}: is a database, and would be lost", "choose another --out FILE")
+    except OSError as error:
+        raise LrurunError(f"{out}: {error.strerror}", "choose another --out FILE") from None
+    try:
+        files.write(out, content)
+    except OSError as error:
+        raise LrurunError(f"{out}: {error.strerror}", "choose another --out FILE") from None
+
+
+def cell(value: Any) -> str:
+    """A value in a table for people."""
+    return "" if value is None else value.hex() if isinstance(value, bytes) else console.setting(value)

@@ -1,0 +1,405 @@
+"""`lrurun plan`: what a ladder would train, what is done already, and how long the rest will take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from itertools import pairwise
+from json import dumps
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import typer
+from msgspec import Struct
+
+from lrurun import console
+from lrurun.commands import opening, output
+from lrurun.commands import request as requests
+from lrurun.commands.options import Decide, Json, LadderName, MaxSeeds, ProfileName, Rungs, Seeds, Sets, Task, Tune
+from lrurun.commands.request import LadderRequest
+from lrurun.errors import plural
+
+if TYPE_CHECKING:
+    from lrurun.config import plan as planning
+    from lrurun.config.runs import PlannedRun
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import Run
+    from lrurun.paths import Places
+
+
+_TO_BE_CHOSEN = "will be chosen on validation"
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A setting in which a rung differs from its base."""
+
+    path: str
+    before: Any
+    after: Any
+    source: str
+
+
+class PlannedRung(Struct, frozen=True, kw_only=True):
+    """A rung, what it would train, and what is done."""
+
+    rung: str
+    title: str
+    on: str | None
+    same_as_before: bool
+    moves: list[Change]
+    learning_rate: float
+    rate_source: Mapping[str, Any]
+    steps: int
+    tuning_runs: int
+    runs: int
+    runs_left: int
+    runs_done: int
+    starts_again: list[str]
+    """Ids of unfinished runs that start again from step 0, because they began with an earlier numerics version."""
+    refused: list[str]
+    """Ids of unfinished runs that this lrurun does not continue, because they began with a later one."""
+    steps_per_second: float | None
+    """Of an earlier run like it; None if there is none."""
+    seconds_left: float | None
+    """With one worker."""
+
+
+class PlanDocument(Struct, frozen=True, kw_only=True):
+    """The JSON of `lrurun plan`."""
+
+    ladder: str
+    task: str
+    profile: str | None
+    set: Mapping[str, Any]
+    tune: bool
+    label: str
+    """Of the instance: task, profile, tuned or not, `--set`, data as far as they are prepared."""
+    data: Mapping[str, Any]
+    """"source", "kind", "published", "sha256" of the prepared data; empty where there are none."""
+    seeds: list[int]
+    design: Mapping[str, Any] | None = None
+    """With `--decide`: its sequential design, as in the report on a ladder."""
+    workers: int
+    eta_seconds: float | None
+    rungs: list[PlannedRung]
+
+
+def plan(
+    context: typer.Context,
+    task: Task,
+    ladder: LadderName = "lru",
+    profile: ProfileName = None,
+    rung: Rungs = None,
+    seeds: Seeds = None,
+    decide: Decide = False,
+    max_seeds: MaxSeeds = None,
+    tune: Tune = False,
+    set_: Sets = None,
+    json: Json = False,
+) -> int:
+    """Show what a ladder would train, what is done, and the time left.
+
+    Nothing is trained or written. With -v also the parameter groups of every rung.
+    """
+    places: Places = context.obj.places
+    request = LadderRequest(
+        task=task,
+        ladder=ladder,
+        profile=profile,
+        rungs=rung or [],
+        seeds=seeds,
+        tune=tune,
+        sets=set_ or [],
+        decide=decide,
+        max_seeds=max_seeds,
+    )
+    request.check()
+    made = request.plan()
+    rungs, chosen_seeds = request.chosen(made)
+    requests.report_hidden(request)
+    design = None
+    seeds_of = dict.fromkeys((one.name for one in rungs), chosen_seeds)
+    ledger = opening.read(places)
+    with ledger if ledger is not None else nullcontext():
+        if decide:
+            rungs, seeds_of, design = _next_look(made, ledger, max_seeds)
+            chosen_seeds = max(seeds_of.values(), key=len)
+        speeds = ledger.newest_speeds() if ledger is not None else []
+        rows = [_planned(made, one, seeds_of[one.name], ledger, speeds) for one in rungs]
+    document = _document(places, made, rungs, chosen_seeds, design, rows)
+    if json:
+        output.write_json(document)
+        return 0
+    _print_plan(made, document)
+    if console.verbosity() > 0:
+        _print_groups(places, made, rungs)
+    return 0
+
+
+def _document(
+    places: Places,
+    made: planning.Plan,
+    rungs: Sequence[planning.ResolvedRung],
+    seeds: Sequence[int],
+    design: Mapping[str, Any] | None,
+    rows: list[PlannedRung],
+) -> PlanDocument:
+    from lrurun import machine
+    from lrurun.report.instance_label import make_label
+
+    workers = len(machine.accelerators()) or max(1, machine.cores() // max(r.execution.threads for r in rungs))
+    remaining = [row.seconds_left for row in rows if row.runs_left]
+    data = _data(places, made)
+    label = make_label(made.recipe.task, made.profile, made.tune, made.changes, data)
+    return PlanDocument(
+        label=label.text,
+        data=data,
+        ladder=made.ladder.name,
+        task=made.recipe.task,
+        profile=made.profile,
+        set=made.changes,
+        tune=made.tune,
+        seeds=list(seeds),
+        design=design,
+        workers=workers,
+        eta_seconds=None if None in remaining else sum(filter(None, remaining)) / workers,
+        rungs=rows,
+    )
+
+
+def _next_look(
+    made: planning.Plan, ledger: Ledger | None, max_seeds: int | None
+) -> tuple[Sequence[planning.ResolvedRung], dict[str, Sequence[int]], dict[str, Any]]:
+    """What the next look of the recorded or planned design needs, rungs and the seeds of each, and the design.
+
+    Of a complete design these are all rungs, with the seeds that they had.
+    """
+    from lrurun.config import plan as planning
+    from lrurun.report import design_record, rung_runs, sequential
+
+    so_far = None
+    for found in ledger.ladders(made.ladder.name, made.recipe.task) if ledger is not None else ():
+        if ledger is not None and found.profile == made.profile and found.spec == made.spec:
+            so_far = design_record.find(made, found, ledger)
+    so_far = so_far or design_record.planned(made, max_seeds)
+    design_record.check(so_far, max_seeds)
+    summary = sequential.summary(so_far, rung_runs.first_of_same(made.ladder, made.same_as_base))
+    look = so_far.next_look
+    seeds = so_far.seeds if look is None else dict.fromkeys(so_far.next_rungs, look.seeds)
+    needed: dict[str, Sequence[int]] = {name: range(count) for name, count in seeds.items()}
+    return planning.choose_rungs(made, sorted(needed)), needed, msgspec.to_builtins(summary)
+
+
+def _data(places: Places, made: planning.Plan) -> dict[str, Any]:
+    """What the manifest of the prepared data says about them."""
+    from lrurun.data import store
+
+    manifest = store.manifest(made.task, made.options, places.data / made.data_name)
+    if manifest is None:
+        return {}
+    return {
+        "source": manifest["source"],
+        "kind": manifest.get("kind", "embedded"),
+        "published": manifest.get("published"),
+        "sha256": store.digest(manifest),
+    }
+
+
+def _planned(
+    made: planning.Plan,
+    rung: planning.ResolvedRung,
+    seeds: Sequence[int],
+    ledger: Ledger | None,
+    speeds: Sequence[tuple[dict[str, Any], float]],
+) -> PlannedRung:
+    from lrurun.config.resolve import RATE
+    from lrurun.config.runs import choose_point, final_runs, tuning_runs
+    from lrurun.ledger.values import FINISHED
+    from lrurun.training import NUMERICS
+
+    tuning = tuning_runs(made, [rung]) if made.tune else []
+    known = _known(ledger, tuning)
+    found = [known.get(want.fingerprint) for want in tuning]
+    chosen = all(run is not None and run.state in FINISHED for run in found)
+    results = [run.result if run is not None and run.state == "done" else None for run in found]
+    point = choose_point(made, results) if tuning and chosen else None
+    final = final_runs(made, rung, seeds, point)
+    known |= _known(ledger, final)
+    versions = {
+        run.id: run.numerics
+        for want in (*tuning, *final)
+        if (run := known.get(want.fingerprint)) and run.numerics and run.state not in (*FINISHED, "running")
+    }
+    states = [_state(known, want.fingerprint) for want in tuning]
+    # the final runs are known once the grid is finished; until then they count as remaining
+    states += [_state(known, want.fingerprint) if chosen else "queued" for want in final]
+    speed = _past_speed(rung, speeds)
+    unfinished = [s for s in states if s not in FINISHED]
+    steps = rung.config.train.steps * len(unfinished)
+    return PlannedRung(
+        rung=rung.name,
+        title=rung.title,
+        on=rung.on,
+        same_as_before=rung.same_as_base,
+        moves=[Change(path=m.path, before=m.before, after=m.after, source=m.source) for m in rung.differences],
+        learning_rate=(point or {}).get(RATE, rung.config.optim.lr),
+        rate_source=_rate_source(rung, chosen),
+        steps=rung.config.train.steps,
+        tuning_runs=len(tuning),
+        runs=len(states),
+        runs_left=0 if rung.same_as_base else len(unfinished),
+        runs_done=len(states) - len(unfinished),
+        starts_again=[run for run, version in versions.items() if version < NUMERICS],
+        refused=[run for run, version in versions.items() if version > NUMERICS],
+        steps_per_second=speed,
+        seconds_left=steps / speed if speed else None,
+    )
+
+
+def _rate_source(rung: planning.ResolvedRung, chosen: bool) -> dict[str, Any]:
+    """Where the learning rate comes from; until all tuning runs are finished, it is not chosen."""
+    table: dict[str, Any] = msgspec.to_builtins(rung.rate_source)
+    return table if chosen or table["kind"] != "tuned" else {**table, "text": _TO_BE_CHOSEN}
+
+
+def _known(ledger: Ledger | None, wanted: Sequence[PlannedRun]) -> dict[str, Run]:
+    """Fingerprint -> the run, of those that the ledger has."""
+    if ledger is None or not wanted:
+        return {}
+    found = ledger.runs(fingerprints=[want.fingerprint for want in wanted], brief=True)
+    return {run.fingerprint: run for run in reversed(found)}
+
+
+def _state(known: dict[str, Run], fingerprint: str) -> str:
+    return known[fingerprint].state if fingerprint in known else "queued"
+
+
+def _past_speed(rung: planning.ResolvedRung, speeds: Sequence[tuple[dict[str, Any], float]]) -> float | None:
+    """Steps a second of the newest run with this rung's model and batch."""
+    from lrurun.config import plan as planning
+
+    def alike(config: Mapping[str, Any]) -> list[Any]:
+        table = planning.common_settings(config)
+        return [table["task"], table["data"], table["model"], table["train"]["batch"]]
+
+    wanted = alike(msgspec.to_builtins(rung.config))
+    return next((speed for config, speed in speeds if alike(config) == wanted), None)
+
+
+def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
+    from lrurun.report.instance_label import data_sentence
+
+    previous = dict(pairwise(rung.name for rung in reversed(made.rungs)))
+    table = []
+    for row in document.rungs:
+        branches = row.on != previous.get(row.rung)
+        changes = "; ".join(_changes(row, made)) or ("tuned values" if row.moves else "the first rung")
+        if row.same_as_before:
+            changes = f"as {row.on}" if branches else "as the previous rung"
+        elif branches:
+            changes = "no base" if row.on is None else f"on {row.on}: {changes}"
+        time = "unknown" if row.seconds_left is None else console.duration(row.seconds_left / document.workers)
+        table.append([row.rung, changes, f"{row.runs_done}/{row.runs}", time if row.runs_left else ""])
+    title = f"ladder {made.ladder.name} ({made.ladder.path}) on {made.recipe.task} ({made.recipe.path})"
+    console.table(title, ["rung", "what changes", "done", "time left"], table)
+    console.paragraph(f"Instance: {document.label}.")
+    if document.design:
+        console.paragraph(_design(document.design))
+    if source := data_sentence(document.data):
+        console.paragraph(source)
+    for sentence in _rates(document.rungs):
+        console.paragraph(sentence)
+    if made.tune:
+        grid = "; ".join(f"{path} from {', '.join(map(_short, values))}" for path, values in made.grid.items())
+        console.paragraph(f"Chosen on validation, for each rung: {grid}.")
+    for sentence in _other_numerics(document.rungs):
+        console.paragraph(sentence)
+    count = sum(row.runs_left for row in document.rungs)
+    if not count:
+        console.paragraph("All runs are finished.")
+        return
+    if document.eta_seconds is None:
+        console.paragraph("Time left: unknown, because no finished run shows how fast these rungs train here.")
+        return
+    seeds = ", ".join(map(str, document.seeds))
+    time, workers = console.duration(document.eta_seconds), plural(document.workers, "worker")
+    noun = "seed" if len(document.seeds) == 1 else "seeds"
+    console.paragraph(f"{plural(count, 'run')} remaining, {noun} {seeds}: about {time} with {workers}.")
+
+
+def _design(design: Mapping[str, Any]) -> str:
+    """A sentence on the sequential design."""
+    looks = ", ".join(f"{look['seeds']} seeds ({look['share'] * 100:.0f} % of the level)" for look in design["looks"])
+    state = f"Sequential design: looks at {looks}; {plural(design['looks_done'], 'look')} taken"
+    if design["next_look"] is None:
+        return f"{state}; complete, {design['undecided']} of {plural(design['questions'], 'question')} undecided."
+    is_last = design["next_look"] == design["max_seeds"]
+    then = "It is the last one." if is_last else "Seeds are then added where questions are undecided."
+    return (
+        f"{state}. The next look, at {design['next_look']} seeds, tests {design['hypotheses']} hypotheses by Holm's "
+        f"method, the smallest p at {design['level'] * 100:.3f} %. {then}"
+    )
+
+
+def _rates(rows: Sequence[PlannedRung]) -> list[str]:
+    """Sentences that say where the learning rates come from, one for each source."""
+    by_source: dict[str, list[str]] = {}
+    for row in rows:
+        source = row.rate_source["text"]
+        rate = "" if source == _TO_BE_CHOSEN else f" {row.learning_rate:g}"
+        by_source.setdefault(source, []).append(f"{row.rung}{rate}")
+    return [f"Learning rates ({source}): {', '.join(names)}." for source, names in by_source.items()]
+
+
+def _other_numerics(rows: Sequence[PlannedRung]) -> list[str]:
+    """Sentences on the unfinished runs that cannot be continued from their checkpoints."""
+    again = dict.fromkeys(run for row in rows for run in row.starts_again)
+    refused = dict.fromkeys(run for row in rows for run in row.refused)
+    sentences = []
+    if again:
+        sentences.append(
+            "Begun with an earlier numerics version, will start again from step 0: "
+            f"{plural(len(again), 'run')}: {', '.join(again)}."
+        )
+    if refused:
+        sentences.append(
+            "Begun with a later lrurun, which is needed to continue: "
+            f"{plural(len(refused), 'run')}: {', '.join(refused)}."
+        )
+    return sentences
+
+
+def _changes(row: PlannedRung, made: planning.Plan) -> list[str]:
+    """What a rung changes, without the values that tuning replaces."""
+    tuned = made.grid if made.tune else {}
+    changes = [
+        f"{change.path.removeprefix('model.').removeprefix('recurrence.')} = {_short(change.after)}"
+        for change in row.moves
+        if change.after is not None and not change.path.startswith("code.") and change.path not in tuned
+    ]
+    return changes + [f"code = {change.source}" for change in row.moves if change.path.startswith("code.")]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else dumps(value)
+
+
+def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.ResolvedRung]) -> None:
+    """The group and learning rate of each parameter. Needs jax and the size of the vocabulary for the shapes."""
+    import jax
+
+    from lrurun.data import store as folder
+    from lrurun.nn.network import Model
+
+    table = folder.manifest(made.task, made.options, places.data / made.data_name) or {}
+    spec = made.task.spec(made.options, table.get("vocabulary", ()))
+    for rung in rungs:
+        model = Model(rung.config.model, spec)
+        params, _ = jax.eval_shape(model.init, jax.random.key(0))
+        lr = rung.config.optim.lr
+        rates = {"recurrent": lr * rung.config.optim.recurrent_factor, "regular": lr, "undecayed": lr}
+        rows = [
+            [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"]
+            for path, shape, group in model.listing(params, decay_norm_bias=rung.config.optim.decay_norm_bias)
+        ]
+        console.table(f"{rung.name}: parameters", ["parameter", "shape", "group", "peak learning rate"], rows)

@@ -1,0 +1,168 @@
+"""`lrurun plot`: figures of a ladder or of runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Optional, get_args
+
+import typer
+
+from lrurun import console, paths
+from lrurun.commands import opening, output
+from lrurun.commands.options import (
+    InstanceId,
+    LadderName,
+    ProfileName,
+    SetsOfInstance,
+    TaskOrRuns,
+    TunedInstance,
+    choice,
+)
+from lrurun.commands.request import LadderRequest, instance_options
+from lrurun.errors import LrurunError, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from lrurun.config import plan as planning
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance, Run
+    from lrurun.paths import Places
+    from lrurun.report.drawing import Layers, SpectraOf
+
+Kind = Literal["curves", "ladder", "eigenvalues", "norms", "speed"]
+OF_TASKS = ("ladder", "speed")
+"""Kinds of figures that compare the rungs of a ladder and cannot show single runs."""
+
+
+def plot(
+    context: typer.Context,
+    what: TaskOrRuns,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write: .png, .svg or .pdf.")],
+    kind: Annotated[
+        Optional[Kind],
+        typer.Option("--kind", help="What to draw [a TASK: ladder; RUNs: curves].", **choice("--kind", get_args(Kind))),
+    ] = None,
+    ladder: LadderName = "lru",
+    profile: ProfileName = None,
+    tune: TunedInstance = False,
+    set_: SetsOfInstance = None,
+    instance: InstanceId = None,
+) -> int:
+    """Draw a ladder or runs into a PNG, SVG or PDF file."""
+    from lrurun.report import figures, selection
+
+    places: Places = context.obj.places
+    request = LadderRequest(task=what[0], ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
+    suffix = out.suffix.lower()
+    if suffix not in figures.SUFFIXES:
+        ending = repr(out.suffix) if out.suffix else "no suffix"
+        raise UsageError(
+            f"--out {out}: the name must end in .png, .svg or .pdf, found {ending}",
+            f"as in --out {out.stem or 'figure'}.pdf",
+        )
+    of_runs = _are_runs(what)
+    drawn = kind or ("curves" if of_runs else "ladder")
+    if of_runs:
+        _check_for_runs(request, drawn, instance)
+    plan = None if of_runs or instance else request.plan()
+    ledger = opening.read(places)
+    if ledger is None:
+        hint = "name one with --ledger PATH" if of_runs else f"run: lrurun ladder {request.task}"
+        raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
+    with ledger:
+        if of_runs:
+            runs = list({run.id: run for run in map(ledger.run, what)}.values())
+            figure = _of_runs(drawn, runs, ledger, places.runs)
+        else:
+            given = instance_options(context, request)
+            plan, found = selection.chosen(ledger, request.task, plan, instance, "plot", given)
+            figure = _of_task(drawn, plan, found, ledger, places.runs)
+    output.write_file(out, figures.encode(figure, suffix))
+    console.say(f"wrote {out}")
+    return 0
+
+
+def _are_runs(names: Sequence[str]) -> bool:
+    """Whether these are runs; else it is one task."""
+    tasks = paths.names("recipes")
+    found = [bool(re.fullmatch(r"[0-9a-f]+(-\d*)?", name)) and name not in tasks for name in names]
+    if len(names) > 1 and not all(found):
+        raise UsageError(
+            f"plot takes one TASK, or RUNs alone, found {' '.join(names)}",
+            "draw each task into a file of its own; lrurun runs lists the ids of runs",
+        )
+    return found[0]
+
+
+def _check_for_runs(request: LadderRequest, kind: str, instance: str | None) -> None:
+    if kind in OF_TASKS:
+        raise UsageError(
+            f"--kind {kind}: compares the rungs of a TASK, found runs", "name a TASK, or draw --kind curves"
+        )
+    given = {
+        "--ladder": request.ladder != "lru",
+        "--profile": request.profile is not None,
+        "--set": bool(request.sets),
+        "--tune": request.tune,
+        "--instance": instance is not None,
+    }
+    if any(given.values()):
+        named = next(name for name, is_given in given.items() if is_given)
+        raise UsageError(f"{named}: chooses among the ladders of a TASK, found runs", f"leave {named} out")
+
+
+def _of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path) -> Figure:
+    from lrurun.report import drawing, selection
+
+    of = selection.labels_of(runs, ledger)
+    if kind == "norms":
+        return drawing.run_norms(runs, ledger, of)
+    return (
+        drawing.run_eigenvalues(runs, _spectra_of(ledger, folder), of)
+        if kind == "eigenvalues"
+        else drawing.run_curves(runs, ledger, of)
+    )
+
+
+def _of_task(kind: str, plan: planning.Plan, instance: LadderInstance, ledger: Ledger, folder: Path) -> Figure:
+    from lrurun.report import drawing, ladder_table, rung_runs, selection
+
+    metric = rung_runs.SPEED if kind == "speed" else ladder_table.METRIC
+    selected, notes = selection.counted(plan, instance, ledger, metric)
+    if not any(one.counted for one in selected.values()):
+        task = plan.recipe.task + (f" --profile {plan.profile}" if plan.profile else "")
+        raise NotFoundError(
+            f"ladder {plan.ladder.name} on {task}: no run is finished, so there is nothing to draw",
+            f"run: lrurun ladder {task}",
+        )
+    if kind in ("curves", "norms", "eigenvalues"):
+        label = selection.label(plan, instance, ledger)
+        if kind == "curves":
+            return drawing.ladder_curves(plan, label, selected, notes, ledger)
+        if kind == "norms":
+            return drawing.ladder_norms(plan, label, selected, notes, ledger)
+        return drawing.ladder_eigenvalues(plan, label, selected, notes, _spectra_of(ledger, folder))
+    numbers = {run.id: (run.result or {})[metric] for one in selected.values() for run in one.counted}
+    if kind == "speed":
+        return drawing.speeds(selection.build_speeds(plan, instance, ledger), numbers)
+    return drawing.ladder(selection.build(plan, instance, ledger), numbers)
+
+
+def _spectra_of(ledger: Ledger, folder: Path) -> SpectraOf:
+    """Where the eigenvalues of a run come from: the ledger, or the checkpoints of a run that has not recorded them."""
+
+    def spectra(run: Run) -> tuple[int, Layers, Layers]:
+        recorded = ledger.eigenvalues(run.id)
+        if recorded.keys() < {"start", "end"}:
+            from lrurun.trained import before_and_after
+
+            return before_and_after(run, ledger, folder)
+        start, end = ([tuple(layer or ()) for layer in recorded[moment]] for moment in ("start", "end"))
+        if not any(end):
+            raise LrurunError(f"run {run.id}: its recurrence has no eigenvalues", "draw --kind curves instead")
+        return run.step, start, end
+
+    return spectra

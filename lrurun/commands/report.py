@@ -1,0 +1,223 @@
+"""`lrurun report`: the comparison table of a ladder, with its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from lrurun import console
+from lrurun.commands import opening, output
+from lrurun.commands.options import (
+    Format,
+    FormatName,
+    InstanceId,
+    Json,
+    LadderName,
+    OutFile,
+    ProfileName,
+    SetsOfInstance,
+    TaskOrAll,
+    TunedInstance,
+    number,
+)
+from lrurun.commands.request import LadderRequest, instance_options
+from lrurun.errors import LrurunError, NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance
+    from lrurun.paths import Places
+    from lrurun.report.formats import AnyReport
+    from lrurun.report.ladder_table import LadderReport
+    from lrurun.report.run_details import RunDetail
+
+
+def report(
+    context: typer.Context,
+    task: TaskOrAll = None,
+    all_: Annotated[bool, typer.Option("--all", help="One table of all tasks that have results.")] = False,
+    ladder: LadderName = "lru",
+    profile: ProfileName = None,
+    tune: TunedInstance = False,
+    set_: SetsOfInstance = None,
+    instance: InstanceId = None,
+    speed: Annotated[bool, typer.Option("--speed", help="Report training speeds instead of test scores.")] = False,
+    format: Format = "table",
+    out: OutFile = None,
+    limit: Annotated[
+        Optional[int],
+        typer.Option("--limit", metavar="N", help="Only the first N rungs.", **number("--limit", int, 1, example=5)),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Compare a ladder's rungs with each other and with the paper.
+
+    Prints the table of test scores, the published numbers beside them, and a verdict on each of the paper's claims.
+    """
+    places: Places = context.obj.places
+    if all_ == (task is not None):
+        found = f", found both: {task} and --all" if all_ else ""
+        raise UsageError(f"report: expected a TASK, or --all{found}", "lrurun status lists the tasks that have results")
+    if all_ and (speed or instance):
+        other, option = ("--speed", "--speed") if speed else ("--instance", f"--instance {instance}")
+        raise UsageError(
+            f"--all and {other} exclude each other", f"{other} needs one task: lrurun report TASK {option}"
+        )
+    request = LadderRequest(task=task or "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
+    given = instance_options(context, request)
+    chosen: FormatName = "json" if json else format
+    if all_:
+        return _report_all(places, request, format=chosen, out=out, limit=limit)
+    return _report(places, request, given, instance=instance, format=chosen, out=out, limit=limit, speeds=speed)
+
+
+def _report(
+    places: Places,
+    request: LadderRequest,
+    given: Mapping[str, Any],
+    *,
+    instance: str | None,
+    format: FormatName,
+    out: Path | None,
+    limit: int | None,
+    speeds: bool,
+) -> int:
+    """The comparison table of one ladder instance, or that of its training speeds."""
+    from lrurun.report import selection
+
+    plan = None if instance else request.plan()
+    ledger = opening.read(places)
+    if ledger is None:
+        raise NotFoundError(
+            f"{places.ledger}: there is no ledger, so there are no results", f"run: lrurun ladder {request.task}"
+        )
+    with ledger:
+        plan, found = selection.chosen(ledger, request.task, plan, instance, "report", given)
+        made = (selection.build_speeds if speeds else selection.build)(plan, found, ledger, rungs=limit)
+        details = _details(made, ledger) if format == "html" else None
+    _print(made, format, out, details)
+    return 0
+
+
+def _report_all(
+    places: Places, request: LadderRequest, *, format: FormatName, out: Path | None, limit: int | None
+) -> int:
+    """One table of a ladder on all tasks of the ledger, with a column for each task and profile."""
+    from lrurun.config import documents
+    from lrurun.report import all_tasks, selection
+
+    ladder = selection.first_rungs(documents.load_ladder(request.ladder), limit)
+    ledger = opening.read(places)
+    if ledger is None:
+        raise NotFoundError(
+            f"{places.ledger}: there is no ledger, so there are no results",
+            f"run: lrurun ladder TASK --ladder {ladder.name}",
+        )
+    with ledger:
+        reports, notes = _reports(ledger, ladder.name, request, limit)
+        made = all_tasks.build(ladder, reports, notes)
+        details = _details(made, ledger) if format == "html" else None
+    _print(made, format, out, details)
+    return 0
+
+
+def _reports(
+    ledger: Ledger, ladder: str, request: LadderRequest, limit: int | None
+) -> tuple[list[LadderReport], list[str]]:
+    """The report of each instance that is requested, and notes on the others.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    from lrurun import data as tasks
+    from lrurun.config import plan as planning
+    from lrurun.report import selection
+
+    reports, notes, others = [], [], []
+    refused: LrurunError | None = None
+    for found in sorted(ledger.ladders(ladder), key=_place):
+        if request.profile not in (None, found.profile) or not _may_be(found, request):
+            others.append(selection.title(found))
+            continue
+        try:
+            plan = planning.make(
+                found.task,
+                ladder=request.ladder,
+                profile=found.profile,
+                sets=[*request.sets, *_protocol(found)],
+                tune=request.tune,
+                imports=False,  # the files that the ladder names are loaded already
+            )
+            if plan.spec == found.spec:
+                reports.append(selection.build(plan, found, ledger, rungs=limit))
+            else:
+                others.append(selection.title(found))
+        except LrurunError as error:
+            refused = refused or error
+            own = "" if found.task in tasks.TASKS else f"; {tasks.OF_PLUG_IN}"
+            notes.append(f"left out: {selection.title(found)}: {error.message}{own}")
+    if not reports:
+        if refused is not None:
+            raise refused
+        wanted = f"ladder {ladder}" + (f", profile {request.profile}" if request.profile else "")
+        wanted += ", tuned" if request.tune else ", not tuned"
+        wanted += "".join(f", {text}" for text in request.sets)
+        hint = f"this ledger has: {_some(others)}" if others else f"run: lrurun ladder TASK --ladder {ladder}"
+        raise NotFoundError(f"{wanted}: on no task of this ledger", hint)
+    if others:
+        notes.append(f"left out, because profile, --set or --tune differ: {_some(others)}")
+    return reports, notes
+
+
+def _place(instance: LadderInstance) -> tuple[int, str, str]:
+    """Tasks in the order of `lrurun list tasks`, the plain recipe of each before its profiles."""
+    from lrurun import data as tasks
+
+    known = list(tasks.TASKS)
+    number = known.index(instance.task) if instance.task in known else len(known)
+    return number, instance.task, instance.profile or ""
+
+
+def _may_be(instance: LadderInstance, request: LadderRequest) -> bool:
+    """Whether it can be the requested one. A quick test without its plan: there may be hundreds of others."""
+    if instance.spec["tune"] != request.tune:
+        return False
+    return bool(request.sets) or not set(instance.spec["set"]) - {"train.protocol"}
+
+
+def _protocol(instance: LadderInstance) -> list[str]:
+    """The protocol of the instance, if it was set: tasks have different ones, and each column names its own."""
+    protocol = instance.spec["set"].get("train.protocol")
+    return [] if protocol is None else [f"train.protocol={protocol}"]
+
+
+def _some(titles: list[str], most: int = 5) -> str:
+    more = f"; and {len(titles) - most} more" if len(titles) > most else ""
+    return "; ".join(titles[:most]) + more
+
+
+def _print(made: AnyReport, format: FormatName, out: Path | None, details: dict[str, RunDetail] | None) -> None:
+    """A report to stdout, or into a file."""
+    from lrurun.report import formats
+
+    text = formats.render(
+        made,
+        format,
+        width=console.width() if out is None else console.PIPE_WIDTH,
+        color=out is None and console.has_color(),
+        details=details,
+    )
+    if out is None:
+        console.write(text, styled=format == "table")
+        return
+    output.write_file(out, (text if text.endswith("\n") else text + "\n").encode())
+    console.say(f"wrote {out}")
+
+
+def _details(made: AnyReport, ledger: Ledger) -> dict[str, RunDetail]:
+    from lrurun.report import formats, run_details
+
+    return run_details.collect(formats.content_of(made), ledger)

@@ -1,0 +1,162 @@
+"""What a ladder command requests: its options, and the record of them that `lrurun resume` repeats."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from lrurun import console, paths
+from lrurun.errors import LedgerError, UsageError
+
+if TYPE_CHECKING:
+    import typer
+
+    from lrurun.config import plan as planning
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance
+
+ASKED = "asked"
+"""Kind of the event that records a request."""
+
+
+class LadderRequest(Struct, frozen=True, kw_only=True):
+    """A ladder on a task, with everything that decides its runs. Requests are stored in the ledger as JSON."""
+
+    task: str
+    ladder: str
+    profile: str | None
+    rungs: list[str] = []
+    """Only these; all of them if empty."""
+    seeds: str | None = None
+    tune: bool
+    sets: list[str] | dict[str, Any]
+    load: list[str] = []
+    """The files of `--load`, as `resume` finds them."""
+    decide: bool = False
+    """Whether seeds are added until all is decided."""
+    max_seeds: int | None = None
+    """With `decide`; None: as recorded, else 12."""
+
+    def check(self, *, fresh: bool = False) -> None:
+        """Refuses options that `--decide` excludes.
+
+        Raises:
+            UsageError: there is one, or no look of the design has that number of seeds.
+        """
+        from lrurun.report.sequential import SHARES
+
+        if not self.decide:
+            if self.max_seeds is not None:
+                raise UsageError("--max-seeds: belongs to --decide", "add --decide, or choose the seeds with --seeds")
+            return
+        others = {"--seeds": self.seeds is not None, "--rung": bool(self.rungs), "--fresh": fresh}
+        for option in (name for name, is_given in others.items() if is_given):
+            raise UsageError(
+                f"--decide and {option} exclude each other",
+                "its design fixes the seeds and rungs of every look, and its verdicts do not change",
+            )
+        if self.max_seeds is not None and self.max_seeds not in SHARES:
+            *some, last = map(str, SHARES)
+            raise UsageError(
+                f"--max-seeds {self.max_seeds}: expected {', '.join(some)} or {last}, the looks of the design",
+                "there is no look below 5 seeds: the test rejects too often with fewer",
+            )
+
+    def plan(self) -> planning.Plan:
+        """The plan of the ladder on the task.
+
+        Raises:
+            UsageError: an unknown name, or a value or a file that is wrong.
+        """
+        from lrurun.config import plan as planning
+
+        return planning.make(self.task, ladder=self.ladder, profile=self.profile, sets=self.sets, tune=self.tune)
+
+    def chosen(self, plan: planning.Plan) -> tuple[Sequence[planning.ResolvedRung], Sequence[int]]:
+        """The rungs and seeds of the plan that are requested."""
+        from lrurun.config import plan as planning
+        from lrurun.config.runs import seeds_of
+
+        seeds = str(plan.seeds) if self.seeds is None else self.seeds
+        return planning.choose_rungs(plan, self.rungs), seeds_of(seeds)
+
+
+def instance_options(context: typer.Context, request: LadderRequest) -> dict[str, Any]:
+    """Option -> its value, for the options of the request that name an instance: only those that were given."""
+    given = {"--profile": request.profile, "--tune": request.tune, "--set": request.sets}
+    source = context.get_parameter_source("ladder")
+    if source is not None and source.name != "DEFAULT":
+        given["--ladder"] = request.ladder
+    return {option: value for option, value in given.items() if value}
+
+
+def remember(
+    ledger: Ledger, instance: LadderInstance, request: LadderRequest, plan: planning.Plan, seeds: Sequence[int]
+) -> None:
+    """Records the request in the ledger, once, so that `lrurun resume` can repeat it from any folder."""
+    from lrurun import plugins
+    from lrurun.config import plugin_code
+
+    folder = paths.find("ablations", request.ladder).parent
+    own = {os.path.realpath(folder / file) for file in plan.ladder.load}
+    used = {file for rung in plan.rungs for file in plugin_code.files_of(rung.config)} - own
+    load = [file for file in plugins.named_files() if os.path.realpath(file) in used]
+    table = {
+        "task": _absolute("recipes", request.task),
+        "ladder": _absolute("ablations", request.ladder),
+        "profile": request.profile,
+        "rungs": request.rungs,
+        "seeds": ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else ""),
+        "tune": request.tune,
+        "sets": request.sets,
+        **({"load": load} if load else {}),
+        **({"seeds": None, "decide": True, "max_seeds": request.max_seeds} if request.decide else {}),
+    }
+    text = json.dumps(table, sort_keys=True)
+    if text not in _recorded(ledger, instance):
+        ledger.event(ASKED, text, ladder=instance.key)
+
+
+def recorded(ledger: Ledger, instance: LadderInstance) -> list[LadderRequest]:
+    """The requests that were recorded for a ladder instance, oldest first.
+
+    Raises:
+        LedgerError: a record is not as `remember` writes it.
+    """
+    try:
+        return [msgspec.json.decode(text, type=LadderRequest) for text in _recorded(ledger, instance)]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise LedgerError(
+            f"ladder {instance.key}: its recorded command cannot be read ({error})", "run the ladder command instead"
+        ) from None
+
+
+def _recorded(ledger: Ledger, instance: LadderInstance) -> list[str]:
+    return [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]
+
+
+def _absolute(kind: paths.Kind, name: str) -> str:
+    """The name of a packaged file, the absolute path of any other."""
+    path = paths.find(kind, name)
+    return name if path.parent.resolve() == paths.packaged(kind).resolve() else os.path.abspath(path)
+
+
+def report_hidden(request: LadderRequest) -> None:
+    """Reports a local ladder or recipe that is used instead of a packaged one of the same name."""
+    from lrurun.config import documents
+
+    for path in (paths.find("recipes", request.task), paths.find("ablations", request.ladder)):
+        if paths.hides_packaged("recipes", path) or paths.hides_packaged("ablations", path):
+            console.say(f"using {path}, which hides the packaged file of that name")
+    ladder = documents.read_ladder(request.ladder)
+    packaged = paths.packaged("ablations") / f"{ladder.name}.toml"
+    own = paths.find("ablations", request.ladder)
+    if packaged.is_file() and own.resolve() != packaged.resolve() and own.stem != ladder.name:
+        console.warn(
+            f"{own} has the name {ladder.name!r} of a packaged ladder: a ledger treats both as the same ladder"
+        )

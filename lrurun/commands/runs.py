@@ -1,0 +1,99 @@
+"""`lrurun runs`: the list of runs."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+from msgspec import Struct
+
+from lrurun import console
+from lrurun.commands import opening, output
+from lrurun.commands.options import Json, Limit, Sort, Where
+from lrurun.errors import NotFoundError, hint_for
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import Run
+    from lrurun.paths import Places
+
+
+class RunsDocument(Struct, frozen=True):
+    """The JSON of `lrurun runs`."""
+
+    runs: list[output.RunOutput]
+
+
+def runs(
+    context: typer.Context,
+    ladder: Annotated[Optional[str], typer.Option("--ladder", metavar="NAME", help="Only runs of this ladder.")] = None,
+    where: Where = None,
+    sort: Sort = None,
+    limit: Limit = None,
+    json: Json = False,
+) -> int:
+    """List runs, newest first."""
+    from lrurun.report import listing
+
+    places: Places = context.obj.places
+    on_screen = limit is None and not json and console.is_screen()
+    ledger = opening.read_current(places)
+    with ledger if ledger is not None else nullcontext():
+        choice = listing.Choice(where, sort, ledger)
+        if ledger is not None and ladder is not None:
+            _check_ladder(ledger, ladder)
+        ids = choice.ids(ledger, ladder, limit or None) if ledger is not None else []
+        found = ledger.each(ids[: listing.SCREENFUL] if on_screen else ids) if ledger is not None else iter(())
+        if json:
+            output.write_json_list(RunsDocument, map(output.run_output, found))
+            return 0
+        if not ids:
+            known = ledger.number_of_runs(ladder) if ledger is not None else 0
+            if known:
+                console.say(f"none of {known} runs fulfils the condition")
+            else:
+                console.say(f"no runs in {places.ledger} yet; lrurun ladder TASK starts some")
+            return 0
+        texts: dict[str, str] = {}
+        # Most cells are the same text in many rows; one copy of each keeps long lists small.
+        rows = [[texts.setdefault(cell, cell) for cell in _row(run)] for run in found]
+    headers = ["id", "task", "rung", "stage", "seed", "state", "step", "val %", "test %", "numerics", "tags"]
+    for column, hidden in ((10, not any(row[10] for row in rows)), (9, len({row[9] for row in rows} - {""}) < 2)):
+        for row in [headers, *rows] if hidden else ():
+            del row[column]
+    console.table(None, headers, rows)
+    if len(ids) > len(rows):
+        console.say(f"and {len(ids) - len(rows)} more; --limit 0 lists all")
+    return 0
+
+
+def _check_ladder(ledger: Ledger, name: str) -> None:
+    """Refuse a ladder that has no runs, if others have some."""
+    names = ledger.ladder_names()
+    if names and name not in names:
+        raise NotFoundError(f"ladder {name!r}: this ledger has no runs of it", hint_for(name, names, "ladders here"))
+
+
+def _row(run: Run) -> list[str]:
+    from lrurun.report import listing
+
+    first = run.memberships[0] if run.memberships else None
+    result = run.result or {}
+    return [
+        run.id,
+        run.task,
+        first.rung if first else "",
+        first.stage if first else "",
+        str(run.seed),
+        listing.state(run),
+        f"{run.step}/{run.steps}",
+        _percent(result.get("val/accuracy")),
+        _percent(result.get("test/accuracy")),
+        str(run.numerics or ""),
+        ", ".join(run.tags),
+    ]
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.2f}"

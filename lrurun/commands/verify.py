@@ -1,0 +1,248 @@
+"""`lrurun verify`: train a run again, and compare."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from msgspec import Struct, structs
+
+from lrurun import console
+from lrurun.commands import opening, output
+from lrurun.commands.options import Json, RunId
+from lrurun.errors import LrurunError, plural
+from lrurun.report.rung_runs import SPEED
+from lrurun.report.verification import Difference
+
+if TYPE_CHECKING:
+    from lrurun.config.plan import Plan
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import Run
+    from lrurun.paths import Places
+    from lrurun.report.verification import Recorded, Verification
+    from lrurun.runner.signals import Signals
+
+
+class TrainingOutput(Struct, frozen=True, kw_only=True):
+    """How a run ended, and where it was trained."""
+
+    state: str
+    step: int
+    result: Mapping[str, float]
+    environment: Mapping[str, Any]
+    """Of its last attempt."""
+
+
+class VerifyDocument(Struct, frozen=True, kw_only=True):
+    """The JSON of `lrurun verify`."""
+
+    run: str
+    verdict: str
+    """"equal" (bit for bit), "within tolerance" or "different"."""
+    exact: bool
+    """Whether equality bit for bit was required."""
+    reasons: Sequence[str]
+    """Why it was not."""
+    metrics: int
+    values: int
+    """How many were compared."""
+    differing: int
+    first_difference: Difference | None
+    beyond_tolerance: Difference | None
+    """The first difference that is larger than allowed."""
+    recorded: TrainingOutput
+    repeated: TrainingOutput
+
+
+def verify(context: typer.Context, run: RunId, json: Json = False) -> int:
+    """Train a run again and compare its curves and result.
+
+    It is trained in a temporary folder, on the data that it was trained on; ledger and runs folder stay as they are. On
+    a machine of the same type all values must be equal bit for bit, on another one within a tolerance. The exit code is
+    3 if they are not.
+    """
+    from lrurun.report import verification
+    from lrurun.runner.signals import Signals, Stopped
+
+    places: Places = context.obj.places
+    with opening.existing(places, run) as ledger:
+        recorded = _recorded(ledger, run)
+    plan = _plan(places, recorded.run)
+    signals = Signals()
+    try:
+        with signals.recorded(), _temporary_folder() as folder:
+            console.say(_announcement(recorded.run))
+            temporary = structs.replace(places, ledger=folder / "ledger.db", runs=folder / "runs")
+            repeated = _train(temporary, plan, recorded.run, signals)
+    except Stopped as stopped:
+        console.say(f"stopped by {stopped}; nothing of the repetition remains")
+        return stopped.exit_code
+    found = verification.verify(recorded, repeated)
+    if json:
+        output.write_json(_document(found, recorded, repeated))
+    else:
+        _print(found, recorded, repeated)
+    return 3 if found.verdict == "different" else 0
+
+
+def _recorded(ledger: Ledger, name: str) -> Recorded:
+    from lrurun.report.verification import Recorded
+
+    run = ledger.run(name)
+    return Recorded(run=run, attempts=ledger.attempts(run.id), curves=ledger.metrics(run.id))
+
+
+def _plan(places: Places, run: Run) -> Plan:
+    """What trains the run again.
+
+    Raises:
+        LrurunError: it is unfinished, a plug-in is not loaded, or its data are not in the data folder.
+    """
+    from lrurun.config import export
+    from lrurun.ledger.values import FINISHED
+
+    if run.state not in FINISHED:
+        hints = {"failed": f"its error: lrurun show {run.id}", "running": "wait for its end: lrurun status --watch"}
+        raise LrurunError(
+            f"run {run.id} is {run.state}, at step {run.step} of {run.steps}: only finished runs can be verified",
+            hints.get(run.state, "finish it first: lrurun resume"),
+        )
+    plan = export.plan_of(run)
+    return structs.replace(plan, data_name=_data_folder(places, plan, run))
+
+
+def _data_folder(places: Places, plan: Plan, run: Run) -> str:
+    """The name of the folder with the data that the run was trained on, by their digest.
+
+    Raises:
+        LrurunError: there is none.
+    """
+    from lrurun.data import store
+
+    name, other = plan.task.name, None
+    for folder in sorted(places.data.glob(f"{glob.escape(name)}*")):
+        with contextlib.suppress(LrurunError):  # of another task, or made with other settings
+            manifest = store.manifest(plan.task, plan.options, folder)
+            if manifest is not None and run.data_sha256 in (None, store.digest(manifest)):
+                return folder.name
+            if manifest is not None:
+                other = f"{folder} has {store.digest(manifest)[:19]}"
+    wanted = f"run {run.id} was trained on data {(run.data_sha256 or 'of an unknown digest')[:19]}"
+    if other is not None:
+        raise LrurunError(f"{wanted}, {other}", "restore those data, or name the folder that has them with --data-dir")
+    profile = next((f" --profile {m.profile}" for m in run.memberships if m.profile), "")
+    raise LrurunError(
+        f"{wanted}, which are not in {places.data}",
+        f"run: lrurun data prepare {name}{profile}; or name the folder that has them with --data-dir",
+    )
+
+
+def _announcement(run: Run) -> str:
+    speed = (run.result or {}).get(SPEED)
+    time = f", about {console.duration(run.step / speed)} at the speed of the run" if speed else ""
+    return f"run {run.id} is trained again: {plural(run.step, 'step')}{time}"
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder that is removed at the end."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="lrurun-verify-")
+    except OSError as error:
+        raise LrurunError(
+            f"no temporary folder can be created: {error.strerror}", "free some space, or name a folder in TMPDIR"
+        ) from None
+    with folder as name:
+        yield Path(name)
+
+
+def _train(places: Places, plan: Plan, run: Run, signals: Signals) -> Recorded:
+    """Trains the run of a plan in temporary places.
+
+    Raises:
+        Stopped: after a signal.
+        LrurunError: the training failed.
+    """
+    from lrurun.ledger.values import FINISHED
+    from lrurun.report.live import LadderView
+    from lrurun.runner.selection import Selection
+    from lrurun.runner.supervisor import Supervisor
+
+    with opening.write(places, training=True) as ledger:
+        with LadderView() as display:
+            selection = Selection(plan=plan, rungs=plan.rungs, seeds=[run.seed])
+            outcome = Supervisor(ledger, places, selection, display, signals, jobs=1).run(lambda: None)
+        repeated = _recorded(ledger, outcome.runs[0].id)
+        if repeated.run.state not in FINISHED:
+            died = [event.text for event in ledger.events(run=repeated.run.id) if event.kind == "died"]
+            reason = (repeated.run.error or "".join(died[-1:]) or repeated.run.state).splitlines()[0]
+            raise LrurunError(
+                f"run {run.id} was {run.state}, its repetition did not finish: {reason}",
+                "lrurun doctor shows what this machine has",
+            )
+    return repeated
+
+
+def _document(found: Verification, recorded: Recorded, repeated: Recorded) -> VerifyDocument:
+    return VerifyDocument(
+        run=recorded.run.id,
+        verdict=found.verdict,
+        exact=found.exact,
+        reasons=found.reasons,
+        metrics=found.metrics,
+        values=found.values,
+        differing=found.differing,
+        first_difference=found.first,
+        beyond_tolerance=found.beyond,
+        recorded=_training(recorded),
+        repeated=_training(repeated),
+    )
+
+
+def _training(one: Recorded) -> TrainingOutput:
+    return TrainingOutput(
+        state=one.run.state,
+        step=one.run.step,
+        result=one.run.result or {},
+        environment=one.attempts[-1].environment if one.attempts else {},
+    )
+
+
+_VERDICTS = {
+    "equal": "verified: {all} are equal bit for bit",
+    "within tolerance": "verified within the tolerance: {some}",
+    "different": "not verified: {some}",
+}
+
+
+def _print(found: Verification, recorded: Recorded, repeated: Recorded) -> None:
+    run, again = recorded.run, repeated.run
+    rung = f", {run.memberships[0].rung}" if run.memberships else ""
+    numbers = f"{plural(found.values, 'value')} of {plural(found.metrics, 'metric')}"
+    some = f"{found.differing} of {numbers} differ" if found.differing else "it ended differently"
+    verdict = _VERDICTS[found.verdict].format(all=f"all {numbers}", some=some)
+    console.paragraph(console.clean(f"run {run.id} ({run.task}{rung}, seed {run.seed}): {verdict}"))
+    ends = [f"{one.state} at step {one.step}" for one in (run, again)]
+    if ends[0] != ends[1]:
+        console.paragraph(f"The run is {ends[0]}, the repetition {ends[1]}.")
+    if found.first is not None:
+        console.paragraph(f"First difference: {_difference(found.first)}.")
+    if found.beyond not in (None, found.first):
+        console.paragraph(f"First difference beyond the tolerance: {_difference(found.beyond)}.")
+    if found.reasons:
+        console.paragraph(console.clean(f"Equality bit for bit is not required: {'; '.join(found.reasons)}."))
+    codes = ["; ".join(one.code) or "not recorded" for one in (run, again)]
+    if codes[0] != codes[1]:
+        console.paragraph(console.clean(f"Code: {codes[0]} in the run, {codes[1]} now."))
+
+
+def _difference(one: Difference | None) -> str:
+    assert one is not None
+    where = "in the result" if one.step is None else f"at step {one.step}"
+    then, now = ("no value" if value is None else repr(value) for value in (one.recorded, one.repeated))
+    return console.clean(f"{one.metric} {where}: {then} in the run, {now} in the repetition")

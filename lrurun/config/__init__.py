@@ -1,0 +1,1 @@
+"""Configuration of runs: documents, schema, plan. No jax here."""

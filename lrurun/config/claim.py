@@ -1,0 +1,37 @@
+"""A claim of a paper, as the documents of ladders state it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
+
+
+class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A statement of a paper about a rung, in comparison with another one or with chance."""
+
+    text: str
+    source: str
+    rung: Name
+    """The rung that the claim calls better, as good, above chance, ..."""
+    than: Name | None = None
+    """None: chance."""
+    kind: Literal["better", "no-worse", "equal", "above-chance", "at-chance", "faster"] = "better"
+    margin: Annotated[float, Meta(gt=0, le=1)] | None = None
+    """For "equal" and "at-chance": the largest difference, as a fraction, at which two scores count as equal. For
+    "no-worse": the largest loss that does not count as one. For "above-chance", optional: what does not count yet."""
+    margins: dict[str, Annotated[float, Meta(gt=0, le=1)]] = field(default_factory=dict)
+    """Task -> margin, instead of `margin`."""
+    tasks: tuple[str, ...] = ()
+    """Tasks for which the paper states it; on others the report says so, or leaves out a claim on chance or speed."""
+
+    def is_about(self, task: str) -> bool:
+        """Whether it is judged on that task."""
+        return task in self.tasks or not self.tasks or not self.kind.endswith(("-chance", "faster"))
+
+    def margin_on(self, task: str) -> float:
+        """Its margin on that task; 0 where it has none."""
+        return self.margins.get(task, self.margin or 0.0)

@@ -1,0 +1,146 @@
+"""A run as a ladder of one rung, which trains it again: `lrurun show RUN --toml`, `lrurun verify RUN`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lrurun import data as tasks
+from lrurun.config import plan as planning
+from lrurun.config import plugin_code
+from lrurun.config.documents import About, Ladder, Recipe
+from lrurun.config.removed import execution_of
+from lrurun.config.resolve import RateSource, ResolvedRung
+from lrurun.config.schema import KIND, TUNING_SEED, Execution, RunConfig, decode, fingerprint
+from lrurun.config.settings import flatten
+from lrurun.console import clean
+from lrurun.errors import LrurunError, UsageError
+
+if TYPE_CHECKING:
+    from lrurun.ledger.values import Run
+
+
+def toml(run: Run) -> str:
+    """The text of the ladder; its first lines have the command that trains the run.
+
+    Raises:
+        LrurunError: with the present recipes, no ladder command trains this run again.
+    """
+    if run.seed >= TUNING_SEED:
+        raise LrurunError(
+            f"run {run.id} is a tuning run: a ladder trains it only to choose among the points of the grid",
+            "name one of its final runs: lrurun runs --where 'stage=train'",
+        )
+    config = plugin_code.config_of(run.config, f"run {run.id}")
+    execution = execution_of(run.execution, f"run {run.id}")
+    document = _document(run, config)
+    for task, profile in {(m.task, m.profile): None for m in run.memberships} | {(run.task, None): None}:
+        found = _resolve(document, task, profile)
+        if found is not None and fingerprint(_of_seed(found.config, config.seed)) == fingerprint(config):
+            return f"{_command(run, task, profile, found.execution, execution)}\n{document}"
+    raise LrurunError(
+        f"run {run.id} cannot be trained again: the recipe of {run.task} has changed its data, or was not found",
+        "restore the recipe; lrurun show names the data of the run",
+    )
+
+
+def plan_of(run: Run) -> planning.Plan:
+    """A plan that trains the run again, whatever recipes and ladders say now. Its data are in the task's own folder.
+
+    Raises:
+        LrurunError: a plug-in is not loaded, or has changed.
+        UsageError: the configuration does not fit this version.
+    """
+    config = plugin_code.config_of(run.config, f"run {run.id}")
+    if fingerprint(config) != run.fingerprint:
+        raise LrurunError(
+            f"run {run.id}: its configuration has fingerprint {fingerprint(config)[:19]}, not {run.fingerprint[:19]}",
+            "the ledger was edited: lrurun ledger check",
+        )
+    task = tasks.get(config.task)
+    rung = ResolvedRung(
+        name=run.memberships[0].rung if run.memberships else "run",
+        title="",
+        on=None,
+        values={},
+        sources=run.provenance,
+        config=config,
+        execution=execution_of(run.execution, f"run {run.id}"),
+        differences=(),
+        same_as_base=False,
+        rate_source=RateSource("set", "the run's"),
+    )
+    about = About(source=f"run {run.id}", expect="", device="", hours=0, checked="never")
+    return planning.Plan(
+        ladder=Ladder(name=f"again-{run.id}", title=f"run {run.id} again", source=run.fingerprint),
+        recipe=Recipe(task=config.task, about=about, model={}, optim={}, train={}),
+        profile=None,
+        seeds=1,
+        changes={},
+        tune=False,
+        grid={},
+        rungs=(rung,),
+        options=tasks.options_of(task, config.data),
+        data_name=task.name,
+    )
+
+
+def _document(run: Run, config: RunConfig) -> str:
+    places = [f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1]]
+    table = msgspec.to_builtins(config)
+    changes = dict(flatten({name: table[name] for name in ("model", "optim", "train")}))
+    changes = dict(sorted(changes.items(), key=lambda item: item[0] != KIND))
+    title = f"run {run.id} again"
+    lines = [
+        f"name = {_value(f'again-{run.id}')}",
+        f"title = {_value(title)}",
+        f"source = {_value(', '.join([*places, run.fingerprint]))}",
+        *([f"load = [{', '.join(map(_value, files))}]"] if (files := plugin_code.files_of(config)) else []),
+        "",
+        "[[rung]]",
+        f"name = {_value(f'run-{run.id}')}",
+        f"title = {_value(title)}",
+        "",
+        "[rung.change]",
+        *(f"{_value(path)} = {_value(value)}" for path, value in changes.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    """A string, number or boolean as TOML writes it."""
+    if isinstance(value, str):
+        return json.dumps(clean(value), ensure_ascii=False)
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _resolve(document: str, task: str, profile: str | None) -> planning.ResolvedRung | None:
+    """The rung of the ladder on that task, as a ladder command would resolve it; None where that fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "again.toml"
+        path.write_text(document, encoding="utf-8")
+        try:
+            return planning.make(task, ladder=str(path), profile=profile).rungs[0]
+        except UsageError:
+            return None
+
+
+def _of_seed(config: RunConfig, seed: int) -> RunConfig:
+    return decode({**msgspec.to_builtins(config), "seed": seed}, RunConfig, "the ladder")
+
+
+def _command(run: Run, task: str, profile: str | None, default: Execution, recorded: Execution) -> str:
+    arguments = ["lrurun", "ladder", task, *(["--profile", profile] if profile else []), "--ladder", "FILE.toml"]
+    arguments += ["--seeds", f"{run.seed},"]
+    for name in Execution.__struct_fields__:
+        if getattr(default, name) != getattr(recorded, name):
+            arguments += ["--set", f"execution.{name}={_value(getattr(recorded, name)).strip(chr(34))}"]
+    return (
+        f"# Trains run {run.id} again if it is not done already (--fresh trains it in any case):\n"
+        f"# {clean(shlex.join(arguments))}"
+    )

@@ -1,0 +1,128 @@
+"""The rules between the tables of a ladder, which its types do not express."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lrurun.config.settings import check_path, settings
+from lrurun.errors import UsageError, hint_for
+
+if TYPE_CHECKING:
+    from lrurun.config.documents import Grid, Ladder
+
+
+def check(ladder: Ladder) -> None:
+    """Refuse a ladder whose rungs, speeds, claims or grid are inconsistent; see `documents.load_ladder`."""
+    _check_rungs(ladder)
+    _check_speeds(ladder)
+    _check_claims(ladder)
+    if ladder.grid is not None:
+        _check_cells(ladder.grid, list(ladder.bases), f"{ladder.path} [grid]")
+
+
+def _check_rungs(ladder: Ladder) -> None:
+    where = ladder.path
+    if not ladder.rungs:
+        raise UsageError(f"{where}: a ladder needs at least one [[rung]]", "add one: name, title, change")
+    seen: list[str] = []
+    for rung in ladder.rungs:
+        source = f"{where}, rung {rung.name}"
+        if rung.name in seen:
+            raise UsageError(f"{source}: there are two rungs of this name", "rename one of them")
+        if rung.root and rung.on is not None:
+            raise UsageError(
+                f"{source}: has root = true and on = {rung.on!r}", "remove one of them: a root has no base"
+            )
+        if rung.on is not None and rung.on not in seen:
+            wrong = f"unknown rung {rung.on!r}"
+            if rung.on == rung.name:
+                wrong = "a rung cannot change itself"
+            elif rung.on in ladder.bases:
+                wrong = f"{rung.on} does not come before it"
+            raise UsageError(f"{source}, on: {wrong}", hint_for(rung.on, seen, "rungs before it"))
+        seen.append(rung.name)
+        if not rung.change and not rung.tunes:
+            raise UsageError(
+                f"{source}: declares no change",
+                'say what it changes: change = { "model.recurrence.activation" = "identity" }, or tunes = ["path"]',
+            )
+        settings(rung.change, source, within=("model", "optim", "train"))
+        for path in rung.tunes:
+            check_path(path, source, within=("model", "optim"))
+        if rung.takes:
+            ladder.scopes(rung)
+
+
+def _check_speeds(ladder: Ladder) -> None:
+    rungs = list(ladder.bases)
+    seen: set[tuple[str | None, ...]] = set()
+    for speed in ladder.speeds:
+        source = f"{ladder.path}, speed of {speed.system!r}"
+        if speed.rung is not None and speed.rung not in rungs:
+            raise UsageError(f"{source}: unknown rung {speed.rung!r}", hint_for(speed.rung, rungs, "rungs"))
+        for task in speed.steps_per_second:
+            one = (speed.rung or speed.system, speed.source, speed.device, task)
+            if one in seen:
+                raise UsageError(f"{source}: {task} is listed twice", "remove one of them")
+            seen.add(one)
+
+
+def _check_claims(ladder: Ladder) -> None:
+    rungs = list(ladder.bases)
+    for claim in ladder.claims:
+        source = f"{ladder.path}, claim {claim.text!r}"
+        for name in (claim.rung, claim.than):
+            if name is not None and name not in rungs:
+                raise UsageError(f"{source}: unknown rung {name!r}", hint_for(name, rungs, "rungs"))
+        if claim.rung == claim.than:
+            raise UsageError(f"{source}: compares {claim.rung} with itself", "name another rung in `than`")
+        kind = f'kind = "{claim.kind}"'
+        if claim.kind.endswith("-chance") and claim.than is not None:
+            raise UsageError(f"{source}: {kind} compares with chance, not with {claim.than}", "remove `than`")
+        if not claim.kind.endswith("-chance") and claim.than is None:
+            raise UsageError(f"{source}: {kind} needs another rung", 'name it: than = "RUNG"')
+        if claim.kind in ("better", "faster") and (claim.margin is not None or claim.margins):
+            hint = 'remove it, or set kind = "no-worse" or "equal"'
+            raise UsageError(f"{source}: {kind} has no margin", hint)
+        if claim.kind in ("no-worse", "equal", "at-chance") and claim.margin is None:
+            raise UsageError(f"{source}: {kind} needs a margin", "add one, as in margin = 0.005")
+        for task in claim.margins:
+            if claim.tasks and task not in claim.tasks:
+                hint = hint_for(task, claim.tasks, "its tasks")
+                raise UsageError(f"{source}, margins: {task!r} is not among the tasks of the claim", hint)
+
+
+def check_chance(ladder: Ladder, task: str, chance: float | None) -> None:
+    """Refuse a task without a score of chance where a claim of the ladder compares with it."""
+    for claim in ladder.claims:
+        if chance is None and claim.kind.endswith("-chance") and claim.is_about(task):
+            raise UsageError(
+                f'{ladder.path}, claim {claim.text!r}: kind = "{claim.kind}" needs a score of chance on {task}',
+                f"declare it in the metric of {task} (chance = ...), or restrict the claim to other tasks",
+            )
+
+
+def _check_cells(grid: Grid, rungs: list[str], where: str) -> None:
+    for column in grid.columns:
+        if grid.columns.count(column) > 1:
+            raise UsageError(f"{where}, columns: {column!r} is listed twice", "rename one of them")
+    cells: dict[str, str] = {}
+    for row, names in grid.rows.items():
+        source = f"{where}, row {row!r}"
+        if len(names) != len(grid.columns):
+            raise UsageError(
+                f"{source}: expected a rung for each of the {len(grid.columns)} columns, found {len(names)}",
+                'leave a cell empty with ""',
+            )
+        for name, column in zip(names, grid.columns, strict=True):
+            if name and name not in rungs:
+                raise UsageError(f"{source}, column {column!r}: unknown rung {name!r}", hint_for(name, rungs, "rungs"))
+            if name in cells:
+                raise UsageError(
+                    f"{source}, column {column!r}: {name} is in {cells[name]} already", "remove one of them"
+                )
+            if name:
+                cells[name] = f"row {row!r}, column {column!r}"
+    for name in rungs:
+        if name not in cells:
+            raise UsageError(f"{where}: rung {name} is in no cell", "add it to a row, or remove [grid]")

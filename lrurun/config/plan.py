@@ -1,0 +1,219 @@
+"""A ladder on a recipe: every rung resolved, the tuning grid, and the data. No jax here."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from lrurun import data as tasks
+from lrurun import decoding, plugins
+from lrurun.config import plugin_code
+from lrurun.config.documents import Ladder, Profile, Recipe, check_scopes, get_profile, load_ladder, load_recipe
+from lrurun.config.ladder_checks import check_chance
+from lrurun.config.recurrences.dense import DenseRecurrence
+from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.resolve import RATE, TUNED, ResolvedRung, full, resolve, with_point
+from lrurun.config.schema import KIND, shared_settings
+from lrurun.config.settings import parse_set
+from lrurun.data.task import Options, Task
+from lrurun.errors import UsageError, hint_for
+
+__all__ = ["Plan", "ResolvedRung", "choose_rungs", "common_settings", "data_of", "make"]
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A ladder instance, resolved."""
+
+    ladder: Ladder
+    recipe: Recipe
+    profile: str | None
+    seeds: int
+    """Number of seeds without `--seeds`."""
+    changes: dict[str, Any]
+    """The values of `--set`, except those of execution: with others it is another instance."""
+    tune: bool
+    grid: dict[str, list[Any]]
+    """Dotted path -> values to try, without paths that `--set` fixes."""
+    rungs: tuple[ResolvedRung, ...]
+    options: Options
+    """Settings of the data."""
+    data_name: str
+    """Name of the task's folder in the data folder."""
+
+    @property
+    def task(self) -> Task:
+        return tasks.get(self.recipe.task)
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """What distinguishes this instance from others of the same ladder, task and profile."""
+        return {"set": self.changes, "tune": self.tune}
+
+    @property
+    def same_as_base(self) -> frozenset[str]:
+        """The rungs whose runs are those of their base."""
+        return frozenset(rung.name for rung in self.rungs if rung.same_as_base)
+
+    def cautions(self, rungs: Collection[str]) -> list[str]:
+        """What these rungs change beside what they say, compared with others of them: sentences for reports."""
+        shown = {rung.name: rung for rung in self.rungs if rung.name in rungs}
+        return [
+            f"{rung.name} starts with a larger spectral radius than {rung.on}, whose initial matrix is truncated: "
+            "about 1 instead of 0.9. The ladder controls separates this from the change of form"
+            for rung in shown.values()
+            if rung.on in shown and _reaches_further(rung, shown[rung.on])
+        ]
+
+
+def make(
+    task: str,
+    *,
+    ladder: str = "lru",
+    profile: str | None = None,
+    sets: Sequence[str] | dict[str, Any] = (),
+    tune: bool = False,
+    imports: bool = True,
+) -> Plan:
+    """Reads the documents and resolves every rung; with `imports`, loads the plug-ins that they name.
+
+    Raises:
+        UsageError: unknown names, wrong values, rungs that change unknown fields, plug-ins that cannot be loaded.
+    """
+    document = load_ladder(ladder, imports=imports)
+    recipe = load_recipe(task, imports=imports)
+    if recipe.task not in tasks.TASKS:
+        raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
+    check_scopes(document, recipe)
+    check_chance(document, recipe.task, tasks.get(recipe.task).metric.chance)
+    reduced = get_profile(recipe, profile)
+    changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text) for text in sets)
+    if imports:
+        plugins.load_installed("recurrence", changes.get(KIND))
+    options, data_sources = _data(recipe, profile, reduced)
+    rungs = resolve(document, recipe, profile, changes, options, data_sources)
+    for rung in rungs:
+        _check_protocol(rung, recipe)
+        _check_length(rung, options)
+    grid = _free_grid(recipe, profile, reduced, changes, tune)
+    for rung in rungs:
+        for path, (values, source) in grid.items():
+            for value in values:
+                _check_length(with_point(rung, {path: value}, source), options)
+    if tune and RATE in grid:
+        rungs = [msgspec.structs.replace(rung, rate_source=TUNED) for rung in rungs]
+    typed = {path: value for rung in reversed(rungs) for path, value in full(rung.config).items()}
+    return Plan(
+        ladder=document,
+        recipe=recipe,
+        profile=profile,
+        seeds=reduced.seeds or recipe.seeds,
+        # as converted: 1 and 1.0 are one instance
+        changes={path: typed[path] for path in changes if not path.startswith("execution.")},
+        tune=tune,
+        grid={path: values for path, (values, _) in grid.items()},
+        rungs=tuple(rungs),
+        options=options,
+        data_name=_data_name(recipe, profile, reduced),
+    )
+
+
+def _reaches_further(rung: ResolvedRung, base: ResolvedRung) -> bool:
+    """Whether a diagonal form on the whole unit disk follows a truncated dense matrix."""
+    before, after = base.config.model.recurrence, rung.config.model.recurrence
+    if not isinstance(before, DenseRecurrence) or not isinstance(after, DiagonalRecurrence):
+        return False
+    return before.draw == "truncated" and after.r_max == 1.0
+
+
+def _free_grid(
+    recipe: Recipe, profile: str | None, reduced: Profile, changes: dict[str, Any], tune: bool
+) -> dict[str, tuple[list[Any], str]]:
+    """Dotted path -> the values to try and their source; without what `--set` fixes."""
+    grid, source = (recipe.tune.grid, f"{recipe.path} [tune.grid]") if recipe.tune else ({}, "")
+    if reduced.tune:
+        grid, source = reduced.tune, f"{recipe.path} [profile.{profile}.tune]"
+    free = {path: (values, source) for path, values in grid.items() if path not in changes}
+    if tune and not grid:
+        raise UsageError(f"{recipe.path}: has no grid to tune over", "add a table [tune.grid], or omit --tune")
+    if tune and not free:
+        raise UsageError(f"--tune: --set fixes all that the grid would tune: {', '.join(grid)}", "omit one of them")
+    return free
+
+
+def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
+    known = tasks.TASKS[recipe.task].protocols
+    if rung.config.train.protocol not in known:
+        at = decoding.place(rung.sources.get("train.protocol", recipe.path), "train.protocol")
+        found = f"{recipe.task} has no protocol {rung.config.train.protocol!r}"
+        raise UsageError(f"{at}: {found}", f"protocols of this task: {', '.join(known)}")
+
+
+def _check_length(rung: ResolvedRung, options: Options) -> None:
+    """Refuse a rung whose recurrence needs longer sequences than the task's."""
+    config = rung.config
+    try:
+        config.model.recurrence.fits_length(tasks.get(config.task).spec(options).length)
+    except ValueError as error:
+        path = "model.recurrence.kernel_length"
+        raise UsageError(
+            f"{decoding.place(rung.sources.get(path, config.task), path)}: {error}", "give it a smaller value"
+        ) from None
+
+
+def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:
+    """The task of a recipe, the settings of its data, and the name of their folder.
+
+    Raises:
+        UsageError: an unknown name, or a setting that the task does not have.
+    """
+    recipe = load_recipe(task)
+    reduced = get_profile(recipe, profile)
+    options, _ = _data(recipe, profile, reduced)
+    return tasks.get(recipe.task), options, _data_name(recipe, profile, reduced)
+
+
+def _data_name(recipe: Recipe, profile: str | None, reduced: Profile) -> str:
+    """The name of the folder of the data; a profile that changes the data has its own folder."""
+    return f"{recipe.task}-{profile}" if reduced.data else recipe.task
+
+
+def _data(recipe: Recipe, profile: str | None, reduced: Profile) -> tuple[Options, dict[str, str]]:
+    """The settings of the data, and where each came from."""
+    sources = dict.fromkeys(recipe.data, f"{recipe.path} [data]")
+    sources |= dict.fromkeys(reduced.data, f"{recipe.path} [profile.{profile}.data]")
+    options = decoding.convert(
+        recipe.data | reduced.data, tasks.get(recipe.task).options, f"{recipe.path} [data]", sources
+    )
+    return options, {f"data.{name}": source for name, source in sources.items()}
+
+
+def choose_rungs(plan: Plan, names: Sequence[str]) -> tuple[ResolvedRung, ...]:
+    """The rungs of those names, in ladder order; all of them without names."""
+    known = [rung.name for rung in plan.rungs]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{plan.ladder.path}: unknown rung {name!r}", hint_for(name, known, "rungs"))
+    return tuple(rung for rung in plan.rungs if not names or rung.name in names)
+
+
+def common_settings(config: Mapping[str, Any], without: Sequence[str] = ()) -> dict[str, Any]:
+    """What all seeds of a rung have in common: a run's configuration less its seed and the paths `without`.
+
+    A run whose plug-ins are not those that are loaded has settings unlike any other's.
+    """
+    table = (
+        shared_settings(config) if plugin_code.is_loaded(config) else {k: v for k, v in config.items() if k != "seed"}
+    )
+    if without:
+        table = copy.deepcopy(table)
+    for path in without:
+        *sections, name = path.split(".")
+        here = table
+        for section in sections:
+            here = here.get(section, {})
+        here.pop(name, None)
+    return table

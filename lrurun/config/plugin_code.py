@@ -1,0 +1,77 @@
+"""The plug-in code that a run depends on: its digests, and whether the loaded code is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lrurun import plugins
+from lrurun.config.schema import Code, RunConfig, decode
+from lrurun.errors import LrurunError
+from lrurun.plugins import PluginKind, Source
+
+
+def code_of(kind: str, task: str) -> tuple[Code | None, dict[str, str]]:
+    """The digests in the configuration of a run with these two, and dotted path -> where they come from."""
+    used = _sources(kind, task)
+    if not used:
+        return None, {}
+    return (
+        Code(**{what: source.sha256 for what, source in used.items()}),
+        {f"code.{what}": source.shown for what, source in used.items()},
+    )
+
+
+def _mismatch(config: Mapping[str, Any], where: str) -> LrurunError | None:
+    """Why a run's configuration cannot be used with the loaded code; None if it can."""
+    kind: Any = config
+    for step in ("model", "recurrence", "kind"):
+        kind = kind.get(step) if isinstance(kind, Mapping) else None
+    names: dict[PluginKind, Any] = {"recurrence": kind, "task": config.get("task")}
+    code = config.get("code")
+    for what, name in names.items():
+        recorded = code.get(what) if isinstance(code, Mapping) else None
+        source = plugins.source_of(what, name)
+        if recorded is not None and source is None:
+            return LrurunError(
+                f"{where}: its {what} {name!r} comes from a file or package that is not loaded ({recorded[:19]})",
+                "name the file: --load FILE.py",
+            )
+        if source is not None and recorded != source.sha256:
+            then = f"{recorded[:19]} then" if recorded else "lrurun's own then"
+            return LrurunError(
+                f"{where}: {source.shown}, which has {what} {name!r}, has changed since: {then}, "
+                f"{source.sha256[:19]} now",
+                "load the file as it was, or train again with the present one: lrurun ladder",
+            )
+    return None
+
+
+def is_loaded(config: Mapping[str, Any]) -> bool:
+    """Whether the code that a run's plain configuration names is loaded."""
+    return _mismatch(config, "") is None
+
+
+def config_of(config: Mapping[str, Any], where: str) -> RunConfig:
+    """The decoded configuration of a run in the ledger, for building its model or task.
+
+    Raises:
+        LrurunError: a plug-in that it needs is not loaded, or has changed.
+        UsageError: it does not fit this version.
+    """
+    wrong = _mismatch(config, where)
+    if wrong is not None:
+        raise wrong
+    return decode(config, RunConfig, where)
+
+
+def files_of(config: RunConfig) -> list[str]:
+    """Absolute paths of the plug-in files that a run uses."""
+    sources = _sources(str(config.model.recurrence.__struct_config__.tag), config.task)
+    return list(dict.fromkeys(one.file for one in sources.values() if one.file is not None))
+
+
+def _sources(kind: str, task: str) -> dict[PluginKind, Source]:
+    """The sources of this recurrence and of this task, as far as they are plug-ins."""
+    names: dict[PluginKind, str] = {"recurrence": kind, "task": task}
+    return {what: source for what, name in names.items() if (source := plugins.source_of(what, name)) is not None}

@@ -1,0 +1,30 @@
+"""The settings of the recurrence with a dense matrix."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lrurun.config.recurrences.base import Declaration, RecurrenceSettings
+
+
+class DenseRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dense"):
+    """x_k = activation(A x_(k-1) + B u_k) with a dense real A (Orvieto et al. 2023, eq. 1 and section 3.1)."""
+
+    activation: Literal["tanh", "relu", "identity"] = "identity"
+    draw: Literal["normal", "truncated"] = "normal"
+    """The initial A: N(0, 1/N), whose eigenvalues reach a little beyond the unit circle, or the same distribution
+    truncated at two standard deviations, whose eigenvalues reach about 0.9."""
+
+
+DECLARATIONS = (
+    Declaration(
+        settings=DenseRecurrence,
+        implementation="lrurun.nn.recurrences.dense:Dense",
+        variants={
+            "tanh": {"activation": "tanh"},
+            "relu": {"activation": "relu"},
+            "identity": {"activation": "identity"},
+            "identity, truncated": {"draw": "truncated"},
+        },
+    ),
+)

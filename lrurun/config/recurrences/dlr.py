@@ -1,0 +1,89 @@
+"""The settings of DLR and DSS."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from lrurun.config.recurrences.base import (
+    LARGEST_HIPPO,
+    Declaration,
+    KernelLength,
+    RecurrenceSettings,
+    Step,
+    check_kernel,
+    check_steps,
+)
+
+
+class DLRRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dlr"):
+    """x_k = Lambda x_(k-1) + u_k for each channel, all with the same Lambda (Gupta et al. 2023, DLR)."""
+
+    cast: Literal["real", "imag", "sum", "prod"] = "real"
+    """The real kernel made of the complex kernel K: Re K, Im K, their sum, or their product, which is DLR-prod."""
+    poles: Literal["complex", "unit", "real"] = "complex"
+    """Lambda = exp(-a^2 + i b); with b only, so that |Lambda| = 1; or with a only."""
+    weights: Literal["complex", "real"] = "complex"
+    phases: Literal["uniform", "normal"] = "uniform"
+    """The initial b: 2 pi n / N, or N(0, 1)."""
+    dt_min: Step = 0.0005
+    dt_max: Step = 0.5
+    """The initial a^2 is dt / 2, with dt log-uniform between the two."""
+    kernel_length: KernelLength = 0
+    """Length of the kernel in steps; 0: that of the sequence."""
+
+    def __post_init__(self) -> None:
+        check_steps(self.dt_min, self.dt_max)
+        if self.poles == "real" and (self.cast, self.weights) != ("real", "real"):
+            raise ValueError(
+                'poles = "real" needs cast = "real" and weights = "real", because the kernel is real, '
+                f'found cast = "{self.cast}", weights = "{self.weights}"'
+            )
+
+    def fits_length(self, length: int) -> None:
+        check_kernel(self.kernel_length, length)
+
+
+class DSSRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dss"):
+    """x' = Lambda x + u for each channel with its own step size, all with the same Lambda (Gupta et al. 2022, DSS)."""
+
+    init: Literal["lin", "hippo"] = "lin"
+    """The initial Lambda: -1/2 + i pi n, or with the frequencies of HiPPO-LegS in place of pi n."""
+    dt_min: Step = 0.001
+    dt_max: Step = 0.1
+    """The initial step size of each channel is log-uniform between the two."""
+    kernel_length: KernelLength = 0
+    """Length of the kernel in steps; 0: that of the sequence."""
+
+    def __post_init__(self) -> None:
+        check_steps(self.dt_min, self.dt_max)
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        if self.init == "hippo" and 2 * state > LARGEST_HIPPO:
+            raise ValueError(f'init = "hippo" needs a state of at most {LARGEST_HIPPO // 2}, found state = {state}')
+
+    def fits_length(self, length: int) -> None:
+        check_kernel(self.kernel_length, length)
+
+
+DECLARATIONS = (
+    Declaration(
+        settings=DLRRecurrence,
+        implementation="lrurun.nn.recurrences.dlr:DLR",
+        variants={
+            "": {},
+            "imaginary part": {"cast": "imag"},
+            "both parts": {"cast": "sum"},
+            "product": {"cast": "prod"},
+            "unit circle": {"poles": "unit", "phases": "normal"},
+            "real weights": {"weights": "real"},
+            "real": {"poles": "real", "weights": "real"},
+            "short kernel": {"kernel_length": 10},
+            "product, short kernel": {"cast": "prod", "kernel_length": 10},
+        },
+    ),
+    Declaration(
+        settings=DSSRecurrence,
+        implementation="lrurun.nn.recurrences.dlr:DSS",
+        variants={"lin": {}, "hippo, short kernel": {"init": "hippo", "kernel_length": 10}},
+    ),
+)

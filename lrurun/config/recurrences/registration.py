@@ -1,0 +1,81 @@
+"""Recurrences of plug-ins: `lrurun.recurrence`."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import msgspec
+from msgspec import Struct
+
+from lrurun import plugins
+from lrurun.config.recurrences.base import Declaration, RecurrenceSettings
+from lrurun.errors import UsageError
+
+C = TypeVar("C", bound=type)
+
+
+@overload
+def recurrence(name: str) -> Callable[[C], C]: ...
+@overload
+def recurrence(name: C) -> C: ...
+def recurrence(name: str | C) -> Callable[[C], C] | C:
+    """Registers a subclass of `lrurun.Recurrence` as `model.recurrence.kind = name`; a class decorator.
+
+    `@lrurun.recurrence("name")`, or `@lrurun.recurrence` with the name in the class's attribute `name`.
+
+    Its inner class `Settings`, a `msgspec.Struct` whose fields all have defaults, has the other keys of
+    `[model.recurrence]`; `self.settings` then has their values. Without it there are none.
+
+    Raises:
+        UsageError: a name that is taken or missing, not a subclass, abstract methods, settings that do not fit TOML.
+    """
+    return plugins.decorator(name, _register)
+
+
+def _register(name: str, cls: C) -> C:
+    base = pkgutil.resolve_name("lrurun.nn.recurrences.base:Recurrence")
+    plugins.register(
+        "recurrence", name, lambda _: Declaration(settings=_settings(name, cls), implementation=cls), cls, base
+    )
+    return cls
+
+
+def _settings(name: str, cls: Any) -> type[RecurrenceSettings]:
+    """The table of a kind: the fields of its `Settings`, with its tag, frozen and strict."""
+    own = getattr(cls, "Settings", None)
+    if own is None:
+        bases: tuple[type, ...] = (RecurrenceSettings,)
+    elif isinstance(own, type) and issubclass(own, Struct):
+        bases = (own,) if issubclass(own, RecurrenceSettings) else (own, RecurrenceSettings)
+    else:
+        raise UsageError(
+            f"recurrence {name!r}: Settings is not a msgspec.Struct", "class Settings(msgspec.Struct): ..."
+        )
+    if own is not None and "kind" in own.__struct_fields__:
+        raise UsageError(f"recurrence {name!r}: Settings has a field 'kind', which is the name itself", "rename it")
+    try:
+        made: type[RecurrenceSettings] = msgspec.defstruct(  # type: ignore[assignment]
+            f"{cls.__name__}Settings",
+            [],
+            bases=bases,
+            module=cls.__module__,
+            namespace={"__doc__": inspect.getdoc(cls) or ""},
+            frozen=True,
+            kw_only=True,
+            forbid_unknown_fields=True,
+            tag_field="kind",
+            tag=name,
+        )
+        for field in msgspec.structs.fields(made):
+            if field.required:
+                raise UsageError(f"recurrence {name!r}: setting {field.name} has no default", "give it one")
+        msgspec.convert(msgspec.to_builtins(made()), made, strict=True)
+    except (TypeError, NameError, ValueError, msgspec.MsgspecError) as error:
+        raise UsageError(
+            f"recurrence {name!r}: its Settings or their defaults cannot be used: {error}",
+            "use numbers, strings, booleans and lists, with defaults of the same type",
+        ) from None
+    return made

@@ -1,0 +1,302 @@
+"""The rungs of a ladder on a recipe with every value in place, and where each value comes from."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal
+
+import msgspec
+from msgspec import Struct
+
+from lrurun import data as tasks
+from lrurun.config import plugin_code
+from lrurun.config.documents import Ladder, Recipe, Rung, RungTable, Scope, get_profile
+from lrurun.config.recurrences import KINDS
+from lrurun.config.removed import without_removed
+from lrurun.config.schema import KIND, SECTIONS, Execution, R, RunConfig, decode
+from lrurun.config.settings import flatten, settings
+from lrurun.data.task import Options
+from lrurun.decoding import canonical
+from lrurun.errors import UsageError
+
+RATE = "optim.lr"
+_RECURRENCE = "model.recurrence."
+_Values = dict[str, tuple[Any, str]]
+"""Dotted path -> value and its source, the one that was set last at the end."""
+
+
+class Difference(Struct, frozen=True):
+    """A value in which a rung differs from its base."""
+
+    path: str
+    before: Any
+    after: Any
+    source: str
+
+
+class RateSource(Struct, frozen=True):
+    """Where the learning rate of a rung comes from."""
+
+    kind: Literal["tuned", "published", "chosen", "set", "default"]
+    text: str
+    """A phrase for messages, with the reason or the publication."""
+
+
+TUNED = RateSource("tuned", "tuned on validation here")
+
+
+class ResolvedRung(Struct, frozen=True, kw_only=True):
+    """A rung with every value in place, for any seed."""
+
+    name: str
+    title: str
+    on: str | None
+    """Its base; the first rung has none."""
+    values: dict[str, Any]
+    """Dotted path -> value, as documents and `--set` have it: no defaults."""
+    sources: dict[str, str]
+    """Dotted path -> where its value comes from, defaults too."""
+    config: RunConfig
+    """With seed 0."""
+    execution: Execution
+    differences: tuple[Difference, ...]
+    """From its base."""
+    same_as_base: bool
+    """Its runs are those of its base."""
+    rate_source: RateSource
+
+
+def resolve(
+    ladder: Ladder,
+    recipe: Recipe,
+    profile: str | None,
+    sets: dict[str, Any],
+    options: Options,
+    data_sources: dict[str, str],
+) -> list[ResolvedRung]:
+    """Every rung of the ladder; `options` are the settings of the data.
+
+    Later values win: recipe, profile, rung by rung along the bases (the ladder's change, then the recipe's table), then
+    `sets`. Model values of a recipe's table hold for later rungs too, optimiser values for that rung alone.
+
+    Raises:
+        UsageError: a value that does not fit, or that the recipe lacks; a path in `sets` that no rung has.
+    """
+    data = {"version": tasks.get(recipe.task).version, **canonical(options)}
+    sources = {"task": recipe.path, "data.version": f"task {recipe.task}", **data_sources}
+    common = _common(recipe, profile)
+    bases = ladder.bases
+    resolved: dict[str, ResolvedRung] = {}
+    inherited: dict[str, _Values] = {}
+    used: set[str] = set()
+    for rung in ladder.rungs:
+        base = bases[rung.name]
+        values = dict(common if base is None else inherited[base])
+        scopes = ladder.scopes(rung)
+        tables = recipe.tables(scopes, profile)
+        alone = _apply(values, ladder, rung, tables, recipe)
+        inherited[rung.name] = dict(values)
+        for path, (value, source) in alone.items():
+            put(values, path, value, source)
+        used |= _override(values, sets, kept=_defaults(recipe, profile), rung=rung.name)
+        resolved[rung.name] = _finish(
+            rung,
+            values,
+            recipe,
+            data,
+            sources,
+            base=resolved[base] if base is not None else None,
+            rate_source=_rate_source(values, scopes, tables, recipe, profile),
+        )
+    for path in sets:
+        if path not in used:
+            raise UsageError(
+                f"--set {path}: no rung of this ladder has it", f"lrurun plan {recipe.task} shows what the rungs have"
+            )
+    return list(resolved.values())
+
+
+def _defaults(recipe: Recipe, profile: str | None) -> tuple[str, str]:
+    """The sources of values that hold for all rungs."""
+    return recipe.path, f"{recipe.path} [profile.{profile}]"
+
+
+def _common(recipe: Recipe, profile: str | None) -> _Values:
+    values: _Values = {}
+    for document, source in zip((recipe, get_profile(recipe, profile)), _defaults(recipe, profile), strict=True):
+        for path, value in settings({name: getattr(document, name) for name in SECTIONS}, source).items():
+            put(values, path, value, source)
+    return values
+
+
+def _apply(values: _Values, ladder: Ladder, rung: Rung, tables: list[RungTable], recipe: Recipe) -> _Values:
+    """Applies the rung's changes to `values`; returns those that hold for this rung alone."""
+    source = f"{ladder.path}, rung {rung.name}"
+    for path, value in settings(rung.change, source).items():
+        put(values, path, value, source)
+    alone: _Values = {}
+    found: set[str] = set()
+    for table in tables:
+        for path, value in settings(table.settings, table.where).items():
+            found.add(path)
+            put(values if path.startswith("model.") else alone, path, value, table.where)
+    for path in rung.tunes:
+        if path not in found:
+            name = f"[ladder.{ladder.name}.rung.{rung.name}]"
+            raise UsageError(
+                f"{recipe.path}: {name} does not set {path}, which ladder {ladder.name} expects from it",
+                f"add {path} to {name}, or write it into the ladder's rung",
+            )
+    return alone
+
+
+def put(values: _Values, path: str, value: Any, source: str) -> None:
+    """Sets a value. A new kind of recurrence removes the settings of the old one."""
+    if path == KIND and path in values and values[path][0] != value:
+        for old in [p for p in values if p.startswith(_RECURRENCE)]:
+            del values[old]
+    # to the end: an error about several values names the one that was set last
+    values.pop(path, None)
+    values[path] = (value, source)
+
+
+def _override(values: _Values, sets: dict[str, Any], *, kept: tuple[str, ...], rung: str) -> set[str]:
+    """Applies `--set` to a rung's values; returns the paths that the rung has.
+
+    Raises:
+        UsageError: it sets another kind of recurrence, without a setting that the rung changes.
+    """
+    if KIND in sets:
+        fields = _fields(sets[KIND])
+        for path, (_, source) in values.items():
+            if fields and path.startswith(_RECURRENCE) and path != KIND and source not in kept:
+                if path.removeprefix(_RECURRENCE) not in fields:
+                    raise UsageError(
+                        f"--set {KIND}={sets[KIND]}: rung {rung} sets {path}, which this kind does not have ({source})",
+                        "leave it out: what the rungs change belongs to the ladder",
+                    )
+        put(values, KIND, sets[KIND], f"--set {KIND}")
+    fields = _fields(values[KIND][0] if KIND in values else None)
+    used = set()
+    for path, value in sets.items():
+        if not path.startswith(_RECURRENCE) or path == KIND or path.removeprefix(_RECURRENCE) in fields:
+            put(values, path, value, f"--set {path}")
+            used.add(path)
+    return used
+
+
+def _fields(kind: Any) -> tuple[str, ...]:
+    return KINDS[kind].settings.__struct_fields__ if isinstance(kind, str) and kind in KINDS else ()
+
+
+def _finish(
+    rung: Rung,
+    values: _Values,
+    recipe: Recipe,
+    data: dict[str, Any],
+    data_sources: dict[str, str],
+    *,
+    base: ResolvedRung | None,
+    rate_source: RateSource,
+) -> ResolvedRung:
+    config, execution = converted(values, recipe.task, data, recipe.path)
+    new = full(config)
+    sources = dict.fromkeys([*new, *(f"execution.{field}" for field in execution.__struct_fields__)], "default")
+    sources |= {path: source for path, source in data_sources.items() if path in new}
+    sources |= plugin_code.code_of(str(values[KIND][0]), recipe.task)[1]
+    sources |= {"seed": "the ladder's seeds"} | {path: source for path, (_, source) in values.items()}
+    old = full(base.config) if base else new
+    differences = tuple(
+        # a setting that the new kind lacks has the source of the change of kind
+        Difference(path, old.get(path), new.get(path), sources.get(path, sources[KIND]))
+        for path in {**old, **new}
+        if old.get(path) != new.get(path)
+    )
+    return ResolvedRung(
+        name=rung.name,
+        title=rung.title,
+        on=base.name if base else None,
+        values={path: value for path, (value, _) in values.items()},
+        sources=sources,
+        config=config,
+        execution=execution,
+        differences=differences,
+        same_as_base=base is not None and canonical(config) == canonical(base.config),
+        rate_source=rate_source,
+    )
+
+
+def _rate_source(
+    values: _Values, scopes: list[Scope], tables: list[RungTable], recipe: Recipe, profile: str | None
+) -> RateSource:
+    """The source of the learning rate in `values`. A note in a table is about the rate that applies there."""
+    source = values[RATE][1] if RATE in values else ""
+    if source.startswith("--set"):
+        return RateSource("set", f"given by {source}")
+    for table in tables:
+        if table.where == source:
+            reason = table.notes.lr_chosen or recipe.ours.get(RATE) or f"in {source}"
+            return _noted(table.notes.lr_published, reason, table.scope, scopes[-1])
+    if source not in _defaults(recipe, profile):
+        return RateSource("chosen", f"set by the ladder: {source}")
+    if source == recipe.path:
+        for table in reversed(tables):
+            if table.notes.lr_published or table.notes.lr_chosen:
+                return _noted(table.notes.lr_published, table.notes.lr_chosen, table.scope, scopes[-1])
+        for scope in scopes:
+            if scope.ladder in recipe.ladder and recipe.ladder[scope.ladder].lr_published:
+                return _noted(recipe.ladder[scope.ladder].lr_published, "", scope, scopes[-1])
+        return RateSource("default", "the recipe's default, untuned")
+    return RateSource("default", f"the default of profile {profile}, untuned")
+
+
+def _noted(published: str, reason: str, scope: Scope, own: Scope) -> RateSource:
+    if published:
+        return RateSource("published", f"published: {published}")
+    rung = "this rung" if scope == own else f"{scope.ladder}/{scope.rung}"
+    return RateSource("chosen", f"chosen for {rung}: {reason}")
+
+
+class _Whole(RunConfig[R], Generic[R], frozen=True, kw_only=True):
+    """Everything that paths may name, converted at once."""
+
+    execution: Execution
+
+
+def converted(values: _Values, task: str, data: dict[str, Any], where: str) -> tuple[RunConfig, Execution]:
+    """The configuration that `values` describe, checked as a whole, with seed 0."""
+    table: dict[str, Any] = {"task": task, "data": data, "seed": 0, **{name: {} for name in SECTIONS}}
+    sources: dict[str, str] = {}
+    for path, (value, source) in values.items():
+        *parents, name = path.split(".")
+        here = table
+        for parent in parents:
+            here = here.setdefault(parent, {})
+        here[name] = value
+        sources[path] = sources[".".join(parents)] = source
+    code, _ = plugin_code.code_of(str(values[KIND][0]) if KIND in values else "", task)
+    if code is not None:
+        table["code"] = msgspec.to_builtins(code)
+    table["execution"] = without_removed(table["execution"], sources.get("execution.scan_backend", where))
+    whole = decode(table, _Whole, where, sources)
+    config = RunConfig(**{name: getattr(whole, name) for name in RunConfig.__struct_fields__})
+    return config, whole.execution
+
+
+def full(config: RunConfig) -> dict[str, Any]:
+    """Dotted path -> value, of all fields."""
+    return dict(flatten(msgspec.to_builtins(config)))
+
+
+def with_point(rung: ResolvedRung, point: dict[str, Any], source: str) -> ResolvedRung:
+    """The rung with the values of a point of the grid."""
+    values = {path: (value, rung.sources[path]) for path, value in rung.values.items()}
+    for path, value in point.items():
+        put(values, path, value, source)
+    config, execution = converted(values, rung.config.task, rung.config.data, source)
+    return msgspec.structs.replace(
+        rung,
+        values={path: value for path, (value, _) in values.items()},
+        sources=rung.sources | dict.fromkeys(point, source),
+        config=config,
+        execution=execution,
+    )

@@ -1,0 +1,118 @@
+"""The runs that a plan needs: seeds, points of the tuning grid, and what the ledger stores about each."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from lrurun.config import position
+from lrurun.config.resolve import ResolvedRung, with_point
+from lrurun.config.schema import TUNING_SEED, fingerprint
+from lrurun.errors import UsageError
+
+if TYPE_CHECKING:
+    from lrurun.config.plan import Plan
+
+
+class PlannedRun(Struct, frozen=True, kw_only=True):
+    """A run that a ladder needs, finished or not."""
+
+    fingerprint: str
+    task: str
+    rung: str
+    stage: str
+    """"tune" or "train"."""
+    seed: int
+    steps: int
+    config: dict[str, Any]
+    execution: dict[str, Any]
+    sources: dict[str, str]
+    """Dotted path -> where its value comes from."""
+    position: int
+    """Order within the ladder, see `lrurun.config.position`; smaller first."""
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """`3` means 0, 1, 2; `0,4,7` is a list, and so is `4,`.
+
+    Raises:
+        UsageError: not a number, no seed, a repeated seed, or one reserved for tuning.
+    """
+    hint = "a number of seeds, as in --seeds 3, or a list, as in --seeds 0,4,7; seed 0 alone is --seeds 0,"
+    outside = UsageError(
+        f"--seeds {text}: seeds lie between 0 and {TUNING_SEED - 1}", f"{TUNING_SEED} is the seed of tuning runs"
+    )
+    if not re.fullmatch(r"-?[0-9]+(,-?[0-9]+)*,?", text, re.ASCII):
+        raise UsageError(f"--seeds {text}: expected whole numbers", hint)
+    if re.search("[0-9]{10}", text):  # Python does not convert numbers of any length
+        raise outside
+    if "," in text:
+        numbers = tuple(map(int, text.removesuffix(",").split(",")))
+    elif int(text) < 1:
+        raise UsageError(f"--seeds {text}: at least one seed is needed", hint)
+    else:
+        numbers = tuple(range(min(int(text), TUNING_SEED + 1)))
+    if len(set(numbers)) < len(numbers):
+        raise UsageError(f"--seeds {text}: a seed is named twice", hint)
+    if min(numbers) < 0 or max(numbers) >= TUNING_SEED:
+        raise outside
+    return numbers
+
+
+def tuning_runs(plan: Plan, rungs: Iterable[ResolvedRung]) -> list[PlannedRun]:
+    """The tuning runs: each rung at each point of the grid, one seed."""
+    return [
+        _planned(plan, with_point(rung, point, "the tuning grid"), "tune", TUNING_SEED, k)
+        for rung in rungs
+        for k, point in enumerate(grid_points(plan.grid))
+    ]
+
+
+def final_runs(
+    plan: Plan, rung: ResolvedRung, seeds: Iterable[int], point: dict[str, Any] | None = None
+) -> list[PlannedRun]:
+    """The final runs of a rung; `point` holds the tuned values."""
+    tuned = rung if point is None else with_point(rung, point, "tuned on validation")
+    return [_planned(plan, tuned, "train", seed, seed) for seed in seeds]
+
+
+def choose_point(plan: Plan, results: Sequence[dict[str, float] | None]) -> dict[str, Any] | None:
+    """The point of the grid with the best validation score; None where no point has a result.
+
+    `results` holds the metrics of each point, in the order of `grid_points`. Of two equal scores the lower loss wins,
+    then the earlier point.
+    """
+    scored = [
+        (result["val/accuracy"], -result["val/loss"], -k)
+        for k, result in enumerate(results)
+        if result is not None and math.isfinite(result["val/loss"])
+    ]
+    return grid_points(plan.grid)[-max(scored)[-1]] if scored else None
+
+
+def grid_points(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the grid's values, the first path slowest."""
+    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+
+
+def _planned(plan: Plan, rung: ResolvedRung, stage: Literal["tune", "train"], seed: int, number: int) -> PlannedRun:
+    config = msgspec.structs.replace(rung.config, seed=seed)  # a checked int: nothing else changes
+    index = [one.name for one in plan.rungs].index(rung.name)
+    return PlannedRun(
+        fingerprint=fingerprint(config),
+        task=config.task,
+        rung=rung.name,
+        stage=stage,
+        seed=seed,
+        steps=config.train.steps,
+        config=msgspec.to_builtins(config),
+        execution=msgspec.to_builtins(rung.execution),
+        sources={**rung.sources, "seed": "the seed of tuning runs" if stage == "tune" else "the ladder's seeds"},
+        position=position.pack(index, stage, number),
+    )

@@ -1,0 +1,251 @@
+"""The frozen configuration of a run, its defaults, its rules and its fingerprint.
+
+Every default of the project is here or in `lrurun.config.recurrences`. `RunConfig` determines the result and is hashed;
+`Execution` is how the run is carried out and is only recorded. Both are decoded from plain tables, because replacing
+fields of a struct checks nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from lrurun import decoding
+from lrurun.config.recurrences import KINDS, RecurrenceSettings
+from lrurun.decoding import canonical
+from lrurun.decoding.explain import missing, not_one_of
+
+CONFIG_VERSION = 1
+"""Hashed into every fingerprint: it changes when the meaning of a field or a default changes."""
+
+TUNING_SEED = 1000
+"""The seed of tuning runs; final seeds lie below it, so that no final run was used to choose a learning rate."""
+
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class _Frozen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of every table: immutable, keyword-only, unknown keys refused."""
+
+
+R = TypeVar("R", bound=RecurrenceSettings)
+"""A configuration is decoded with the settings of its kind, see `decode`; in annotations the kind is left open."""
+
+
+class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
+    """The network around the recurrence (Orvieto et al. 2023, figure 1 and appendix D)."""
+
+    recurrence: R
+    depth: Annotated[int, Meta(ge=1, le=1000)]
+    width: Annotated[int, Meta(ge=1, le=65536)]
+    """H: features between the blocks."""
+    state: Annotated[int, Meta(ge=1, le=65536)]
+    """N: size of the recurrent state, as the paper of each kind counts it. dense, rotrnn: N real numbers; diagonal: N
+    complex ones; dlr, dss: N complex ones, which all channels share; s5: N of the real system, so N / 2 complex ones,
+    or N without `conj_sym`; s4d, s4: N of each channel's real system, so N / 2 complex ones a channel."""
+    norm: Literal["batch", "layer"] = "batch"
+    norm_momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.95
+    norm_place: Literal["pre", "post"] = "pre"
+    """Where a block x + f(x) has its norm: x + f(norm(x)), as in all LRU and S5 settings, or norm(x + f(x)), as in S4
+    and DLR on some tasks."""
+    final_norm: bool = False
+    """Whether a norm follows the last block, as in S4 with norm_place = "pre"; LRU and S5 have none."""
+    glu: Literal["full", "half", "half2", "none"] = "full"
+    """What follows the recurrence's output y, with g = dropout(GELU(y)) and dense maps V, W. "full": V(g) sigma(W(g)),
+    as LRU and S4; "half": g sigma(W(g)), as LRU on PathX; "half2": y sigma(W(g)), y itself; "none": g. S5's code (Smith
+    et al. 2023) calls them full_glu, half_glu1, half_glu2 and gelu. A second dropout follows all but "none"."""
+    pooling: Literal["mean", "max", "last"] = "mean"
+    """Over the real positions of the last block's outputs: the mean, as in LRU, S4 and S5; the maximum of each feature,
+    as in DLR (Gupta et al. 2022); the last position."""
+    head_activation: Literal["relu", "gelu"] = "relu"
+    """Of the hidden layer that a task of pairs has before its last map, as Retrieval: "gelu" in the published code."""
+    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    dropout_mask: Literal["sequence", "position"] = "sequence"
+    """Whether a feature is dropped for all of a sequence, as in the published code, or separately at each position."""
+    bidirectional: bool = False
+    precision: Literal["tf32", "float32", "bf16"] = "tf32"
+    """Of the dense products around the recurrence, which itself is always float32. "tf32": the default of JAX on NVIDIA
+    devices, also for the papers; a CPU then computes in float32."""
+    parity: Literal["none", "reference"] = "none"
+    """"reference": batch statistics count padding and a backward scan starts in it, as in the published code."""
+
+    def __post_init__(self) -> None:
+        if self.final_norm and self.norm_place == "post":
+            raise ValueError('final_norm = true needs norm_place = "pre": with "post" the last block ends in a norm')
+        self.recurrence.fits(width=self.width, state=self.state, bidirectional=self.bidirectional)
+
+
+class OptimConfig(_Frozen, frozen=True, kw_only=True):
+    """AdamW in two groups, linear warm-up, then cosine (Orvieto et al. 2023, appendix D)."""
+
+    lr: Annotated[float, Meta(gt=0, le=10)]
+    recurrent_factor: Annotated[float, Meta(gt=0, le=100)]
+    """The recurrent group trains at lr * recurrent_factor, without decay."""
+    weight_decay: Annotated[float, Meta(ge=0, le=10)]
+    decay_norm_bias: bool = True
+    """Whether biases, and the scales and biases of norms, decay like the dense maps: they do in the code of S5, but not
+    in that of S4; no paper says."""
+    warmup: Annotated[float, Meta(ge=0, lt=1)] = 0.1
+    """Fraction of the steps during which the learning rate rises."""
+    floor: Annotated[float, Meta(ge=0, le=1)] = 1e-7
+    """The learning rate at the first and after the last step."""
+    b1: Annotated[float, Meta(ge=0, lt=1)] = 0.9
+    b2: Annotated[float, Meta(ge=0, lt=1)] = 0.999
+    eps: Annotated[float, Meta(gt=0, le=1)] = 1e-8
+
+    def __post_init__(self) -> None:
+        if self.floor > self.lr:
+            raise ValueError(f"floor must not be larger than lr, found floor = {self.floor}, lr = {self.lr}")
+
+
+class TrainConfig(_Frozen, frozen=True, kw_only=True):
+    """Steps, batch size, and how often the model is evaluated."""
+
+    steps: Count
+    batch: Annotated[int, Meta(ge=1, le=1_000_000)]
+    eval_every: Count
+    """Steps between evaluations on the validation split; the last step is always evaluated."""
+    log_every: Count = 10
+    """Steps averaged into one row of the training curve."""
+    protocol: Literal["holdout", "paper"] = "holdout"
+    """"paper": model selection as published, where that used the test split; every report says so."""
+
+
+class Code(_Frozen, frozen=True, kw_only=True, omit_defaults=True):
+    """The digests, `sha256:...`, of the plug-ins that define the recurrence or task of a run, see `lrurun.plugins`."""
+
+    recurrence: str | None = None
+    task: str | None = None
+
+
+class RunConfig(_Frozen, Generic[R], frozen=True, kw_only=True, omit_defaults=True):
+    """One training with one result: task, model, optimiser, schedule, seed."""
+
+    task: Annotated[str, Meta(min_length=1)]
+    data: dict[str, Any]
+    """The declared "version" of the data, and the settings with which they were made, except those at their default."""
+    model: ModelConfig[R]
+    optim: OptimConfig
+    train: TrainConfig
+    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    code: Code | None = None
+    """Set by `lrurun.config.plan`, never by a document."""
+
+
+class Execution(_Frozen, frozen=True, kw_only=True):
+    """How a run is carried out: recorded, never hashed, because it should not change a result."""
+
+    threads: Annotated[int, Meta(ge=1, le=1024)] = 1
+    """Size of XLA's thread pool; fixed at a run's first attempt, because sums depend on it."""
+    steps_per_dispatch: Annotated[int, Meta(ge=1, le=100_000)] = 25
+    checkpoint_seconds: Annotated[float, Meta(ge=0, le=1e6)] = 60.0
+    hang_after_seconds: Annotated[float, Meta(gt=0, le=1e7)] = 1800.0
+    scan_backend: Literal["auto", "sequential", "chunked", "associative"] = "auto"
+    remat: bool = False
+    """Whether the backward pass recomputes the blocks instead of keeping their activations: less memory, more time."""
+    feed: Literal["auto", "device", "stream"] = "auto"
+    """Where batches are gathered: on the device, where the training data then live, or on the host, which holds up to
+    five blocks of steps_per_dispatch * train.batch examples; "auto" decides by the size of the data."""
+
+
+KIND = "model.recurrence.kind"
+SECTIONS: dict[str, type[Struct]] = {
+    "model": ModelConfig,
+    "optim": OptimConfig,
+    "train": TrainConfig,
+    "execution": Execution,
+}
+
+
+C = TypeVar("C", bound="RunConfig")
+
+
+def decode(table: Any, type_: type[C], where: str, sources: dict[str, str] | None = None) -> C:
+    """The plain `table` as `type_`, `RunConfig` or a subclass: first the kind of its recurrence, then all of it.
+
+    `where` and `sources` are those of `lrurun.decoding.convert`.
+
+    Raises:
+        UsageError: where, dotted path, rule, what was found, nearest known name.
+    """
+    settings = _settings_type(table, where, sources or {})
+    specialised: type[C] = type_[settings]  # type: ignore[index]
+    return decoding.convert(table, specialised, where, sources)
+
+
+def _settings_type(table: Any, where: str, sources: Mapping[str, str]) -> type[RecurrenceSettings]:
+    """The type of the table `model.recurrence`, by its kind."""
+    settings = table
+    for name in ("model", "recurrence"):
+        settings = settings.get(name) if isinstance(settings, Mapping) else None
+    if not isinstance(settings, Mapping):
+        return RecurrenceSettings  # an error, which decoding the whole table reports
+    at = decoding.place(sources.get(KIND, where), KIND)
+    if "kind" not in settings:
+        raise missing(at, "kind", "model.recurrence")
+    kind = settings["kind"]
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise not_one_of(at, kind, list(KINDS))
+    return KINDS[kind].settings
+
+
+def known_paths() -> tuple[str, ...]:
+    """Every dotted path that a ladder, a recipe or `--set` may name."""
+    return _known_paths(tuple(one.settings for one in KINDS.values()))
+
+
+@cache
+def _known_paths(members: tuple[type[Struct], ...]) -> tuple[str, ...]:
+    paths: list[str] = []
+    for section, type_ in SECTIONS.items():
+        for name in type_.__struct_fields__:
+            if (section, name) == ("model", "recurrence"):
+                settings = dict.fromkeys(s for member in members for s in member.__struct_fields__)
+                paths += [KIND, *(f"model.recurrence.{setting}" for setting in settings)]
+            else:
+                paths.append(f"{section}.{name}")
+    return tuple(paths)
+
+
+def fingerprint(config: RunConfig) -> str:
+    """`sha256:` and 64 hex digits over the canonical JSON of `config`."""
+    document = {"config_version": CONFIG_VERSION, "run": canonical(config)}
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def shared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that all seeds of a rung share: the canonical form of a plain configuration without its seed.
+
+    The result must not be changed: it is shared.
+
+    Raises:
+        UsageError: the configuration does not fit this version.
+    """
+    where = "a run of the ledger"
+    settings = _settings_type(config, where, {})
+    try:
+        return _shared(msgspec.json.encode({**config, "seed": 0}), settings)
+    except msgspec.ValidationError:
+        decode(config, RunConfig, where)  # which says what is wrong
+        raise
+
+
+@cache
+def _shared(text: bytes, settings: type[RecurrenceSettings]) -> dict[str, Any]:
+    table: dict[str, Any] = canonical(msgspec.json.decode(text, type=RunConfig[settings]))  # type: ignore[valid-type]
+    del table["seed"]
+    return table
+
+
+def program_key(config: RunConfig, execution: Execution) -> str:
+    """Runs with equal keys use the same compiled programs: everything but the seed and the peak learning rate."""
+    table = canonical(config)
+    del table["seed"], table["optim"]["lr"]
+    return json.dumps([table, execution.scan_backend, execution.remat], sort_keys=True)

@@ -1,0 +1,77 @@
+"""Settings in documents and in `--set`: dotted paths and the tables that they flatten."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from typing import Any
+
+from lrurun import decoding
+from lrurun.config.schema import KIND, known_paths
+from lrurun.errors import UsageError, nearest
+
+
+def flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested tables as dotted paths; a quoted key may already be one."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def settings(table: dict[str, Any], where: str, *, within: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Dotted path -> value, all of them known; the recurrence's kind first, because the other settings depend on it.
+
+    Raises:
+        UsageError: an unknown path, one outside the sections `within`, or one that is set twice.
+    """
+    found: dict[str, Any] = {}
+    for path, value in flatten(table):
+        check_path(path, where, within=within)
+        if path in found:
+            raise UsageError(f"{decoding.place(where, path)}: set twice", "remove one of them")
+        found[path] = value
+    return dict(sorted(found.items(), key=lambda item: item[0] != KIND))
+
+
+def check_path(path: str, where: str, *, within: tuple[str, ...] = ()) -> None:
+    """Refuse a `path` that names no setting, or one outside the sections `within`.
+
+    Raises:
+        UsageError: with the nearest known path.
+    """
+    known = known_paths()
+    if path not in known:
+        last = path.rpartition(".")[2]
+        close = nearest(path, known) or next((p for p in known if p.rpartition(".")[2] == last), None)
+        hint = f"did you mean {close!r}?" if close else "paths begin with model., optim., train. or execution."
+        raise UsageError(f"{decoding.place(where, path)}: unknown name", hint)
+    if within and path.partition(".")[0] not in within:
+        allowed = ", ".join(f"{section}.*" for section in within)
+        raise UsageError(f"{decoding.place(where, path)}: cannot be set here", f"what can: {allowed}")
+
+
+def parse_set(text: str) -> tuple[str, Any]:
+    """`a.b=value`, the value in TOML; what is not TOML is a string.
+
+    Raises:
+        UsageError: no `=`, an unknown table or field.
+    """
+    path, equals, value = text.partition("=")
+    path = path.strip()
+    if not equals or not path:
+        raise UsageError(f"--set {text}: expected path=value", "as in --set optim.lr=0.002")
+    if path in ("seed", "seeds"):
+        raise UsageError(f"--set {path}: seeds are not set this way", "use --seeds 0,1,2")
+    if path.startswith("data."):
+        raise UsageError(
+            f"--set {path}: settings of the data cannot be set here, because other data need another folder",
+            "copy the recipe to ./recipes and set it in [data] or in a [profile.<name>.data]",
+        )
+    check_path(path, f"--set {path}")
+    try:
+        table = tomllib.loads(f"x = {value}")
+    except (ValueError, RecursionError):
+        table = {}
+    return path, table["x"] if list(table) == ["x"] else value

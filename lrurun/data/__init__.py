@@ -1,0 +1,60 @@
+"""Tasks: data sets with a question. A new task is a class in a file here and a line of `_CLASSES`. No jax."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from lrurun import decoding, plugins
+from lrurun.data.task import Options, Task
+from lrurun.errors import UsageError, hint_for
+
+_CLASSES = (
+    "images:SCifar",
+    "images:Image",
+    "listops:ListOps",
+    "text:Text",
+    "retrieval:Retrieval",
+    "pathfinder:Pathfinder",
+    "pathfinder:PathX",
+    "speech:SpeechCommands",
+    "digits:Digits",
+    "np_digits:NpDigits",
+    "np_cifar:NpCifar",
+)
+
+OF_PLUG_IN = "--load FILE if it is a task of your own"
+"""A hint for an unknown task."""
+TASKS: dict[str, Task] = plugins.registry("task")
+"""By name, those of plug-ins last."""
+
+for _name in _CLASSES:
+    _task: Task = pkgutil.resolve_name(f"{__name__}.{_name}")()
+    TASKS[_task.name] = _task
+
+
+def get(name: str) -> Task:
+    """The task of that name.
+
+    Raises:
+        UsageError: with the nearest known name.
+    """
+    if name not in TASKS:
+        raise UsageError(f"unknown task {name!r}", hint(name))
+    return TASKS[name]
+
+
+def hint(name: str) -> str:
+    """For an unknown task: the nearest known one, all of them, and how to load one that is the user's own."""
+    return f"{hint_for(name, TASKS, 'tasks')}; {OF_PLUG_IN}"
+
+
+def options_of(task: Task, data: Mapping[str, Any]) -> Options:
+    """The settings in a run's `data` table, without the version.
+
+    Raises:
+        UsageError: settings that this version does not know.
+    """
+    settings = {name: value for name, value in data.items() if name != "version"}
+    return decoding.convert(settings, task.options, f"data of {task.name}")

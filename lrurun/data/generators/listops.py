@@ -1,0 +1,231 @@
+"""ListOps: nested operations on lists of digits with the distribution of Long Range Arena (Tay et al. 2020).
+
+A tree grows from its root: a node less than `max_depth` deep is an operator with probability 1/4, with 2 to `max_args`
+children, else a digit; operators, digits and numbers of children are uniform. A tree is kept if its number of tokens (1
+for a digit, 2 for an operator and its closing bracket) is strictly between `min_length` and `max_length`. MED is the
+mean of the middle two, rounded down; SM is the sum modulo 10.
+
+One tree at a time, this takes milliseconds for each tree that is kept. Here thousands grow together, level by level,
+and until it is known which are kept, only numbers of children are sampled. All randomness is from frozen NumPy streams
+(`RandomState`), one per round: the same bits with every version, in any order, with any number of processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from lrurun.data.generators.parallel import rounds
+from lrurun.errors import LrurunError
+
+VERSION = "1"
+"""Version of the bits that a seed gives."""
+
+TOKENS = ("<pad>", "[MIN", "[MAX", "[MED", "[SM", "]", *"0123456789")
+"""The vocabulary in the order of ids."""
+
+MIN, MAX, MED, SM, CLOSE, ZERO = range(1, 7)
+
+TREES = 20_000
+"""Trees per round, a compromise with memory (some 200 MB). Another number changes the bits."""
+
+_PATIENCE = 20
+"""Rounds over which the yield is measured."""
+_MOST_ROUNDS = 10_000
+"""Further rounds that are acceptable: about half an hour."""
+
+
+class Parameters(NamedTuple):
+    """Which trees grow, and which are kept; the defaults are the published ones."""
+
+    min_length: int = 500
+    """Tokens; exclusive."""
+    max_length: int = 2000
+    """Tokens; exclusive."""
+    max_depth: int = 10
+    """Nodes from the root to the deepest digit."""
+    max_args: int = 10
+
+
+PUBLISHED = Parameters()
+
+
+class Examples(NamedTuple):
+    """Examples of one round."""
+
+    inputs: np.ndarray
+    """(n, max_length) uint8 token ids, then 0."""
+    lengths: np.ndarray
+    """(n,) int16."""
+    labels: np.ndarray
+    """(n,) uint8, 0 to 9."""
+
+    @property
+    def roots(self) -> np.ndarray:
+        """(n,) uint8: the operators at the root, which are the first tokens."""
+        return self.inputs[:, 0]
+
+
+def generate(count: int, seed: int, parameters: Parameters = PUBLISHED, workers: int = 1) -> Iterator[Examples]:
+    """The first `count` distinct examples of a seed, round by round. `workers`, processes, only change the time.
+
+    Raises:
+        LrurunError: the parameters keep so few distinct trees that this would not end.
+    """
+    seen: set[bytes] = set()
+    recent: deque[int] = deque(maxlen=_PATIENCE)
+    stream = rounds(partial(draw, seed, parameters=parameters), workers)
+    try:
+        while len(seen) < count:
+            examples = next(stream)
+            new = _new(examples, seen, count)
+            recent.append(len(new))
+            yield Examples(*(array[new] for array in examples))
+            if len(recent) == _PATIENCE and sum(recent) * (_MOST_ROUNDS // _PATIENCE) < count - len(seen):
+                raise LrurunError(
+                    f"ListOps: {sum(recent)} new examples in {_PATIENCE * TREES:,} trees with "
+                    f"{_described(parameters)}; {len(seen):,} of {count:,} found",
+                    "choose other lengths, another depth or number of arguments, or fewer examples",
+                )
+    finally:
+        stream.close()
+
+
+def draw(seed: int, number: int, parameters: Parameters = PUBLISHED, trees: int = TREES) -> Examples:
+    """The examples of round `number`: a pure function of its arguments."""
+    random = np.random.RandomState([seed, number])
+    levels = _grow(random, parameters, trees)
+    tokens = [_name(random, arity) for arity in levels]
+    values, sizes = _evaluate(levels, tokens)
+    return Examples(_write(levels, tokens, sizes, parameters.max_length), sizes[0].astype(np.int16), values)
+
+
+def baselines(
+    roots: np.ndarray, labels: np.ndarray, test_roots: np.ndarray, test_labels: np.ndarray
+) -> dict[str, float]:
+    """Test accuracy of two naive predictors: the most frequent training label, overall and for each root operator."""
+    counts = np.zeros((len(TOKENS), 10), np.int64)
+    np.add.at(counts, (roots, labels), 1)
+    return {
+        "majority class": float(np.mean(counts.sum(axis=0).argmax() == test_labels)),
+        "root operator only": float(np.mean(counts.argmax(axis=1)[test_roots] == test_labels)),
+    }
+
+
+def _described(parameters: Parameters) -> str:
+    return (
+        f"more than {parameters.min_length} and less than {parameters.max_length} tokens, "
+        f"depth {parameters.max_depth} and {parameters.max_args} arguments"
+    )
+
+
+def _new(examples: Examples, seen: set[bytes], count: int) -> list[int]:
+    """Indices of examples that are not in `seen`, until that has `count`; adds them to it."""
+    found = []
+    for index, row in enumerate(examples.inputs):
+        digest = hashlib.blake2b(row, digest_size=16).digest()
+        if digest not in seen and len(seen) < count:
+            seen.add(digest)
+            found.append(index)
+    return found
+
+
+def _grow(random: np.random.RandomState, parameters: Parameters, trees: int) -> list[np.ndarray]:
+    """Per level, the number of children of every node of the trees that are kept, 0 for digits; siblings are adjacent.
+
+    A tree that is already too long does not grow further, so that huge trees do not fill the memory.
+    """
+    length = np.zeros(trees, np.int64)
+    owner = np.arange(trees, dtype=np.int32)  # the tree of each node
+    levels = []
+    for depth in range(1, parameters.max_depth + 1):
+        arity = np.zeros(len(owner), np.uint8)
+        if depth < parameters.max_depth:
+            (operators,) = np.nonzero(random.randint(0, 4, len(owner), dtype=np.uint8) == 0)
+            arity[operators] = random.randint(2, parameters.max_args + 1, len(operators), dtype=np.uint8)
+            length += np.bincount(owner[operators], minlength=trees)
+        length += np.bincount(owner, minlength=trees)
+        levels.append((owner, arity))
+        children = np.bincount(owner, arity, trees).astype(np.int64)
+        too_long = length + children >= parameters.max_length
+        length[too_long] = parameters.max_length
+        owner = np.repeat(owner, np.where(too_long[owner], 0, arity))
+        if not len(owner):
+            break
+    kept = (length > parameters.min_length) & (length < parameters.max_length)
+    return [arity[kept[owner]] for owner, arity in levels]
+
+
+def _name(random: np.random.RandomState, arity: np.ndarray) -> np.ndarray:
+    """The tokens of a level: random operators for nodes with children, random digits for the others."""
+    tokens = np.empty(len(arity), np.uint8)
+    inner = arity > 0
+    operators = np.count_nonzero(inner)
+    tokens[inner] = random.randint(MIN, SM + 1, operators, dtype=np.uint8)
+    tokens[~inner] = random.randint(ZERO, ZERO + 10, len(arity) - operators, dtype=np.uint8)
+    return tokens
+
+
+def _evaluate(levels: list[np.ndarray], tokens: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Values of the roots, and per level the number of tokens of each node's subtree."""
+    sizes: list[np.ndarray] = []
+    values = below = np.zeros(0, np.uint8)
+    for arity, names in zip(reversed(levels), reversed(tokens), strict=True):
+        size = np.ones(len(arity), np.int32)
+        values = names - np.uint8(ZERO)
+        inner = arity > 0
+        if inner.any():
+            first = _before(arity[inner])
+            size[inner] = 2 + np.add.reduceat(sizes[-1], first)
+            values[inner] = _apply(names[inner], arity[inner], first, below)
+        sizes.append(size)
+        below = values
+    return values, sizes[::-1]
+
+
+def _apply(operator: np.ndarray, arity: np.ndarray, first: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """The result of each operator for its `arity` values from `below[first]` on."""
+    result = np.minimum.reduceat(below, first)
+    for name, reduce in ((MAX, np.maximum), (SM, np.add)):
+        chosen = operator == name
+        result[chosen] = (reduce.reduceat(below, first, dtype=np.int32) % 10)[chosen]
+    chosen = operator == MED
+    if chosen.any():
+        count = arity[chosen].astype(np.intp)
+        place = np.arange(count.max())
+        # values in sorted rows; what is beyond a row's end becomes 10 and comes last
+        rows = below[np.minimum(first[chosen][:, None] + place, len(below) - 1)]
+        rows[place >= count[:, None]] = 10
+        rows.sort(axis=1)
+        row = np.arange(len(rows))
+        result[chosen] = (rows[row, (count - 1) // 2] + rows[row, count // 2]) // 2
+    return result
+
+
+def _write(levels: list[np.ndarray], tokens: list[np.ndarray], sizes: list[np.ndarray], width: int) -> np.ndarray:
+    """(trees, width) token ids, written from the roots downwards."""
+    inputs = np.zeros((len(sizes[0]), width), np.uint8)
+    flat = inputs.reshape(-1)
+    start = np.arange(len(inputs)) * width
+    for depth, (arity, names) in enumerate(zip(levels, tokens, strict=True)):
+        flat[start] = names
+        inner = arity > 0
+        flat[start[inner] + sizes[depth][inner] - 1] = CLOSE
+        if not inner.any():
+            break
+        # a child starts one token after its parent's start, and after its elder siblings
+        before = _before(sizes[depth + 1])
+        elder = before[_before(arity[inner])]
+        start = np.repeat(start[inner] + 1 - elder, arity[inner]) + before
+    return inputs
+
+
+def _before(counts: np.ndarray) -> np.ndarray:
+    """The sum of all counts before each."""
+    total = np.cumsum(counts, dtype=np.intp)
+    return total - counts

@@ -1,0 +1,305 @@
+"""CIFAR-10 (Krizhevsky 2009), pixel by pixel: in colour as sCIFAR, in gray as the Image task of Long Range Arena."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from lrurun.data import archives, png, reading, tfds
+from lrurun.data.arrays import Writer
+from lrurun.data.orders import tfds_order, torch_permutation
+from lrurun.data.task import SPLITS, Options, Progress, Remote, Source, Spec, Task, limited
+from lrurun.errors import LrurunError
+
+ARCHIVE = Remote(
+    url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    name="cifar-10-binary.tar.gz",
+    bytes=170_052_171,
+    sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+)
+FOLDER = "cifar-10-batches-bin"
+TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
+TEST = "test_batch.bin"
+
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)
+"""Of red, green and blue pixels from 0 to 1, as published for S4."""
+
+SIDE = 32
+CLASSES = 10
+_RECORD = 1 + 3 * SIDE * SIDE
+"""Bytes of an image in the archive: its label, then its red, green and blue pixels, row by row."""
+_FILE_LIMIT = 1 << 25
+"""Bytes of a batch: the published ones have 30,730,000."""
+_HINT = f"give an undamaged copy of {ARCHIVE.name}, or omit --from to download it"
+
+
+class CifarOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which training images are for validation, and the size of the images."""
+
+    split: Literal["s4", "lra"] = "s4"
+    """The random split of S4 and S5, or that of Long Range Arena: the first nine tenths in the order of TFDS."""
+    pool: Literal[1, 2, 4] = 1
+    """Side of the squares that are averaged; an image is then a sequence of (32 / pool)**2 steps."""
+
+
+class ImageOptions(CifarOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same for gray images."""
+
+    split: Literal["s4", "lra"] = "lra"
+    gray: Literal["lra", "pil"] = "lra"
+    """The formula of Long Range Arena (TensorFlow's), or Pillow's, as in S4 and S5; they differ by at most 1."""
+
+
+class Batch(NamedTuple):
+    """Images in the order of the archive."""
+
+    images: np.ndarray
+    """(n, 32, 32, 3) uint8."""
+    labels: np.ndarray
+    """(n,) uint8 below 10."""
+
+
+Reader = Callable[[Progress], tuple[Batch, Batch]]
+"""Reads the training and the test images."""
+
+
+class Cifar(Task):
+    """What both tasks share: the copies that they can read, and their splits."""
+
+    version = "1"
+    """1: the splits, pixels as uint8 row by row, both gray formulas; averages are rounded, halves up."""
+    options = CifarOptions
+    classes = CLASSES
+    dtype: ClassVar[Any] = np.uint8
+    """Of the inputs."""
+    block = 5000
+    """Images that are converted at once."""
+    remotes = (ARCHIVE,)
+    wanted = f"{ARCHIVE.name}, its unpacked folder {FOLDER}, a folder with either, or a TFDS folder of cifar10"
+
+    def __init__(self, train: int = 50_000, test: int = 10_000) -> None:
+        self.train, self.test = train, test
+        """Images in the five training batches and in the test batch."""
+
+    @abstractmethod
+    def pixels(self, images: np.ndarray, options: Any) -> np.ndarray:
+        """(n, 32, 32, 3) uint8 -> (n, 32, 32[, features]) uint8."""
+
+    def steps(self, images: np.ndarray, split: str, first: int, options: Any) -> np.ndarray:
+        """Examples of a split, from example `first` on: (n, height, width[, features]) -> (n, length[, features])."""
+        return images
+
+    def sizes(self, options: CifarOptions) -> dict[str, int]:
+        validation = self.train - int(0.9 * self.train)
+        return limited(options, {"train": self.train - validation, "validation": validation, "test": self.test})
+
+    def find(self, path: Path, options: CifarOptions) -> Source | None:
+        if path.is_file():
+            return self._source(f"the archive {path.absolute()}", options, partial(self._archive, path), archive=path)
+        folder = next((f for f in (path, path / FOLDER) if any((f / name).exists() for name in (*TRAIN, TEST))), None)
+        if folder:
+            return self._source(f"the batches in {folder.absolute()}", options, partial(self._folder, folder))
+        if (path / ARCHIVE.name).is_file():
+            return self.find(path / ARCHIVE.name, options)
+        prepared = tfds.find(path, "cifar10")
+        if prepared:
+            return self._source(
+                f"{prepared.text}, {prepared.folder.absolute()}", options, partial(self._tfds, prepared)
+            )
+        return None
+
+    def _source(self, text: str, options: Any, read: Reader, archive: Path | None = None) -> Source:
+        def fill(writer: Writer, progress: Progress) -> None:
+            train, test = read(progress)
+            self._write(writer, train, test, options)
+
+        return Source(kind="folder", text=text, fill=fill, archive=archive)
+
+    def _write(self, writer: Writer, train: Batch, test: Batch, options: CifarOptions) -> None:
+        count = len(train.labels)
+        order = torch_permutation(count, 42) if options.split == "s4" else tfds_order(count, "train")
+        first = int(0.9 * count)
+        rows = {
+            "train": (train, order[:first]),
+            "validation": (train, order[first:]),
+            "test": (test, np.arange(self.test)),
+        }
+        sizes, spec = self.sizes(options), self.spec(options)
+        for split in SPLITS:
+            batch, chosen = rows[split]
+            chosen = chosen[: sizes[split]]
+            shape = (len(chosen), spec.length, *([spec.features] if spec.features > 1 else []))
+            inputs = writer.create(split, "inputs", shape, self.dtype)
+            for begin in range(0, len(chosen), self.block):
+                images = batch.images[chosen[begin : begin + self.block]]
+                pixels = pooled(self.pixels(images, options), options.pool)
+                inputs.put(begin, self.steps(pixels, split, begin, options).reshape(-1, *shape[1:]))
+            writer.save(split, "labels", batch.labels[chosen])
+
+    def _archive(self, path: Path, progress: Progress) -> tuple[Batch, Batch]:
+        found = {}
+        for name, file in archives.members(path, progress):
+            short = name.rpartition("/")[2]
+            if short in (*TRAIN, TEST):
+                found[short] = self._batch(reading.read(file, _FILE_LIMIT, f"{path}: {name}"), f"{path}: {name}", short)
+        return self._joined(found, str(path))
+
+    def _folder(self, folder: Path, progress: Progress) -> tuple[Batch, Batch]:
+        found = {}
+        for number, short in enumerate((*TRAIN, TEST)):
+            progress(f"reading {FOLDER}", number, len(TRAIN) + 1)
+            path = folder / short
+            if path.is_file():
+                found[short] = self._batch(reading.read_file(path, _FILE_LIMIT), str(path), short)
+        return self._joined(found, str(folder))
+
+    def _batch(self, content: bytes, where: str, short: str) -> Batch:
+        """The images in one file.
+
+        Raises:
+            LrurunError: too many or too few, or an invalid label.
+        """
+        count = self.test if short == TEST else self.train // len(TRAIN)
+        if len(content) != count * _RECORD:
+            raise LrurunError(
+                f"{where}: expected {count:,} records of {_RECORD:,} bytes, found {len(content):,} bytes", _HINT
+            )
+        records = np.frombuffer(content, np.uint8).reshape(count, _RECORD)
+        _check_labels(records[:, 0], f"{where}: record", 0)
+        return Batch(records[:, 1:].reshape(count, 3, SIDE, SIDE).transpose(0, 2, 3, 1), records[:, 0])
+
+    def _joined(self, found: dict[str, Batch], where: str) -> tuple[Batch, Batch]:
+        missing = [name for name in (*TRAIN, TEST) if name not in found]
+        if missing:
+            raise LrurunError(f"{where}: {', '.join(missing)} missing: not the binary version of CIFAR-10", _HINT)
+        parts = [found[name] for name in TRAIN]
+        train = Batch(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
+        return train, found[TEST]
+
+    def _tfds(self, prepared: tfds.Tfds, progress: Progress) -> tuple[Batch, Batch]:
+        return (
+            self._prepared(prepared, "train", self.train, progress),
+            self._prepared(prepared, "test", self.test, progress),
+        )
+
+    def _prepared(self, prepared: tfds.Tfds, split: str, count: int, progress: Progress) -> Batch:
+        """A split of TFDS in the order of the archive.
+
+        Raises:
+            LrurunError: it is not CIFAR-10, or incomplete.
+        """
+        where = f"{prepared.folder}: {split}"
+        if prepared.counts.get(split) != count:
+            raise LrurunError(f"{where}: expected {count:,} images, found {prepared.counts.get(split, 0):,}", _HINT)
+        images, labels = np.zeros((count, SIDE, SIDE, 3), np.uint8), np.zeros(count, np.uint8)
+        places = _places(split, count)
+        filled = np.zeros(count, bool)
+        for row, example in enumerate(prepared.read(split, {"image": bytes, "label": int})):
+            progress(f"reading {split}", row, count)
+            place = places(row, example.get("id"), f"{where}: example {row}")
+            images[place] = png.pixels(example["image"], f"{where}: example {row}", SIDE, _HINT, "RGB")
+            filled[place] = True
+            _check_labels(np.array([example["label"]]), f"{where}: example", row)
+            labels[place] = example["label"]
+        if not filled.all():
+            raise LrurunError(
+                f"{where}: {np.count_nonzero(~filled):,} of {count:,} images are missing, others occur twice", _HINT
+            )
+        return Batch(images, labels)
+
+
+class SCifar(Cifar):
+    """In colour, as published for S4 and the LRU paper's Table 1."""
+
+    name = "sCIFAR"
+    title = "CIFAR-10 in colour as 1024-pixel sequences, 10 classes"
+
+    def spec(self, options: CifarOptions, vocabulary: Sequence[str] = ()) -> Spec:
+        return Spec(
+            name=self.name,
+            kind="features",
+            features=3,
+            classes=CLASSES,
+            length=(SIDE // options.pool) ** 2,
+            scale=1 / 255,
+            mean=MEAN,
+            std=STD,
+        )
+
+    def pixels(self, images: np.ndarray, options: CifarOptions) -> np.ndarray:
+        return images
+
+
+class Image(Cifar):
+    """In gray, as in Long Range Arena (Tay et al. 2020)."""
+
+    name = "Image"
+    title = "CIFAR-10 in gray as 1024-pixel sequences, 10 classes"
+    options = ImageOptions
+
+    def spec(self, options: ImageOptions, vocabulary: Sequence[str] = ()) -> Spec:
+        return Spec(
+            name=self.name,
+            kind="features",
+            features=1,
+            classes=CLASSES,
+            length=(SIDE // options.pool) ** 2,
+            scale=1 / 255,
+            mean=(122.6 / 255,),
+            std=(61 / 255,),
+        )
+
+    def pixels(self, images: np.ndarray, options: ImageOptions) -> np.ndarray:
+        return lra_gray(images) if options.gray == "lra" else pil_gray(images)
+
+
+def lra_gray(images: np.ndarray) -> np.ndarray:
+    """(..., 3) uint8 -> (...) uint8 as TensorFlow's `rgb_to_grayscale`: in float32, in this order, truncated.
+
+    Bit-identical for all 2**24 colours; with exact coefficients, 237 of them would be one level darker.
+    """
+    red, green, blue = np.moveaxis(images.astype(np.float32) * np.float32(1 / 255), -1, 0)
+    gray = red * np.float32(0.2989) + green * np.float32(0.587) + blue * np.float32(0.114)
+    return (gray * np.float32(255.5)).astype(np.uint8)
+
+
+def pil_gray(images: np.ndarray) -> np.ndarray:
+    """(..., 3) uint8 -> (...) uint8 as Pillow's mode "L": in units of 1/65536, rounded."""
+    red, green, blue = np.moveaxis(images.astype(np.uint32), -1, 0)
+    return ((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16).astype(np.uint8)
+
+
+def pooled(images: np.ndarray, pool: int) -> np.ndarray:
+    """(n, h, w[, c]) uint8 -> (n, h / pool, w / pool[, c]) uint8: means of squares, rounded, halves up."""
+    if pool == 1:
+        return images
+    n, height, width, *channels = images.shape
+    squares = images.reshape(n, height // pool, pool, width // pool, pool, *channels)
+    return ((squares.sum((2, 4), dtype=np.uint16) + pool * pool // 2) // (pool * pool)).astype(np.uint8)
+
+
+def _places(split: str, count: int) -> Callable[[int, bytes | None, str], int]:
+    """A function from an example of TFDS to its index in the archive, by its id, or by its row in old versions."""
+    order = tfds_order(count, split)
+
+    def place(row: int, identity: bytes | None, where: str) -> int:
+        if identity is None:
+            return int(order[row])
+        text = identity.decode(errors="replace") if isinstance(identity, bytes) else str(identity)
+        found = re.fullmatch(rf"{split}_(\d{{1,9}})", text)
+        if not found or int(found[1]) >= count:
+            raise LrurunError(f"{where}: expected an id like {split}_{count - 1:05d}, found {identity!r}", _HINT)
+        return int(found[1])
+
+    return place
+
+
+def _check_labels(labels: np.ndarray, where: str, first: int) -> None:
+    for row in np.flatnonzero((labels < 0) | (labels >= CLASSES))[:1]:
+        raise LrurunError(f"{where} {first + row}: expected a label of 0 to 9, found {labels[row]}", _HINT)

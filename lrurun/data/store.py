@@ -1,0 +1,423 @@
+"""Prepared data on disk: `.npy` arrays beside a manifest, written completely or not at all, verified when loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta, structs
+
+from lrurun import __version__, files
+from lrurun.data import download, published, reading
+from lrurun.data.arrays import Writer, sha256
+from lrurun.data.metric import Accuracy
+from lrurun.data.task import SPLITS, Data, Options, Progress, Published, Source, Spec, Split, Task, majority
+from lrurun.decoding import canonical
+from lrurun.errors import LrurunError
+
+PARTS = ("inputs", "labels", "lengths")
+
+_REMAKE = "remove the folder, and run the command again: it prepares the data again"
+_SPACE = "check space and permissions, or choose another folder with --data-dir"
+_MANIFEST_LIMIT = 64 << 20
+"""Bytes of a manifest: nearly all of it is the vocabulary, of which a million tokens would be about 16 MB."""
+
+_Name = Annotated[str, Meta(max_length=1000)]
+_Text = Annotated[str, Meta(max_length=10_000)]
+"""For people; the longest path has 4,096 bytes."""
+_Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class _Counts(msgspec.Struct):
+    train: _Count
+    validation: _Count
+    test: _Count
+
+
+class _Manifest(msgspec.Struct):
+    """The fields of a manifest. Empty ones may be omitted; those that later versions add are ignored."""
+
+    task: _Name
+    version: _Name
+    source: _Text
+    counts: _Counts
+    sha256: dict[
+        Annotated[str, Meta(pattern=r"^(train|validation|test)-(inputs|labels|lengths)\Z")],
+        Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")],
+    ]
+    code: _Name = ""
+    options: dict[str, Any] = {}
+    kind: Literal["embedded", "folder", "download", "generated"] = "embedded"
+    published: Published | None = None
+    generator: dict[str, Any] = {}
+    vocabulary: list[_Name] = []
+    baselines: dict[_Name, Annotated[float, Meta(ge=-1e9, le=1e9)]] = {}
+    notes: list[_Text] = []
+    lrurun: _Name = ""
+
+
+def no_progress(what: str, done: int, total: int | None) -> None:
+    """A `Progress` that shows nothing."""
+
+
+def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None:
+    """The manifest in the folder `where`, or None if nothing is prepared there.
+
+    Raises:
+        LrurunError: the folder does not hold this version of the task's data with these options.
+    """
+    path = where / "manifest.json"
+    try:
+        with reading.open_regular(path) as file:
+            content = reading.read(file, _MANIFEST_LIMIT, str(path))
+        msgspec.json.decode(content, type=_Manifest)
+        table: dict[str, Any] = msgspec.json.decode(content)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LrurunError(f"{path}: {error.strerror}", "check the data folder and its permissions") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise LrurunError(f"{path}: not a manifest: {error}", _REMAKE) from None
+    if (table["task"], table["version"]) != (task.name, task.version):
+        found = f"{table['task']} version {table['version']}"
+        raise LrurunError(f"{where}: expected {task.name} version {task.version}, found {found}", _REMAKE)
+    if table.get("code", "") != task.code:
+        raise LrurunError(f"{where}: made by another version of the file that defines task {task.name}", _REMAKE)
+    if table.get("options", {}) != canonical(options):
+        raise LrurunError(
+            f"{where}: expected data made with {_settings(canonical(options))}, "
+            f"found {_settings(table.get('options', {}))}",
+            "choose another folder with --data-dir, or remove this one and run the command again",
+        )
+    return published.complete(table, task)
+
+
+def prepare(
+    task: Task, options: Options, where: Path, *, from_path: Path | None = None, progress: Progress = no_progress
+) -> dict[str, Any]:
+    """Prepares the data in the folder `where` unless they are there, one process at a time; returns the manifest.
+
+    Args:
+        from_path: a copy of the data; by default they are downloaded, or generated if that fails or is not possible.
+
+    Raises:
+        LrurunError: no source is available, it is damaged, or the data cannot be written.
+    """
+    existing = manifest(task, options, where)
+    if existing:
+        return existing
+    new = [folder for folder in where.parents if not folder.exists()]
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(where, progress):
+            existing = manifest(task, options, where)
+            if existing:
+                return existing
+            if where.exists():
+                raise LrurunError(
+                    f"{where}: this folder exists, but has no manifest",
+                    "move it away, or choose another folder with --data-dir",
+                )
+            _make(task, options, where, _source(task, options, where, from_path, progress), progress)
+    except OSError as error:
+        raise LrurunError(f"{error.filename or where}: {error.strerror}", _SPACE) from None
+    finally:
+        with contextlib.suppress(OSError):
+            for folder in new:
+                folder.rmdir()  # succeeds only while it is empty
+    made = manifest(task, options, where)
+    assert made is not None
+    return made
+
+
+def _make(task: Task, options: Options, where: Path, source: Source, progress: Progress) -> None:
+    work = where.with_name(f".{where.name}.partial")
+    shutil.rmtree(work, ignore_errors=True)  # left by a killed process: the lock excludes all others
+    with files.atomic(where, work), contextlib.closing(Writer(work)) as writer:
+        work.mkdir()
+        progress(f"preparing {where.name}: {source.text}", 0, None)
+        known, note = _identified(task, source, progress)
+        source.fill(writer, progress)
+        for split, part in product(SPLITS, ("inputs", "labels")):
+            if (name := f"{split}-{part}") not in writer.arrays:
+                raise LrurunError(
+                    f"{where.name}: the array {name} is missing: the code of task {task.name} has not written it",
+                    f'the `fill` of its Source must save it: writer.save("{split}", "{part}", array)',
+                )
+        progress("computing digests", 0, None)
+        digests = writer.finish()
+        counts = {split: writer.arrays[f"{split}-labels"].shape[0] for split in SPLITS}
+        baselines = _majority(task, work) | writer.baselines
+        table = {
+            "task": task.name,
+            "version": task.version,
+            "code": task.code,
+            "options": canonical(options),
+            "source": source.text,
+            "kind": source.kind,
+            "published": known,
+            "generator": source.generator,
+            "counts": counts,
+            "sha256": digests,
+            "vocabulary": writer.vocabulary,
+            "baselines": baselines,
+            "notes": [*note, *writer.notes, *_count_notes(task, options, counts, where)],
+            "lrurun": __version__,
+        }
+        path = work / "manifest.json"
+        path.write_text(json.dumps({k: v for k, v in table.items() if v not in ([], {}, "", None)}, indent=1) + "\n")
+
+
+def _majority(task: Task, work: Path) -> dict[str, float]:
+    """The accuracy of the most frequent class, which is chance for comparisons; empty for tasks of other metrics."""
+    train, test = (np.load(work / f"{split}-labels.npy", allow_pickle=False) for split in ("train", "test"))
+    if not isinstance(task.metric, Accuracy) or not (train.size and test.size):
+        return {}
+    return {"majority class": majority(train, test)}
+
+
+def _identified(task: Task, source: Source, progress: Progress) -> tuple[Published | None, list[str]]:
+    """Whether the data are the published ones, if they are not generated or packaged, and notes if they are not."""
+    if source.kind not in ("folder", "download"):
+        return None, []
+    if source.archive is None:
+        return "unverified", []
+    if source.kind == "download":  # compared with the published digest already
+        return ("yes" if all(remote.sha256 for remote in task.remotes) else "unverified"), []
+    known, note = published.identify(source.archive, task.remotes, progress)
+    return known, [note] if note else []
+
+
+def _source(task: Task, options: Options, where: Path, from_path: Path | None, progress: Progress) -> Source:
+    if from_path is not None:
+        if not from_path.exists():
+            raise LrurunError(f"--from {from_path}: no such file or folder", f"it takes {task.wanted or 'nothing'}")
+        found = task.find(from_path, options)
+        if found is None:
+            takes = f"it takes {task.wanted}" if task.wanted else f"{task.name} needs none: omit --from"
+            raise LrurunError(f"--from {from_path}: no copy of {task.name} is there", takes)
+        return found
+    if task.remotes:
+        return _downloaded(task, options, where, progress)
+    offline = task.offline(options)
+    if offline is None:
+        raise LrurunError(f"{task.name}: its data can neither be downloaded nor generated", how_to_get(task, where))
+    return offline
+
+
+def _downloaded(task: Task, options: Options, where: Path, progress: Progress) -> Source:
+    folder = where.parent / "downloads"
+    try:
+        for remote in task.remotes:
+            download.fetch(remote, folder, progress)
+    except LrurunError as error:
+        offline = task.offline(options)
+        if offline is None:
+            names = ", ".join(remote.name for remote in task.remotes)
+            raise LrurunError(
+                f"{task.name}: the data are missing and could not be downloaded: {error.message}",
+                f"{error.hint or f'put {names} into {folder}'}, or {how_to_get(task, where)}",
+            ) from None
+        progress(error.message, 0, None)
+        return offline
+    found = task.find(folder, options)
+    if found is None:
+        raise LrurunError(f"{folder}: {task.name} was not found in what was downloaded", how_to_get(task, where))
+    return structs.replace(found, kind="download", text=f"{task.remotes[0].url} ({found.text})")
+
+
+def how_to_get(task: Task, where: Path) -> str:
+    """A hint for users who have a copy; for authors, where the task has no way to get its data."""
+    if not task.wanted:
+        return f"define offline() in the class of task {task.name}, or find(), with `wanted`, which describes a copy"
+    return f"if you have a copy: lrurun data prepare {_arguments(task, where)} --from PATH, where PATH is {task.wanted}"
+
+
+def _arguments(task: Task, where: Path) -> str:
+    """The arguments of `lrurun data prepare` for a folder: one with other data is named `<task>-<profile>`."""
+    profile = where.name.removeprefix(task.name).removeprefix("-")
+    return f"{task.name} --profile {profile}" if profile else task.name
+
+
+def _count_notes(task: Task, options: Options, counts: Mapping[str, int], where: Path) -> list[str]:
+    """Notes on splits whose size differs a little from the published one, where a task tolerates that.
+
+    Raises:
+        LrurunError: a larger difference.
+    """
+    notes = []
+    for split, wanted in task.sizes(options).items():
+        found = counts[split]
+        if abs(found - wanted) > task.tolerance(split):
+            raise LrurunError(
+                f"{where}: {split}: expected {wanted:,} examples, found {found:,}",
+                f"the code of task {task.name} wrote it, and its sizes() returns another number: correct one of them"
+                if task.code
+                else "the source is not the published data: try another copy",
+            )
+        if found != wanted:
+            notes.append(f"{split} has {found:,} examples, the published data have {wanted:,}")
+    return notes
+
+
+@contextlib.contextmanager
+def _locked(where: Path, progress: Progress) -> Iterator[None]:
+    """Holds the lock of this folder. It is released when a process is killed; its file is removed at the end."""
+    path = where.with_name(f".{where.name}.lock")
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                progress(f"waiting for another process that prepares {where.name}", 0, None)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                same = os.path.samestat(os.fstat(descriptor), os.stat(path))
+            except FileNotFoundError:
+                same = False  # the previous holder has removed the file, so this lock protects nothing
+            if same:
+                try:
+                    yield
+                finally:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+                return
+        finally:
+            os.close(descriptor)
+
+
+def load(
+    task: Task, options: Options, where: Path, protocol: str = "holdout", progress: Progress = no_progress
+) -> Data:
+    """The prepared arrays, memory-mapped, after verification of their digests, counts, types and shapes.
+
+    With protocol "paper", training also uses the validation split, and selection uses the test split, as published.
+
+    Raises:
+        LrurunError: the data are missing, changed or incomplete.
+    """
+    table = manifest(task, options, where)
+    if table is None:
+        raise LrurunError(
+            f"{where}: there are no prepared data for {task.name}",
+            f"run: lrurun data prepare {_arguments(task, where)}",
+        )
+    spec = task.spec(options, table.get("vocabulary", ()))
+    if spec.kind == "tokens" and len(table.get("vocabulary", ())) not in (0, spec.features):
+        found = len(table["vocabulary"])
+        raise LrurunError(f"{where}: expected a vocabulary of {spec.features:,} tokens, found {found:,}", _REMAKE)
+    splits = {split: _split(split, table, spec, where, progress) for split in SPLITS}
+    _count_notes(task, options, table["counts"], where)
+    if protocol == "paper":
+        splits = {
+            "train": _joined(splits["train"], splits["validation"]),
+            "validation": splits["test"],
+            "test": splits["test"],
+        }
+    return Data(
+        spec=spec,
+        sha256=digest(table),
+        source=table["source"],
+        kind=table.get("kind", "embedded"),
+        published=table.get("published"),
+        baselines=table.get("baselines", {}),
+        **splits,
+    )
+
+
+def _split(split: str, table: Mapping[str, Any], spec: Spec, where: Path, progress: Progress) -> Split:
+    parts: dict[str, np.ndarray] = {}
+    for part in PARTS:
+        name = f"{split}-{part}"
+        if name in table["sha256"]:
+            progress(f"checking {name}.npy", 0, None)
+            parts[part] = _mapped(where / f"{name}.npy", table["sha256"][name])
+    wanted = table["counts"][split]
+    for part in ("inputs", "labels"):
+        count = len(parts[part]) if part in parts else 0
+        if count != wanted:
+            raise LrurunError(f"{where}: {split}-{part}: expected {wanted} examples, found {count}", _REMAKE)
+    for part, array in parts.items():
+        _check(array, part, spec, f"{where}: {split}-{part}", _remake(table))
+    return Split(**parts)
+
+
+def _mapped(path: Path, expected: str) -> np.ndarray:
+    """The array in a `.npy` file with this digest. Python objects are refused."""
+    try:
+        reading.open_regular(path).close()
+        if sha256(path) != expected:
+            raise LrurunError(f"{path}: its digest is not that in the manifest", _REMAKE)
+        return np.atleast_1d(np.lib.format.open_memmap(path, mode="r"))
+    except LrurunError:
+        raise
+    except OSError as error:
+        raise LrurunError(f"{path}: {error.strerror}", _REMAKE) from None
+    except Exception as error:  # NumPy raises many types for an invalid header
+        raise LrurunError(f"{path}: not an array of numbers: {reading.first_line(error)}", _REMAKE) from None
+
+
+def _remake(table: Mapping[str, Any]) -> str:
+    """A hint for arrays that do not fit the task: of a plug-in's task, its code must be corrected first."""
+    if not table.get("code"):
+        return _REMAKE
+    return f"the code of task {table['task']} wrote it: correct its spec() or `fill`, then {_REMAKE}"
+
+
+def _check(array: np.ndarray, part: str, spec: Spec, name: str, hint: str) -> None:
+    """Refuses an array that does not fit the task: a wrong label or token would be clipped without an error.
+
+    Raises:
+        LrurunError: its type, its shape, or a value.
+    """
+    count, pairs = len(array), (2,) if spec.pair else ()
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        "inputs": [(count, *pairs, spec.length)],
+        "labels": [(count,)],
+        "lengths": [(count, *pairs)],
+    }
+    least, most = {"inputs": (0, spec.features - 1), "labels": (0, spec.classes - 1), "lengths": (1, spec.length)}[part]
+    measured = part == "inputs" and spec.kind == "features"
+    if measured:
+        shapes[part] = [(count, spec.length, spec.features)] + shapes[part] * (spec.features == 1)
+    if array.dtype.kind not in ("iuf" if measured else "iu") or not array.dtype.isnative:
+        raise LrurunError(f"{name}: expected {'' if measured else 'whole '}numbers, found {array.dtype}", hint)
+    if array.shape not in shapes[part]:
+        raise LrurunError(f"{name}: expected the shape {shapes[part][0]}, found {array.shape}", hint)
+    if measured or not array.size:
+        return
+    found = (int(array.min()), int(array.max()))
+    if found[0] < least or found[1] > most:
+        raise LrurunError(f"{name}: expected numbers from {least} to {most}, found {found[0]} to {found[1]}", hint)
+
+
+def _joined(first: Split, second: Split) -> Split:
+    lengths = None
+    if first.lengths is not None and second.lengths is not None:
+        lengths = np.concatenate([first.lengths, second.lengths])
+    return Split(
+        inputs=np.concatenate([first.inputs, second.inputs]),
+        labels=np.concatenate([first.labels, second.labels]),
+        lengths=lengths,
+    )
+
+
+def digest(table: Mapping[str, Any]) -> str:
+    """One digest over those of all arrays."""
+    text = "".join(f"{name}={value}\n" for name, value in sorted(table["sha256"].items()))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def _settings(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {value!r}" for name, value in options.items()) or "the published settings"

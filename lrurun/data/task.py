@@ -1,0 +1,201 @@
+"""The interface of a task: its settings, the sources of its data, and how stored integers become inputs. No jax."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from msgspec import Meta, Struct, field
+
+from lrurun.data.metric import Accuracy, Metric
+
+if TYPE_CHECKING:
+    from lrurun.data.arrays import Writer
+
+SPLITS = ("train", "validation", "test")
+
+Published = Literal["yes", "no", "unverified"]
+"""Whether data are the published ones: their archive has the published digest, another one, or none is known."""
+
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
+
+class Spec(Struct, frozen=True, kw_only=True):
+    """What a model needs to know about a task."""
+
+    name: str
+    kind: Literal["features", "tokens"]
+    """"features": inputs (n, length) or (n, length, features), as (`scale` * input - `mean`) / `std`.
+    "tokens": ids, with 0 for padding."""
+    features: int
+    """Input features per step, or the size of the vocabulary."""
+    classes: int
+    length: int
+    scale: float = 1.0
+    mean: tuple[float, ...] = ()
+    """Per feature, of scaled inputs; empty: nothing is subtracted."""
+    std: tuple[float, ...] = ()
+    pair: bool = False
+    """Whether an example is two documents, inputs (n, 2, length)."""
+
+
+class Split(Struct, frozen=True, kw_only=True):
+    """One split on disk or in memory."""
+
+    inputs: np.ndarray
+    """(n, length[, features]) numbers, mostly uint8 or int16, or (n, 2, length) ids for pairs."""
+    labels: np.ndarray
+    """(n,) integers below `classes`."""
+    lengths: np.ndarray | None = None
+    """(n,) or (n, 2) true lengths; None if every example has the full length."""
+
+
+class Data(Struct, frozen=True, kw_only=True):
+    """A prepared task, verified against its manifest."""
+
+    spec: Spec
+    sha256: str
+    """Digest over the digests of all arrays; recorded with every run."""
+    train: Split
+    validation: Split
+    test: Split
+    source: str = ""
+    """Where the data come from, as in the manifest."""
+    kind: str = "embedded"
+    """The kind of source: "embedded", "folder", "download" or "generated"."""
+    published: Published | None = None
+    """Whether a copy or download is the published one; None for data of other kinds."""
+    baselines: dict[str, float] = field(default_factory=dict)
+    """Naive predictor -> its score on the test split, a fraction."""
+
+
+class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a recipe's `[data]` may set. The defaults give the published data, other values other data."""
+
+    train: Count | None = None
+    """Examples of this split to keep, the first ones; None: all of them."""
+    validation: Count | None = None
+    test: Count | None = None
+
+
+Progress = Callable[[str, int, int | None], None]
+"""A callback with the activity, the amount done and the total (None: unknown). Calls are cheap."""
+
+
+class Fill(Protocol):
+    """Writes the three splits of a task, and what the manifest says about them."""
+
+    def __call__(self, writer: Writer, progress: Progress) -> None: ...
+
+
+class Source(Struct, frozen=True, kw_only=True):
+    """A copy or generator of a task's data, ready to be read."""
+
+    kind: Literal["embedded", "folder", "download", "generated"]
+    text: str
+    """One line for messages, reports and the manifest: which copy, and its format."""
+    fill: Fill
+    archive: Path | None = None
+    """The file that is read, if it should be one of the task's `remotes`."""
+    generator: dict[str, Any] = field(default_factory=dict)
+    """The generator's name, version and seed, if the data are generated."""
+
+
+class Remote(Struct, frozen=True, kw_only=True):
+    """A file that can be downloaded."""
+
+    url: str
+    name: str
+    """The name of the stored file."""
+    bytes: int | None = None
+    sha256: str | None = None
+    """None where it is not published."""
+
+
+class Task(ABC):
+    """A data set with a question. A subclass describes it and finds, downloads or generates its data."""
+
+    name: str
+    title: str
+    version: str
+    """Declared version of the data; part of every fingerprint."""
+    protocols: tuple[str, ...] = ("holdout",)
+    """Protocols of model selection; "paper" if published results did not use a held-out split."""
+    options: ClassVar[type[Options]] = Options
+    classes: int
+    remotes: tuple[Remote, ...] = ()
+    """Files to download if there is no copy; `find` then gets the folder that holds them."""
+    wanted: str = ""
+    """What `--from` accepts, for messages."""
+    code: str = ""
+    """Digest of the file that defines a plug-in's task; set at registration."""
+
+    @property
+    def metric(self) -> Metric:
+        """How runs are scored. Without a declaration: accuracy, with equally likely classes as chance."""
+        return Accuracy(chance=1 / self.classes)
+
+    @abstractmethod
+    def sizes(self, options: Any) -> dict[str, int]:
+        """Examples per split."""
+
+    @abstractmethod
+    def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
+        """What a model needs to know; `vocabulary` is that of the manifest, for tasks of tokens."""
+
+    def find(self, path: Path, options: Any) -> Source | None:
+        """The copy of the data at `path`, a file or a folder; None if there is none that the task can read.
+
+        Raises:
+            LrurunError: there is one, but it is damaged or does not fit the options.
+        """
+        return None
+
+    def offline(self, options: Any) -> Source | None:
+        """Data that need no copy: packaged with a library, or generated; None if there are none."""
+        return None
+
+    def tolerance(self, split: str) -> int:
+        """The number of examples by which a split may differ from `sizes`; the manifest then has a note."""
+        return 0
+
+    def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str | np.ndarray:
+        """One example as a person sees it: text, or an image (height, width) or (height, width, 3) uint8."""
+        row = np.asarray(split.inputs[index])
+        if spec.kind == "tokens":
+            length = int(split.lengths[index]) if split.lengths is not None else len(row)
+            return " ".join(vocabulary[token] for token in row[:length])
+        side = round(spec.length**0.5)
+        if side * side == spec.length:
+            levels = row.astype(np.float64) * spec.scale * 255
+            return np.clip(levels, 0, 255).astype(np.uint8).reshape(side, side, *row.shape[1:])
+        return " ".join(map(str, row.ravel()[:64]))
+
+
+def limited(options: Options, full: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of the splits after `options` have limited them."""
+    return {split: min(full[split], getattr(options, split) or full[split]) for split in SPLITS}
+
+
+def portions(sizes: Mapping[str, int], first: int, count: int) -> Iterator[tuple[str, int, slice]]:
+    """The splits of generated examples `first` to `first + count`: split, place in it, and which of the examples.
+
+    Test comes first and train last, so that another number of training examples does not change the test split.
+    """
+    begin = 0
+    for split in ("test", "validation", "train"):
+        end = begin + sizes[split]
+        low, high = max(first, begin), min(first + count, end)
+        if low < high:
+            yield split, low - begin, slice(low - first, high - first)
+        begin = end
+
+
+def majority(train: np.ndarray, test: np.ndarray) -> float:
+    """Accuracy on labels `test` of a constant prediction, the most frequent label of `train`."""
+    classes, counts = np.unique(train, return_counts=True)
+    return float(np.mean(test == classes[counts.argmax()]))

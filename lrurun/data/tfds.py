@@ -1,0 +1,217 @@
+"""Data sets that TFDS has prepared, with or without TensorFlow, in array_record or tfrecord files.
+
+TensorFlow is not needed. TFDS is imported when the first example is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from lrurun.data.reading import DAMAGED, first_line, open_regular, read_file
+from lrurun.errors import LrurunError
+
+_FORMATS = ("array_record", "tfrecord")
+_FEATURES = "tensorflow_datasets.core.features."
+_RECORD_LIMIT = 16 << 20
+"""Bytes of a record: those of the tasks are a review or a small image, some kilobytes."""
+_DESCRIPTION_LIMIT = 16 << 20
+"""Bytes of a JSON file that TFDS has written: they are kilobytes."""
+
+
+class _Part(msgspec.Struct, rename="camel"):
+    """A split in `dataset_info.json`."""
+
+    name: str
+    shard_lengths: list[Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,12}\Z")]] = []
+
+
+class _Description(msgspec.Struct, rename="camel"):
+    """The fields of `dataset_info.json` that are used here."""
+
+    name: str
+    version: Annotated[str, msgspec.Meta(pattern=r"^[\w.+-]{1,40}\Z")]
+    splits: list[_Part]
+    file_format: str = "tfrecord"
+    config_name: str | None = None
+
+
+class Tfds:
+    """A prepared data set."""
+
+    def __init__(self, folder: Path, description: _Description) -> None:
+        self.folder = folder
+        """The one with `dataset_info.json`."""
+        self.version = description.version
+        self.format = description.file_format
+        self.text = f"TFDS {description.name} {self.version}, {self.format}"
+        self.counts = {split.name: sum(map(int, split.shard_lengths)) for split in description.splits}
+        """Split -> examples."""
+        if self.format not in _FORMATS:
+            raise LrurunError(
+                f"{folder}: the data are in {self.format} files, which cannot be read",
+                f"prepare them with TFDS as one of: {', '.join(_FORMATS)}",
+            )
+
+    def read(self, split: str, features: Mapping[str, type]) -> Iterator[dict[str, Any]]:
+        """The examples of a split in their order: numbers, texts as bytes, images as encoded bytes.
+
+        Args:
+            features: those that each example must have, with their type, `int` or `bytes`.
+
+        Raises:
+            LrurunError: the split or a file is missing, a file is truncated or damaged, or a feature is missing.
+        """
+        builder = self._builder()
+        if split not in builder.info.splits:
+            raise LrurunError(f"{self.folder}: no split {split!r} among {', '.join(self.counts)}", DAMAGED)
+        info = builder.info.splits[split]
+        paths = [Path(path) for path in info.filepaths]
+        for path in paths:
+            if os.path.normpath(path.parent) != os.path.normpath(self.folder):
+                raise LrurunError(f"{path}: named in dataset_info.json, but outside of {self.folder}", DAMAGED)
+            if not path.is_file():
+                raise LrurunError(f"{path}: named in dataset_info.json, but missing", DAMAGED)
+        read = self._array_record if self.format == "array_record" else self._tfrecord
+        examples = read(builder, split, list(zip(paths, info.shard_lengths, strict=True)))
+        for row, example in enumerate(examples):
+            _check_features(example, features, f"{self.folder}: {split}: example {row}")
+            yield example
+
+    def _builder(self) -> Any:
+        import tensorflow_datasets
+
+        _check_classes(self.folder / "features.json")
+        try:
+            return tensorflow_datasets.builder_from_directory(self.folder)
+        except Exception as error:  # TFDS raises many types for a damaged features.json
+            raise LrurunError(f"{self.folder}: TFDS cannot read it: {first_line(error)}", DAMAGED) from None
+
+    def _array_record(self, builder: Any, split: str, shards: list[tuple[Path, int]]) -> Iterator[dict[str, Any]]:
+        row = 0
+        try:
+            source = builder.as_data_source(split=split, decoders=_undecoded_images(builder))
+            for row in range(len(source)):
+                yield source[row]
+        except Exception as error:  # RuntimeError of the C++ reader, DecodeError of protobuf, and others
+            ends = np.cumsum([count for _, count in shards])
+            path, _ = shards[int(np.searchsorted(ends, row, "right"))]
+            raise LrurunError(f"{path}: example {row} of {split}: {first_line(error)}", DAMAGED) from None
+
+    def _tfrecord(self, builder: Any, split: str, shards: list[tuple[Path, int]]) -> Iterator[dict[str, Any]]:
+        decoders = _undecoded_images(builder)
+        for path, count in shards:
+            found = 0
+            for payload in _records(path):
+                try:
+                    example = builder.info.features.deserialize_example_np(payload, decoders=decoders)
+                except Exception as error:  # DecodeError of protobuf, ValueError and others
+                    raise LrurunError(f"{path}: record {found} of {split}: {first_line(error)}", DAMAGED) from None
+                yield example
+                found += 1
+            if found != count:
+                raise LrurunError(f"{path}: expected {count:,} records, found {found:,}", DAMAGED)
+
+
+def find(path: Path, name: str, *, config: str | None = None) -> Tfds | None:
+    """The newest version of the TFDS data set `name` at `path`, or None if there is none.
+
+    Args:
+        path: the folder of a version, of the data set, or of several data sets, as ~/tensorflow_datasets.
+        config: the configuration to choose; any by default.
+
+    Raises:
+        LrurunError: its description cannot be read, or the format of its files is unknown.
+    """
+    patterns = ["dataset_info.json", "*/dataset_info.json"]
+    patterns += [f"{name}/*/dataset_info.json", f"{name}/*/*/dataset_info.json"]
+    if path.absolute().name == name:
+        patterns.append("*/*/dataset_info.json")
+    found = []
+    for file in sorted({file for pattern in patterns for file in path.glob(pattern)}):
+        if file.parent.name.startswith("incomplete."):  # TFDS was interrupted
+            continue
+        description = _description(file)
+        if description.name == name and config in (None, description.config_name):
+            version = [int(number) for number in re.findall(r"\d+", description.version)]
+            found.append((version, file.parent, description))
+    if not found:
+        return None
+    _, folder, description = max(found, key=lambda one: one[0])
+    return Tfds(folder, description)
+
+
+def _description(file: Path) -> _Description:
+    try:
+        return msgspec.json.decode(read_file(file, _DESCRIPTION_LIMIT), type=_Description)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise LrurunError(f"{file}: not a description of a data set: {first_line(error)}", DAMAGED) from None
+
+
+def _check_classes(file: Path) -> None:
+    """Refuses a description of features that names other classes than those of TFDS, which would import their modules.
+
+    Raises:
+        LrurunError: another class, or not JSON.
+    """
+    if not file.exists():
+        return  # TFDS reports what is missing
+
+    def check(table: dict[str, Any]) -> None:
+        name = str(table.get("pythonClassName", _FEATURES))
+        if not name.startswith(_FEATURES):
+            raise LrurunError(f"{file}: names {name[:200]!r}, which is not a feature of TFDS", DAMAGED)
+
+    try:
+        json.loads(read_file(file, _DESCRIPTION_LIMIT), object_hook=check)
+    except (ValueError, RecursionError) as error:
+        raise LrurunError(f"{file}: not JSON: {first_line(error)}", DAMAGED) from None
+
+
+def _check_features(example: Mapping[str, Any], features: Mapping[str, type], where: str) -> None:
+    kinds = {int: (int, np.integer), bytes: (bytes,)}
+    if not set(features) <= set(example):
+        raise LrurunError(
+            f"{where}: expected features {' and '.join(sorted(features))}, found {', '.join(example)}", DAMAGED
+        )
+    for name, kind in features.items():
+        if not isinstance(example[name], kinds[kind]):
+            found = type(example[name]).__name__
+            raise LrurunError(f"{where}: {name}: expected {kind.__name__}, found {found}", DAMAGED)
+
+
+def _undecoded_images(builder: Any) -> dict[str, Any]:
+    """Decoders that leave images encoded: some are gray, whatever the description says."""
+    import tensorflow_datasets
+
+    images = [
+        name
+        for name, feature in builder.info.features.items()
+        if isinstance(feature, tensorflow_datasets.features.Image)
+    ]
+    return {name: tensorflow_datasets.decode.SkipDecoding() for name in images}
+
+
+def _records(path: Path) -> Iterator[bytes]:
+    """The records of a tfrecord file: length, its checksum, payload, its checksum. The checksums are not verified."""
+    with open_regular(path) as file:
+        number = 0
+        while head := file.read(12):
+            size = struct.unpack("<QI", head)[0] if len(head) == 12 else 0
+            if size > _RECORD_LIMIT:
+                raise LrurunError(
+                    f"{path}: record {number}: {size:,} bytes are more than the {_RECORD_LIMIT:,} allowed", DAMAGED
+                )
+            payload = file.read(size + 4)
+            if len(head) != 12 or len(payload) != size + 4:
+                raise LrurunError(f"{path}: truncated in record {number}", DAMAGED)
+            yield payload[:-4]
+            number += 1

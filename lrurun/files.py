@@ -1,0 +1,51 @@
+"""Files and folders that appear under their names only when they are complete."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def atomic(target: Path, temporary: Path | None = None) -> Iterator[Path]:
+    """A path beside `target` at which to make a file or folder; it is renamed to `target` at the end of the block.
+
+    If the block raises, what was made is removed, with the files that SQLite keeps beside a database, and `target`
+    stays as it was. A file replaces an existing file; nothing replaces a folder that is not empty.
+
+    Args:
+        temporary: the path, in the folder of `target`; by default a name with the number of this process.
+
+    Raises:
+        OSError: it cannot be made or renamed.
+    """
+    partial = temporary or target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        yield partial
+        partial.replace(target)
+    finally:
+        with contextlib.suppress(OSError):  # a folder that cannot be read holds nothing of ours
+            for path in map(Path, glob.glob(f"{glob.escape(str(partial))}*")):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+
+def write(target: Path, content: bytes) -> None:
+    """Writes a file atomically; what is neither a file nor missing (a pipe, a device) is written to directly.
+
+    A link is followed: the file that it leads to is replaced.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    if target.exists() and not target.is_file():
+        target.write_bytes(content)
+        return
+    with atomic(target.resolve()) as partial:
+        partial.write_bytes(content)

@@ -1,0 +1,55 @@
+"""What `lrurun ledger check` finds in a ledger: damage, contradictions, and missing parts of the schema."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Text, and_, cast, func, select
+
+from lrurun.errors import plural
+from lrurun.ledger.rows import altered_documents
+from lrurun.ledger.schema import TRIGGERS, VIEWS, attempts, documents, eigenvalues, ladders, metadata, runs
+from lrurun.ledger.values import STATES
+
+_JSON = (ladders.c.spec, runs.c.result, documents.c.text, eigenvalues.c.pairs)
+
+
+def problems(connection: Connection) -> list[str]:
+    """What is wrong with a ledger, one sentence each."""
+    return [*_damage(connection), *_contradictions(connection), *_missing(connection)]
+
+
+def _damage(connection: Connection) -> list[str]:
+    problems = [
+        f"the file is damaged: {row[0]}"
+        for row in connection.exec_driver_sql("PRAGMA integrity_check")
+        if row[0] != "ok"
+    ]
+    for table, rowid, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
+        problems.append(f"a row of {table} ({rowid}) refers to a row of {parent} that does not exist")
+    return problems
+
+
+def _contradictions(connection: Connection) -> list[str]:
+    unknown = connection.execute(select(runs.c.id, runs.c.state).where(runs.c.state.not_in(STATES)))
+    problems = [f"run {run_id} is in an unknown state, {state!r}" for run_id, state in unknown]
+    current = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt)
+    for run_id, state, n, ended in connection.execute(
+        select(runs.c.id, runs.c.state, attempts.c.n, attempts.c.ended_at).outerjoin(attempts, current)
+    ):
+        if state == "running" and (n is None or ended is not None):
+            problems.append(f"run {run_id} is running without an open attempt")
+        elif state != "running" and n is not None and ended is None:
+            problems.append(f"run {run_id} is {state}, but its attempt {n} is open")
+    if count := altered_documents(connection):
+        problems.append(f"{plural(count, 'document')} with settings or an environment changed after being hashed")
+    for column in _JSON:
+        bad = select(func.count()).where(column.is_not(None), func.json_valid(cast(column, Text)) == 0)
+        if count := connection.execute(bad).scalar_one():
+            problems.append(f"{plural(count, 'row')} of {column.table.name} hold no JSON in {column.name}")
+    return problems
+
+
+def _missing(connection: Connection) -> list[str]:
+    found = {row[0] for row in connection.exec_driver_sql("SELECT name FROM sqlite_master")}
+    indexes = {str(index.name) for table in metadata.tables.values() for index in table.indexes}
+    wanted = {*metadata.tables, *TRIGGERS, *VIEWS} | indexes
+    return [f"{name} is missing from the schema" for name in sorted(wanted - found)]

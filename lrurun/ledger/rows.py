@@ -1,0 +1,344 @@
+"""Rows and values: how values are stored in columns, and built from them by column name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, Row, Select, and_, func, insert, select
+from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy.sql.elements import ColumnElement
+
+from lrurun.errors import LedgerError
+from lrurun.ledger.schema import (
+    attempts,
+    documents,
+    events,
+    exclusions,
+    ladder_runs,
+    ladders,
+    runs,
+    tags,
+)
+from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def now() -> float:
+    """The ledger's clock, in seconds since 1970: for a file, the clock of the machine that opens it."""
+    return time.time()
+
+
+def among(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
+    """Whether a column has one of the values, which may be any number of them."""
+    # As one parameter: the statement is prepared once, and SQLite's limit on parameters is never reached.
+    return column.in_(select(func.json_each(json.dumps(list(values))).table_valued("value").c.value))
+
+
+def build(kind: type[S], row: Row[Any], **given: Any) -> S:
+    """A value from the columns of a row that have the names of its fields; `given` are the other fields."""
+    columns = row._mapping
+    return kind(**given, **{name: columns[name] for name in kind.__struct_fields__ if name not in given})
+
+
+def add_event(
+    connection: Connection,
+    time: float,
+    kind: str,
+    text: str,
+    *,
+    run: int | None = None,
+    attempt: int | None = None,
+    ladder: int | None = None,
+) -> int:
+    """Insert an event and return its number."""
+    row = {"run": run, "attempt": attempt, "ladder": ladder, "time": time, "kind": kind, "text": clean(text)}
+    return int(connection.execute(insert(events).values(row).returning(events.c.id)).scalar_one())
+
+
+# Texts that rows share
+
+
+class Document(msgspec.Struct, frozen=True):
+    """A JSON text without what differs between the runs that share it."""
+
+    text: str
+    seed_at: int | None = None
+    """How many characters precede the null that stands for the seed; None if there is none."""
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any], seed: int | None = None) -> Document:
+        """A table as JSON, without the `seed` that it contains."""
+        text = pack(table)
+        before, found, after = text.rpartition(f'"seed":{seed}')
+        if not found or not after.startswith((",", "}")):
+            return cls(text)
+        return cls(f'{before}"seed":null{after}', len(before) + len('"seed":'))
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(f"{self.seed_at}\n{self.text}".encode()).hexdigest()
+
+
+def share(connection: Connection, given: Iterable[Document]) -> dict[Document, int]:
+    """Document -> its number; those that the ledger does not have are added."""
+    wanted = set(given)
+    numbers = _numbers_of(connection, wanted)
+    if missing := wanted - numbers.keys():
+        new = [{"sha256": one.sha256, "seed_at": one.seed_at, "text": one.text} for one in missing]
+        connection.execute(upsert(documents).on_conflict_do_nothing(index_elements=[documents.c.sha256]), new)
+        numbers |= _numbers_of(connection, missing)
+    if not wanted <= numbers.keys():
+        raise LedgerError("the ledger has documents that are not those of their hashes", "restore a backup")
+    return numbers
+
+
+def _numbers_of(connection: Connection, wanted: Iterable[Document]) -> dict[Document, int]:
+    """Document -> its number; those that the ledger does not have are left out."""
+    found = connection.execute(select(documents).where(among(documents.c.sha256, (one.sha256 for one in wanted))))
+    return {Document(row.text, row.seed_at): int(row.id) for row in found}
+
+
+def altered_documents(connection: Connection) -> int:
+    """How many documents are not those of their hashes."""
+    return sum(Document(row.text, row.seed_at).sha256 != row.sha256 for row in connection.execute(select(documents)))
+
+
+def read_shared(connection: Connection, numbers: Iterable[int]) -> dict[int, tuple[Document, dict[str, Any]]]:
+    """Number -> document and its table, decoded once for all rows that share it."""
+    wanted = select(documents.c.id, documents.c.text, documents.c.seed_at).where(among(documents.c.id, numbers))
+    return {number: (Document(text, at), unpack(text)) for number, text, at in connection.execute(wanted)}
+
+
+# Values from rows
+
+
+def ladder_instance(row: Row[Any]) -> LadderInstance:
+    """The ladder instance of a row of `ladders`."""
+    spec = unpack(row.spec)
+    msgspec.convert(spec, _Spec)
+    return build(LadderInstance, row, spec=spec)
+
+
+def attempt(run_id: str, row: Row[Any]) -> Attempt:
+    """The attempt of a row of `attempts` with its ENVIRONMENT."""
+    return build(Attempt, row, run=run_id, environment=unpack(row.environment))
+
+
+def load_runs(
+    connection: Connection, condition: ColumnElement[bool], limit: int | None = None, *, brief: bool = False
+) -> list[Run]:
+    """The runs that meet a condition on `runs`, newest first, by a fixed number of statements for each thousand.
+
+    `brief` leaves config, execution, provenance and code empty.
+    """
+    columns: list[ColumnElement[Any]] = [c for c in runs.c if c.name in Run.__struct_fields__]
+    if not brief:
+        columns += [getattr(runs.c, f"{field}_id").label(field) for field in _SETTINGS]
+    wanted = select(runs.c.number, *columns).where(condition).order_by(runs.c.number.desc()).limit(limit)
+    names = [column.name for column in columns]
+    settings: dict[int, tuple[Document, dict[str, Any]]] = {}
+    loaded: list[Run] = []
+    for part in connection.execute(wanted).partitions(_AT_ONCE):
+        found = {row[0]: dict(zip(names, row[1:], strict=True)) for row in part}
+        if not brief:
+            new = {fields[name] for fields in found.values() for name in _SETTINGS} - settings.keys()
+            settings |= read_shared(connection, new) if new else {}
+            for number in new & {fields["provenance"] for fields in found.values()}:
+                msgspec.convert(settings[number][1], dict[str, str])  # refuses anything else
+        loaded += _with_relations(connection, found, settings, brief=brief)
+    return loaded
+
+
+def _with_relations(
+    connection: Connection,
+    found: Mapping[int, dict[str, Any]],
+    settings: Mapping[int, tuple[Document, dict[str, Any]]],
+    *,
+    brief: bool,
+) -> list[Run]:
+    """Runs from the columns of their rows, by number."""
+    numbers = list(found)
+    memberships = _memberships(connection, numbers)
+    marks = _texts(
+        connection, select(tags.c.run, tags.c.name).where(among(tags.c.run, numbers)).order_by(tags.c.run, tags.c.name)
+    )
+    reasons = _texts(connection, select(exclusions.c.run, exclusions.c.why).where(among(exclusions.c.run, numbers)))
+    newest = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt)
+    numerics = select(runs.c.number, attempts.c.numerics).join(attempts, newest).where(among(runs.c.number, numbers))
+    known = {row.number: row.numerics for row in connection.execute(numerics)}
+    codes = {} if brief else _codes(connection, numbers, known)
+    return [
+        Run(
+            **_decoded(fields, settings),
+            code=tuple(codes.get(number, ())),
+            numerics=known.get(number),
+            memberships=tuple(memberships.get(number, ())),
+            tags=tuple(marks.get(number, ())),
+            excluded=next(iter(reasons.get(number, ())), None),
+        )
+        for number, fields in found.items()
+    ]
+
+
+def _codes(connection: Connection, numbers: list[int], numerics: Mapping[int, int]) -> dict[int, dict[str, None]]:
+    """Run -> the code versions of its attempts with the numerics version of the newest one, in order, each once.
+
+    A new numerics version starts the run again from step 0, so that nothing of the attempts before remains.
+    """
+    versions = (
+        select(attempts.c.run, attempts.c.code, attempts.c.numerics)
+        .where(among(attempts.c.run, numbers), attempts.c.code.is_not(None))
+        .order_by(attempts.c.run, attempts.c.n)
+    )
+    found: dict[int, dict[str, None]] = {}
+    for run, code, version in connection.execute(versions):
+        if version == numerics.get(run):
+            found.setdefault(run, {})[sys.intern(code)] = None
+    return found
+
+
+_AT_ONCE = 1000
+"""How many rows are in memory beside the runs that are made of them."""
+_SETTINGS = ("config", "execution", "provenance")
+"""The fields of a run that documents hold."""
+
+
+def _decoded(fields: dict[str, Any], settings: Mapping[int, tuple[Document, dict[str, Any]]]) -> dict[str, Any]:
+    """The fields of a run from its columns; settings that were not read are empty."""
+    fields["superseded"] = bool(fields["superseded"])
+    # One copy of the texts that thousands of runs have in common.
+    fields["task"], fields["state"] = sys.intern(fields["task"]), sys.intern(fields["state"])
+    if fields["data_sha256"] is not None:
+        fields["data_sha256"] = sys.intern(fields["data_sha256"])
+    for field in _SETTINGS:
+        fields[field] = _with_seed(*settings[fields[field]], fields["seed"]) if field in fields else {}
+    if fields["result"] is not None:
+        fields["result"] = _result(fields["result"])
+    return fields
+
+
+def _with_seed(document: Document, table: dict[str, Any], seed: int) -> dict[str, Any]:
+    if document.seed_at is None:
+        return table
+    if table.get("seed", 0) is None:
+        return {**table, "seed": seed}
+    before, after = document.text[: document.seed_at], document.text[document.seed_at + len("null") :]
+    return unpack(f"{before}{seed}{after}")  # a null within another table
+
+
+def _memberships(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Membership]]:
+    """Run number -> its places in ladders, the first of them first."""
+    # The few instances are read once: a join would repeat them for every run.
+    named = select(
+        ladders.c.id,
+        ladders.c.name.label("ladder"),
+        ladders.c.key.label("ladder_key"),
+        ladders.c.task,
+        ladders.c.profile,
+    )
+    known = {row.id: row._asdict() for row in connection.execute(named)}
+    for instance in known.values():
+        del instance["id"]
+    found: dict[int, list[Membership]] = {}
+    table = ladder_runs.c
+    places = select(table.run, table.ladder, table.rung, table.stage, table.position).where(among(table.run, numbers))
+    for run, ladder, rung, stage, position in connection.execute(places.order_by(table.id)):
+        place = Membership(rung=sys.intern(rung), stage=sys.intern(stage), position=position, **known[ladder])
+        found.setdefault(run, []).append(place)
+    return found
+
+
+def _texts(connection: Connection, statement: Select[Any]) -> dict[int, list[str]]:
+    """The first column of the rows -> the second columns, in order."""
+    found: dict[int, list[str]] = {}
+    for key, text in connection.execute(statement):
+        found.setdefault(key, []).append(sys.intern(text))
+    return found
+
+
+# Columns that hold JSON
+
+NotFinite = Literal["nan", "inf", "-inf"]
+
+unpack = msgspec.json.Decoder(dict[str, Any]).decode
+_numbers = msgspec.json.Decoder(dict[str, int | float])
+_results = msgspec.json.Decoder(dict[str, int | float | NotFinite])
+_list = msgspec.json.Decoder(list[Any])
+_pairs = msgspec.json.Decoder(list[tuple[int | float | NotFinite, int | float | NotFinite]])
+
+
+class _Spec(msgspec.Struct):
+    """What readers rely on in the spec of a ladder instance."""
+
+    set: dict[str, Any] = {}
+    tune: bool = False
+
+
+def pack(table: Mapping[str, Any]) -> str:
+    """A table as JSON."""
+    # Lone surrogates, which come from undecodable file names, are escaped; NaN, which JSON does not have, is refused.
+    return json.dumps(table, separators=(",", ":"), allow_nan=False)
+
+
+def pack_result(result: Mapping[str, float]) -> str:
+    """Results as JSON; NaN and infinities as the strings that `float` reads."""
+    return pack({key: _json_number(value) for key, value in result.items()})
+
+
+def _result(text: str) -> dict[str, float]:
+    try:
+        return _numbers.decode(text)
+    except msgspec.ValidationError:  # NaN and infinities are strings
+        found = _results.decode(text)
+        return {key: float(value) if isinstance(value, str) else value for key, value in found.items()}
+
+
+def pack_complex(values: Sequence[complex]) -> str:
+    """Complex numbers as JSON pairs; NaN and infinities as in results."""
+    numbers = map(complex, values)
+    return json.dumps([[_json_number(z.real), _json_number(z.imag)] for z in numbers], separators=(",", ":"))
+
+
+def unpack_complex(text: str) -> list[complex]:
+    """Complex numbers from JSON pairs."""
+    return [complex(float(real), float(imaginary)) for real, imaginary in _pairs.decode(text)]
+
+
+def unpack_numbers(text: str) -> list[float]:
+    """The numbers of a JSON list; null is left out."""
+    numbers = _list.decode(text)
+    return [number for number in numbers if number is not None] if None in numbers else numbers
+
+
+def _json_number(value: float) -> float | str:
+    if isinstance(value, int):
+        return value
+    number = float(value)
+    return number if math.isfinite(number) else str(number)
+
+
+# Other columns
+
+
+def to_real(value: float) -> float | None:
+    """A number for a REAL column, which cannot hold NaN: NULL stands for it."""
+    number = float(value)
+    return None if number != number else number
+
+
+def from_real(value: float | None) -> float:
+    """A number from a REAL column."""
+    return math.nan if value is None else value
+
+
+def clean(text: str | None) -> str | None:
+    """Text that SQLite can store: lone surrogates are replaced."""
+    return None if text is None else text.encode("utf-8", "replace").decode()

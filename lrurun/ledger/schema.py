@@ -1,0 +1,302 @@
+"""The tables of the ledger. A change here needs a migration beside it: a test compares the two.
+
+Rows refer to runs by number; users and other modules by id. Columns that hold tables are JSON text. Times are seconds
+since 1970, UTC. All tables are STRICT, so that a column of numbers cannot contain text.
+
+Settings and environments are the same for many runs: `documents` has each text once, and `stored_runs` and
+`stored_attempts` refer to it. The views `runs` and `attempts` show the rows with their texts.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    REAL,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    select,
+    text,
+)
+from sqlalchemy.sql.elements import ColumnElement
+
+SCHEMA = "0004"
+"""The newest revision in `migrations/versions`. Revisions are four digits and sort as text."""
+
+VERSION_TABLE = "lrurun_version"
+
+APPLICATION_ID = 0x4C525552
+""""LRUR" in the header of the file, by which `file` and other programs can recognise it."""
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+info = Table(
+    "ledger_info",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    comment="lrurun: the version that created or last migrated this file",
+    sqlite_strict=True,
+)
+
+ladders = Table(
+    "ladders",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("key", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("profile", Text),
+    Column("spec", Text, nullable=False),
+    Column("created_at", REAL, nullable=False),
+    sqlite_strict=True,
+)
+
+documents = Table(
+    "documents",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("sha256", Text, nullable=False, unique=True, comment="of `seed_at`, a line end and the text"),
+    Column("seed_at", Integer, comment="how many characters precede the null that stands for the run's seed"),
+    Column("text", Text, nullable=False),
+    comment="JSON texts that runs and attempts share: configurations (with null for the seed), execution settings, "
+    "provenance, environments. A row never changes and is never deleted",
+    sqlite_strict=True,
+)
+
+# What lists of runs need comes first, long texts last: SQLite reads a row only as far as it needs to.
+runs = Table(
+    "stored_runs",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("task", Text, nullable=False),
+    Column("seed", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("superseded", Integer, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False, comment="number of the newest attempt; 0 before the first"),
+    Column("step", Integer, nullable=False),
+    Column("steps", Integer, nullable=False),
+    Column("parameters", Integer),
+    Column("last_loss", REAL, comment="the newest training loss; null if it is NaN or there is none"),
+    Column("last_score", REAL, comment="the newest validation accuracy"),
+    Column("last_speed", REAL, comment="the newest steps per second"),
+    Column("val_accuracy", REAL, comment="validation accuracy in `result`; null if it is NaN or there is none"),
+    Column("test_accuracy", REAL, comment="test accuracy in `result`"),
+    Column("steps_per_second", REAL, comment="steps per second in `result`"),
+    Column("created_at", REAL, nullable=False),
+    Column("finished_at", REAL),
+    Column("config_id", Integer, ForeignKey(documents.c.id), nullable=False),
+    Column("execution_id", Integer, ForeignKey(documents.c.id), nullable=False),
+    Column("provenance_id", Integer, ForeignKey(documents.c.id), nullable=False),
+    Column("fingerprint", Text, nullable=False),
+    Column("data_sha256", Text),
+    Column("result", Text),
+    Column("error", Text),
+    UniqueConstraint("fingerprint", "generation"),
+    CheckConstraint(
+        "state IN ('queued', 'running', 'done', 'diverged', 'failed', 'interrupted')",
+        name="state",
+    ),
+    CheckConstraint("superseded IN (0, 1)", name="superseded"),
+    comment="the runs; the view `runs` shows them with their settings",
+    sqlite_strict=True,
+)
+Index("ix_runs_running", runs.c.number, sqlite_where=text("state = 'running'"))
+Index("ix_runs_queued", runs.c.number, sqlite_where=text("state = 'queued'"))
+Index("ix_runs_not_done", runs.c.number, sqlite_where=text("state != 'done'"))
+
+ladder_runs = Table(
+    "ladder_runs",
+    metadata,
+    # Increases: the first membership of a run is the instance that it was created for.
+    Column("id", Integer, primary_key=True),
+    Column("ladder", Integer, ForeignKey(ladders.c.id), nullable=False),
+    Column("run", Integer, ForeignKey(runs.c.number), nullable=False),
+    Column("rung", Text, nullable=False),
+    Column("stage", Text, nullable=False),
+    Column("position", Integer, nullable=False),
+    # Its index serves searches by run; the other one, those by ladder.
+    UniqueConstraint("run", "ladder", "rung", "stage"),
+    sqlite_strict=True,
+)
+# Has all columns that the progress of a ladder needs, in the order in which it adds runs up.
+Index(
+    "ix_ladder_runs_ladder",
+    *(ladder_runs.c[name] for name in ("ladder", "rung", "stage", "position", "run")),
+)
+
+attempts = Table(
+    "stored_attempts",
+    metadata,
+    Column("run", Integer, ForeignKey(runs.c.number), primary_key=True),
+    Column("n", Integer, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("boot", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("pid_started", REAL, nullable=False),
+    Column("started_at", REAL, nullable=False),
+    Column("heartbeat_at", REAL, nullable=False),
+    Column("seen_at", REAL, nullable=False),
+    Column("ended_at", REAL),
+    Column("reason", Text),
+    Column("resumed_from", Integer),
+    Column("numerics", Integer, nullable=False, comment="version of the arithmetic that the attempt used"),
+    Column("environment_id", Integer, ForeignKey(documents.c.id), nullable=False),
+    Column("code", Text, comment="the code version as text, so that lists of runs need no JSON"),
+    comment="the attempts; the view `attempts` shows them with their environment",
+    sqlite_strict=True,
+)
+
+metric_keys = Table(
+    "metric_keys",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    sqlite_strict=True,
+)
+
+metrics = Table(
+    "metrics",
+    metadata,
+    Column("run", Integer, ForeignKey(runs.c.number), primary_key=True),
+    Column("key", Integer, ForeignKey(metric_keys.c.id), primary_key=True),
+    Column("step", Integer, primary_key=True),
+    Column("value", REAL, comment="NULL is NaN, which SQLite cannot hold; infinities are stored as they are"),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+eigenvalues = Table(
+    "eigenvalues",
+    metadata,
+    Column("run", Integer, ForeignKey(runs.c.number), primary_key=True),
+    Column("moment", Text, primary_key=True, comment="at initialisation ('start') or after the last step ('end')"),
+    Column("layer", Integer, primary_key=True),
+    Column("pairs", Text, comment="JSON: [[real, imaginary], ...]; NULL where the recurrence has no eigenvalues"),
+    CheckConstraint("moment IN ('start', 'end')", name="moment"),
+    sqlite_strict=True,
+    sqlite_with_rowid=False,
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("run", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("step", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("bytes", Integer),
+    Column("sha256", Text),
+    ForeignKeyConstraint(["run", "attempt"], [attempts.c.run, attempts.c.n]),
+    CheckConstraint("state IN ('saving', 'committed')", name="state"),
+    sqlite_strict=True,
+)
+Index("ix_checkpoints_run", checkpoints.c.run, checkpoints.c.step)
+
+events = Table(
+    "events",
+    metadata,
+    # Never reused: a reader who has read up to a number has seen all events before it.
+    Column("id", Integer, primary_key=True),
+    Column("ladder", Integer, ForeignKey(ladders.c.id)),
+    Column("run", Integer, ForeignKey(runs.c.number)),
+    Column("attempt", Integer),
+    Column("time", REAL, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    sqlite_strict=True,
+    sqlite_autoincrement=True,
+)
+Index("ix_events_run", events.c.run, sqlite_where=text("run IS NOT NULL"))
+Index("ix_events_ladder", events.c.ladder, sqlite_where=text("ladder IS NOT NULL"))
+
+# Tags and exclusions are tables of their own, because a finished run never changes. Notes are events.
+
+tags = Table(
+    "tags",
+    metadata,
+    Column("run", Integer, ForeignKey(runs.c.number), primary_key=True),
+    Column("name", Text, primary_key=True),
+    sqlite_strict=True,
+)
+
+exclusions = Table(
+    "exclusions",
+    metadata,
+    Column("run", Integer, ForeignKey(runs.c.number), primary_key=True),
+    Column("why", Text, nullable=False),
+    Column("time", REAL, nullable=False),
+    comment="runs that reports leave out",
+    sqlite_strict=True,
+)
+
+TRIGGERS = {
+    "runs_finished_stay": f"""
+        CREATE TRIGGER runs_finished_stay
+        BEFORE UPDATE OF {", ".join(column.name for column in runs.c if column.name != "superseded")} ON stored_runs
+        WHEN OLD.state IN ('done', 'diverged')
+        BEGIN SELECT RAISE(ABORT, 'a finished run never changes'); END""",
+    "runs_finished_not_deleted": """
+        CREATE TRIGGER runs_finished_not_deleted
+        BEFORE DELETE ON stored_runs
+        WHEN OLD.state IN ('done', 'diverged')
+        BEGIN SELECT RAISE(ABORT, 'a finished run is never deleted'); END""",
+    "documents_stay": """
+        CREATE TRIGGER documents_stay
+        BEFORE UPDATE ON documents
+        BEGIN SELECT RAISE(ABORT, 'a document never changes'); END""",
+    "documents_not_deleted": """
+        CREATE TRIGGER documents_not_deleted
+        BEFORE DELETE ON documents
+        BEGIN SELECT RAISE(ABORT, 'a document is never deleted'); END""",
+}
+"""A migration that rebuilds a table drops its triggers, and has to create them again."""
+
+VIEWS = {
+    "runs": """
+        CREATE VIEW runs AS
+        SELECT number, id, fingerprint, generation, superseded, task, seed, state, attempt, step, steps, parameters,
+            (SELECT coalesce(substr(d.text, 1, d.seed_at) || r.seed || substr(d.text, d.seed_at + 5), d.text)
+                FROM documents d WHERE d.id = r.config_id) AS config,
+            (SELECT d.text FROM documents d WHERE d.id = r.execution_id) AS execution,
+            (SELECT d.text FROM documents d WHERE d.id = r.provenance_id) AS provenance,
+            result, error, data_sha256, created_at, finished_at,
+            last_loss, last_score, last_speed, val_accuracy, test_accuracy, steps_per_second
+        FROM stored_runs r""",
+    "attempts": """
+        CREATE VIEW attempts AS
+        SELECT run, n, host, boot, namespace, pid, pid_started, started_at, heartbeat_at, seen_at, ended_at, reason,
+            resumed_from, (SELECT d.text FROM documents d WHERE d.id = a.environment_id) AS environment, code, numerics
+        FROM stored_attempts a""",
+}
+"""Runs and attempts with their JSON texts, for people's queries. Before a migration rebuilds a table, it drops them."""
+
+
+def document(reference: Column[int]) -> ColumnElement[str]:
+    """The text to which a column refers."""
+    return select(documents.c.text).where(documents.c.id == reference).scalar_subquery()
+
+
+# The texts of the views.
+EXECUTION = document(runs.c.execution_id)
+ENVIRONMENT = document(attempts.c.environment_id)
+"""The JSON text of an attempt."""

@@ -1,0 +1,1 @@
+"""Networks: recurrences, scans, dense products."""

@@ -1,0 +1,344 @@
+"""Checks that every recurrence must pass, also those of plug-ins: for the tests and `lrurun check recurrence`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from msgspec import Struct
+
+from lrurun.config.recurrences import KINDS
+from lrurun.nn import recurrences
+from lrurun.nn.recurrences import Params, Recurrence
+from lrurun.nn.recurrences.diagonal import Diagonal, decay_and_phase
+
+LONG = 4096
+"""Steps for which outputs must stay finite."""
+
+UNBOUNDED = 64
+"""The same for a recurrence that declares itself unbounded."""
+
+_BATCH, _STEPS = 3, 24
+
+
+class Finding(Struct, frozen=True):
+    """The result of one check."""
+
+    name: str
+    passed: bool
+    detail: str
+    """The measured value and its limit."""
+
+
+def variants(kind: str) -> dict[str, Any]:
+    """Name -> settings of a recurrence; together they cover all of its features.
+
+    For a plug-in: the defaults, and each other value of a boolean or a choice.
+    """
+    make = KINDS[kind].settings
+    if KINDS[kind].variants:
+        return {f"{kind}, {name}" if name else kind: make(**table) for name, table in KINDS[kind].variants.items()}
+    found = {kind: make()}
+    for field, hint in get_type_hints(make).items():
+        choices = (False, True) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
+        for choice in choices:
+            if choice != getattr(found[kind], field):
+                found[f"{kind}, {field} = {choice}"] = make(**{field: choice})
+    return found
+
+
+def unvaried(kind: str) -> list[str]:
+    """The settings, other than real numbers, that have the same value in all variants, or not each of their choices."""
+    found = []
+    for field, hint in get_type_hints(KINDS[kind].settings).items():
+        values = {getattr(settings, field) for settings in variants(kind).values()}
+        choices = {False, True} if hint is bool else set(get_args(hint)) if get_origin(hint) is Literal else set()
+        if hint is not float and (len(values) == 1 or not choices <= values):
+            found.append(field)
+    return found
+
+
+def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, backend: str = "auto") -> list[Finding]:
+    """Checks the recurrence that `settings` describe, in one direction and in both.
+
+    `width` is H, `state` is N. An exception in a check is a finding that failed.
+    """
+    cases = [
+        _Case(
+            recurrences.build(settings, width=width, state=state, bidirectional=two_way, backend=backend),
+            jax.random.key(seed),
+        )
+        for two_way in (False, True)
+    ]
+    causal, both = cases
+    findings = [_guarded("scan equals step", _scan_is_step, causal), _guarded("causal", _causal, causal)]
+    for case, way in ((causal, "one direction"), (both, "both directions")):
+        for name, test in _EITHER_WAY.items():
+            findings.append(_guarded(f"{name}, {way}", test, case))
+        if type(case.recurrence).kernels is not Recurrence.kernels:
+            findings.append(_guarded(f"scan equals convolution, {way}", _scan_is_convolution, case))
+    if type(causal.recurrence).kernels is not Recurrence.kernels:
+        findings.append(_guarded("convolution equals step", _convolution_is_step, causal))
+    findings.append(_guarded("looks both ways", _both_ways, both))
+    findings.append(_guarded("step refuses both directions", _refuses, both))
+    findings.append(_guarded("initial scale", _scale, both))
+    if isinstance(causal.recurrence, Diagonal):
+        findings.append(_guarded("norm of the state", _state_norm, causal))
+    return findings
+
+
+class _Case:
+    """A recurrence with its parameters and compiled functions, which the checks share: compiling takes longest."""
+
+    def __init__(self, recurrence: Recurrence, key: Array) -> None:
+        self.recurrence = recurrence
+        self.key = key
+        self.init = jax.jit(lambda k: recurrence.init(k))
+        self.scan = jax.jit(lambda params, u, mask: recurrence.scan(params, u, mask))
+
+    @cached_property
+    def params(self) -> Params:
+        return self.init(self.key)
+
+    @cached_property
+    def inputs(self) -> Array:
+        return self.sequence(_STEPS, _BATCH)
+
+    def sequence(self, steps: int, batch: int) -> Array:
+        shape = (steps, batch, self.recurrence.width)
+        return jnp.asarray(np.random.default_rng(1).normal(size=shape), jnp.float32)
+
+
+_Check = Callable[[_Case], tuple[bool, str]]
+
+
+def _guarded(name: str, test: _Check, case: _Case) -> Finding:
+    try:
+        passed, detail = test(case)
+    except Exception as error:  # a plug-in may raise anything; the other checks still run
+        return Finding(name, False, f"raised {type(error).__name__}: {error}")
+    return Finding(name, bool(passed), detail)
+
+
+def _deviation(found: Any, wanted: Any) -> float:
+    """Largest difference relative to the largest wanted value; infinite if either is not finite."""
+    found, wanted = np.asarray(found, np.float64), np.asarray(wanted, np.float64)
+    difference = float(np.max(np.abs(found - wanted)) / max(float(np.max(np.abs(wanted))), 1e-30))
+    return difference if math.isfinite(difference) else math.inf
+
+
+def _lengths_mask(steps: int) -> np.ndarray:
+    """(T, B): the first sequence is full, the second half as long, the third of length 1."""
+    return np.arange(steps)[:, None] < np.array([steps, steps // 2, 1])[None, :]
+
+
+def _scan_is_step(case: _Case) -> tuple[bool, str]:
+    recurrence, params, u = case.recurrence, case.params, case.inputs
+    x, outputs = recurrence.initial_state(_BATCH), []
+    step = jax.jit(recurrence.step)
+    for u_k in u:
+        x, y = step(params, x, u_k)
+        outputs.append(np.asarray(y))
+    worst = _deviation(case.scan(params, u, None), np.stack(outputs))
+    return worst < 1e-5, f"relative difference {worst:.1e}, at most 1e-05"
+
+
+_NO_KERNELS: Final = (True, "these settings have no convolution kernel")
+
+
+def _scan_is_convolution(case: _Case) -> tuple[bool, str]:
+    """In float64, so that 24 steps show any difference that is not rounding."""
+    recurrence = case.recurrence
+    with jax.enable_x64(True):
+        params = {name: jnp.asarray(np.asarray(array, np.float64)) for name, array in case.params.items()}
+        u = np.asarray(case.inputs, np.float64)
+        kernels = jax.jit(recurrence.kernels, static_argnums=1)(params, _STEPS)
+        if kernels is None:
+            return _NO_KERNELS
+        ahead, y = np.asarray(kernels), np.asarray(jax.jit(recurrence.scan)(params, jnp.asarray(u)))
+    wanted = np.zeros(u.shape)
+    for k in range(_STEPS):
+        wanted[k:] += ahead[0, k] * u[: _STEPS - k]
+        if recurrence.bidirectional:
+            wanted[: _STEPS - k - 1] += ahead[1, k] * u[k + 1 :]
+    worst = _deviation(y, wanted)
+    return worst < 1e-10, f"relative difference in double precision {worst:.1e}, at most 1e-10"
+
+
+def _convolution_is_step(case: _Case) -> tuple[bool, str]:
+    """In float32, over many steps. Each step multiplies by a rounded eigenvalue, so the error grows with the steps."""
+    recurrence, params = case.recurrence, case.params
+    steps = LONG if recurrence.bounded else UNBOUNDED
+    kernels = jax.jit(recurrence.kernels, static_argnums=1)(params, steps)
+    if kernels is None:
+        return _NO_KERNELS
+    impulse = jnp.zeros((steps, 1, recurrence.width), jnp.float32).at[0].set(1.0)
+    start = recurrence.initial_state(1)
+    y = jax.jit(lambda u: jax.lax.scan(lambda x, u_k: recurrence.step(params, x, u_k), start, u)[1])(impulse)
+    found, wanted = np.asarray(kernels, np.float64)[0], np.asarray(y, np.float64)[:, 0]
+    allowed = (8 + np.arange(steps)[:, None]) * 2.0**-22
+    worst = float(np.max(np.abs(found - wanted) / (allowed * np.max(np.abs(wanted)))))
+    return worst < 1, f"largest difference {worst:.2f} of the (8 + k) 2^-22 allowed after k steps"
+
+
+def _causal(case: _Case) -> tuple[bool, str]:
+    params, u = case.params, case.inputs
+    at = _STEPS // 2
+    before, after = np.asarray(case.scan(params, u, None)), np.asarray(case.scan(params, u.at[at].add(1.0), None))
+    early, late = (float(np.max(np.abs(before[part] - after[part]))) for part in (slice(at), slice(at, None)))
+    # not exactly zero: a scan of logarithmic depth may round differently
+    scale = float(np.max(np.abs(before)))
+    return (
+        early <= 1e-6 * scale and late > 1e-3 * scale,
+        f"earlier outputs changed by {early:.1e}, later ones by {late:.1e}",
+    )
+
+
+def _both_ways(case: _Case) -> tuple[bool, str]:
+    params, u = case.params, case.sequence(4, _BATCH)
+    y, last, first = (np.asarray(case.scan(params, x, None)) for x in (u, u.at[-1].add(1.0), u.at[0].add(1.0)))
+    smallest = min(np.max(np.abs(last[0] - y[0])), np.max(np.abs(first[-1] - y[-1]))) / np.max(np.abs(y))
+    return (
+        smallest > 1e-5,
+        f"first and last of 4 steps change each other by {smallest:.1e} of the output, at least 1e-05",
+    )
+
+
+def _refuses(case: _Case) -> tuple[bool, str]:
+    recurrence, params, u = case.recurrence, case.params, case.inputs
+    try:
+        recurrence.step(params, recurrence.initial_state(_BATCH), u[0])
+    except ValueError as error:
+        return True, str(error)
+    return False, "step returned an output, although it depends on later inputs"
+
+
+def _reproducible(case: _Case) -> tuple[bool, str]:
+    one, two, other = case.params, case.init(case.key), case.init(jax.random.fold_in(case.key, 2))
+    same = all(np.array_equal(one[name], two[name]) for name in one)
+    differs = any(not np.array_equal(one[name], other[name]) for name in one)
+    return same and differs, f"same key: {'equal' if same else 'different'}; other key: {'new' if differs else 'equal'}"
+
+
+def _float32(case: _Case) -> tuple[bool, str]:
+    recurrence, params = case.recurrence, case.params
+    u = jax.ShapeDtypeStruct((_STEPS, _BATCH, recurrence.width), jnp.float32)
+    y = jax.eval_shape(recurrence.scan, params, u)
+    wrong = sorted(name for name, leaf in params.items() if leaf.dtype != jnp.float32)
+    passed = not wrong and y.dtype == jnp.float32 and y.shape == u.shape
+    return passed, f"outputs {y.dtype} {y.shape}, parameters of another type: {', '.join(wrong) or 'none'}"
+
+
+def _gradients(case: _Case) -> tuple[bool, str]:
+    """Gradients in float32 against central differences in float64, in one random direction for each array."""
+    recurrence, params, u, mask = case.recurrence, case.params, case.inputs, _lengths_mask(_STEPS)
+    rng = np.random.default_rng(0)
+    # outputs at padding are arbitrary, so the loss leaves them out
+    weight = np.asarray(rng.normal(size=u.shape) * mask[..., None], np.float32)
+
+    def loss(arrays: Params, weight: Any, mask: Any) -> Array:
+        rest = {name: array for name, array in arrays.items() if name != "inputs"}
+        return jnp.sum(weight * recurrence.scan(rest, arrays["inputs"], mask))
+
+    arrays = {**params, "inputs": u}
+    gradient = {name: np.asarray(g) for name, g in jax.jit(jax.grad(loss))(arrays, weight, mask).items()}
+    host = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+    worst, where = 0.0, ""
+    with jax.enable_x64(True):
+        value = jax.jit(loss)
+        for name, array in host.items():
+            direction = rng.normal(size=array.shape)
+            h = 1e-6 * max(float(np.max(np.abs(array))), 1e-3)
+            ends = [
+                float(value({**host, name: array + s * h * direction}, weight.astype(np.float64), mask))
+                for s in (1, -1)
+            ]
+            wanted, found = (ends[0] - ends[1]) / (2 * h), float(np.sum(gradient[name] * direction))
+            scale = float(np.linalg.norm(gradient[name]) * np.linalg.norm(direction) / math.sqrt(array.size))
+            error = abs(found - wanted) / max(scale, 1e-30)
+            if not error <= worst:
+                worst, where = error, name
+    return worst < 1e-3, f"largest relative error {worst:.1e} ({where}), at most 1e-03"
+
+
+def _padding(case: _Case) -> tuple[bool, str]:
+    params, u, mask = case.params, case.inputs, _lengths_mask(_STEPS)
+    y = np.asarray(case.scan(params, u, mask))
+    other = np.asarray(case.scan(params, jnp.where(mask[..., None], u, 7.0), mask))
+    alone = np.asarray(case.scan(params, u[: _STEPS // 2, 1:2], None))
+    moved = float(np.max(np.abs(y - other)[mask]))
+    apart = _deviation(y[: _STEPS // 2, 1:2], alone)
+    passed = moved <= 1e-6 * float(np.max(np.abs(y[mask]))) and apart < 1e-5
+    return passed, f"real outputs changed by {moved:.1e}; {apart:.1e} from the same sequence without padding"
+
+
+def _finite(case: _Case) -> tuple[bool, str]:
+    recurrence, params = case.recurrence, case.params
+    steps = LONG if recurrence.bounded else UNBOUNDED
+    u = case.sequence(steps, 2)
+
+    def loss(p: Params) -> tuple[Array, Array]:
+        y = recurrence.scan(p, u)
+        return jnp.mean(y * y), y
+
+    gradient, y = jax.jit(jax.grad(loss, has_aux=True))(params)
+    finite = all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in (y, *gradient.values()))
+    claim = "" if recurrence.bounded else f" (declared unbounded, so not tested at {LONG})"
+    return finite, f"outputs and gradients at {steps} steps{claim}"
+
+
+def _recurrent_group(case: _Case) -> tuple[bool, str]:
+    names = case.recurrence.recurrent_parameters
+    unknown = sorted(names - set(case.params))
+    return not unknown, f"unknown: {', '.join(unknown)}" if unknown else ", ".join(sorted(names)) or "none"
+
+
+_EITHER_WAY: Final[dict[str, _Check]] = {
+    "same key, same parameters": _reproducible,
+    "float32 throughout": _float32,
+    "gradients": _gradients,
+    "padding does not leak": _padding,
+    "finite": _finite,
+    "recurrent parameters exist": _recurrent_group,
+}
+
+
+def _scale(case: _Case) -> tuple[bool, str]:
+    """Means and variances over many layers, against the declared ones."""
+    layers = [case.init(key) for key in jax.random.split(case.key, 100)]
+    worst, where = 0.0, "none declared"
+    for name, variance in case.recurrence.variances.items():
+        sample = np.stack([np.asarray(layer[name], np.float64) for layer in layers]).ravel() / math.sqrt(variance)
+        # in standard errors: 1 / sqrt(n) for the mean of unit normals, sqrt(2 / n) for their variance
+        for error in (abs(sample.mean()) * math.sqrt(sample.size), abs(sample.var() - 1) * math.sqrt(sample.size / 2)):
+            if not error <= worst:
+                worst, where = float(error), name
+    return worst < 5, f"largest deviation {worst:.1f} standard errors ({where}), at most 5"
+
+
+def _state_norm(case: _Case) -> tuple[bool, str]:
+    """E|x_L|^2 = gamma^2 (1 - |lambda|^(2L)) / (1 - |lambda|^2) E|B u|^2 for white u (LRU paper, prop. 3.3)."""
+    recurrence, params, batch, steps = case.recurrence, case.params, 512, 100
+    u = case.sequence(steps, batch)
+    final = jax.jit(lambda x, u: jax.lax.scan(lambda x, u_k: (recurrence.step(params, x, u_k)[0], None), x, u)[0])
+    re, im = final(recurrence.initial_state(batch), u)
+    found = np.mean(np.square(np.asarray(re, np.float64)) + np.square(np.asarray(im, np.float64)), axis=0)
+    nu = np.asarray(decay_and_phase(params)[0], np.float64)
+    driven = sum(np.sum(np.square(np.asarray(params[name], np.float64)), axis=1) for name in ("B_re", "B_im"))
+    gain = np.expm1(-2 * nu * steps) / np.expm1(-2 * nu)
+    if "gamma_log" in params:
+        gamma_log = np.asarray(params["gamma_log"], np.float64)  # one per state or per head
+        gain = gain * np.exp(2 * np.repeat(gamma_log, nu.size // gamma_log.size))
+    ratio = found / (gain * driven)
+    # the variance of |x|^2 is at most that of chi-squared with one degree of freedom: deviation sqrt(2 / batch)
+    worst = float(np.max(np.abs(ratio - 1)) / math.sqrt(2 / batch))
+    return (
+        worst < 5,
+        f"mean of measured / expected {np.mean(ratio):.3f}, worst state {worst:.1f} standard errors, at most 5",
+    )

@@ -1,0 +1,130 @@
+"""The layers of the network as Flax modules: linear maps, norms, and how their weights are initialised."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from lrurun.config.schema import ModelConfig
+from lrurun.nn.products import Precision, product
+from lrurun.nn.sampling import Shapes, truncated_normals
+
+EPSILON = 1e-5
+"""Added to the variance in both kinds of norm."""
+
+
+def expand(vector: Array, like: Array) -> Array:
+    """An array with leading axes of size 1, to be broadcast over the leading axes of `like`."""
+    return vector.reshape((1,) * (like.ndim - vector.ndim) + vector.shape)
+
+
+def lecun_normals(key: Array, shapes: Shapes) -> dict[str, Array]:
+    """Weights (..., in, out) from a truncated normal with variance 1 / in (LeCun)."""
+    return {name: array / array.shape[-2] ** 0.5 for name, array in truncated_normals(key, shapes).items()}
+
+
+class Linear(nnx.Module):
+    """x W + b with W (in, out) and b (out,), initially zero; `embed` takes ids and selects rows of W instead.
+
+    W is called `kernel` in checkpoints.
+    """
+
+    def __init__(self, weights: Array, precision: Precision) -> None:
+        self.precision = precision
+        self.kernel = nnx.Param(weights)
+        self.bias = nnx.Param(jnp.zeros(weights.shape[1:], jnp.float32))
+
+    def __call__(self, x: Array) -> Array:
+        y = product(x, self.kernel[...], self.precision)
+        return y + expand(self.bias[...], y)
+
+    def embed(self, ids: Array) -> Array:
+        """The same map of one-hot vectors, without making them: integers (..., B) to (..., B, out)."""
+        y = _rows(self.kernel[...], ids)
+        return y + expand(self.bias[...], y)
+
+
+@jax.custom_vjp
+def _rows(table: Array, ids: Array) -> Array:
+    """table[ids]. The gradient is a product with one-hot vectors; otherwise XLA adds rows in any order."""
+    return table[ids]
+
+
+def _rows_forward(table: Array, ids: Array) -> tuple[Array, tuple[Array, Array]]:
+    # the table is kept only for its shape
+    return table[ids], (table, ids)
+
+
+def _rows_backward(kept: tuple[Array, Array], g: Array) -> tuple[Array, None]:
+    table, ids = kept
+    one_hot = jax.nn.one_hot(ids.reshape(-1), table.shape[0], dtype=g.dtype)
+    return product(one_hot.T, g.reshape(-1, g.shape[-1]), "float32"), None
+
+
+_rows.defvjp(_rows_forward, _rows_backward)
+
+
+class BatchNorm(nnx.Module):
+    """Batch norm over the real positions of a batch, with bias-corrected running averages for evaluation.
+
+    The averages start at zero, and so does `weight`, the sum of the coefficients in them. Before the first training
+    step evaluation uses mean 0 and variance 1.
+    """
+
+    def __init__(self, width: int, momentum: float) -> None:
+        self.momentum = momentum
+        self.scale = nnx.Param(jnp.ones((width,), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((width,), jnp.float32))
+        self.mean = nnx.BatchStat(jnp.zeros((width,), jnp.float32))
+        self.var = nnx.BatchStat(jnp.zeros((width,), jnp.float32))
+        self.weight = nnx.BatchStat(jnp.zeros((), jnp.float32))
+
+    def __call__(self, x: Array, mask: Array | None, train: bool) -> Array:
+        if train:
+            mean, var = self._moments(x, mask)
+            kept, new = self.momentum, 1.0 - self.momentum
+            self.mean[...] = kept * self.mean[...] + new * mean
+            self.var[...] = kept * self.var[...] + new * var
+            self.weight[...] = kept * self.weight[...] + new
+        else:
+            weight = self.weight[...]
+            seen = weight > 0.0
+            divisor = jnp.where(seen, weight, 1.0)
+            mean, var = self.mean[...] / divisor, jnp.where(seen, self.var[...] / divisor, 1.0)
+        factor = self.scale[...] * jax.lax.rsqrt(var + EPSILON)
+        return (x - expand(mean, x)) * expand(factor, x) + expand(self.bias[...], x)
+
+    @staticmethod
+    def _moments(x: Array, mask: Array | None) -> tuple[Array, Array]:
+        """Mean and biased variance, (H,) each."""
+        leading = tuple(range(x.ndim - 1))
+        if mask is None:
+            mean = jnp.mean(x, axis=leading)
+            # the derivative of the variance by the mean is zero: leaving it out changes only the cost
+            return mean, jnp.mean(jnp.square(x - expand(jax.lax.stop_gradient(mean), x)), axis=leading)
+        count = jnp.maximum(jnp.sum(mask, dtype=x.dtype), 1.0)
+        real = mask[..., None]
+        mean = jnp.sum(jnp.where(real, x, 0.0), axis=leading) / count
+        centred = jnp.where(real, x - expand(jax.lax.stop_gradient(mean), x), 0.0)
+        return mean, jnp.sum(jnp.square(centred), axis=leading) / count
+
+
+class LayerNorm(nnx.Module):
+    """Layer norm over the features of each position."""
+
+    def __init__(self, width: int) -> None:
+        self.scale = nnx.Param(jnp.ones((width,), jnp.float32))
+        self.bias = nnx.Param(jnp.zeros((width,), jnp.float32))
+
+    def __call__(self, x: Array, mask: Array | None, train: bool) -> Array:
+        mean = jnp.mean(x, axis=-1, keepdims=True)
+        centred = x - mean
+        var = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
+        return centred * jax.lax.rsqrt(var + EPSILON) * expand(self.scale[...], x) + expand(self.bias[...], x)
+
+
+def norm_of(config: ModelConfig) -> BatchNorm | LayerNorm:
+    """The kind of norm that `config` asks for, newly initialised."""
+    return BatchNorm(config.width, config.norm_momentum) if config.norm == "batch" else LayerNorm(config.width)

@@ -1,0 +1,148 @@
+"""The interface of all recurrences: pure functions on a dictionary of real float32 arrays. No model library here."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lrurun.nn.axes import Array, Features, Kernels, Mask, StateNorms, StepFeatures
+from lrurun.nn.products import SMALL, Precision, product
+
+Params = dict[str, Array]
+"""Name -> real float32 array."""
+
+
+class Recurrence(abc.ABC):
+    """A sequence layer from H features to H features through a state of size N.
+
+    Subclasses are final. They are built from their settings alone, hold no arrays, and may be shared between layers.
+    Sequences are time-major: (T, B, H), or in `chunks`. A mask is (T, B), true at real positions; padding comes after
+    them.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Accepts `slow`, the name of `recurrent_parameters` in release 0.1.0."""
+        super().__init_subclass__(**options)
+        owner = next(c for c in cls.__mro__ if vars(c).keys() & {"slow", "recurrent_parameters"})
+        if "recurrent_parameters" not in vars(owner):
+            cls.recurrent_parameters = vars(owner)["slow"]  # type: ignore[method-assign]
+
+    def __init__(
+        self,
+        settings: Any,
+        *,
+        width: int,
+        state: int,
+        bidirectional: bool = False,
+        backend: str = "auto",
+        precision: Precision = "tf32",
+    ) -> None:
+        """`settings` is the table of the kind, `width` is H, `state` is N, `backend` that of the scan.
+
+        `precision` is that of the products with B and C.
+        """
+        self.settings = settings
+        self.width = width
+        self.state = state
+        self.bidirectional = bidirectional
+        self.backend = backend
+        self.precision = precision
+
+    @property
+    @abc.abstractmethod
+    def recurrent_parameters(self) -> frozenset[str]:
+        """Names of the parameters in the recurrent group, which has its own learning rate and no weight decay."""
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        """Name -> declared variance, of the parameters whose initial entries are independent with mean 0."""
+        return {}
+
+    def product(self, x: Array, w: Array) -> Array:
+        """x (..., K) times the transpose of w (N, K)."""
+        return product(x, w.T, self.precision, flatten=x.size > SMALL)
+
+    @property
+    def complex_readouts(self) -> tuple[tuple[str, str], ...]:
+        """Names of the real and the imaginary part of C, for each direction, in kinds with a complex C."""
+        one_way = ("C_re", "C_im")
+        return (one_way, ("C_re_back", "C_im_back")) if self.bidirectional else (one_way,)
+
+    def chunks(self, length: int, batch: int) -> int:
+        """The number of chunks of a sequence that `scan` processes side by side, a divisor of `length`; mostly 1.
+
+        With more than one, it takes inputs (T, K, B, H) and a mask (T, K, B), see `lrurun.nn.scan.split`.
+        """
+        return 1
+
+    @property
+    def bounded(self) -> bool:
+        """Whether outputs are finite at any length with the initial parameters."""
+        return True
+
+    @abc.abstractmethod
+    def init(self, key: Array) -> Params:
+        """Initial parameters, float32, a pure function of `key`."""
+
+    @abc.abstractmethod
+    def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
+        """Outputs (T, B, H) for inputs `u` (T, B, H), computed in the fastest form of this kind.
+
+        With `mask`, outputs at real positions do not depend on padding: the backward direction starts at the last real
+        position of each sequence. Without it, every position is real.
+        """
+
+    @abc.abstractmethod
+    def initial_state(self, batch: int) -> Any:
+        """The zero state of `batch` sequences for `step`: arrays (batch, ...), in most kinds (batch, N)."""
+
+    @abc.abstractmethod
+    def step(self, params: Params, state: Any, u: StepFeatures) -> tuple[Any, StepFeatures]:
+        """The state after one input `u` (B, H), and the output (B, H) there.
+
+        Raises ValueError if the layer is bidirectional, because its outputs depend on later inputs.
+        """
+
+    def kernels(self, params: Params, length: int) -> Kernels | None:
+        """The response of each channel to a unit impulse, (directions, `length`, H); None if this kind has none.
+
+        Kinds whose channels do not mix may be computed as convolutions, see `lrurun.nn.convolution`. Entry k of the
+        first kernel is the output k steps after the impulse; k = 0 includes D, the direct path from input to output.
+        Entry k of the second kernel, of bidirectional layers, is the output k + 1 steps before it. So the effect of a
+        backward direction on the current output belongs to the first kernel at k = 0.
+        """
+        return None
+
+    def norms(self, params: Params, u: Features) -> StateNorms:
+        """|x_k| (T, B), the norm of the state after each of the inputs `u` (T, B, H).
+
+        For a bidirectional layer, of the state of its forward direction.
+        """
+        one_way = type(self)(
+            self.settings, width=self.width, state=self.state, backend=self.backend, precision=self.precision
+        )
+
+        def body(state: Any, u_k: Array) -> tuple[Any, Array]:
+            state, _ = one_way.step(params, state, u_k)
+            leaves = jax.tree.leaves(state)
+            parts = [jnp.sum(jnp.square(jnp.abs(part)), axis=range(1, part.ndim)) for part in leaves]
+            return state, jnp.sqrt(sum(parts[1:], parts[0]))
+
+        return jax.lax.scan(body, one_way.initial_state(u.shape[1]), u)[1]
+
+    def spectrum(self, params: Params) -> np.ndarray | None:
+        """The eigenvalues of the map from state to state, complex; None if this kind does not define them.
+
+        NaN where parameters are not finite.
+        """
+        return None
+
+    def require_causal(self) -> None:
+        """Raise ValueError if the layer is bidirectional."""
+        if self.bidirectional:
+            raise ValueError("a bidirectional recurrence has no step: its outputs depend on inputs still to come")

@@ -1,0 +1,131 @@
+"""The recurrence with a dense real matrix, linear or with an activation: the first rungs of the ladder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lrurun.nn.axes import Array, Features, Mask, StepFeatures
+from lrurun.nn.products import flat, product
+from lrurun.nn.recurrences.base import Params, Recurrence
+from lrurun.nn.sampling import TRUNCATED, normals, truncated
+from lrurun.nn.scan.in_place import scan_in_place
+
+_ACTIVATIONS: Final[dict[str, Callable[[Array], Array]]] = {
+    "tanh": jnp.tanh,
+    "relu": lambda x: jnp.maximum(x, 0.0),
+    "identity": lambda x: x,
+}
+
+# The derivative as a function of the activation's value: nothing else is kept for the gradient.
+_SLOPES: Final[dict[str, Callable[[Array], Array]]] = {
+    "tanh": lambda y: 1.0 - y * y,
+    "relu": lambda y: (y > 0.0).astype(y.dtype),
+    "identity": jnp.ones_like,
+}
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def dense_scan(a: Array, v: Array, activation: str, reverse: bool) -> Array:
+    """States (T, B, N) of x_k = activation(a x_(k-1) + v_k) from zero, for `a` (N, N) and `v` (T, B, N).
+
+    With `reverse`, x_k depends on x_(k+1). Differentiable once in `a` and `v`; the gradient of `a` is one matrix
+    product after the loop instead of one at every step.
+    """
+    act = _ACTIVATIONS[activation]
+
+    def step(x: Array, v_k: Array, _: None) -> tuple[Array, Array]:
+        x = act(product(x, a.T, "float32") + v_k)
+        return x, x
+
+    return scan_in_place(step, jnp.zeros_like(v[0]), v, None, reverse=reverse)[1]
+
+
+def _forward(a: Array, v: Array, activation: str, reverse: bool) -> tuple[Array, tuple[Array, Array]]:
+    x = dense_scan(a, v, activation, reverse)
+    return x, (a, x)
+
+
+def _backward(activation: str, reverse: bool, kept: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
+    a, x = kept
+    slope = _SLOPES[activation]
+
+    def step(delta: Array, g_k: Array, x_k: Array) -> tuple[Array, Array]:
+        delta = slope(x_k) * (g_k + product(delta, a, "float32"))
+        return delta, delta
+
+    delta = scan_in_place(step, jnp.zeros_like(g[0]), g, x, reverse=not reverse)[1]
+    now, before = (delta[:-1], x[1:]) if reverse else (delta[1:], x[:-1])
+    return product(flat(now).T, flat(before), "float32"), delta
+
+
+dense_scan.defvjp(_forward, _backward)
+
+
+@final
+class Dense(Recurrence):
+    """x_k = activation(A x_(k-1) + B u_k), y_k = C x_k + D u_k (Orvieto et al. 2023, eq. 1).
+
+    A (N, N), B (N, H), C (H, N), and D (H,), elementwise. A, B and C are sampled from N(0, 1 / fan-in) (section 3.1), D
+    from N(0, 1). With `draw = "truncated"`, the normal of A is truncated at two standard deviations and not rescaled,
+    as by the default initialiser of the paper's framework, Haiku: standard deviation 0.8796 / sqrt(N), spectral radius
+    about 0.9. Bidirectional layers share A and B, add C_back (H, N) for the other direction, and use D once.
+    """
+
+    @property
+    def recurrent_parameters(self) -> frozenset[str]:
+        return frozenset({"A", "B"})
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        of_c = dict.fromkeys(self._readouts, 1.0 / self.state)
+        spread = TRUNCATED if self.settings.draw == "truncated" else 1.0
+        return {"A": spread**2 / self.state, "B": 1.0 / self.width, **of_c, "D": 1.0}
+
+    @property
+    def bounded(self) -> bool:
+        # The spectral radius of A is 1, or 0.88 if truncated, only in the limit of large N. That of a small A may be
+        # well above 1, and without saturation the state then grows without bound.
+        return bool(self.settings.activation == "tanh")
+
+    @property
+    def _readouts(self) -> tuple[str, ...]:
+        return ("C", "C_back") if self.bidirectional else ("C",)
+
+    def init(self, key: Array) -> Params:
+        n, h = self.state, self.width
+        shapes = {"A": (n, n), "B": (n, h), **dict.fromkeys(self._readouts, (h, n)), "D": (h,)}
+        if self.settings.draw == "normal":
+            return normals(key, shapes, self.variances)
+        params = normals(key, shapes, {**self.variances, "A": 1.0})
+        return params | {"A": truncated(params["A"]) * self.state**-0.5}
+
+    def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
+        activation = self.settings.activation
+        seen = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
+        v = self.product(seen, params["B"])
+        y = self.product(dense_scan(params["A"], v, activation, False), params["C"]) + params["D"][None, None] * u
+        if self.bidirectional:
+            # zero input keeps a zero state at zero, so the backward direction starts at the last real position
+            y = y + self.product(dense_scan(params["A"], v, activation, True), params["C_back"])
+        return y
+
+    def spectrum(self, params: Params) -> np.ndarray:
+        a = np.asarray(params["A"], np.float64)
+        # of the matrix, without the activation
+        return np.linalg.eigvals(a).astype(complex) if np.isfinite(a).all() else np.full(len(a), complex(np.nan))
+
+    def initial_state(self, batch: int) -> Array:
+        return jnp.zeros((batch, self.state), jnp.float32)
+
+    def step(self, params: Params, state: Array, u: StepFeatures) -> tuple[Array, StepFeatures]:
+        self.require_causal()
+        x = _ACTIVATIONS[self.settings.activation](
+            product(state, params["A"].T, "float32") + self.product(u, params["B"])
+        )
+        return x, self.product(x, params["C"]) + params["D"][None] * u

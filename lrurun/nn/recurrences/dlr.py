@@ -1,0 +1,239 @@
+"""Diagonal linear RNNs with eigenvalues that all channels share, as convolutions: DLR in its forms, and DSS-exp."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Mapping
+from typing import Final, final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lrurun.nn.axes import Array, Features, Kernels, Mask, StateNorms, StepFeatures
+from lrurun.nn.convolution import convolve
+from lrurun.nn.convolution.powers import kernel, powers
+from lrurun.nn.pairs import Pair, polar, times
+from lrurun.nn.recurrences.base import Params, Recurrence
+from lrurun.nn.recurrences.continuous import discretize, hippo, log_steps
+from lrurun.nn.sampling import normals
+
+LARGEST_PRODUCT: Final = 128
+"""The largest N for which a product kernel has a step, with a state of N (N + 1) / 2 complex numbers a channel."""
+
+
+class SharedModes(Recurrence):
+    """x_k = lambda x_(k-1) + u_k for each channel by itself, y_k = cast(W x_k) + D u_k, as one convolution.
+
+    The kernel is cast(sum_n W_n lambda_n^l), cut off after `kernel_length` lags if that is set. Bidirectional layers
+    share all but W, add W_re_back and W_im_back, whose kernel starts at the next input, as in the published code, and
+    use D once. Input at padding counts as zero. Kernels are summed in float32, whatever `precision` is.
+
+    `step` is that recurrence. Its state has N complex numbers a channel, N (N + 1) / 2 for the cast "prod", whose
+    kernel Re(K) Im(K) = Im(K^2) / 2 has the products of any two eigenvalues as its own; with N above `LARGEST_PRODUCT`
+    it raises ValueError. With `kernel_length` the state also has that many past inputs, whose part is subtracted when
+    the kernel ends.
+    """
+
+    @property
+    @abc.abstractmethod
+    def cast(self) -> str:
+        """How a complex kernel becomes real: "real", "imag", "sum" of both, or "prod", their product."""
+
+    @abc.abstractmethod
+    def modes(self, params: Params) -> Pair:
+        """nu = -log |lambda| and theta of lambda, (N,) each, or (H, N) if they differ between channels."""
+
+    @abc.abstractmethod
+    def weights(self, params: Params, direction: str) -> Pair:
+        """W, (H, N) each, for the `direction` "" or "_back"."""
+
+    @property
+    def _directions(self) -> tuple[str, ...]:
+        return ("", "_back") if self.bidirectional else ("",)
+
+    def _cast(self, x: Pair) -> Array:
+        re, im = x
+        match self.cast:
+            case "imag":
+                return im
+            case "sum":
+                return re + im
+            case "prod":
+                return re * im
+        return re
+
+    def _kernels(self, params: Params, length: int) -> Array:
+        """(directions, K, H) for K lags, at most `length`."""
+        lags = min(self.settings.kernel_length or length, length)
+        nu, theta = self.modes(params)
+        casts = [self._cast(kernel(self.weights(params, way), nu, theta, lags)) for way in self._directions]
+        return jnp.stack(casts).swapaxes(1, 2).at[0, 0].add(params["D"])
+
+    def kernels(self, params: Params, length: int) -> Kernels:
+        found = self._kernels(params, length)
+        return jnp.pad(found, ((0, 0), (0, length - found.shape[1]), (0, 0)))
+
+    def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
+        seen = u if mask is None else jnp.where(mask[..., None], u, 0.0)
+        return convolve(seen, self._kernels(params, len(u)))
+
+    def _paired(self, x: Pair) -> Pair:
+        """The products (..., N (N + 1) / 2) of any two of the numbers (..., N)."""
+        first, second = np.triu_indices(self.state)
+        return times((x[0][..., first], x[1][..., first]), (x[0][..., second], x[1][..., second]))
+
+    def initial_state(self, batch: int) -> tuple[Array, ...]:
+        count = self.state * (self.state + 1) // 2 if self.cast == "prod" else self.state
+        zero = jnp.zeros((batch, self.width, count), jnp.float32)
+        line = self.settings.kernel_length
+        return (zero, zero, jnp.zeros((batch, line, self.width), jnp.float32)) if line else (zero, zero)
+
+    def step(self, params: Params, state: tuple[Array, ...], u: StepFeatures) -> tuple[tuple[Array, ...], StepFeatures]:
+        self.require_causal()
+        nu, theta = self.modes(params)
+        lam, w, line = polar(nu, theta), self.weights(params, ""), self.settings.kernel_length
+        end_re, end_im = powers(nu, theta, jnp.asarray([line], jnp.uint32))
+        ends = end_re[..., 0], end_im[..., 0]
+        if self.cast == "prod":
+            if self.state > LARGEST_PRODUCT:
+                raise ValueError(
+                    f"a product kernel has a step only up to state = {LARGEST_PRODUCT}, found state = {self.state}: "
+                    "its own state has a number for any two eigenvalues"
+                )
+            lam, w, ends = self._paired(lam), self._paired(w), self._paired(ends)
+            first, second = np.triu_indices(self.state)
+            factor = jnp.asarray(np.where(first == second, 0.5, 1.0), w[0].dtype)[None]
+            w = (factor * w[0], factor * w[1])
+
+        def per_sequence(x: Pair) -> Pair:
+            return (x[0].reshape(1, -1, x[0].shape[-1]), x[1].reshape(1, -1, x[1].shape[-1]))
+
+        lam_re, lam_im = per_sequence(lam)
+        x_re = lam_re * state[0] - lam_im * state[1] + u[..., None]
+        x_im = lam_re * state[1] + lam_im * state[0]
+        after: tuple[Array, ...] = (x_re, x_im)
+        if line:
+            end_re, end_im = per_sequence(ends)
+            oldest = state[2][:, 0, :, None]
+            x_re, x_im = x_re - end_re * oldest, x_im - end_im * oldest
+            after = (x_re, x_im, jnp.concatenate([state[2][:, 1:], u[:, None]], axis=1))
+        y_re = jnp.sum(w[0][None] * x_re - w[1][None] * x_im, axis=-1)
+        y_im = jnp.sum(w[0][None] * x_im + w[1][None] * x_re, axis=-1)
+        y = y_im if self.cast == "prod" else self._cast((y_re, y_im))
+        return after, y + params["D"][None] * u
+
+    def norms(self, params: Params, u: Features) -> StateNorms:
+        """|x_k| (T, B) of x with N complex numbers in each channel, whatever the cast, for kernels that are not cut."""
+        lam_re, lam_im = (part.reshape(1, -1, self.state) for part in polar(*self.modes(params)))
+
+        def body(x: Pair, u_k: Array) -> tuple[Pair, Array]:
+            x = (lam_re * x[0] - lam_im * x[1] + u_k[..., None], lam_re * x[1] + lam_im * x[0])
+            return x, jnp.sqrt(jnp.sum(x[0] * x[0] + x[1] * x[1], axis=(1, 2)))
+
+        zero = jnp.zeros((*u.shape[1:], self.state), jnp.float32)
+        return jax.lax.scan(body, (zero, zero), u)[1]
+
+    def spectrum(self, params: Params) -> np.ndarray:
+        """lambda, whatever the cast; if channels differ, of all channels, the first one first."""
+        nu, theta = (np.asarray(part, np.float64) for part in self.modes(params))
+        found: np.ndarray = np.exp(-nu + 1j * theta).ravel()
+        return found
+
+
+@final
+class DLR(SharedModes):
+    """x_k = Lambda x_(k-1) + u_k with log Lambda = -log_re^2 + i log_im (Gupta et al. 2023, eq. 1 and section 2.3).
+
+    Trained: log_re and log_im (N,), W_re and W_im (H, N), D (H,). poles = "unit" has no log_re, so |Lambda| = 1; "real"
+    has no log_im; weights = "real" has no W_im: with both "real" it is the paper's DLR over the reals. Initially log_re
+    is sqrt(dt / 2) with dt log-uniform; log_im is 2 pi n / N, with which N lags of any kernel can be expressed, or
+    N(0, 1); W ~ N(0, 1 / N^2) in each part, D ~ N(0, 1). With the cast "prod" it is DLR-prod (section 2.1). As in the
+    published code, and not in the paper's eq. 5, both directions of a bidirectional layer have the same Lambda.
+    """
+
+    @property
+    def cast(self) -> str:
+        cast: str = self.settings.cast
+        return cast
+
+    @property
+    def recurrent_parameters(self) -> frozenset[str]:
+        return frozenset({*self._poles, *self._weights})
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        return dict.fromkeys(self._weights, self.state**-2.0) | {"D": 1.0}
+
+    @property
+    def _poles(self) -> tuple[str, ...]:
+        return {"complex": ("log_re", "log_im"), "unit": ("log_im",), "real": ("log_re",)}[self.settings.poles]
+
+    @property
+    def _weights(self) -> tuple[str, ...]:
+        parts = ("W_re",) if self.settings.weights == "real" else ("W_re", "W_im")
+        return tuple(part + way for way in self._directions for part in parts)
+
+    def init(self, key: Array) -> Params:
+        settings, n, h = self.settings, self.state, self.width
+        key_dt, key_phase, key_normal = jax.random.split(key, 3)
+        initial = {"log_re": jnp.exp(0.5 * (log_steps(key_dt, n, settings.dt_min, settings.dt_max) - math.log(2.0)))}
+        if settings.phases == "uniform":
+            initial["log_im"] = jnp.asarray(2.0 * math.pi * np.arange(n) / n, jnp.float32)
+        else:
+            initial["log_im"] = jax.random.normal(key_phase, (n,), jnp.float32)
+        shapes = dict.fromkeys(self._weights, (h, n)) | {"D": (h,)}
+        return {name: initial[name] for name in self._poles} | normals(key_normal, shapes, self.variances)
+
+    def modes(self, params: Params) -> Pair:
+        nu = jnp.square(params["log_re"]) if "log_re" in params else jnp.zeros_like(params["log_im"])
+        return nu, params.get("log_im", jnp.zeros_like(nu))
+
+    def weights(self, params: Params, direction: str) -> Pair:
+        re = params[f"W_re{direction}"]
+        return re, params.get(f"W_im{direction}", jnp.zeros_like(re))
+
+
+@final
+class DSS(SharedModes):
+    """x' = Lambda x + u, y = Re(W x) + D u in steps of dt, inputs constant in between: DSS-exp (Gupta et al. 2022).
+
+    Trained: Lambda = -exp(re_log) + i im, (N,), which all channels share; log_dt (H,), log-uniform; W_re, W_im (H, N),
+    N(0, 1) each, so not scaled by 1 / N; D (H,) ~ N(0, 1). Initially Lambda is -1/2 + i pi n ("lin", as in the
+    published code; appendix A.6 of the DLR paper has 2 pi n) or the upper half of the eigenvalues of the normal part of
+    HiPPO-LegS, of size 2N ("hippo"). lambda = exp(dt Lambda), and (lambda - 1) / Lambda is part of W; where Lambda is
+    near 0 its series is used, where the published code adds 1e-7 to a denominator.
+    """
+
+    cast: Final = "real"
+
+    @property
+    def recurrent_parameters(self) -> frozenset[str]:
+        return frozenset({"re_log", "im", "log_dt", *(name for name in self.variances if name != "D")})
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        return {f"W_{part}{way}": 1.0 for way in self._directions for part in ("re", "im")} | {"D": 1.0}
+
+    def init(self, key: Array) -> Params:
+        settings, n, h = self.settings, self.state, self.width
+        key_dt, key_normal = jax.random.split(key)
+        im = math.pi * np.arange(n) if settings.init == "lin" else hippo(2 * n).frequencies[n:]
+        params = {
+            "re_log": jnp.full((n,), math.log(0.5), jnp.float32),
+            "im": jnp.asarray(im, jnp.float32),
+            "log_dt": log_steps(key_dt, h, settings.dt_min, settings.dt_max),
+        }
+        shapes = {name: (h,) if name == "D" else (h, n) for name in self.variances}
+        return params | normals(key_normal, shapes, self.variances)
+
+    def _steps(self, params: Params) -> tuple[Array, Array, Pair]:
+        a = (-jnp.exp(params["re_log"])[None], params["im"][None])
+        return discretize(a, jnp.exp(params["log_dt"])[:, None], "zoh")
+
+    def modes(self, params: Params) -> Pair:
+        return self._steps(params)[:2]
+
+    def weights(self, params: Params, direction: str) -> Pair:
+        return times((params[f"W_re{direction}"], params[f"W_im{direction}"]), self._steps(params)[2])

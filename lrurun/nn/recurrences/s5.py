@@ -1,0 +1,114 @@
+"""One diagonal state space model for all channels together, scanned (Smith et al. 2023, "S5")."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lrurun.nn.axes import Array, Features, StateNorms
+from lrurun.nn.pairs import polar, times
+from lrurun.nn.recurrences.base import Params
+from lrurun.nn.recurrences.continuous import discretize, hippo, log_steps
+from lrurun.nn.recurrences.diagonal import Modal, System
+from lrurun.nn.sampling import normals, truncated_normals
+
+CLIP = -1e-4
+"""Largest Re(Lambda) with `clip_eigs`, as in the published code."""
+
+
+@final
+class S5(Modal):
+    """x' = Lambda x + B u, y = 2 Re(C x) + D u with P = N / 2 complex numbers, or Re(C x) with P = N.
+
+    Trained: lam_re, lam_im, log_dt (P,), B_re, B_im (P, H), C_re, C_im (H, P), D (H,). Initially Lambda is the lower
+    half of the eigenvalues of the normal part of HiPPO, one matrix for each of `blocks` (without `conj_sym`, all of
+    them); with their eigenvectors V, B = V^-1 B0 and C = C0 V. B0 (N, H) is real with N(0, 1/N) truncated at two
+    deviations: N is the fan-in that the published code computes, not H. C0 (H, N) is complex, each part truncated
+    likewise with variance 1/N ("truncated") or 1/(N H) ("lecun"); or each part of C itself is N(0, 1/2) ("complex").
+    log_dt is uniform, D ~ N(0, 1). With a real C0 the layer would initially be a real system of size N, for which
+    dropping the conjugates changes nothing.
+
+    Each state has its own step size. Bidirectional layers share all but C and add C_re_back and C_im_back; D is used
+    once. Both directions include the current input, as in the published code.
+    """
+
+    @property
+    def modes(self) -> int:
+        return self.state // 2 if self.settings.conj_sym else self.state
+
+    @property
+    def recurrent_parameters(self) -> frozenset[str]:
+        b = ("B_re", "B_im") if self.settings.slow_b else ()
+        return frozenset({"lam_re", "lam_im", *b, *(("log_dt",) if self.settings.slow_dt else ())})
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        n = self.state
+        of_c = {"truncated": 1.0 / n, "lecun": 1.0 / (n * self.width), "complex": 0.5}[self.settings.c_init]
+        declared = {name: of_c for pair in self.complex_readouts for name in pair} | {"D": 1.0}
+        # only without the conjugates: with them, entries are not independent
+        return declared | ({"B_re": 0.5 / n, "B_im": 0.5 / n} if self.settings.conj_sym else {})
+
+    def init(self, key: Array) -> Params:
+        settings, n, h, blocks = self.settings, self.state, self.width, self.settings.blocks
+        key_dt, key_cut, key_normal = jax.random.split(key, 3)
+        system = hippo(n // blocks)
+        kept = self.modes // blocks
+        frequencies = np.tile(system.frequencies[:kept], blocks)
+        params = {
+            "lam_re": jnp.full((self.modes,), -0.5, jnp.float32),
+            "lam_im": jnp.asarray(frequencies, jnp.float32),
+            "log_dt": log_steps(key_dt, self.modes, settings.dt_min, settings.dt_max),
+        }
+
+        # in the coordinates of the real system: B0, and C0 if C comes from one
+        shapes = {"B": (blocks, n // blocks, h)}
+        normal: dict[str, tuple[int, ...]] = {"D": (h,)}
+        readouts = {name: (h, self.modes) for pair in self.complex_readouts for name in pair}
+        if settings.c_init == "complex":
+            normal |= readouts
+        else:
+            shapes |= dict.fromkeys(readouts, (h, blocks, n // blocks))
+        sampled = truncated_normals(key_cut, shapes)
+
+        v = system.vectors[:, :kept]
+        v_re, v_im = jnp.asarray(v.real, jnp.float32), jnp.asarray(v.imag, jnp.float32)
+
+        def inward(part: Array) -> Array:
+            found = jnp.einsum("mk,bmh->bkh", part, sampled["B"], precision="highest")
+            return found.reshape(self.modes, h) * n**-0.5
+
+        def outward(c: Array, part: Array) -> Array:
+            return jnp.einsum("hbm,mk->hbk", c, part, precision="highest").reshape(h, self.modes)
+
+        params |= {"B_re": inward(v_re), "B_im": inward(-v_im)}
+        if settings.c_init != "complex":
+            for re, im in self.complex_readouts:
+                c_re, c_im = (sampled[name] * self.variances[name] ** 0.5 for name in (re, im))
+                params[re] = outward(c_re, v_re) - outward(c_im, v_im)
+                params[im] = outward(c_re, v_im) + outward(c_im, v_re)
+        return params | normals(key_normal, normal, self.variances)
+
+    def system(self, params: Params) -> System:
+        re = params["lam_re"]
+        a = (jnp.minimum(re, CLIP) if self.settings.clip_eigs else re, params["lam_im"])
+        nu, theta, factor = discretize(a, jnp.exp(params["log_dt"]), self.settings.discretization)
+        b = times((factor[0][:, None], factor[1][:, None]), (params["B_re"], params["B_im"]))
+        both = 2.0 if self.settings.conj_sym else 1.0
+        c = tuple((both * params[re], both * params[im]) for re, im in self.complex_readouts)
+        return System(polar(nu, theta), b, c, params["D"])
+
+    def norms(self, params: Params, u: Features) -> StateNorms:
+        found = super().norms(params, u)
+        return math.sqrt(2.0) * found if self.settings.conj_sym else found  # of the conjugates too
+
+    def spectrum(self, params: Params) -> np.ndarray:
+        """lambda, the discretised Lambda; both of each pair of conjugates."""
+        real, imaginary = (np.asarray(part, np.float64) for part in self.system(params).lam)
+        found = real + 1j * imaginary
+        return np.concatenate([found, found.conj()]) if self.settings.conj_sym else found

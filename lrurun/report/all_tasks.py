@@ -1,0 +1,238 @@
+"""A ladder on all its tasks: rungs by tasks, in the form of Tables 6 to 8 of the LRU paper.
+
+A column is one task with one profile. Nothing is averaged over columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from lrurun.config import documents
+from lrurun.report import cells, content
+from lrurun.report.instance_label import InstanceLabel, data_sentence
+from lrurun.report.ladder_table import METRIC, PAPER_PROTOCOL, LadderReport, LadderRow
+
+
+class TaskColumn(Struct, frozen=True, kw_only=True):
+    """A task, in one profile."""
+
+    task: str
+    profile: str | None
+    instance: str
+    test_selected: bool
+    """Whether a model that counts was selected on the test split."""
+    test_items: int | None
+    data: dict[str, Any]
+    set: dict[str, Any]
+    """The values of `--set` that this instance was trained with, by their dotted paths."""
+    tune: bool
+    """Whether it was tuned."""
+    label: str
+    """The label of the instance."""
+
+    @property
+    def name(self) -> str:
+        """As in a sentence."""
+        parts = [self.task, *([f"profile {self.profile}"] if self.profile else [])]
+        if self.test_selected:
+            parts.append("selected on test")
+        if self.data.get("published") == "no":
+            parts.append("not the published data")
+        return ", ".join(parts)
+
+
+class TaskCell(LadderRow, frozen=True, kw_only=True):
+    """A rung on one task: its row in the report on that task."""
+
+    task: str
+    profile: str | None
+    instance: str
+    label: str
+    """The label of the instance."""
+
+
+class AllTasksRow(Struct, frozen=True, kw_only=True):
+    """A rung."""
+
+    rung: str
+    title: str
+    cells: tuple[TaskCell, ...]
+    """One for each column."""
+
+
+class AllTasksReport(Struct, frozen=True, kw_only=True):
+    """One table for all tasks."""
+
+    ladder: str
+    title: str
+    metric: str
+    tasks: tuple[str, ...]
+    columns: tuple[TaskColumn, ...]
+    rows: tuple[AllTasksRow, ...]
+    notes: tuple[str, ...]
+    label: str
+    """What all columns share: tuned or not, `--set`."""
+
+
+def build(ladder: documents.Ladder, reports: Sequence[LadderReport], notes: Sequence[str] = ()) -> AllTasksReport:
+    """The table of these reports on `ladder`, with a column for each; `notes` are sentences for the footnotes."""
+    columns = tuple(
+        TaskColumn(
+            task=report.task,
+            profile=report.profile,
+            instance=report.instance,
+            test_selected=any(row.test_selected for row in report.rows),
+            test_items=report.test_items,
+            data=report.data,
+            set=report.set,
+            tune=report.tune,
+            label=report.label,
+        )
+        for report in reports
+    )
+    places: dict[str, list[str]] = {}
+    for column, report in zip(columns, reports, strict=True):
+        for note in report.notes:
+            if note != PAPER_PROTOCOL:
+                places.setdefault(note, []).append(column.name)
+    sentences = [f"{'; '.join(names)}: {note}" for note, names in places.items()]
+    return AllTasksReport(
+        ladder=ladder.name,
+        title=ladder.title,
+        metric=METRIC,
+        tasks=tuple(dict.fromkeys(column.task for column in columns)),
+        columns=columns,
+        rows=tuple(
+            AllTasksRow(rung=rung.name, title=rung.title, cells=tuple(_cell(report, k) for report in reports))
+            for k, rung in enumerate(ladder.rungs)
+        ),
+        notes=(*sentences, *notes),
+        label=_label(columns).text,
+    )
+
+
+def _label(columns: Sequence[TaskColumn]) -> InstanceLabel:
+    # The columns differ in no other setting, and each says itself if its models were selected on the test split.
+    changes = {path: value for one in columns for path, value in one.set.items() if path != "train.protocol"}
+    tune = any(one.tune for one in columns)
+    return InstanceLabel(task="all tasks", profile=None, tune=tune, changes=changes)
+
+
+def _cell(report: LadderReport, k: int) -> TaskCell:
+    row = structs.asdict(report.rows[k])
+    return TaskCell(task=report.task, profile=report.profile, instance=report.instance, label=report.label, **row)
+
+
+_CSV_COLUMNS = (
+    "ladder task profile instance metric rung title n mean stderr diverged failed unfinished same_as_before "
+    "test_selected published_value published_stderr published_source published_note runs code_versions "
+    "learning_rate rate_source_kind rate_source_text numerics label"
+).split()
+
+
+def content_of(report: AllTasksReport) -> content.ReportContent:
+    """What the report shows."""
+    columns = [_column(k, column) for k, column in enumerate(report.columns)]
+    label = _label(report.columns)
+    return content.ReportContent(
+        title=label.title(report.title),
+        table=content.Table(columns=(content.RUNG, content.TITLE, *columns), rows=report.rows),
+        foot=tuple(_foot(report)),
+        groups=tuple(_group(column, cell) for k, column in enumerate(report.columns) for cell in _of(report, k)),
+        metric=report.metric,
+        label=structs.replace(label, task="all").anchor(report.ladder),
+        csv=_CSV_COLUMNS,
+    )
+
+
+def _of(report: AllTasksReport, k: int) -> list[LadderRow]:
+    return [row.cells[k] for row in report.rows]
+
+
+def _anchor(column: TaskColumn, rung: str) -> str:
+    return f"{content.anchor(column.instance)}/{rung}"
+
+
+def _group(column: TaskColumn, cell: LadderRow) -> content.RunGroup:
+    on = None if cell.on is None else _anchor(column, cell.on)
+    return content.RunGroup(
+        anchor=_anchor(column, cell.rung),
+        title=f"{column.name}: {cell.rung}",
+        runs=cell.runs,
+        others=tuple(run.id for run in cell.other_runs),
+        on=on,
+        same_as=on if cell.same_as_before else None,
+    )
+
+
+def _column(k: int, column: TaskColumn) -> content.Column:
+    def link(row: AllTasksRow) -> str:
+        return _anchor(column, row.rung)
+
+    return content.Column(
+        name=column.name.replace(", ", "\n"), cell=lambda row: cells.in_grid(row.cells[k]), right=False, link=link
+    )
+
+
+def _foot(report: AllTasksReport) -> list[str]:
+    metric = report.metric.replace("/", " ").capitalize()
+    sentences = [
+        f"{metric} in per cent: mean ± standard error over n finished seeds; in parentheses, the published values. "
+        "Each column is a separate task, and nothing is averaged over columns."
+    ]
+    names = {column.task for column in report.columns}
+    if "Image" in names:
+        sentences.append(
+            "Image has gray pictures, sCIFAR the same pictures in colour: these are different tasks, and values "
+            "published for sCIFAR do not apply to Image."
+        )
+    if any(column.test_selected for column in report.columns):
+        sentences.append(
+            'Selected on test: trained with protocol = "paper", which selects the model on the test split, as the '
+            "paper did; such scores are too high to be compared with those of models selected on validation."
+        )
+    sentences += filter(None, (data_sentence(column.data, column.name) for column in report.columns))
+    sentences += _rates(report)
+    sentences.append(_published(report))
+    return sentences + content.closing_notes([cell for row in report.rows for cell in row.cells], report.notes)
+
+
+_RATES = {
+    "tuned": "tuned on validation",
+    "published": "published",
+    "chosen": "chosen for the rung",
+    "set": "given by --set",
+    "default": "untuned (the recipe's default)",
+}
+"""Kind of a source of learning rates -> in a sentence."""
+
+
+def _rates(report: AllTasksReport) -> list[str]:
+    """Where the learning rates come from, by column; rungs are named where they differ."""
+    kinds: dict[str, list[str]] = {}
+    for k, column in enumerate(report.columns):
+        rungs: dict[str, list[str]] = {}
+        for cell in _of(report, k):
+            if cell.rate_source is not None:
+                rungs.setdefault(cell.rate_source.kind, []).append(cell.rung)
+        for kind, names in rungs.items():
+            kinds.setdefault(kind, []).append(column.name + (f" ({', '.join(names)})" if len(rungs) > 1 else ""))
+    return [f"Learning rate {_RATES[kind]}: {'; '.join(columns)}." for kind, columns in kinds.items()]
+
+
+def _published(report: AllTasksReport) -> str:
+    tasks: dict[tuple[str, str], list[str]] = {}
+    for k, column in enumerate(report.columns):
+        for one in (one for cell in _of(report, k) for one in cell.published):
+            found = tasks.setdefault((one.source, "" if one.value is None else one.note), [])
+            if column.task not in found:
+                found.append(column.task)
+    if not tasks:
+        return "Published: no values for these tasks."
+    sources = [f"{source} ({', '.join(found)}{': ' + note if note else ''})" for (source, note), found in tasks.items()]
+    profiles = dict.fromkeys(column.profile for column in report.columns if column.profile)
+    smaller = f" They are for the full tasks; these profiles are smaller ({', '.join(profiles)})." if profiles else ""
+    return f"Published: {'; '.join(sources)}.{smaller}"

@@ -1,0 +1,159 @@
+"""What a report shows, whatever the format: title, tables, footnotes, claims, and the runs behind the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from lrurun.console import clean
+from lrurun.report import claims
+
+NOTHING = "–"
+KEPT = 100
+"""The priority of columns that are never left out."""
+ON_PAGE = 3
+"""LaTeX has the columns from this priority on: those below it, as titles, do not fit a page."""
+
+
+class Column(Struct, frozen=True, kw_only=True):
+    """A column of a table."""
+
+    name: str
+    cell: Callable[[Any], str]
+    """The text of a row's cell; a newline begins another line of it."""
+    right: bool = True
+    link: Callable[[Any], str | None] | None = None
+    """The group of runs that a row's cell is made from."""
+    marked: Callable[[Any], bool] | None = None
+    """Whether a row's cell is the best of the table."""
+    priority: int = KEPT
+    """Where width is scarce, columns of the lowest priority are narrowed or left out first; LaTeX always leaves out
+    those below `ON_PAGE`."""
+    narrower: Column | None = None
+    """What replaces it then, with a priority of its own."""
+
+    def is_marked(self, row: Any) -> bool:
+        return self.marked is not None and self.marked(row)
+
+
+class RunGroup(Struct, frozen=True, kw_only=True):
+    """The runs behind some numbers."""
+
+    anchor: str
+    title: str
+    runs: tuple[str, ...]
+    """Ids of those that are counted."""
+    others: tuple[str, ...] = ()
+    on: str | None = None
+    """The group that it is compared with."""
+    same_as: str | None = None
+    """The group whose runs these are."""
+
+
+def narrowed(columns: Sequence[Column], priority: int) -> tuple[Column, ...]:
+    """The columns as they are where there is room for this priority and above."""
+    found = []
+    for column in columns:
+        form: Column | None = column
+        while form is not None and form.priority < priority:
+            form = form.narrower
+        if form is not None:
+            found.append(form)
+    return tuple(found)
+
+
+RUNG = Column(name="rung", cell=lambda row: clean(row.rung), right=False)
+TITLE = Column(name="title", cell=lambda row: clean(row.title), right=False, priority=1)
+
+
+def anchor(rung: str) -> str:
+    """The anchor of the runs of a rung."""
+    return f"runs/{rung}"
+
+
+def runs_of(row: Any) -> str:
+    """The link of a cell that is made from the runs of its row's rung."""
+    return anchor(row.rung)
+
+
+def number(name: str, field: str, form: Callable[[Any], str], *, priority: int) -> Column:
+    """A column of a number that the runs of a rung have: a field of the row, as `form` writes it where it is known."""
+
+    def cell(row: Any) -> str:
+        value = getattr(row, field)
+        return NOTHING if value is None else form(value)
+
+    return Column(name=name, cell=cell, link=runs_of, priority=priority)
+
+
+PARAMETERS = number("parameters", "parameters", "{:,}".format, priority=3)
+
+
+class Table(Struct, frozen=True, kw_only=True):
+    """A table. Its rows are of any kind that its columns know."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Any, ...]
+
+
+class ReportContent(Struct, frozen=True, kw_only=True):
+    """A report, ready to be rendered in any format."""
+
+    title: str
+    question: str = ""
+    conclusions: tuple[str, ...] = ()
+    """Plain sentences that open the report."""
+    above: tuple[Table, ...] = ()
+    """Another table before the main one, in forms of decreasing width: a terminal shows the first that fits, if any,
+    LaTeX the last."""
+    table: Table
+    foot: tuple[str, ...]
+    groups: tuple[RunGroup, ...]
+    claims: tuple[claims.Verdict, ...] = ()
+    metric: str
+    label: str
+    """Of LaTeX's table."""
+    csv: Sequence[str]
+    """The columns of CSV: names of fields."""
+    curves: bool = False
+    """Whether the HTML page shows learning curves and eigenvalues."""
+
+
+def three_digits(value: float) -> str:
+    """At least three significant digits, and no exponent for usual speeds."""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.{2 if value < 10 else 1}f}" if value >= 0.1 else f"{value:.3g}"
+
+
+def scale(profile: str | None) -> str:
+    """A sentence for published numbers beside runs of a profile, which has other sizes or other data."""
+    return f" They are for the plain recipe, not for profile {profile}." if profile else ""
+
+
+def mixed_versions(row: Any) -> list[str]:
+    """What the runs of a row do not have in common, though their settings are the same."""
+    counts = {"code": len(row.code_versions), "numerics": len(row.numerics)}
+    return [f"{count} {kind} versions" for kind, count in counts.items() if count > 1]
+
+
+def closing_notes(rows: Sequence[Any], notes: Sequence[str]) -> list[str]:
+    """The last footnotes of every report: the code and numerics versions of the rows, if several, and notes."""
+    versions = sorted({version for row in rows for version in row.code_versions})
+    mixed = [f"These runs come from more than one code version: {'; '.join(versions)}."] if len(versions) > 1 else []
+    pairs = dict.fromkeys((version, clean(row.rung)) for row in rows for version in row.numerics)
+    numerics = sorted({version for version, _ in pairs})
+    if len(numerics) > 1:
+        rungs = (f"{one} ({', '.join(rung for version, rung in pairs if version == one)})" for one in numerics)
+        mixed.append(
+            f"These runs come from more than one numerics version: {'; '.join(rungs)}. They round "
+            "differently, so that scores of the same run may differ as much as between two seeds."
+        )
+    return mixed + [f"Note: {note}" for note in notes]
+
+
+def sentence(text: str) -> str:
+    """`text`, with a full stop unless it ends with a mark."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -1,0 +1,155 @@
+"""The record of a sequential design in the ledger: events of its ladder instance, one for the design and one a look.
+
+Of equal looks that several terminals record at once, the first counts; a record never changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from lrurun.config import plan as planning
+from lrurun.errors import LedgerError, UsageError
+from lrurun.report import questions, rung_runs
+from lrurun.report.sequential import MAX_SEEDS, Design, LookRecord, Progress, looks
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance
+
+DESIGN, LOOK = "design", "look"
+"""Kinds of the events."""
+
+
+def find(plan: planning.Plan, instance: LadderInstance, ledger: Ledger) -> Progress | None:
+    """The first design for the settings of the plan, with its looks; None where there is none."""
+    recorded = _recorded(instance, ledger)
+    settings = _settings(plan) if recorded else {}
+    return next((one for one in recorded if one.design.settings.items() <= settings.items()), None)
+
+
+def is_unfinished(instance: LadderInstance, ledger: Ledger) -> bool:
+    """Whether the newest design awaits a look."""
+    found = _recorded(instance, ledger)
+    return bool(found) and found[-1].next_look is not None
+
+
+def begin(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, max_seeds: int | None) -> Progress:
+    """The design of an instance, which is recorded if there is none yet.
+
+    Raises:
+        UsageError: it has another largest number of seeds, or there is nothing to decide.
+    """
+    found = find(plan, instance, ledger)
+    if found is None:
+        ledger.event(DESIGN, _text(_design(plan, instance, ledger, max_seeds or MAX_SEEDS)), ladder=instance.key)
+        found = find(plan, instance, ledger)  # that of another terminal, if it was faster
+        assert found is not None
+    check(found, max_seeds)
+    return found
+
+
+def check(found: Progress, max_seeds: int | None) -> None:
+    """Refuses to change a design."""
+    recorded = found.design.max_seeds
+    if max_seeds not in (None, recorded):
+        raise UsageError(
+            f"--max-seeds {max_seeds}: the design of this ladder is recorded with --max-seeds {recorded}",
+            f"a design never changes, so that its error rate holds; continue with --max-seeds {recorded}",
+        )
+
+
+def record(instance: LadderInstance, ledger: Ledger, look: LookRecord) -> None:
+    """Records a look, unless it is recorded already."""
+    known = {(one.design, one.seeds) for one in _looks(instance, ledger)}
+    if (look.design, look.seeds) not in known:
+        ledger.event(LOOK, _text(look), ladder=instance.key)
+
+
+def digest(design: Design) -> str:
+    return _digest(msgspec.to_builtins(design))
+
+
+def planned(plan: planning.Plan, max_seeds: int | None) -> Progress:
+    """What `begin` would record in an empty ledger."""
+    return Progress(design=_new(plan, max_seeds or MAX_SEEDS, finished_before=0))
+
+
+def _design(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, max_seeds: int) -> Design:
+    runs = ledger.runs(instance.key, brief=True)
+    final = [run for run in runs if any(m.stage == "train" and m.ladder_key == instance.key for m in run.memberships)]
+    return _new(plan, max_seeds, finished_before=sum(run.state in ("done", "diverged") for run in final))
+
+
+def _new(plan: planning.Plan, max_seeds: int, *, finished_before: int) -> Design:
+    first = rung_runs.first_of_same(plan.ladder, plan.same_as_base)
+    asked = [
+        one
+        for one in questions.asked(plan.ladder, plan.task.name)
+        if one.than is None or first[one.rung] != first[one.than]
+    ]
+    if not asked:
+        raise UsageError(
+            f"--decide: ladder {plan.ladder.name} has no differences or claims to decide on {plan.task.name}",
+            "train it without --decide",
+        )
+    return Design(
+        max_seeds=max_seeds,
+        looks=looks(max_seeds),
+        settings=_settings(plan),
+        questions=tuple(asked),
+        finished_before=finished_before,
+    )
+
+
+def _settings(plan: planning.Plan) -> dict[str, str]:
+    """Rung -> a digest of its settings, without those that tuning chooses."""
+    free = tuple(plan.grid) if plan.tune else ()
+    return {rung.name: _digest(planning.common_settings(msgspec.to_builtins(rung.config), free)) for rung in plan.rungs}
+
+
+def _recorded(instance: LadderInstance, ledger: Ledger) -> list[Progress]:
+    """The first design for each settings, oldest first, each with the looks at it."""
+    designs: dict[str, Design] = {}
+    for text in _events(instance, ledger, DESIGN):
+        design = _decode(text, Design, instance)
+        # Terminals that begin at once may each record one.
+        designs.setdefault(_digest(design.settings), design)
+    records = _looks(instance, ledger) if designs else []
+    found = []
+    for design in designs.values():
+        first: dict[int, LookRecord] = {}
+        for look in records:
+            if look.design == digest(design):
+                first.setdefault(look.seeds, look)
+        found.append(Progress(design=design, records=tuple(first[seeds] for seeds in sorted(first))))
+    return found
+
+
+def _looks(instance: LadderInstance, ledger: Ledger) -> list[LookRecord]:
+    return [_decode(text, LookRecord, instance) for text in _events(instance, ledger, LOOK)]
+
+
+def _events(instance: LadderInstance, ledger: Ledger, kind: str) -> list[str]:
+    return [event.text for event in ledger.events(ladder_key=instance.key, of_runs=False) if event.kind == kind]
+
+
+def _decode(text: str, kind: Any, instance: LadderInstance) -> Any:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise LedgerError(
+            f"ladder {instance.key}: its recorded sequential design cannot be read ({error})",
+            "lrurun ledger check says whether the file is damaged",
+        ) from None
+
+
+def _text(value: Design | LookRecord) -> str:
+    return json.dumps(msgspec.to_builtins(value), sort_keys=True)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

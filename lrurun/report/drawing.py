@@ -1,0 +1,281 @@
+"""What the figures of `lrurun plot` show: numbers of the ledger, as the panels that `figures` draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lrurun.errors import NotFoundError
+from lrurun.report import content, figures, ladder_table, rung_runs, speed
+from lrurun.report.figures import Mark, Panel, RungMeans, SpectrumPanel
+from lrurun.report.instance_label import InstanceLabel, label_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from lrurun.config import plan as planning
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import Run
+
+NORM = "norm/layer"
+"""A metric's name before the number of the layer, counted from 0."""
+
+Layers = Sequence[Sequence[complex]]
+"""The eigenvalues of each layer."""
+
+SpectraOf = Callable[["Run"], tuple[int, Layers, Layers]]
+"""Of a run: the step of its trained eigenvalues, the eigenvalues at initialisation, the trained ones."""
+
+
+def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Figure:
+    """The test accuracy of every rung; `scores` are those of the runs that count, by their ids."""
+    lines = []
+    without_value: dict[str, list[str]] = {}
+    for row in report.rows:
+        for one in row.published:
+            if one.value is None:
+                without_value.setdefault(one.note or "no value", []).append(row.rung)
+        lines.append(
+            RungMeans(
+                name=row.rung,
+                note=_note(row),
+                mean=_percent(row.mean),
+                stderr=_percent(row.stderr),
+                seeds=tuple(100 * scores[run] for run in row.runs),
+                published=tuple(
+                    Mark(value=100 * one.value, stderr=_percent(one.stderr))
+                    for one in row.published
+                    if one.value is not None
+                ),
+            )
+        )
+    sources = dict.fromkeys(one.source for row in report.rows for one in row.published if one.value is not None)
+    sentences = ["Mean ± standard error over n finished seeds; each seed below its mean."]
+    if sources:
+        sentences.append(f"Published: {'; '.join(sources)}.{content.scale(report.profile)}")
+    sentences += [f"Published without a value ({note}): {', '.join(rungs)}." for note, rungs in without_value.items()]
+    return figures.means(
+        lines,
+        label="test accuracy [%]",
+        title=label_of(report).title(report.title),
+        caption=_caption(sentences, report.notes),
+    )
+
+
+def _note(row: ladder_table.LadderRow) -> str:
+    """The text under a rung's name."""
+    counts = {"diverged": row.diverged, "failed": row.failed, "unfinished": row.unfinished}
+    sentences = [f"n = {row.n}", *(f"{count} {state}" for state, count in counts.items() if count)]
+    return ", ".join([*sentences, f"as {row.on}"] if row.same_as_before else sentences)
+
+
+def speeds(report: speed.SpeedReport, found: Mapping[str, float]) -> Figure:
+    """The training speed of every rung on every device; `found` has each counted run's, by its id."""
+    settings = list(dict.fromkeys(row.setting for row in report.rows if row.setting is not None))
+    differing = [
+        name
+        for name in speed.SpeedSetting.__struct_fields__
+        if len({getattr(setting, name) for setting in settings}) > 1
+    ]
+    lines = [
+        RungMeans(
+            name=row.rung,
+            note=f"n = {row.n}" + (", as its base rung" if row.same_as_before else ""),
+            mean=row.steps_per_second,
+            stderr=row.stderr,
+            seeds=tuple(found[run] for run in row.runs),
+            # once for each rung, although it has a line for every setting
+            published=()
+            if number and report.rows[number - 1].rung == row.rung
+            else tuple(Mark(value=one.value) for one in row.published),
+            group=", ".join(_setting(row.setting, name) for name in differing) if row.setting else "",
+        )
+        for number, row in enumerate(report.rows)
+    ]
+    sentences = ["Mean ± standard error over n finished seeds; each seed below its mean."]
+    shared = [_setting(settings[0], name) for name in ("device", "threads", "packed") if name not in differing]
+    if shared := [text for text in shared if text]:
+        sentences.append(f"All runs: {', '.join(shared)}.")
+    sources = dict.fromkeys(f"{one.source}, on {one.device}" for row in report.rows for one in row.published)
+    if sources:
+        sentences.append(f"Published: {'; '.join(sources)}.{content.scale(report.profile)}")
+        sentences.append("Speeds on different devices cannot be compared; their ratios can.")
+    return figures.means(
+        lines,
+        label="training speed [steps/s]",
+        title=label_of(report).title(f"training speed, {report.title}"),
+        caption=_caption(sentences, report.notes),
+        log=True,
+    )
+
+
+def _setting(setting: speed.SpeedSetting, name: str) -> str:
+    value = getattr(setting, name)
+    if name == "device":
+        return "unknown device" if value is None else str(value)
+    if name == "packed":
+        return "" if value == 1 else f"{value} runs packed"
+    unit = name.replace("_", " ")
+    return "" if value is None else f"{value} {unit.removesuffix('s') if value == 1 else unit}"
+
+
+def ladder_curves(
+    plan: planning.Plan,
+    label: InstanceLabel,
+    selected: Mapping[str, rung_runs.RungRuns],
+    notes: Sequence[str],
+    ledger: Ledger,
+) -> Figure:
+    """Loss and validation accuracy of every rung, as means over its finished seeds."""
+    own = {rung: one for rung, one in selected.items() if one.of == rung and one.counted}
+    known = {rung: [ledger.metrics(run.id, figures.CURVES) for run in one.counted] for rung, one in own.items()}
+    panels = figures.curve_panels({f"{rung} (n={len(seeds)})": seeds for rung, seeds in known.items()})
+    if not panels:
+        raise _no_curves(f"ladder {plan.ladder.name}")
+    sentences = [figures.BAND]
+    same = [f"{rung} as {one.of}" for rung, one in selected.items() if one.of != rung and one.counted]
+    if same:
+        sentences.append(f"Not drawn, because they are the same runs: {', '.join(same)}.")
+    lost = [
+        f"{rung} ({len(one.runs) - len(one.counted)} of {len(one.runs)})"
+        for rung, one in selected.items()
+        if one.of == rung and len(one.runs) > len(one.counted)
+    ]
+    if lost:
+        sentences.append(f"Left out, because diverged, failed or unfinished: {', '.join(lost)}.")
+    return figures.curves(
+        panels,
+        title=label.title(plan.ladder.title),
+        caption=_caption(sentences, notes),
+    )
+
+
+def run_curves(runs: Sequence[Run], ledger: Ledger, of: str) -> Figure:
+    """Loss and validation accuracy of single runs of the instances `of`, up to their current steps."""
+    known = {run.id: ledger.metrics(run.id, figures.CURVES) for run in runs}
+    panels = figures.curve_panels({_name(run): [known[run.id]] for run in runs})
+    if not panels:
+        raise _no_curves(f"run {', '.join(known)}")
+    return figures.curves(panels, title=_heading(runs, of), caption=_states(runs))
+
+
+def _no_curves(what: str) -> NotFoundError:
+    return NotFoundError(f"{what}: has no curves yet, so there is nothing to draw", "lrurun status shows its progress")
+
+
+NORMS = (
+    "Mean norm of the recurrent state over the positions of one batch of the validation split, layer by layer; of "
+    "bidirectional layers, of the forward direction."
+)
+
+
+def ladder_norms(
+    plan: planning.Plan,
+    label: InstanceLabel,
+    selected: Mapping[str, rung_runs.RungRuns],
+    notes: Sequence[str],
+    ledger: Ledger,
+) -> Figure:
+    """The norms of every rung's states, as means over its finished seeds."""
+    own = {rung: one for rung, one in selected.items() if one.of == rung and one.counted}
+    panels = [
+        _norms(f"{rung} (n={len(one.counted)})", [ledger.metrics(run.id) for run in one.counted])
+        for rung, one in own.items()
+    ]
+    title = label.title(plan.ladder.title)
+    several = any(len(one.counted) > 1 for one in own.values())
+    sentences = [NORMS, *([figures.BAND] if several else [])]
+    return _norm_figure(panels, title, _caption(sentences, notes), f"ladder {plan.ladder.name}")
+
+
+def run_norms(runs: Sequence[Run], ledger: Ledger, of: str) -> Figure:
+    """The norms of the states of single runs of the instances `of`."""
+    panels = [_norms("" if len(runs) == 1 else run.id, [ledger.metrics(run.id)]) for run in runs]
+    caption = " ".join([NORMS, _states(runs)]).strip()
+    return _norm_figure(panels, _heading(runs, of), caption, f"run {', '.join(run.id for run in runs)}")
+
+
+def _norms(title: str, seeds: Sequence[Mapping[str, list[tuple[int, float]]]]) -> Panel:
+    known = set.intersection(*({key for key in seed if key.startswith(NORM)} for seed in seeds))
+    layers = sorted(int(key.removeprefix(NORM)) for key in known)
+    curves = tuple(figures.average(f"layer {k + 1}", [seed[f"{NORM}{k}"] for seed in seeds]) for k in layers)
+    return Panel(title=title, label="mean state norm", curves=curves, log=True)
+
+
+def _norm_figure(panels: Sequence[Panel], title: str, caption: str, what: str) -> Figure:
+    if not any(panel.curves for panel in panels):
+        raise NotFoundError(
+            f"{what}: no norms are recorded, so there is nothing to draw",
+            "newer versions record them at every evaluation; train again with --fresh",
+        )
+    columns = 1 if len(panels) == 1 else 2
+    return figures.curves(panels, title=title, caption=caption, columns=columns, height=1.6 if columns == 1 else 1.25)
+
+
+def ladder_eigenvalues(
+    plan: planning.Plan,
+    label: InstanceLabel,
+    selected: Mapping[str, rung_runs.RungRuns],
+    notes: Sequence[str],
+    spectra_of: SpectraOf,
+) -> Figure:
+    """The eigenvalues of every rung that has runs of its own: those of all layers of its first finished seed."""
+    spectra: list[SpectrumPanel] = []
+    seeds: dict[int, list[str]] = {}
+    for rung, one in selected.items():
+        if one.of == rung and one.counted:
+            run = one.counted[0]
+            _, initial, trained = spectra_of(run)
+            spectra.append(SpectrumPanel(title=rung, initial=_all(initial), trained=_all(trained)))
+            seeds.setdefault(run.seed, []).append(rung)
+    of = "; ".join(
+        f"seed {seed} of {', '.join(rungs)}" if len(seeds) > 1 else f"seed {seed}" for seed, rungs in seeds.items()
+    )
+    sentences = [f"Eigenvalues of the recurrence, all layers, {of}; the unit circle.", *figures.not_finite(spectra)]
+    title = label.title(plan.ladder.title)
+    return figures.eigenvalues(spectra, title=title, caption=_caption(sentences, notes))
+
+
+def run_eigenvalues(runs: Sequence[Run], spectra_of: SpectraOf, of: str) -> Figure:
+    """The eigenvalues of every layer of these runs of the instances `of`."""
+    spectra, steps = [], []
+    for run in runs:
+        step, initial, trained = spectra_of(run)
+        steps.append(f"{step:,}" if len(runs) == 1 else f"{step:,} ({run.id})")
+        for number, (before, after) in enumerate(zip(initial, trained, strict=True), 1):
+            title = f"layer {number}" if len(runs) == 1 else f"{run.id[:6]}, layer {number}"
+            spectra.append(SpectrumPanel(title=title, initial=tuple(before), trained=tuple(after)))
+    sentences = [
+        f"Eigenvalues of the recurrence, trained to step {', '.join(steps)}; the unit circle.",
+        *figures.not_finite(spectra),
+    ]
+    names = ", ".join(map(_name, runs)) if len(runs) == 1 else f"{len(runs)} runs"
+    caption = _caption([*sentences, _states(runs)], []).strip()
+    return figures.eigenvalues(spectra, title=f"{of}: {names}", caption=caption)
+
+
+def _all(layers: Layers) -> tuple[complex, ...]:
+    return tuple(value for layer in layers for value in layer)
+
+
+def _name(run: Run) -> str:
+    rung = run.memberships[0].rung if run.memberships else run.task
+    return f"{run.id} ({rung}, seed {run.seed})"
+
+
+def _heading(runs: Sequence[Run], of: str) -> str:
+    return f"{of}: run {runs[0].id}" if len(runs) == 1 else f"{of}: {len(runs)} runs"
+
+
+def _states(runs: Sequence[Run]) -> str:
+    """A sentence for each run that is not done."""
+    unfinished = [run for run in runs if run.state != "done"]
+    return " ".join(f"{run.id} is {run.state}, at step {run.step:,} of {run.steps:,}." for run in unfinished)
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
+
+def _caption(sentences: Sequence[str], notes: Sequence[str]) -> str:
+    return " ".join([*sentences, *(f"Note: {note}." for note in notes)])

@@ -1,0 +1,71 @@
+"""Reports as text in every format, one file for each format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, get_args
+
+from lrurun.console import PIPE_WIDTH
+
+if TYPE_CHECKING:
+    from lrurun.report.all_tasks import AllTasksReport
+    from lrurun.report.content import ReportContent
+    from lrurun.report.ladder_table import LadderReport
+    from lrurun.report.run_details import RunDetail
+    from lrurun.report.speed import SpeedReport
+
+    AnyReport = LadderReport | SpeedReport | AllTasksReport
+
+Format = Literal["table", "md", "csv", "json", "latex", "html"]
+FORMATS: tuple[str, ...] = get_args(Format)
+
+
+def content_of(report: AnyReport) -> ReportContent:
+    """What a report shows, whatever the format."""
+    # Imported here: every command with --json uses this package, and those modules import numpy.
+    from lrurun.report import all_tasks, ladder_content, speed
+
+    if isinstance(report, all_tasks.AllTasksReport):
+        return all_tasks.content_of(report)
+    if isinstance(report, speed.SpeedReport):
+        return speed.content_of(report)
+    return ladder_content.content_of(report)
+
+
+def render(
+    report: AnyReport,
+    format: Format,
+    *,
+    width: int = PIPE_WIDTH,
+    color: bool = False,
+    details: Mapping[str, RunDetail] | None = None,
+) -> str:
+    """`report` in a format, of which only the one that is needed is imported.
+
+    `width` and `color` apply to the table, which leaves columns out rather than cutting one; `details` of the runs
+    (by their ids) to the HTML page.
+    """
+    if format == "json":
+        from lrurun.report.formats import json
+
+        return json.render(report)
+    content = content_of(report)
+    if format == "csv":
+        from lrurun.report.formats import csv
+
+        return csv.render(report, content.csv)
+    if format == "md":
+        from lrurun.report.formats import markdown
+
+        return markdown.render(content)
+    if format == "latex":
+        from lrurun.report.formats import latex
+
+        return latex.render(content)
+    if format == "html":
+        from lrurun.report.formats import html
+
+        return html.render(content, details or {})
+    from lrurun.report.formats import table
+
+    return table.render(content, width=width, color=color)

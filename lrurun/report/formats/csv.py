@@ -1,0 +1,53 @@
+"""CSV: one line for each row, with the numbers of the JSON object. It has no claims and notes."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from lrurun.console import clean
+from lrurun.report.formats.json import finite
+
+
+def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
+    """`columns` are fields of the report, of its rows and, where rows have cells, of these.
+
+    `published_x` is the field x of the values published for a row.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for line in _lines(finite(msgspec.to_builtins(report))):
+        line["runs"] = " ".join(line["runs"])
+        line["code_versions"] = "; ".join(line["code_versions"])
+        line["numerics"] = "; ".join(map(str, line["numerics"]))
+        for one in [column for column in columns if column.startswith("published_")]:
+            known = [published[one.removeprefix("published_")] for published in line["published"]]
+            line[one] = known[0] if len(known) == 1 else "; ".join("" if one is None else str(one) for one in known)
+        for one in [column for column in columns if column.startswith("rate_source_")]:
+            line[one] = (line["rate_source"] or {}).get(one.removeprefix("rate_source_"))
+        writer.writerow([cell(line[column]) for column in columns])
+    return text.getvalue().rstrip("\n")
+
+
+def _lines(report: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for row in report["rows"]:
+        for part in row.get("cells", [{}]):
+            yield report | row | part
+
+
+def cell(value: Any) -> str | int | float:
+    """A value as a cell of CSV."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return value
+    text = clean(value)
+    # A spreadsheet would evaluate it as a formula.
+    return f"'{text}" if text.lstrip()[:1] in ("=", "+", "-", "@") else text

@@ -1,0 +1,56 @@
+"""JSON: one object of finite numbers, made from structs by msgspec."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+
+def render(value: Any) -> str:
+    """The text of a struct or dictionary as one object, with the version of the schema first."""
+    table = {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(value)}
+    return _indented(finite(table))
+
+
+def render_list(name: str, items: Iterable[Any]) -> Iterator[str]:
+    """`render` of an object with one list, in parts that end in whole lines. It takes items as they are needed."""
+    last = f'{{\n  "schema_version": {SCHEMA_VERSION},\n  "{name}": ['
+    comma = ""
+    for item in items:
+        yield last + comma
+        # Line ends within text are escaped.
+        last = "    " + _indented(finite(msgspec.to_builtins(item))).replace("\n", "\n    ")
+        comma = ","
+    yield f"{last}\n  ]\n}}" if comma else f"{last}]\n}}"
+
+
+def _indented(table: Any) -> str:
+    # json's own indentation is written in Python, and takes ten times as long
+    return msgspec.json.format(json.dumps(table, allow_nan=False), indent=2)
+
+
+def finite(value: Any) -> Any:
+    """NaN and infinities as null, beside "finite": false in the object that held them."""
+    if isinstance(value, dict):
+        table = {key: finite(item) for key, item in value.items()}
+        if any(_has_nonfinite(item) for item in value.values()):
+            table["finite"] = False
+        return table
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _has_nonfinite(value: Any) -> bool:
+    """Whether a number, or a list of lists of them, holds one that JSON cannot write."""
+    if isinstance(value, list | tuple):
+        return any(_has_nonfinite(item) for item in value)
+    return isinstance(value, float) and not math.isfinite(value)

@@ -1,0 +1,147 @@
+"""A report as LaTeX: a table environment to \\input into a document, and its claims as a list after it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from lrurun.console import clean
+from lrurun.report.content import ON_PAGE, Column, ReportContent, narrowed, sentence
+
+_HEAD = r"% Needs \usepackage{booktabs} and \usepackage{graphicx} in the preamble; \input this file where it belongs."
+_FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+"""Its natural width, but no wider than the text."""
+
+
+def render(content: ReportContent) -> str:
+    """`content` as LaTeX that every engine compiles, in ASCII."""
+    caption = " ".join(sentence(one) for one in (content.title, content.question) if one)
+    lines = [_HEAD]
+    if content.conclusions:
+        lines += [r"\begin{itemize}", *(rf"\item {escape(one)}" for one in content.conclusions), r"\end{itemize}"]
+    for table in content.above[-1:]:
+        # Of its own, because two tables can be more than a page.
+        lines += [*_begin(caption, f"{content.label}-grid"), *_tabular(table.columns, table.rows), r"\end{table}"]
+    lines += [
+        *_begin(caption, content.label),
+        *_tabular(narrowed(content.table.columns, ON_PAGE), content.table.rows),
+        r"\par\medskip",
+        r"\begin{minipage}{\linewidth}\footnotesize\raggedright",
+        *(rf"{escape(one)}\par" for one in content.foot),
+        r"\end{minipage}",
+        r"\end{table}",
+    ]
+    if content.claims:
+        # Outside of the float, which cannot break over pages.
+        lines += [r"\paragraph{Claims}", r"\begin{itemize}"]
+        for claim in content.claims:
+            text = f"{sentence(claim.text)} ({claim.source}) {sentence(claim.detail)}"
+            lines.append(rf"\item \textbf{{{claim.verdict}}}: {escape(text)}")
+        lines.append(r"\end{itemize}")
+    return "\n".join(lines)
+
+
+def _begin(caption: str, label: str) -> list[str]:
+    return [r"\begin{table}[htbp]", r"\centering", rf"\caption{{{escape(caption)}}}", rf"\label{{tab:{label}}}"]
+
+
+def _tabular(columns: Sequence[Column], rows: Iterable[Any]) -> list[str]:
+    lines = [_FIT, rf"\begin{{tabular}}{{{''.join('r' if column.right else 'l' for column in columns)}}}", r"\toprule"]
+    lines += [*_lines([(column.name, False) for column in columns]), r"\midrule"]
+    for row in rows:
+        lines += _lines([(column.cell(row), column.is_marked(row)) for column in columns])
+    return [*lines, r"\bottomrule", r"\end{tabular}}"]
+
+
+def _lines(cells: Iterable[tuple[str, bool]]) -> list[str]:
+    """The lines of a row, as many as its longest cell has; the first of a marked cell is bold."""
+    columns = []
+    for text, marked in cells:
+        first, *others = map(escape, text.split("\n"))
+        columns.append([rf"\textbf{{{first}}}" if marked else first, *others])
+    return [" & ".join(line) + r" \\" for line in zip_longest(*columns, fillvalue="")]
+
+
+# Text
+
+_SPECIAL = {
+    **{character: "\\" + character for character in "%&#$_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "`": r"\textasciigrave{}",
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    # babel reads letters after a straight quote
+    '"': "''",
+    # after the end of a row, a bracket or star would be its option
+    "[": "{[}",
+    "]": "{]}",
+    "*": "{*}",
+    # separates what would run together
+    "\0": "{}",
+}
+_SIGNS = {
+    **{"\xa0": "~", "–": "--", "—": "---", "‘": "`", "’": "'", "“": "``", "”": "''"},
+    **{"ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "ø": r"\o{}", "Ø": r"\O{}", "ł": r"\l{}", "Ł": r"\L{}"},
+    **{"…": r"\dots{}", "§": r"\S{}", "©": r"\copyright{}", "†": r"\dag{}", "‡": r"\ddag{}"},
+}
+_MATHS = {
+    **{
+        "±": r"\pm",
+        "×": r"\times",
+        "−": "-",
+        "≤": r"\leq",
+        "≥": r"\geq",
+        "≠": r"\neq",
+        "≈": r"\approx",
+        "∞": r"\infty",
+    },
+    **{
+        "→": r"\to",
+        "←": r"\leftarrow",
+        "·": r"\cdot",
+        "∈": r"\in",
+        "√": r"\surd",
+        "°": r"{}^\circ",
+        "µ": r"\mu",
+        "∞": r"\infty",
+    },
+    **{"²": "{}^2", "³": "{}^3", "¹": "{}^1", "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "δ": r"\delta"},
+    **{"ε": r"\epsilon", "ζ": r"\zeta", "η": r"\eta", "θ": r"\theta", "κ": r"\kappa", "λ": r"\lambda", "μ": r"\mu"},
+    **{"ν": r"\nu", "ξ": r"\xi", "π": r"\pi", "ρ": r"\rho", "σ": r"\sigma", "τ": r"\tau", "φ": r"\phi", "χ": r"\chi"},
+    **{"ψ": r"\psi", "ω": r"\omega", "Γ": r"\Gamma", "Δ": r"\Delta", "Θ": r"\Theta", "Λ": r"\Lambda", "Σ": r"\Sigma"},
+    **{"Φ": r"\Phi", "Ψ": r"\Psi", "Ω": r"\Omega", "Π": r"\Pi"},
+}
+_ACCENTS = {
+    **{"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030a": "r", "\u030c": "v"},
+    **{"\u0304": "=", "\u0306": "u", "\u0307": ".", "\u030b": "H", "\u0327": "c"},
+}
+
+
+def escape(text: str) -> str:
+    """Text as LaTeX that prints that text, in ASCII."""
+    # Two hyphens would become a dash; the sign of a number is a minus.
+    text = re.sub(r"-(?=-)", "-\0", clean(text))
+    text = "".join(_character(one) for one in text)
+    return re.sub(r"(?<![\w.\-])-(?=\d)", "$-$", text)
+
+
+def _character(one: str) -> str:
+    if one in _SPECIAL:
+        return _SPECIAL[one]
+    if one.isascii():
+        return one
+    if one in _SIGNS:
+        return _SIGNS[one]
+    if one in _MATHS:
+        return f"${_MATHS[one]}$"
+    base, accent = (*unicodedata.normalize("NFD", one), "")[:2]
+    if base.isascii() and base.isalpha() and accent in _ACCENTS:
+        return rf"\{_ACCENTS[accent]}{{{base}}}"
+    # No font of LaTeX's own has it: LaTeX would stop.
+    return rf"\texttt{{U+{ord(one):04X}}}"

@@ -1,0 +1,56 @@
+"""The rungs of a ladder on two axes, as another form of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from lrurun.config import documents
+from lrurun.console import clean
+from lrurun.report import content
+from lrurun.report.content import Column, Table
+from lrurun.report.ladder_table import LadderRow
+
+
+class GridLine(Struct, frozen=True, kw_only=True):
+    """A row of the grid."""
+
+    name: str
+    cells: tuple[LadderRow | None, ...]
+    """None where the ladder has no rung."""
+
+
+def tables(grid: documents.Grid, rows: Sequence[LadderRow], text: Callable[[LadderRow], str]) -> tuple[Table, ...]:
+    """The grid as declared, and transposed; `text` gives the cell of a rung."""
+    by_rung = {row.rung: row for row in rows}
+    best = max((row.mean for row in rows if row.mean is not None), default=None)
+    wide = [GridLine(name=name, cells=tuple(map(by_rung.get, rungs))) for name, rungs in grid.rows.items()]
+    tall = [GridLine(name=name, cells=tuple(line.cells[k] for line in wide)) for k, name in enumerate(grid.columns)]
+    return (
+        _table(grid.down, grid.columns, wide, text, best),
+        _table(grid.across, tuple(grid.rows), tall, text, best),
+    )
+
+
+def _table(
+    corner: str, names: Sequence[str], lines: Sequence[GridLine], text: Callable[[LadderRow], str], best: float | None
+) -> Table:
+    def column(k: int, name: str) -> Column:
+        def cell(line: GridLine) -> str:
+            row = line.cells[k]
+            return "" if row is None else text(row)
+
+        def link(line: GridLine) -> str | None:
+            row = line.cells[k]
+            return None if row is None else content.runs_of(row)
+
+        def marked(line: GridLine) -> bool:
+            row = line.cells[k]
+            # Compared as printed: scores that look equal are marked alike.
+            return row is not None and None not in (row.mean, best) and f"{row.mean:.4f}" == f"{best:.4f}"
+
+        return Column(name=clean(name), cell=cell, right=False, link=link, marked=marked)
+
+    first = Column(name=clean(corner), cell=lambda line: clean(line.name), right=False)
+    return Table(columns=(first, *(column(k, name) for k, name in enumerate(names))), rows=tuple(lines))

@@ -1,0 +1,120 @@
+"""The label of a ladder instance: what every report and figure of it carries, whatever the format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from lrurun.console import clean, setting
+
+
+class InstanceLabel(Struct, frozen=True, kw_only=True):
+    """What distinguishes an instance from others of its ladder, and the data that its runs were trained on."""
+
+    task: str
+    profile: str | None
+    tune: bool
+    """Whether it was tuned."""
+    changes: Mapping[str, Any]
+    """The values of `--set`, by their dotted paths."""
+    data: str = ""
+    """As `data_phrase` returns it."""
+
+    @property
+    def text(self) -> str:
+        """As in "sDigits, profile smoke, not tuned, train.batch=5000, packaged data"."""
+        parts = [
+            self.task,
+            *([f"profile {self.profile}"] if self.profile else []),
+            "tuned" if self.tune else "not tuned",
+            *(f"{path}={setting(value)}" for path, value in self.changes.items()),
+            *([self.data] if self.data else []),
+        ]
+        return clean(", ".join(parts))
+
+    def title(self, what: str) -> str:
+        """The first line of a report or figure about `what`."""
+        return clean(f"{self.text}: {what}")
+
+    def anchor(self, ladder: str, what: str = "") -> str:
+        """The label of a table in LaTeX. Only what differs from the plain recipe on the usual data is in it."""
+        parts = [
+            ladder,
+            self.task,
+            self.profile or "",
+            what,
+            "tuned" if self.tune else "",
+            *(f"{path}-{setting(value)}" for path, value in self.changes.items()),
+            "" if self.data in _USUAL else self.data.replace(" ", "-"),
+        ]
+        return "-".join(re.sub(r"[^\w.-]+", "", part, flags=re.ASCII) for part in parts if part)
+
+
+class Labelled(Protocol):
+    """A report on an instance."""
+
+    @property
+    def task(self) -> str: ...
+
+    @property
+    def profile(self) -> str | None: ...
+
+    @property
+    def tune(self) -> bool: ...
+
+    @property
+    def set(self) -> dict[str, Any]: ...
+
+    @property
+    def data(self) -> dict[str, Any]: ...
+
+
+def label_of(report: Labelled) -> InstanceLabel:
+    """The label of the instance that a report is about."""
+    return make_label(report.task, report.profile, report.tune, report.set, report.data)
+
+
+def make_label(
+    task: str, profile: str | None, tune: bool, changes: Mapping[str, Any], data: Mapping[str, Any]
+) -> InstanceLabel:
+    """A label; `data` are those of `data_phrase`."""
+    return InstanceLabel(task=task, profile=profile, tune=tune, changes=changes, data=data_phrase(data))
+
+
+def instance_title(ladder: str, task: str, profile: str | None, spec: Mapping[str, Any]) -> str:
+    """As in "ladder lru on sDigits, profile smoke, not tuned, optim.lr=0.01"; `spec` is that of the instance."""
+    label = make_label(task, profile, bool(spec.get("tune")), spec.get("set", {}), {})
+    return f"ladder {clean(ladder)} on {label.text}"
+
+
+_PACKAGED, _PUBLISHED = "packaged data", "published data"
+_USUAL = ("", _PACKAGED, _PUBLISHED)
+
+
+def data_phrase(data: Mapping[str, Any]) -> str:
+    """On what data runs were trained, in a few words; "" where that is not recorded.
+
+    `data` is what a run records about them: "kind", "source", "published".
+    """
+    if not data:
+        return ""
+    kind = data.get("kind", "embedded")
+    if kind == "embedded":
+        return _PACKAGED
+    if kind == "generated":
+        return "generated data"
+    return {"yes": _PUBLISHED, "no": "not the published data"}.get(str(data.get("published")), "unverified data")
+
+
+def data_sentence(data: Mapping[str, Any], of: str = "") -> str:
+    """A footnote on data that are not packaged: their source, and what is known about it; "" for others.
+
+    `of` names the task, where a report has several.
+    """
+    if data.get("kind", "embedded") == "embedded":
+        return ""
+    known = "" if data["kind"] == "generated" else f" ({data_phrase(data)})"
+    return clean(f"Data{of and f' of {of}'}: {data['source']}{known}.")

@@ -1,0 +1,364 @@
+"""A ladder instance compared rung by rung: the runs of the ledger as the rows of one table, and the claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from lrurun.config import documents
+from lrurun.config.resolve import RateSource
+from lrurun.data.metric import Accuracy, Metric
+from lrurun.report import claims, sequential, statistics, verdicts
+from lrurun.report.claims import Verdict
+from lrurun.report.conclusions import conclude
+from lrurun.report.instance_label import make_label
+from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
+from lrurun.report.sequential import Progress
+from lrurun.report.verdicts import Judgement, Result, Scoring
+
+if TYPE_CHECKING:
+    from lrurun.ledger.values import Run
+
+METRIC = "test/accuracy"
+PAPER_PROTOCOL = 'protocol = "paper": models were selected as published, where that used the test split'
+"""The note on runs that were trained with this protocol."""
+
+
+class OtherRun(Struct, frozen=True, kw_only=True):
+    """A run that is not counted."""
+
+    id: str
+    state: str
+
+
+class LadderRow(Struct, frozen=True, kw_only=True):
+    """A rung. Scores and differences are fractions."""
+
+    rung: str
+    title: str
+    on: str | None
+    """Its base rung; the first rung has none."""
+    branches: bool
+    """Whether its base is not the previous rung."""
+    n: int
+    """Finished seeds with a score: those that the mean is over."""
+    mean: float | None
+    stderr: float | None
+    delta: float | None
+    """Difference of the means, to the base rung."""
+    delta_low: float | None
+    delta_high: float | None
+    """Ends of the 95 % interval."""
+    p_value: float | None
+    """Welch, two-sided, Holm-corrected over the table: of finished seeds alone. Verdicts rest on `p_adjusted`."""
+    diverged: int
+    failed: int
+    unfinished: int
+    parameters: int | None
+    steps_per_second: float | None
+    """Median over the finished seeds."""
+    speedup: float | None
+    """Over the first rung of the ladder."""
+    learning_rate: float | None
+    """Of its runs, or planned; None where tuning has yet to choose it."""
+    rate_source: RateSource | None
+    """None where it is not known."""
+    published: tuple[documents.Published, ...]
+    runs: tuple[str, ...]
+    """Ids that n counts, in order of their seeds."""
+    other_runs: tuple[OtherRun, ...]
+    same_as_before: bool
+    """Its settings, and so its runs, are those of the base rung."""
+    code_versions: tuple[str, ...]
+    numerics: tuple[int, ...]
+    """The numerics versions of the counted runs."""
+    test_selected: bool
+    """Whether a counted model was selected on the test split."""
+    counted_n: int = 0
+    """Finished and diverged runs, of which the latter score chance. The verdict rests on these."""
+    counted_mean: float | None = None
+    counted_stderr: float | None = None
+    counted_delta: float | None = None
+    counted_low: float | None = None
+    counted_high: float | None = None
+    """Ends of the 95 % interval (Welch), not corrected for other comparisons."""
+    p_adjusted: float | None = None
+    """Of the difference, Holm-corrected over all differences and claims of the ladder."""
+    verdict: str = ""
+    """On the difference to the base: better, worse, undecided, not run, same runs; empty for the first rung."""
+    neither_learns: bool = False
+    """Whether this rung and its base are both about at chance."""
+    seeds_to_decide: int | None = None
+    """Seeds a side that would decide if the true difference were the observed one."""
+    paper: Judgement | None = None
+    """The difference by the paper's own numbers, where it has any."""
+    untuned: tuple[str, ...] = ()
+    """Of this rung and its base, those whose learning rate is the recipe's default: the verdict is about that rate."""
+    look: int | None = None
+    """The seeds a side of the look that the difference, p and verdict are from, in a sequential design."""
+
+
+class LadderReport(Struct, frozen=True, kw_only=True):
+    """One table with its claims and footnotes."""
+
+    task: str
+    ladder: str
+    title: str
+    question: str
+    profile: str | None
+    instance: str
+    metric: str
+    rows: tuple[LadderRow, ...]
+    claims: tuple[Verdict, ...]
+    detectable: float | None
+    """The smallest difference that `detectable_seeds` seeds a side could have shown."""
+    detectable_seeds: int | None
+    spread: float | None
+    """Standard deviation over seeds, pooled over the rungs."""
+    test_items: int | None
+    data: dict[str, Any]
+    """Of the data that the runs were trained on: "source", "kind", "baselines", "published", "sha256"; empty where
+    that is not recorded."""
+    notes: tuple[str, ...]
+    grid: documents.Grid | None = None
+    """The rows on two axes."""
+    set: dict[str, Any] = {}
+    """The values of `--set` that this instance was trained with, by their dotted paths."""
+    tune: bool = False
+    """Whether it was tuned."""
+    label: str
+    """The label of the instance: task, profile, tuned or not, `--set`, data."""
+    chance: float | None = None
+    """The score of a diverged run in comparisons."""
+    conclusions: tuple[str, ...] = ()
+    """Plain sentences on what rows and claims show."""
+    design: sequential.DesignSummary | None = None
+    """The sequential design that the verdicts are from."""
+
+
+# long: a field for each part of a report
+def build(
+    ladder: documents.Ladder,
+    *,
+    task: str,
+    profile: str | None,
+    instance: str,
+    runs: Sequence[Run],
+    same_as_before: Collection[str] = frozenset(),
+    rates: Mapping[str, tuple[float | None, RateSource]] | None = None,
+    test_items: int | None = None,
+    data: Mapping[str, Any] | None = None,
+    metric: Metric | None = None,
+    notes: Sequence[str] = (),
+    changes: Mapping[str, Any] | None = None,
+    tune: bool = False,
+    progress: Progress | None = None,
+    limit: int | None = None,
+) -> LadderReport:
+    """The report on a ladder instance. Runs of unequal data are refused.
+
+    Args:
+        instance: its key. Of `runs`, those of other instances and of tuning are ignored.
+        same_as_before: the rungs whose settings equal those of their base.
+        rates: rung -> its planned learning rate, if it is planned, and where that comes from.
+        metric: of the task; accuracy without it, with an unknown score of chance.
+        notes: sentences for the end of the footnotes.
+        changes: the values of `--set`.
+        progress: a sequential design with its looks, from which the verdicts are then.
+        limit: show only the first rungs, and the claims on them. Verdicts do not depend on it.
+    """
+    notes, rates, changes, data = list(notes), rates or {}, changes or {}, data or {}
+    metric = metric or Accuracy()
+    name = f"test/{metric.name}"
+    selected = select(ladder, instance=instance, runs=runs, same_as_before=same_as_before, metric=name, notes=notes)
+    if any(_test_selected(run) for one in selected.values() for run in one.runs):
+        notes.append(PAPER_PROTOCOL)
+    results = {rung: results_of(one) for rung, one in selected.items()}
+    untuned = [rung for rung, (_, source) in rates.items() if source.kind == "default"]
+    scoring = scoring_of(metric, data, test_items)
+    judged = claims.judge(ladder, results, task=task, scoring=scoring, untuned=untuned, progress=progress)
+    shown = {rung.name for rung in ladder.rungs[:limit]}
+    rows = _rows(ladder, selected, task, rates, judged, untuned)[:limit]
+    about = tuple(one for one in judged.claims if {one.rung, one.than or one.rung} <= shown)
+    return LadderReport(
+        task=task,
+        ladder=ladder.name,
+        title=ladder.title,
+        question=ladder.question,
+        profile=profile,
+        instance=instance,
+        metric=name,
+        rows=rows,
+        claims=about,
+        **_spread(selected),
+        test_items=test_items,
+        data=dict(data),
+        notes=tuple(notes),
+        grid=ladder.grid if limit is None else None,
+        set=dict(changes),
+        tune=tune,
+        label=make_label(task, profile, tune, changes, data).text,
+        chance=scoring.chance,
+        conclusions=(*conclude(rows, about), *_limits(limit, len(ladder.rungs))),
+        design=sequential.summary(progress, {rung: one.of for rung, one in results.items()}) if progress else None,
+    )
+
+
+def _limits(limit: int | None, rungs: int) -> list[str]:
+    """Which rungs the conclusions are about, unless about all."""
+    if limit is None or limit >= rungs:
+        return []
+    return [f"These sentences are about the first {limit} of {rungs} rungs; p and verdicts take all into account."]
+
+
+def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None) -> Scoring:
+    """How runs on these data are scored: chance is that of the data where they have it, else that of the task."""
+    chance = data.get("baselines", {}).get(metric.naive, metric.chance)
+    return Scoring(metric=metric, chance=chance, items=test_items)
+
+
+def _spread(selected: Mapping[str, RungRuns]) -> dict[str, Any]:
+    """The fields of a report on the spread over seeds, pooled over the rungs."""
+    # A shared rung has no seeds of its own: counted twice, its runs would claim too many degrees of freedom.
+    samples = [one.scores for rung, one in selected.items() if one.of == rung]
+    spread = statistics.pooled_spread(samples)
+    if spread is None:
+        return {"spread": None, "detectable": None, "detectable_seeds": None}
+    seeds = min(len(one) for one in samples if len(one) >= 2)
+    return {"spread": spread, "detectable": statistics.detectable(spread, seeds), "detectable_seeds": seeds}
+
+
+def _rows(
+    ladder: documents.Ladder,
+    selected: Mapping[str, RungRuns],
+    task: str,
+    rates: Mapping[str, tuple[float | None, RateSource]],
+    judged: claims.Judged,
+    untuned: Collection[str],
+) -> tuple[LadderRow, ...]:
+    bases = ladder.bases
+    differences = {
+        rung: statistics.difference(selected[rung].scores, selected[base].scores)
+        for rung, base in bases.items()
+        if base is not None and selected[rung].of == rung
+    }
+    p_values = statistics.holm([found.p_value() if found else None for found in differences.values()])
+    tests = {rung: (found, p) for (rung, found), p in zip(differences.items(), p_values, strict=True)}
+    first = next((_speed(selected[rung.name].counted) for rung in ladder.rungs), None)
+    previous = (None, *(rung.name for rung in ladder.rungs))
+    return tuple(
+        _row(
+            rung,
+            selected[rung.name],
+            base=bases[rung.name],
+            branches=bases[rung.name] != before,
+            test=tests.get(rung.name, (None, None)),
+            first_speed=first,
+            published=rung.published.get(task, ()),
+            rate=rates.get(rung.name, (None, None)),
+            judged=judged.differences.get(rung.name),
+            side=judged.sides[rung.name],
+            paper=judged.papers.get(rung.name),
+            untuned=tuple(one for one in (rung.name, bases[rung.name]) if one is not None and one in untuned),
+        )
+        for rung, before in zip(ladder.rungs, previous, strict=False)
+    )
+
+
+def _row(
+    rung: documents.Rung,
+    runs: RungRuns,
+    *,
+    base: str | None,
+    branches: bool,
+    test: tuple[statistics.MeanDifference | None, float | None],
+    first_speed: float | None,
+    published: tuple[documents.Published, ...],
+    rate: tuple[float | None, RateSource | None],
+    judged: Judgement | None,
+    side: verdicts.Side,
+    paper: Judgement | None,
+    untuned: tuple[str, ...],
+) -> LadderRow:
+    difference, p_value = test
+    low, high = (difference.interval(0.95) if difference else None) or (None, None)
+    same = runs.of != rung.name
+    states = [run.state for run in runs.runs]
+    speed = _speed(runs.counted)
+    counted = {run.id for run in runs.counted}
+    return LadderRow(
+        rung=rung.name,
+        title=rung.title,
+        on=base,
+        branches=branches,
+        n=len(runs.counted),
+        mean=statistics.mean(runs.scores),
+        stderr=statistics.stderr(runs.scores),
+        delta=difference.estimate if difference else 0.0 if same and counted else None,
+        delta_low=low,
+        delta_high=high,
+        p_value=p_value,
+        diverged=states.count("diverged"),
+        failed=states.count("failed"),
+        unfinished=sum(state in ("queued", "running", "interrupted") for state in states),
+        parameters=runs.parameters,
+        steps_per_second=speed,
+        speedup=speed / first_speed if speed and first_speed else None,
+        learning_rate=_learning_rate(runs.runs, rate[0]),
+        rate_source=rate[1],
+        published=published,
+        runs=tuple(run.id for run in runs.counted),
+        other_runs=tuple(OtherRun(id=run.id, state=run.state) for run in runs.runs if run.id not in counted),
+        same_as_before=same,
+        code_versions=tuple(sorted({version for run in runs.counted for version in run.code})),
+        numerics=numerics(runs.counted),
+        test_selected=any(map(_test_selected, runs.counted)),
+        counted_n=side.n,
+        counted_mean=side.mean,
+        counted_stderr=side.counted.stderr if side.counted else None,
+        **(_judged_fields(judged) if judged else {}),
+        paper=paper,
+        untuned=untuned,
+    )
+
+
+def _judged_fields(judged: Judgement) -> dict[str, Any]:
+    """The fields of a row on the difference to its base."""
+    names = {verdicts.SUPPORTED: "better", verdicts.CONTRADICTED: "worse"}
+    return {
+        "counted_delta": judged.difference,
+        "counted_low": judged.low,
+        "counted_high": judged.high,
+        "p_adjusted": judged.p_adjusted,
+        "verdict": "same runs" if judged.same_runs else names.get(judged.verdict, judged.verdict),
+        "neither_learns": judged.neither_learns,
+        "look": judged.look,
+        "seeds_to_decide": judged.seeds_to_decide,
+    }
+
+
+def results_of(one: RungRuns) -> claims.RungResults:
+    """The finished runs with a score, and the diverged ones."""
+    scores: dict[str, float | None] = dict(zip((run.id for run in one.counted), one.scores, strict=True))
+    scores |= {run.id: None for run in one.runs if run.state == "diverged"}
+    results = tuple(Result(run.seed, scores[run.id]) for run in one.runs if run.id in scores)
+    return claims.RungResults(of=one.of, results=results)
+
+
+def _learning_rate(runs: Sequence[Run], planned: float | None) -> float | None:
+    """The one that the runs have; the planned one where there are none."""
+    found = {run.config.get("optim", {}).get("lr") for run in runs}
+    return next(iter(found)) if len(found) == 1 else planned
+
+
+def _test_selected(run: Run) -> bool:
+    return bool(run.config.get("train", {}).get("protocol") == "paper")
+
+
+def _speed(runs: Sequence[Run]) -> float | None:
+    """The median of the speeds that are recorded, in steps a second."""
+    speeds = [speed for run in runs if (speed := (run.result or {}).get(SPEED)) is not None and math.isfinite(speed)]
+    return statistics.median(speeds)

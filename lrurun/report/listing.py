@@ -1,0 +1,109 @@
+"""Which runs `lrurun runs` lists, and in what order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lrurun.config.schema import known_paths
+from lrurun.config.settings import flatten
+from lrurun.errors import UsageError
+from lrurun.ledger import filters
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import Run
+
+SCREENFUL = 50
+"""The most runs that a terminal shows unless --limit says otherwise."""
+
+
+class Choice:
+    """What `--where` and `--sort` ask for, checked against the names that a ledger's runs know."""
+
+    def __init__(self, condition: str | None, sort: str | None, ledger: Ledger | None) -> None:
+        try:
+            self._check(condition, sort, ())
+        except UsageError:
+            # It may be a metric of this ledger, and a message names the nearest one.
+            self._check(condition, sort, ledger.result_names() if ledger is not None else ())
+
+    def _check(self, condition: str | None, sort: str | None, metrics: Iterable[str]) -> None:
+        known = filters.names(metrics)
+        self._condition = filters.parse(condition, known) if condition is not None else None
+        self._descending = sort is not None and sort.startswith("-")
+        self._sort = sort.removeprefix("-") if sort is not None else None
+        if self._sort is not None:
+            filters.check_name(self._sort, known, "--sort")
+
+    def ids(self, ledger: Ledger, ladder: str | None = None, limit: int | None = None) -> list[str]:
+        """The ids of the first `limit` runs that are asked for, of a ladder or of all."""
+        from lrurun.ledger import conditions
+
+        if conditions.possible(self._condition, self._sort):
+            return ledger.run_ids(self._condition, self._sort, descending=self._descending, ladder=ladder, limit=limit)
+        candidates = ledger.each(ledger.run_ids(ladder=ladder), brief=not self._of_settings)
+        return self.order(candidates)[:limit]
+
+    def order(self, runs: Iterable[Run]) -> list[str]:
+        """The ids of the runs that are asked for, those without the value that they are sorted by last.
+
+        This defines what the conditions and orders mean; in SQL, `lrurun.ledger.conditions` does the same.
+        """
+        condition, sort = self._condition, self._sort
+        having, others = [], []
+        for run in runs:
+            if condition is not None and not filters.holds(condition, partial(value, run)):
+                continue
+            key = None if sort is None else _order(run, sort)
+            if key is None:
+                others.append(run.id)
+            else:
+                having.append((key, run.id))
+        # Equal runs keep their order in both directions: the newest comes first.
+        having.sort(key=lambda one: one[0], reverse=self._descending)
+        return [run for _, run in having] + others
+
+    @property
+    def _of_settings(self) -> bool:
+        """Whether the runs' settings are needed to choose among them."""
+        compared = filters.comparisons(self._condition) if self._condition is not None else ()
+        return not {self._sort, *(one.name for one in compared)}.isdisjoint(known_paths())
+
+
+def _order(run: Run, name: str) -> tuple[int, float | str] | None:
+    # Times are printed in whole seconds, but sorted by their fractions too.
+    return filters.order(getattr(run, name) if filters.FIELDS.get(name) == "time" else value(run, name))
+
+
+def value(run: Run, name: str) -> filters.Value:
+    """A run's value of a name in `filters.names`; None if it has none."""
+    match name:
+        case "ladder" | "rung" | "stage" | "profile":
+            # The profile of the plain recipe is "", so that `profile!=smoke` is true of its runs.
+            return tuple(dict.fromkeys(getattr(place, name) or "" for place in run.memberships))
+        case "created_at" | "finished_at":
+            return filters.when(getattr(run, name))
+        case "tag":
+            return run.tags
+    if name in filters.FIELDS:
+        field: filters.Value = getattr(run, name)
+        return field
+    if name not in known_paths():
+        return (run.result or {}).get(name)
+    found_at: Any = run.execution if name.startswith("execution.") else run.config
+    for step in name.removeprefix("execution.").split("."):
+        found_at = found_at.get(step) if isinstance(found_at, dict) else None
+    return None if isinstance(found_at, dict | list) else found_at  # which have no order
+
+
+def state(run: Run) -> str:
+    """Its state, and whether it is superseded or excluded."""
+    marks = {"superseded": run.superseded, "excluded": run.excluded is not None}
+    return ", ".join([run.state, *(mark for mark, applies in marks.items() if applies)])
+
+
+def flat(run: Run) -> dict[str, object]:
+    """Dotted path -> value of all settings of a run."""
+    return {**dict(flatten(run.config)), **dict(flatten(run.execution, "execution."))}

@@ -1,0 +1,117 @@
+"""The figures of the HTML page: drawn as `lrurun plot` draws them, as SVG inside the page."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, structs
+
+from lrurun.report import figures
+from lrurun.report.content import RunGroup
+from lrurun.report.run_details import RunDetail
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MOST_POINTS = 300
+"""Of a curve: more cannot be seen."""
+_MOST_EIGENVALUES = 400
+"""Points in a panel at each moment: more could not be distinguished."""
+
+
+class PageFigure(Struct, frozen=True, kw_only=True):
+    """A section of the page."""
+
+    title: str
+    caption: tuple[str, ...]
+    """Sentences."""
+    svg: str
+    """Empty where there is nothing to draw."""
+    groups: tuple[RunGroup, ...]
+    """Whose runs are drawn."""
+
+
+def of(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> list[PageFigure]:
+    """The figures of the runs of `groups`, those without any data left out."""
+    own = [group for group in groups if group.same_as is None and any(run in details for run in group.runs)]
+    return [found for found in (_curves(own, details), _eigenvalues(own, details)) if found is not None]
+
+
+def _curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> PageFigure | None:
+    seeds = {group: [details[run].curves for run in group.runs if run in details] for group in groups}
+    names = {group: f"{group.title} (n={len(curves)})" for group, curves in seeds.items()}
+    panels = figures.curve_panels({names[group]: curves for group, curves in seeds.items()})
+    if not panels:
+        return None
+    drawn = {curve.name for panel in panels for curve in panel.curves}
+    panels = [structs.replace(panel, curves=tuple(map(_thinned, panel.curves))) for panel in panels]
+    return PageFigure(
+        title="Learning curves",
+        caption=(figures.BAND,),
+        svg=_inline(figures.curves(panels, title="", caption=""), "curves", "learning curves of the rungs"),
+        groups=tuple(group for group in groups if names[group] in drawn),
+    )
+
+
+def _thinned(curve: figures.Curve) -> figures.Curve:
+    """The curve with at most `_MOST_POINTS` points, its last among them."""
+    every = -(-len(curve.steps) // _MOST_POINTS)
+    if every < 2:
+        return curve
+    kept = slice((len(curve.steps) - 1) % every, None, every)
+    columns = {name: getattr(curve, name)[kept] for name in ("steps", "values", "low", "high")}
+    return structs.replace(curve, **columns)
+
+
+def _eigenvalues(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> PageFigure | None:
+    """Those of the first counted run of each group."""
+    if not groups:
+        return None
+    firsts = {group: details[next(run for run in group.runs if run in details)] for group in groups}
+    missing = [group.title for group, one in firsts.items() if not one.eigenvalues]
+    drawn = {group: one for group, one in firsts.items() if any(one.eigenvalues.values())}
+    spectra = [
+        figures.SpectrumPanel(
+            title=group.title,
+            initial=_sampled(one.eigenvalues.get("start", ())),
+            trained=_sampled(one.eigenvalues.get("end", ())),
+        )
+        for group, one in drawn.items()
+    ]
+    caption = []
+    if drawn:
+        seeds = " and ".join(map(str, sorted({one.seed for one in drawn.values()})))
+        caption.append(f"Eigenvalues of the recurrence, all layers, seed {seeds}; the unit circle.")
+        if any(len(values) > _MOST_EIGENVALUES for one in drawn.values() for values in one.eigenvalues.values()):
+            caption.append(f"Of more than {_MOST_EIGENVALUES}, an even sample is shown.")
+        caption += figures.not_finite(spectra)
+    if missing:
+        caption.append(f"Not recorded: {', '.join(missing)}.")
+    return PageFigure(
+        title="Eigenvalues",
+        caption=tuple(caption),
+        svg=_inline(figures.eigenvalues(spectra, title="", caption=""), "eigenvalues", "eigenvalues in the plane")
+        if drawn
+        else "",
+        groups=tuple(drawn),
+    )
+
+
+def _sampled(values: Sequence[complex]) -> tuple[complex, ...]:
+    return tuple(values[:: math.ceil(len(values) / _MOST_EIGENVALUES) or 1])
+
+
+def _inline(figure: Figure, prefix: str, label: str) -> str:
+    """The figure as an element of an HTML page; `prefix` keeps its ids apart from those of other figures."""
+    svg = figures.encode(figure, ".svg").decode()
+    svg = svg[svg.index("<svg") :].strip()
+    svg = re.sub(r"\s*<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    # Its style sheet would apply to the whole page.
+    svg = re.sub(r"\s*<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' xmlns(?::xlink)?="[^"]*"| (?:width|height)="[\d.]+pt"', "", svg)
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
+    attributes = f'role="img" aria-label="{label}" style="stroke-linejoin: round; stroke-linecap: butt"'
+    return svg.replace("<svg", f"<svg {attributes}", 1)

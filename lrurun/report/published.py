@@ -1,0 +1,94 @@
+"""The paper's own numbers under the rule for runs, so that an undecided claim does not look like a failed reproduction.
+
+A printed standard error over n seeds is taken as the spread of a side; a printed 0.0 counts as 0.05, half of the last
+digit. Numbers without a spread are shown, but not judged, and "not above chance" is no number.
+"""
+
+from __future__ import annotations
+
+from lrurun import data as tasks
+from lrurun.config import documents
+from lrurun.config.documents import Ladder, Published
+from lrurun.data.metric import Metric
+from lrurun.report import questions
+from lrurun.report.statistics import Estimate
+from lrurun.report.verdicts import NOT_JUDGED, Comparison, Judgement, Question, Scoring, Side, chance_side
+
+_PRINTED_ZERO = 0.05
+"""What a printed standard error of 0.0 counts as."""
+
+
+def judge(ladder: Ladder, task: str) -> dict[Question, Judgement]:
+    """The questions of a ladder on a task for which the paper has numbers, judged from these."""
+    rows = {rung.name: rung.published[task] for rung in ladder.rungs if task in rung.published}
+    if not rows or task not in tasks.TASKS:
+        return {}
+    metric = tasks.TASKS[task].metric
+    constant = chance_side(Scoring(metric=metric, chance=metric.chance))
+
+    def compare(question: Question) -> Comparison:
+        mine, other = _chosen(rows, question)
+        sides = (_side(mine, metric), constant if question.than is None else _side(other, metric))
+        return Comparison(
+            question=question,
+            mine=sides[0],
+            other=sides[1],
+            metric=metric,
+            set_aside=NOT_JUDGED if None in (one.counted for one in sides) else "",
+            reason=_reason(question, mine, other, metric),
+        )
+
+    found = questions.answer(ladder, task, compare)
+    return {question: one for question, one in found.items() if _chosen(rows, question)[0] is not None}
+
+
+def _chosen(rows: dict[str, tuple[Published, ...]], question: Question) -> tuple[Published | None, Published | None]:
+    """The rows of both rungs from one paper, with spreads if it has such."""
+    mine, other = rows.get(question.rung, ()), rows.get(question.than or "", ())
+    if question.than is None:
+        return (min(mine, key=lambda one: one.stderr is None), None) if mine else (None, None)
+    pairs = [(one, its) for one in mine for its in other if _paper(one) == _paper(its)]
+    return min(pairs, key=lambda pair: sum(one.stderr is None for one in pair), default=(None, None))
+
+
+def _paper(one: Published) -> str:
+    return one.source.partition(",")[0]
+
+
+def _side(one: Published | None, metric: Metric) -> Side:
+    if one is None or one.value is None:
+        return Side(counted=None, finished=None, n=0)
+    if one.stderr is None or one.n is None:
+        return Side(counted=None, finished=None, mean=one.value, n=one.n or 0)
+    spread = one.stderr or _PRINTED_ZERO / metric.scale
+    estimate = Estimate(mean=one.value, variance=spread**2, df=one.n - 1, n=one.n)
+    return Side(counted=estimate, finished=estimate, mean=one.value, n=one.n)
+
+
+def _reason(question: Question, mine: Published | None, other: Published | None, metric: Metric) -> str:
+    """Why the numbers are not judged."""
+    known = [(question.rung, mine), (question.than, other)]
+    rows = [(name, one) for name, one in known if one is not None]
+    if any(one.value is None for _, one in rows):
+        return "as reported, " + "; ".join(f"{name} {_reported(one, metric)}" for name, one in rows)
+    if any(one.stderr is None for _, one in rows):
+        return "no spread is given"
+    return "the number of seeds is not given"
+
+
+def _reported(one: Published, metric: Metric) -> str:
+    if one.value is None:
+        return "not above chance"
+    error = "" if one.stderr is None else f" ± {one.stderr * metric.scale:.1f}"
+    return f"{one.value * metric.scale:.1f}{error}"
+
+
+def speed_ratio(ladder: Ladder, claim: documents.Claim, task: str) -> tuple[float, str] | None:
+    """The published speed of a claim's rung over that of the other on one device, and the device."""
+    for mine in ladder.speeds:
+        for other in ladder.speeds:
+            same = (mine.source, mine.device) == (other.source, other.device)
+            if same and (mine.rung, other.rung) == (claim.rung, claim.than):
+                if task in mine.steps_per_second and task in other.steps_per_second:
+                    return mine.steps_per_second[task] / other.steps_per_second[task], mine.device
+    return None

@@ -1,0 +1,103 @@
+"""The claims of ladders by their papers' own numbers: a line for each claim and task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct, structs
+
+from lrurun import data as tasks
+from lrurun.config.documents import Claim, Ladder
+from lrurun.data.metric import Metric
+from lrurun.report import claims, published, questions
+from lrurun.report.verdicts import NOT_JUDGED, Judgement, Question
+
+HEADERS = ("ladder", "task", "claim", "difference [95 %]", "p", "by the paper's own numbers")
+
+
+class PublishedClaim(Judgement, frozen=True, kw_only=True):
+    """A claim on a task, judged from the paper's numbers."""
+
+    ladder: str
+    task: str
+    text: str
+    source: str
+    difference_p: float | None = None
+    """Adjusted p of the difference, beside a claim with a margin."""
+    paper_ratio: float | None = None
+    """For "faster": the published speed of the rung over that of the other."""
+
+
+class ClaimsReport(Struct, frozen=True, kw_only=True):
+    """The JSON of `lrurun claims`."""
+
+    claims: list[PublishedClaim]
+
+
+def collect(ladders: Sequence[Ladder], task: str | None = None) -> list[PublishedClaim]:
+    """The claims of these ladders on the registered tasks that they name; on one, or on all."""
+    found: list[PublishedClaim] = []
+    for ladder in ladders:
+        for name in tasks.TASKS if task is None else [task]:
+            judged = published.judge(ladder, name)
+            found += [_judged(ladder, claim, name, judged) for claim in ladder.claims if name in claim.tasks]
+    return found
+
+
+def _judged(ladder: Ladder, claim: Claim, task: str, judged: dict[Question, Judgement]) -> PublishedClaim:
+    def made(one: Judgement, beside: float | None = None, ratio: float | None = None) -> PublishedClaim:
+        about = {"ladder": ladder.name, "task": task, "text": claim.text, "source": claim.source}
+        return PublishedClaim(**{**structs.asdict(one), **about, "difference_p": beside, "paper_ratio": ratio})
+
+    nothing = Judgement(
+        kind=claim.kind,
+        rung=claim.rung,
+        than=claim.than,
+        margin=claim.margin_on(task) or None,
+        verdict=NOT_JUDGED,
+        reason="no numbers",
+    )
+    if claim.kind == "faster":
+        ratio, device = published.speed_ratio(ladder, claim, task) or (None, "")
+        reason = nothing.reason if ratio is None else f"{ratio:.1f} times on one {device}, no spread is given"
+        return made(structs.replace(nothing, reason=reason), ratio=ratio)
+    question, *difference = questions.of_claim(claim, task)
+    beside = judged.get(difference[0], nothing).p_adjusted if difference else None
+    return made(judged.get(question, nothing), beside)
+
+
+def cells(one: PublishedClaim) -> list[str]:
+    """A line of the table."""
+    metric = tasks.TASKS[one.task].metric
+    return [one.ladder, one.task, _statement(one, metric), _difference(one, metric), _p(one), _verdict(one)]
+
+
+def _statement(one: PublishedClaim, metric: Metric) -> str:
+    margin = "" if one.margin is None else f"{one.margin * metric.scale:.1f} {metric.unit}"
+    relation = {
+        "better": f"better than {one.than}",
+        "faster": f"faster than {one.than}",
+        "no-worse": f"at most {margin} worse than {one.than}",
+        "equal": f"within {margin} of {one.than}",
+        "at-chance": f"within {margin} of chance",
+        "above-chance": "above chance",
+    }[one.kind]
+    return f"{one.rung} {relation}"
+
+
+def _difference(one: PublishedClaim, metric: Metric) -> str:
+    if one.difference is None:
+        return ""
+    text = f"{one.difference * metric.scale:+z.1f}"
+    if one.low is None or one.high is None:
+        return text
+    return f"{text} [{one.low * metric.scale:+z.1f}, {one.high * metric.scale:+z.1f}]"
+
+
+def _p(one: PublishedClaim) -> str:
+    return "" if one.p_adjusted is None else claims.p_text(one.p_adjusted).removeprefix("p ").removeprefix("= ")
+
+
+def _verdict(one: PublishedClaim) -> str:
+    beside = "" if one.difference_p is None else f" (test of the difference: {claims.p_text(one.difference_p)})"
+    return f"{one.verdict}: {one.reason}" if one.reason else one.verdict + beside

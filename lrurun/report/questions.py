@@ -1,0 +1,71 @@
+"""What a ladder asks on a task: the difference of each rung to its base, and each claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import structs
+
+from lrurun.config.documents import Claim, Ladder
+from lrurun.errors import UsageError
+from lrurun.report import verdicts
+from lrurun.report.verdicts import Comparison, Judgement, Question
+
+
+def answer(ladder: Ladder, task: str, compare: Callable[[Question], Comparison]) -> dict[Question, Judgement]:
+    """All questions of a ladder on a task, judged together; `compare` finds the sides of each.
+
+    Raises:
+        UsageError: a claim names no margin.
+    """
+    questions = asked(ladder, task)
+    return named(questions, verdicts.judge([compare(question) for question in questions]))
+
+
+def asked(ladder: Ladder, task: str) -> list[Question]:
+    """All questions of a ladder on a task, each once.
+
+    Raises:
+        UsageError: a claim names no margin.
+    """
+    found = dict.fromkeys(differences(ladder).values())
+    for claim in ladder.claims:
+        if claim.is_about(task):
+            found |= dict.fromkeys(of_claim(claim, task))
+    return list(found)
+
+
+def named(questions: Sequence[Question], judged: Sequence[Judgement]) -> dict[Question, Judgement]:
+    """Question -> its judgement, with the rungs that it names, though other rungs may have their runs."""
+    return {
+        question: structs.replace(one, rung=question.rung, than=question.than)
+        for question, one in zip(questions, judged, strict=True)
+    }
+
+
+def differences(ladder: Ladder) -> dict[str, Question]:
+    """Rung -> the question whether it is better than its base."""
+    return {rung: difference(rung, base) for rung, base in ladder.bases.items() if base is not None}
+
+
+def of_claim(claim: Claim, task: str) -> list[Question]:
+    """What a claim asks on a task; beside a margin, also whether the two rungs differ. None of speed.
+
+    Raises:
+        UsageError: it names no margin.
+    """
+    if claim.kind == "faster":
+        return []
+    if claim.kind in ("no-worse", "equal", "at-chance") and claim.margin is None:
+        raise UsageError(
+            f"the claim {claim.text!r} is of kind {claim.kind}, but names no margin",
+            hint="add the difference that does not count as one: margin = 0.005",
+        )
+    asked = [Question(kind=claim.kind, rung=claim.rung, than=claim.than, margin=claim.margin_on(task))]
+    if claim.kind != "better" and claim.than is not None:
+        asked.append(difference(claim.rung, claim.than))
+    return asked
+
+
+def difference(rung: str, than: str) -> Question:
+    return Question(kind="better", rung=rung, than=than)

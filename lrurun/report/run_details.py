@@ -1,0 +1,58 @@
+"""What the HTML page shows of each run beside its score: settings, attempts, curves, eigenvalues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from lrurun.config.settings import flatten
+from lrurun.report.content import ReportContent
+from lrurun.report.figures import CURVES
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+
+
+class RunDetail(Struct, frozen=True, kw_only=True):
+    """A run."""
+
+    seed: int
+    state: str
+    step: int
+    steps: int
+    score: float | None
+    """The metric of the report."""
+    attempts: int
+    settings: dict[str, Any]
+    """Dotted path -> value, the seed left out."""
+    curves: dict[str, list[tuple[int, float]]] = {}
+    """Metric -> (step, value) by step; empty where the page draws no curves."""
+    eigenvalues: dict[str, tuple[complex, ...]] = {}
+    """ "start" and "end" of training -> those of all layers; empty where none are recorded, or the page does not draw
+    them."""
+
+
+def collect(content: ReportContent, ledger: Ledger) -> dict[str, RunDetail]:
+    """Run id -> detail of every run behind the report."""
+    ids = {run for group in content.groups for run in (*group.runs, *group.others)}
+    drawn = {group.runs[0] for group in content.groups if group.runs} if content.curves else set()
+    found = {}
+    for run in ledger.runs(ids=ids, superseded=True):
+        settings = dict(flatten(run.config))
+        settings.pop("seed", None)
+        recorded = ledger.eigenvalues(run.id) if run.id in drawn else {}
+        found[run.id] = RunDetail(
+            seed=run.seed,
+            state=run.state,
+            step=run.step,
+            steps=run.steps,
+            score=(run.result or {}).get(content.metric),
+            attempts=len(ledger.attempts(run.id)),
+            settings=settings,
+            curves=ledger.metrics(run.id, CURVES) if content.curves else {},
+            eigenvalues={
+                moment: tuple(value for layer in layers for value in layer or ()) for moment, layers in recorded.items()
+            },
+        )
+    return found

@@ -1,0 +1,179 @@
+"""The runs of each rung that a report counts, of all that the ledger has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from lrurun.config import documents
+from lrurun.config.schema import shared_settings
+from lrurun.errors import LrurunError, UsageError, plural
+
+if TYPE_CHECKING:
+    from lrurun.ledger.values import Run
+
+SPEED = "machine/steps_per_second"
+"""The metric of training speed."""
+
+
+class RungRuns(Struct, frozen=True, kw_only=True):
+    """The runs of a rung."""
+
+    of: str
+    """The rung that they belong to: its base, if that has the same settings."""
+    runs: tuple[Run, ...]
+    """All but tuning runs, in order of their seeds."""
+    counted: tuple[Run, ...]
+    """The finished ones with a finite score."""
+    scores: tuple[float, ...]
+    """Of those."""
+    parameters: int | None
+
+
+def select(
+    ladder: documents.Ladder,
+    *,
+    instance: str,
+    runs: Sequence[Run],
+    same_as_before: Collection[str],
+    metric: str,
+    notes: list[str],
+) -> dict[str, RungRuns]:
+    """Rung -> its runs in `instance`, in the ladder's order. Sentences on what is left out are added to `notes`.
+
+    Raises:
+        LrurunError: runs that count were trained on unequal data.
+    """
+    found: dict[str, RungRuns] = {}
+    notes.extend(_excluded(ladder, instance, runs))
+    for group in _groups(ladder, same_as_before):
+        members = _of_one_setting(group[0], _members(group, instance, runs), notes)
+        counted = _scored(group[0], members, metric, notes)
+        one = RungRuns(
+            of=group[0],
+            runs=tuple(members),
+            counted=tuple(counted),
+            scores=tuple((run.result or {})[metric] for run in counted),
+            parameters=_parameters(group[0], members, notes),
+        )
+        found |= dict.fromkeys(group, one)
+    _refuse_unequal_data([one.counted for one in found.values()])
+    return {rung.name: found[rung.name] for rung in ladder.rungs}
+
+
+def numerics(runs: Sequence[Run]) -> tuple[int, ...]:
+    """The numerics versions of runs, each once."""
+    return tuple(sorted({run.numerics for run in runs if run.numerics is not None}))
+
+
+def _groups(ladder: documents.Ladder, same_as_before: Collection[str]) -> list[list[str]]:
+    """The names of the rungs. Those that share their runs are in one group, the rung that has them first."""
+    groups: dict[str, list[str]] = {}
+    for name, on in ladder.bases.items():
+        group = groups[on] if on is not None and name in same_as_before else []
+        group.append(name)
+        groups[name] = group
+    return [group for name, group in groups.items() if group[0] == name]
+
+
+def first_of_same(ladder: documents.Ladder, same_as_before: Collection[str]) -> dict[str, str]:
+    """Rung -> the rung that its runs belong to."""
+    return {name: group[0] for group in _groups(ladder, same_as_before) for name in group}
+
+
+def _members(group: Collection[str], instance: str, runs: Sequence[Run]) -> list[Run]:
+    """The runs of these rungs without tuning, each once, in order of their seeds."""
+    wanted = {
+        run.id: run
+        for run in runs
+        if not run.superseded
+        and run.excluded is None
+        and any(
+            place.ladder_key == instance and place.stage == "train" and place.rung in group for place in run.memberships
+        )
+    }
+    return sorted(wanted.values(), key=_seed)
+
+
+def _seed(run: Run) -> tuple[int, str]:
+    return run.seed, run.id
+
+
+def _excluded(ladder: documents.Ladder, instance: str, runs: Sequence[Run]) -> list[str]:
+    """A sentence on the excluded runs, with the reasons, if there are any."""
+    names = {rung.name for rung in ladder.rungs}
+    whys = [
+        f"{run.id} ({run.excluded})"
+        for run in sorted(runs, key=_seed)
+        if run.excluded is not None
+        and not run.superseded
+        and any(p.ladder_key == instance and p.stage == "train" and p.rung in names for p in run.memberships)
+    ]
+    return [f"excluded: {plural(len(whys), 'run')}: {'; '.join(whys)}"] if whys else []
+
+
+def _of_one_setting(rung: str, runs: list[Run], notes: list[str]) -> list[Run]:
+    """The runs of the newest settings: an edited recipe leaves runs of the old ones in the same instance."""
+    groups: list[tuple[dict[str, Any], list[Run]]] = []
+    by_config: dict[int, list[Run]] = {}
+    for run in runs:
+        by_config.setdefault(run.config_id, []).append(run)
+    for some in by_config.values():
+        settings = _settings(some[0].config)
+        for known, group in groups:
+            if known == settings:
+                group.extend(some)
+                break
+        else:
+            groups.append((settings, some))
+    if len(groups) < 2:
+        return runs
+    groups.sort(key=lambda group: max(run.created_at for run in group[1]))
+    left_out = ", ".join(sorted(run.id for _, group in groups[:-1] for run in group))
+    notes.append(f"{rung}: left out, because their settings are older: {left_out}")
+    return sorted(groups[-1][1], key=_seed)
+
+
+def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What the seeds of a rung have in common. A run of an earlier version may lack newer fields."""
+    try:
+        return shared_settings(run)
+    except UsageError:
+        return {name: value for name, value in run.items() if name != "seed"}
+
+
+def _scored(rung: str, runs: Sequence[Run], metric: str, notes: list[str]) -> list[Run]:
+    """The finished runs that have a finite score; those without are named in `notes`."""
+    scored = []
+    for run in runs:
+        if run.state != "done":
+            continue
+        score = (run.result or {}).get(metric)
+        if score is None or not math.isfinite(score):
+            notes.append(f"{rung}: run {run.id} is done without a finite {metric} and is not counted")
+        else:
+            scored.append(run)
+    return scored
+
+
+def _refuse_unequal_data(rows: Collection[Sequence[Run]]) -> None:
+    by_hash: dict[str, set[str]] = {}
+    for run in (run for row in rows for run in row):
+        by_hash.setdefault(run.data_sha256 or "not recorded", set()).add(run.id)
+    if len(by_hash) > 1:
+        sides = "; ".join(f"{digest[:19]}: {', '.join(sorted(ids))}" for digest, ids in sorted(by_hash.items()))
+        raise LrurunError(
+            f"these runs were trained on unequal data and are never averaged or compared: {sides}",
+            hint="`lrurun data check` says which of them is the data on disk; train the others again with --fresh",
+        )
+
+
+def _parameters(rung: str, runs: Sequence[Run], notes: list[str]) -> int | None:
+    counts = sorted({run.parameters for run in runs if run.parameters is not None})
+    if len(counts) > 1:
+        notes.append(f"{rung}: its runs disagree on the number of parameters ({', '.join(map(str, counts))})")
+        return None
+    return counts[0] if counts else None

@@ -1,0 +1,266 @@
+"""Which runs of a ladder instance count, and the reports that are made from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import structs
+
+from lrurun import data as tasks
+from lrurun.config import documents
+from lrurun.config import plan as planning
+from lrurun.config.settings import parse_set
+from lrurun.console import setting
+from lrurun.data import published
+from lrurun.errors import LedgerError, NotFoundError
+from lrurun.report import claims, design_record, ladder_table, rung_runs, speed
+from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, make_label
+
+if TYPE_CHECKING:
+    from lrurun.config.resolve import ResolvedRung
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import Attempt, LadderInstance, Run
+    from lrurun.report.sequential import LookRecord, Progress
+
+
+def chosen(
+    ledger: Ledger,
+    task: str,
+    plan: planning.Plan | None,
+    instance_id: str | None,
+    command: str,
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[planning.Plan, LadderInstance]:
+    """The requested ladder instance and its plan. It is named by its plan, or by its id.
+
+    Args:
+        given: beside an id, the options that name an instance, by their names: only those that were given.
+
+    Raises:
+        NotFoundError: the ledger has no such instance, or it is not that of the task and the options.
+    """
+    if plan is not None:
+        return plan, _instance(ledger, plan)
+    found = ledger.ladder(instance_id or "")
+    if found.task != task:
+        raise NotFoundError(
+            f"instance {instance_id} belongs to task {found.task}, not {task}",
+            f"run: lrurun {command} {found.task} --instance {instance_id}",
+        )
+    if others := _contradicting(found, given):
+        raise NotFoundError(
+            f"instance {instance_id} belongs to {title(found)}, not to {', '.join(others)}",
+            f"run: lrurun {command} {found.task} --instance {instance_id}",
+        )
+    sets, tune = found.spec["set"], found.spec["tune"]
+    return planning.make(
+        found.task, ladder=found.name, profile=found.profile, sets=sets, tune=tune, imports=False
+    ), found
+
+
+def _contradicting(instance: LadderInstance, given: Mapping[str, Any]) -> list[str]:
+    """The options, as they were given, that name another instance."""
+    others = []
+    if (name := given.get("--ladder")) is not None and documents.read_ladder(name).name != instance.name:
+        others.append(f"--ladder {name}")
+    if (profile := given.get("--profile")) and profile != instance.profile:
+        others.append(f"--profile {profile}")
+    if given.get("--tune") and not instance.spec["tune"]:
+        others.append("--tune")
+    for text in given.get("--set", ()):
+        path, value = parse_set(text)
+        if not path.startswith("execution.") and (path, value) not in instance.spec["set"].items():
+            others.append(f"--set {text}")
+    return others
+
+
+def _instance(ledger: Ledger, plan: planning.Plan) -> LadderInstance:
+    for found in ledger.ladders(plan.ladder.name, plan.recipe.task):
+        if found.profile == plan.profile and found.spec == plan.spec:
+            return found
+    others = [f"{title(o)} (--instance {o.key})" for o in ledger.ladders(None, plan.recipe.task)]
+    run = f"lrurun ladder {plan.recipe.task}" + (f" --profile {plan.profile}" if plan.profile else "")
+    run += "".join(f" --set {path}={setting(value)}" for path, value in plan.changes.items())
+    run += " --tune" if plan.tune else ""
+    hint = f"this ledger has: {'; '.join(others)}" if others else f"run: {run}"
+    wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+    raise NotFoundError(f"{wanted}: not in this ledger", hint)
+
+
+def title(instance: LadderInstance) -> str:
+    """As in "ladder lru on sDigits, profile smoke, not tuned, optim.lr=0.01"."""
+    return instance_title(instance.name, instance.task, instance.profile, instance.spec)
+
+
+def build(
+    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, *, rungs: int | None = None
+) -> ladder_table.LadderReport:
+    """The report on an instance, from its runs in the ledger."""
+    task = plan.task
+    current, notes = _current(plan, instance, ledger.runs(instance.key))
+    return ladder_table.build(
+        plan.ladder,
+        task=task.name,
+        profile=plan.profile,
+        instance=instance.key,
+        runs=current,
+        notes=[*notes, *plan.cautions(_finished(current, instance))],
+        same_as_before=plan.same_as_base,
+        rates={rung.name: (_planned_rate(rung), rung.rate_source) for rung in plan.rungs},
+        test_items=task.sizes(plan.options)["test"],
+        data=_data(plan, ledger, current),
+        metric=task.metric,
+        changes=plan.changes,
+        tune=plan.tune,
+        progress=design_record.find(plan, instance, ledger),
+        limit=rungs,
+    )
+
+
+def take_look(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, so_far: Progress) -> LookRecord:
+    """The next look of a sequential design, from the runs of the ledger. It is not recorded here."""
+    look = so_far.next_look
+    assert look is not None
+    current, _ = _current(plan, instance, ledger.runs(instance.key))
+    metric = plan.task.metric
+    selected = rung_runs.select(
+        plan.ladder,
+        instance=instance.key,
+        runs=current,
+        same_as_before=plan.same_as_base,
+        metric=f"test/{metric.name}",
+        notes=[],
+    )
+    used = {run.id for rung in so_far.next_rungs for run in selected[rung].runs if run.seed < look.seeds}
+    return claims.take_look(
+        so_far,
+        look,
+        {rung: ladder_table.results_of(one) for rung, one in selected.items()},
+        scoring=ladder_table.scoring_of(metric, _data(plan, ledger, current), plan.task.sizes(plan.options)["test"]),
+        design=design_record.digest(so_far.design),
+        runs=sorted(used),
+    )
+
+
+def _finished(runs: Sequence[Run], instance: LadderInstance) -> set[str]:
+    """The rungs that have finished final runs."""
+    places = (place for run in runs if run.state == "done" for place in run.memberships)
+    return {place.rung for place in places if place.ladder_key == instance.key and place.stage == "train"}
+
+
+def _planned_rate(rung: ResolvedRung) -> float | None:
+    return None if rung.rate_source.kind == "tuned" else rung.config.optim.lr
+
+
+def build_speeds(
+    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, *, rungs: int | None = None
+) -> speed.SpeedReport:
+    """The training speeds of an instance, from its runs in the ledger."""
+    current, notes = _current(plan, instance, ledger.runs(instance.key))
+    return speed.build(
+        first_rungs(plan.ladder, rungs),
+        task=plan.task.name,
+        profile=plan.profile,
+        instance=instance.key,
+        runs=current,
+        last_attempt=partial(_newest, ledger.newest_attempts([run.id for run in current])),
+        notes=notes,
+        same_as_before=plan.same_as_base,
+        changes=plan.changes,
+        tune=plan.tune,
+        data=_data(plan, ledger, current),
+    )
+
+
+def label(plan: planning.Plan, instance: LadderInstance, ledger: Ledger) -> InstanceLabel:
+    """The label of an instance."""
+    current, _ = _current(plan, instance, ledger.runs(instance.key))
+    return make_label(plan.task.name, plan.profile, plan.tune, plan.changes, _data(plan, ledger, current))
+
+
+def labels_of(runs: Sequence[Run], ledger: Ledger) -> str:
+    """The labels of the instances that runs were first made for, each once."""
+    found = dict.fromkeys(_first_label(run, ledger) for run in runs)
+    return "; ".join(found)
+
+
+def _first_label(run: Run, ledger: Ledger) -> str:
+    environment = next((a.environment for a in reversed(ledger.attempts(run.id)) if "data" in a.environment), {})
+    data = published.complete(environment.get("data", {}), tasks.TASKS.get(run.task))
+    if not run.memberships:
+        return ", ".join(filter(None, [run.task, data_phrase(data)]))
+    instance = ledger.ladder(run.memberships[0].ladder_key)
+    tune, changes = bool(instance.spec.get("tune")), instance.spec.get("set", {})
+    return make_label(instance.task, instance.profile, tune, changes, data).text
+
+
+def counted(
+    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, metric: str = ladder_table.METRIC
+) -> tuple[dict[str, rung_runs.RungRuns], list[str]]:
+    """Rung -> the runs of an instance that a report counts, and notes on those that it leaves out."""
+    current, notes = _current(plan, instance, ledger.runs(instance.key))
+    return (
+        rung_runs.select(
+            plan.ladder,
+            instance=instance.key,
+            runs=current,
+            same_as_before=plan.same_as_base,
+            metric=metric,
+            notes=notes,
+        ),
+        notes,
+    )
+
+
+def first_rungs(ladder: documents.Ladder, rungs: int | None) -> documents.Ladder:
+    """The ladder with only its first `rungs` rungs, and the claims and speeds that concern them."""
+    if rungs is None:
+        return ladder
+    named = {rung.name for rung in ladder.rungs[:rungs]}
+    return structs.replace(
+        ladder,
+        rungs=ladder.rungs[:rungs],
+        speeds=tuple(s for s in ladder.speeds if s.rung is None or s.rung in named),
+        claims=tuple(c for c in ladder.claims if {c.rung, c.than or c.rung} <= named),
+        grid=None,
+    )
+
+
+def _data(plan: planning.Plan, ledger: Ledger, found: list[Run]) -> dict[str, Any]:
+    """What the newest finished run that counts recorded about its data; reports refuse runs on unequal data."""
+    counting = [run for run in found if run.excluded is None]
+    for run in sorted(counting, key=lambda run: run.finished_at or 0.0, reverse=True):
+        for attempt in reversed(ledger.attempts(run.id)):
+            if "data" in attempt.environment:
+                known = published.complete(attempt.environment["data"], plan.task)
+                return {**known, "sha256": run.data_sha256}
+    return {}
+
+
+def _current(plan: planning.Plan, instance: LadderInstance, found: list[Run]) -> tuple[list[Run], list[str]]:
+    """The runs whose settings are those that ladder and recipe have now, and a note on the others."""
+    free = tuple(plan.grid) if plan.tune else ()
+    wanted = {rung.name: planning.common_settings(msgspec.to_builtins(rung.config), free) for rung in plan.rungs}
+    settings: dict[int, dict[str, Any]] = {}
+    current, others = [], []
+    for run in found:
+        if run.config_id not in settings:
+            settings[run.config_id] = planning.common_settings(run.config, free)
+        rungs = {m.rung for m in run.memberships if m.ladder_key == instance.key and m.stage == "train"}
+        if rungs and settings[run.config_id] not in [wanted[rung] for rung in rungs if rung in wanted]:
+            others.append(run.id)
+        else:
+            current.append(run)
+    if not others:
+        return current, []
+    return current, [f"left out, because the ladder or the recipe has changed since: {', '.join(sorted(others))}"]
+
+
+def _newest(attempts: Mapping[str, Attempt], run: str) -> Attempt:
+    if run not in attempts:
+        raise LedgerError(f"run {run} has a result, but no attempt is recorded", "run: lrurun ledger check")
+    return attempts[run]

@@ -1,0 +1,170 @@
+"""Whether a run that was trained again gave the same curves and result: bit for bit, or within a tolerance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from lrurun.ledger.values import Attempt, Run
+
+BEGINNING = 1e-3
+"""Largest relative difference in the first row of the training loss: rounding errors have not grown yet."""
+SCORE = 0.05
+"""Largest difference of an accuracy in the result, a fraction: rounding errors have grown, and the two trainings differ
+like two seeds."""
+
+_MACHINE = "machine/"
+"""Metrics of the machine, which are not compared."""
+
+Verdict = Literal["equal", "within tolerance", "different"]
+_Key = tuple[str, int | None]
+"""Metric and step; no step for a value of the result."""
+
+
+class Recorded(Struct, frozen=True, kw_only=True):
+    """What a ledger has of a finished run."""
+
+    run: Run
+    attempts: Sequence[Attempt]
+    curves: Mapping[str, Sequence[tuple[int, float]]]
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """Two values that are not the same."""
+
+    metric: str
+    step: int | None
+    """None for a value of the result."""
+    recorded: float | None
+    """None where there is no value."""
+    repeated: float | None
+
+
+class Verification(Struct, frozen=True, kw_only=True):
+    """A run compared with its repetition."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    """Why equality bit for bit is not required."""
+    metrics: int
+    values: int
+    """How many were compared."""
+    differing: int
+    first: Difference | None
+    """The first difference by step, those of the result last."""
+    beyond: Difference | None
+    """The first difference that is larger than allowed."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether equality bit for bit is required."""
+        return not self.reasons
+
+
+def verify(recorded: Recorded, repeated: Recorded) -> Verification:
+    """Compares all that the run has recorded, except metrics of the machine. The repetition may have other metrics too.
+
+    Equality bit for bit is required on a CPU of the same type with the same versions, numerics and threads.
+    """
+    reasons = tuple(_reasons(recorded.attempts, repeated.attempts[-1]))
+    before, now = dict(_values(recorded)), dict(_values(repeated))
+    metrics = {metric for metric, _ in before}
+    both = before.keys() | {key for key in now if key[0] in metrics}
+    differences = [
+        Difference(metric=metric, step=step, recorded=before.get((metric, step)), repeated=now.get((metric, step)))
+        for metric, step in sorted(both, key=_order)
+        if not _same(before.get((metric, step)), now.get((metric, step)))
+    ]
+    first_row = min((step for step, _ in recorded.curves.get("train/loss", ())), default=None)
+    beyond = [one for one in differences if not reasons or not _is_tolerated(one, first_row)]
+    ends = [(one.run.state, one.run.step if not reasons else None) for one in (recorded, repeated)]
+    return Verification(
+        verdict="different" if beyond or ends[0] != ends[1] else "within tolerance" if differences else "equal",
+        reasons=reasons,
+        metrics=len(metrics),
+        values=len(before),
+        differing=len(differences),
+        first=next(iter(differences), None),
+        beyond=next(iter(beyond), None),
+    )
+
+
+def _values(one: Recorded) -> Iterator[tuple[_Key, float]]:
+    for metric, curve in one.curves.items():
+        if not metric.startswith(_MACHINE):
+            yield from (((metric, step), value) for step, value in curve)
+    for metric, value in (one.run.result or {}).items():
+        if not metric.startswith(_MACHINE):
+            yield (metric, None), value
+
+
+def _order(key: _Key) -> tuple[float, str]:
+    metric, step = key
+    return math.inf if step is None else step, metric
+
+
+def _same(one: float | None, other: float | None) -> bool:
+    return one == other or (one is not None and other is not None and math.isnan(one) and math.isnan(other))
+
+
+def _is_tolerated(one: Difference, first_row: int | None) -> bool:
+    """Whether a difference is within the tolerance: the beginning and the scores of the result are judged."""
+    judged = (one.metric == "train/loss" and one.step == first_row) or (
+        one.step is None and one.metric.endswith("/accuracy")
+    )
+    if not judged:
+        return True
+    if one.recorded is None or one.repeated is None:
+        return False
+    allowed = SCORE if one.step is None else BEGINNING * abs(one.recorded)
+    return abs(one.recorded - one.repeated) <= allowed
+
+
+_COMPARED = {
+    ("machine", "cpu"): "CPU",
+    ("device",): "device",
+    ("threads",): "threads",
+    ("versions", "jax"): "jax",
+    ("versions", "jaxlib"): "jaxlib",
+    ("versions", "flax"): "flax",
+    ("versions", "optax"): "optax",
+}
+"""Entry of an attempt's environment -> its name in a message."""
+
+
+def _reasons(attempts: Sequence[Attempt], now: Attempt) -> Iterator[str]:
+    """Why the repetition cannot be required to be equal bit for bit, one reason for each entry that differs."""
+    involved = _involved(attempts)
+    for path, name in _COMPARED.items():
+        present = _entry(now.environment, path)
+        for before in dict.fromkeys(_entry(one.environment, path) for one in involved):
+            if before != present:
+                yield f"{name} {before or 'not recorded'} then, {present or 'not recorded'} now"
+    for numerics in dict.fromkeys(one.numerics for one in involved):
+        if numerics != now.numerics:
+            yield f"numerics version {numerics} then, {now.numerics} now"
+    for packed in dict.fromkeys(_entry(one.environment, ("packed",)) for one in involved):
+        if packed is not None:
+            yield f"one of {packed} runs in one program then, trained alone now"
+    platform = _entry(now.environment, ("platform",))
+    if platform != "cpu":
+        yield f"results on a {platform} are not exact"
+
+
+def _involved(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    """The attempts that the result comes from: the last that began at step 0, and those that resumed it."""
+    began = [one for one in attempts if one.resumed_from is not None]
+    starts = [index for index, one in enumerate(began) if one.resumed_from == 0]
+    return began[starts[-1] :] if starts else attempts
+
+
+def _entry(environment: Mapping[str, Any], path: Sequence[str]) -> str | None:
+    """An entry of an environment as text, None where it is not recorded."""
+    found: Any = environment
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return None if found is None else str(found)

@@ -1,0 +1,136 @@
+"""One process's execution of a run, before and after its training. No jax here."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lrurun import data as tasks
+from lrurun.config import plugin_code
+from lrurun.config.removed import execution_of
+from lrurun.config.schema import Execution, RunConfig, program_key
+from lrurun.data import store
+from lrurun.data.task import Data
+from lrurun.errors import LrurunError
+from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import ClaimedRun
+from lrurun.runner import logs, reasons
+
+if TYPE_CHECKING:
+    from lrurun.training.events import Event
+
+
+class StopRequest:
+    """Whether the supervisor asked this process to save and exit."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.idle = True
+        """Whether this process trains no run."""
+
+    def request(self, *_: object) -> None:
+        """Handles SIGTERM."""
+        self.requested = True
+
+    def at(self, event: Event) -> bool:
+        """Whether to stop at this event of training."""
+        return self.requested
+
+
+class MachineFault(LrurunError):
+    """The run is not to blame: a checkpoint cannot be written, data or plug-ins cannot be read."""
+
+
+class ActiveAttempt:
+    """An attempt at a run that this process has claimed."""
+
+    config: RunConfig
+    execution: Execution
+    data: Data
+
+    def __init__(self, ledger: Ledger, claim: ClaimedRun, runs: Path, data_folder: Path) -> None:
+        """
+        Args:
+            runs: folder of logs and checkpoints.
+            data_folder: the prepared data of the task.
+        """
+        self.ledger, self.claim, self.runs, self.data_folder = ledger, claim, runs, data_folder
+        self.id = claim.run.id
+
+    @property
+    def is_tuning(self) -> bool:
+        return self.claim.run.memberships[0].stage == "tune"
+
+    @property
+    def program(self) -> tuple[str, int]:
+        """What runs must share to be trained in one program."""
+        return program_key(self.config, self.execution), self.execution.steps_per_dispatch
+
+    def load(self) -> None:
+        """Reads the run's configuration and the data.
+
+        Raises:
+            MachineFault: the data cannot be read, or the plug-ins are not those of the command that queued the run.
+            LrurunError: the run began on other data.
+        """
+        self.execution = execution_of(self.claim.run.execution, f"run {self.id}")
+        try:
+            self.config = plugin_code.config_of(self.claim.run.config, f"run {self.id}")
+            self.data = _loaded(self.config, self.data_folder)
+        except LrurunError as error:
+            raise MachineFault(error.message, error.hint) from None
+        before, now = self.claim.run.data_sha256, self.data.sha256
+        if before and before != now:
+            raise LrurunError(
+                f"run {self.id}: began on data {before[:19]}, the prepared data are {now[:19]}",
+                "restore the data it began on, or start again with --fresh",
+            )
+
+    def interrupt(self, reason: str) -> None:
+        """Ends the attempt without a result; the run can be resumed."""
+        self.ledger.finish(self.claim, "interrupted", reason=reason)
+
+    def fail(self, error: Exception) -> None:
+        """Ends the attempt with an exception, which the run keeps."""
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, LrurunError):
+            text = f"{error.message}; {error.hint}" if error.hint else error.message
+        trace = "".join(traceback.format_exception(error))
+        self.ledger.finish(self.claim, "failed", error=f"{text}\n\n{trace}", reason=reasons.failed(text))
+
+    def note(self, kind: str, text: str) -> None:
+        """Adds an event to the ledger and a line to the log."""
+        logs.write(text)
+        self.ledger.event(kind, text, run=self.id, attempt=self.claim.attempt)
+
+    def report_changes(self) -> None:
+        """Records how machine, packages and code differ from those of the previous attempt."""
+        before, now = (attempt.environment for attempt in self.ledger.attempts(self.id)[-2:])
+        for (table, name), label in _COMPARED.items():
+            old, new = (environment.get(table, {}).get(name) for environment in (before, now))
+            if old != new:
+                self.note("changed", f"resumed with a different {label}: {old or 'none'} before, {new or 'none'} now")
+
+
+_COMPARED = {
+    ("machine", "cpu"): "CPU",
+    ("versions", "jax"): "jax",
+    ("versions", "jaxlib"): "jaxlib",
+    ("code", "lrurun"): "lrurun",
+    ("code", "commit"): "commit",
+    ("code", "dirty"): "hash of uncommitted changes",
+}
+"""Entry of an attempt's environment -> its name in a message."""
+
+_DATA: dict[str, Data] = {}
+"""What this process has loaded: the runs of a rung share it."""
+
+
+def _loaded(config: RunConfig, folder: Path) -> Data:
+    key = json.dumps([config.task, config.data, config.train.protocol, str(folder)], sort_keys=True)
+    if key not in _DATA:
+        task = tasks.get(config.task)
+        _DATA[key] = store.load(task, tasks.options_of(task, config.data), folder, config.train.protocol)
+    return _DATA[key]

@@ -1,0 +1,202 @@
+"""Trains the attempts of a worker and writes what training yields. Imports jax."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+
+import jax
+
+from lrurun.ledger.store import Fenced
+from lrurun.runner import logs, reasons
+from lrurun.runner.attempt import ActiveAttempt, StopRequest
+from lrurun.runner.compiling import turn
+from lrurun.runner.recorder import Recorder
+from lrurun.runner.snapshots import Snapshots
+from lrurun.training import loop
+from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
+from lrurun.training.programs import programs_for
+
+
+def execute(active: list[ActiveAttempt], stop: StopRequest) -> None:
+    """Trains attempts, in one program where there are several, to their ends or to a stop.
+
+    Attempts that are over leave `active`, so that after an exception it has those that must be ended.
+    """
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    for attempt in active:
+        _describe(attempt)
+    if _stopped(active, stop):
+        return
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(EventWriter(attempt)) for attempt in active]
+        resume = _restore(writers, active)
+        members = [writer for writer in writers if writer.attempt in active]
+        for writer, snapshot in zip(members, resume, strict=True):
+            writer.begin(snapshot.step if snapshot else 0, packed=len(members))
+        first = members[0].attempt
+        compiling = stack.enter_context(contextlib.ExitStack())
+        if not programs_for(first.config, first.execution, first.data.spec, len(members)).ready:
+            compiling.enter_context(turn(json.dumps([*first.program, len(members)]), stop))
+        if _stopped(active, stop):
+            return
+        events = loop.train_together(
+            [writer.attempt.config for writer in members],
+            first.execution,
+            first.data,
+            resume=[snapshot for snapshot in resume if snapshot] or None,
+            test=not first.is_tuning,
+        )
+        for event, stopping in _with_stops(events, stop):
+            if isinstance(event, Began):
+                compiling.close()
+            writer = members[event.member]
+            if writer.attempt not in active:
+                continue
+            try:
+                over = writer.write(event, stopping)
+            except Fenced:
+                over = True
+            if over:
+                active.remove(writer.attempt)
+            if not active:
+                return
+
+
+def _stopped(active: Sequence[ActiveAttempt], stop: StopRequest) -> bool:
+    """Whether to stop before training; the attempts are then interrupted."""
+    for attempt in active if stop.requested else ():
+        attempt.interrupt(reasons.SIGTERM)
+    return stop.requested
+
+
+def _describe(attempt: ActiveAttempt) -> None:
+    """Records the device and the data of an attempt."""
+    device, data = jax.devices()[0], attempt.data
+    logs.write(f"run {attempt.id}, attempt {attempt.claim.attempt}, on {device.device_kind} ({device.platform})")
+    attempt.ledger.describe(
+        attempt.claim,
+        data_sha256=data.sha256,
+        environment={
+            "device": device.device_kind,
+            "platform": device.platform,
+            "devices": jax.device_count(),
+            "data": {
+                "source": data.source,
+                "kind": data.kind,
+                "baselines": data.baselines,
+                **({"published": data.published} if data.published else {}),
+            },
+        },
+    )
+
+
+def _restore(writers: Sequence[EventWriter], active: list[ActiveAttempt]) -> list[Snapshot | None]:
+    """The snapshots to resume from; attempts that cannot be trained with the first are interrupted."""
+    first, resume = writers[0].attempt, list[Snapshot | None]()
+    for writer in writers:
+        attempt = writer.attempt
+        programs = programs_for(attempt.config, attempt.execution, attempt.data.spec)
+        snapshot = writer.snapshots.restore(programs)
+        if resume and (attempt.program, snapshot and snapshot.step) != (first.program, resume[0] and resume[0].step):
+            active.remove(attempt)
+            attempt.interrupt(reasons.interrupted(f"not at the step of run {first.id}, to be trained with it"))
+        else:
+            resume.append(snapshot)
+    return resume
+
+
+def _with_stops(events: Iterator[Event], stop: StopRequest) -> Iterator[tuple[Event, bool]]:
+    """Events, and whether to stop at each: the same answer for all runs at one boundary."""
+    decided: tuple[type[Event], int] | None = None
+    stopping = False
+    for event in events:
+        if (type(event), event.step) != decided:
+            decided = type(event), event.step
+            stopping = stop.at(event)
+        yield event, stopping
+
+
+class EventWriter:
+    """Writes the events of one attempt to ledger, checkpoints and log. A context manager: nothing is lost at its end.
+
+    Rows go to the ledger in batches, by a thread. Before a checkpoint and at the end all of them are written: what a
+    checkpoint has seen, the ledger has.
+    """
+
+    def __init__(self, attempt: ActiveAttempt) -> None:
+        self.attempt, self.ledger, self.claim = attempt, attempt.ledger, attempt.claim
+        self.recorder = Recorder(self.ledger, self.claim)
+        self.snapshots = Snapshots(attempt)
+        self._saved = time.monotonic()
+
+    def __enter__(self) -> EventWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Writes what remains, unless another attempt has taken over, and waits for the threads."""
+        try:
+            with contextlib.suppress(Fenced):
+                self.recorder.flush()
+        finally:
+            self.recorder.close()
+            self.snapshots.close()
+
+    def begin(self, step: int, packed: int) -> None:
+        """Deletes what the ledger has past `step`, where training starts, as one of `packed` runs."""
+        self.ledger.rewind(self.claim, step)
+        if packed > 1:
+            logs.write(f"one of {packed} runs in one program")
+            self.ledger.describe(self.claim, environment={"packed": packed})
+        self._saved = time.monotonic()
+
+    def write(self, event: Event, stopping: bool) -> bool:
+        """Writes an event, and saves where it is time to or `stopping`; returns whether the attempt is over."""
+        self.snapshots.poll()
+        self.recorder.poll()
+        match event:
+            case Measured():
+                self.recorder.add(event.step, event.values)
+            case Reached():
+                return self._reached(event, stopping)
+            case Began():
+                logs.write(f"compiled in {event.compile_seconds:.1f} s; from step {event.step}")
+                self.ledger.describe(self.claim, parameters=event.parameters)
+                if stopping:
+                    self.attempt.interrupt(reasons.SIGTERM)
+                return stopping
+            case Spectrum():
+                layers = [layer.tolist() for layer in event.layers]
+                self.ledger.record_eigenvalues(self.claim, event.moment, layers)
+            case Ended():
+                self._save(event.snapshot)
+                self.snapshots.commit(keep=1)
+                self.ledger.finish(self.claim, event.state, result=event.result, reason=event.state, step=event.step)
+                results = ", ".join(f"{name} {value:.6g}" for name, value in sorted((event.result or {}).items()))
+                logs.write(f"{event.state} at step {event.step}" + (f": {results}" if results else ""))
+                return True
+        return False
+
+    def _reached(self, event: Reached, stopping: bool) -> bool:
+        if stopping or time.monotonic() - self._saved >= self.attempt.execution.checkpoint_seconds:
+            self._save(event.snapshot())
+            self._saved = time.monotonic()
+        else:
+            self.recorder.write_soon(event.step)
+        if stopping:
+            self.snapshots.commit()
+            self.attempt.interrupt(reasons.SIGTERM)
+        return stopping
+
+    def _save(self, snapshot: Snapshot) -> None:
+        self.snapshots.commit()
+        self.recorder.flush(snapshot.step)
+        self.snapshots.save(snapshot)

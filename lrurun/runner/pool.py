@@ -1,0 +1,94 @@
+"""The worker processes of a supervisor: how many there are, and why they exited."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from lrurun import machine
+from lrurun.ledger.values import Attempt
+from lrurun.runner import logs
+from lrurun.runner.messages import TrainOrder
+from lrurun.runner.processes import LocalWorker, cause, finish
+from lrurun.runner.signals import Signals
+
+
+class WorkerPool:
+    """Starts and stops workers, which all get the same order, except for the number of threads."""
+
+    def __init__(self, order: TrainOrder, jobs: int | None) -> None:
+        self.order, self.jobs = order, jobs
+        self.workers: list[LocalWorker] = []
+        self._killed_for_memory = machine.killed_for_memory()
+
+    def fill(self, queued: Counter[int], busy: set[int]) -> None:
+        """Starts as many workers as there are queued runs and room for.
+
+        Args:
+            queued: threads -> queued runs with that number of threads.
+            busy: processes that train a run.
+        """
+        devices = machine.accelerators()
+        for threads, count in sorted(queued.items()):
+            room = self.jobs or len(devices) or max(1, machine.cores() // threads)
+            same = [worker for worker in self.workers if worker.threads == threads]
+            idle = sum(worker.pid not in busy for worker in same)
+            while idle * self.order.pack < count and len(self.workers) < room:
+                used = [worker.device for worker in self.workers]
+                device = min(devices, key=used.count) if len(devices) > 1 else None
+                order = msgspec.structs.replace(self.order, threads=threads)
+                self.workers.append(LocalWorker(order, threads=threads, device=device))
+                idle += 1
+            if not idle and not same:
+                for worker in self.workers:
+                    if worker.pid not in busy and worker.threads not in queued:
+                        worker.dismiss()  # makes room: no run needs its number of threads
+
+    def exited(self) -> Iterator[tuple[int, int, str]]:
+        """Removes workers that have exited: process id, exit code and last output of each."""
+        for worker in list(self.workers):
+            code = worker.poll()
+            if code is not None:
+                output = worker.tail()
+                worker.close()
+                self.workers.remove(worker)
+                yield worker.pid, code, output
+
+    def explain(self, code: int, output: str, runs: Path, broken: Sequence[Attempt]) -> str:
+        """Why a worker exited: signal or exit code, and what it printed last.
+
+        Args:
+            runs: folder of the logs.
+            broken: the attempts that ended with the worker.
+        """
+        why = cause(code)
+        killed = machine.killed_for_memory()
+        if code == -signal.SIGKILL and killed > self._killed_for_memory:
+            self._killed_for_memory += 1
+            return f"{why}: the system killed it because memory ran out"
+        self._killed_for_memory = killed
+        if code == -signal.SIGABRT and broken and not output:  # C++ gives its reason in the log of the attempt
+            output = "\n".join(logs.tail(runs / broken[-1].run / str(broken[-1].n) / "log.txt", 1))
+        last = output.splitlines()[-1].strip() if output else ""
+        if "bad_alloc" in last:
+            last += " (memory ran out)"
+        return f"{why}: {last}" if last else why
+
+    def terminate(self) -> None:
+        """Asks all workers to save and exit."""
+        for worker in self.workers:
+            worker.terminate()
+
+    def dismiss(self) -> None:
+        """Lets idle workers exit."""
+        for worker in self.workers:
+            worker.dismiss()
+
+    def wait(self, signals: Signals) -> None:
+        """Waits until all workers have exited, and kills those that take too long."""
+        finish(self.workers, signals)
+        self.workers.clear()

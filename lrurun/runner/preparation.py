@@ -1,0 +1,132 @@
+"""Before training: the folders are checked, and missing data are prepared in a process of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Protocol
+
+from lrurun import plugins
+from lrurun.data import store
+from lrurun.data.task import Options, Task
+from lrurun.decoding import canonical
+from lrurun.errors import LrurunError
+from lrurun.paths import Places
+from lrurun.runner.messages import PreparationProgress, PrepareOrder, last
+from lrurun.runner.processes import FAULT_EXIT, POLL_SECONDS, LocalWorker, cause, error_of, finish
+from lrurun.runner.signals import Signals
+
+
+class DataChoice(Protocol):
+    """Which data: those of a plan, or those that `lrurun data` names."""
+
+    @property
+    def task(self) -> Task: ...
+
+    @property
+    def options(self) -> Options: ...
+
+    @property
+    def data_name(self) -> str: ...
+
+
+class PreparationDisplay(Protocol):
+    """Shows the progress of a preparation."""
+
+    def update(self, what: str, done: int, total: int | None) -> None: ...
+
+
+def prepare_data(
+    data_dir: Path, choice: DataChoice, signals: Signals, display: PreparationDisplay, *, from_path: Path | None = None
+) -> bool:
+    """Prepares the data if they are missing; returns whether they were.
+
+    Args:
+        data_dir: the folder of all data.
+        from_path: a copy of the published data to read, instead of downloading or generating them.
+
+    Raises:
+        Stopped: after a signal; nothing half-written remains.
+        LrurunError: the data cannot be obtained or written.
+    """
+    folder = (data_dir / choice.data_name).absolute()
+    if store.manifest(choice.task, choice.options, folder) is not None:
+        return False
+    order = PrepareOrder(
+        supervisor=os.getpid(),
+        plugins=plugins.loaded(),
+        task=choice.task.name,
+        options=canonical(choice.options),
+        data=str(folder),
+        from_path=None if from_path is None else str(from_path.absolute()),
+    )
+    worker = LocalWorker(order, threads=1)
+    try:
+        while worker.poll() is None:
+            signals.check()
+            if progress := last(worker.tail(1), PreparationProgress):
+                display.update(progress.what, progress.done, progress.total)
+            time.sleep(POLL_SECONDS)
+        code, output = worker.poll(), worker.tail()
+    finally:
+        worker.terminate()
+        finish([worker], signals)
+    if code == FAULT_EXIT:
+        raise error_of(output)
+    if code != 0:
+        reason = output.splitlines()[-1] if output else "it printed nothing"
+        raise LrurunError(
+            f"{choice.data_name}: the preparation ended with {cause(code or 1)}: {reason}",
+            "lrurun doctor shows what this machine has",
+        )
+    return True
+
+
+def check_data_folder(places: Places, choice: DataChoice) -> None:
+    """Checks that the data are valid or can be prepared, before anything is written.
+
+    Raises:
+        LrurunError: neither holds.
+    """
+    if store.manifest(choice.task, choice.options, places.data / choice.data_name) is None:
+        above = places.data.absolute()
+        while not above.exists():
+            above = above.parent
+        if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+            why = "cannot be written" if above.is_dir() else "is not a folder"
+            raise LrurunError(
+                f"{places.data}: the data folder cannot be created: {above} {why}", "choose another with --data-dir"
+            )
+
+
+def check_runs_folder(places: Places) -> None:
+    """Checks that files can be written to the runs folder, before anything else is written.
+
+    Raises:
+        LrurunError: they cannot.
+    """
+    runs = places.runs
+    created = False
+    try:
+        with contextlib.suppress(FileExistsError):  # it may be a file, which the next step reports
+            runs.mkdir()
+            created = True
+        with tempfile.NamedTemporaryFile(dir=runs, prefix=".room-") as file:
+            file.write(b"\0" * 65536)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if created:
+            with contextlib.suppress(OSError):
+                runs.rmdir()
+        hint = "free some space or change the permissions, or choose another folder with --runs-dir"
+        reason = error.strerror
+        if isinstance(error, FileNotFoundError) and runs.parent.is_dir():  # as in /proc
+            reason = f"nothing can be created in {runs.parent.absolute()}"
+            hint = "choose another folder with --runs-dir, or with --ledger, whose folder has the runs by default"
+        elif isinstance(error, FileNotFoundError):
+            hint = f"create the folder: mkdir -p {runs.parent}"
+        raise LrurunError(f"{runs}: the runs folder cannot be written: {reason}", hint) from None

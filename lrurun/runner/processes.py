@@ -1,0 +1,131 @@
+"""Worker processes on this machine: started by subprocess, in a session of their own, never forked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import IO
+
+from lrurun.errors import LrurunError
+from lrurun.paths import cache_dir
+from lrurun.runner.messages import Fault, Order, encode, last
+from lrurun.runner.signals import GRACE_SECONDS, Signals
+
+FAULT_EXIT = 74
+"""Exit code (EX_IOERR) of a worker whose last line of output is a Fault."""
+POLL_SECONDS = 0.1
+
+
+def worker_environment(threads: int) -> dict[str, str]:
+    """The environment variables of a worker whose XLA has this number of threads."""
+    env = dict(os.environ)
+    env["NPROC"] = str(threads)  # XLA:CPU takes the size of its thread pool from this, and results depend on it
+    env.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir()))
+    env.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+    env.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    return env
+
+
+class LocalWorker:
+    """One worker process. It exits when its standard input is closed, and is killed when this process exits."""
+
+    def __init__(self, order: Order, *, threads: int, device: str | None = None) -> None:
+        """Starts the process.
+
+        Args:
+            threads: size of XLA's thread pool.
+            device: the accelerator that it may use, as CUDA_VISIBLE_DEVICES names it; None for all.
+        """
+        env = worker_environment(threads)
+        if device is not None:
+            env["CUDA_VISIBLE_DEVICES"] = device
+        self._output = tempfile.TemporaryFile()  # its output while it trains no run; attempts have logs of their own
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "lrurun.runner.worker"],  # -P: modules never come from the working directory
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,  # ^C reaches the supervisor alone
+        )
+        self.threads = threads
+        self.device = device
+        pipe = self._process.stdin
+        assert pipe is not None
+        self._pipe: IO[bytes] = pipe
+        with contextlib.suppress(BrokenPipeError):  # it exited at once, which poll() reports
+            self._pipe.write((encode(order) + "\n").encode())
+            self._pipe.flush()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def terminate(self) -> None:
+        """Asks it to save and exit."""
+        if self.poll() is None:
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """Kills it."""
+        if self.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def dismiss(self) -> None:
+        """Closes its input: it exits when it has no run."""
+        with contextlib.suppress(BrokenPipeError):
+            self._pipe.close()
+
+    def tail(self, lines: int = 3) -> str:
+        """The last lines of its output outside of attempts."""
+        self._output.seek(0, os.SEEK_END)
+        self._output.seek(max(0, self._output.tell() - 32_768))
+        text = self._output.read().decode(errors="replace")
+        return "\n".join(text.strip().splitlines()[-lines:])
+
+    def close(self) -> None:
+        """Releases the pipe and the output of a worker that has exited."""
+        self.dismiss()
+        self._output.close()
+
+
+def finish(workers: Sequence[LocalWorker], signals: Signals) -> None:
+    """Waits until workers have exited, kills those that take longer than GRACE_SECONDS, and closes all.
+
+    A second ^C ends the wait.
+    """
+    deadline = time.monotonic() + GRACE_SECONDS
+    while any(worker.poll() is None for worker in workers) and time.monotonic() < deadline and not signals.abort:
+        time.sleep(POLL_SECONDS)
+    for worker in workers:
+        worker.kill()
+        worker.close()
+
+
+def cause(code: int) -> str:
+    """The name of the signal that ended a process, or its exit code."""
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-code).name
+    return f"exit code {code}"
+
+
+def error_of(output: str) -> LrurunError:
+    """The error that a worker with exit code FAULT_EXIT reports."""
+    fault = last(output, Fault)
+    if fault is None:
+        return LrurunError("a worker could not write its results", output or None)
+    error = LrurunError(fault.message, fault.hint)
+    error.exit_code = fault.exit_code
+    return error

@@ -1,0 +1,199 @@
+"""The runs that one command is for: queued, tuned, retried, and finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from lrurun.config import plan as planning
+from lrurun.config.runs import PlannedRun, choose_point, final_runs, tuning_runs
+from lrurun.console import setting
+from lrurun.errors import LrurunError, plural
+from lrurun.ledger.store import Ledger, refuse_later
+from lrurun.ledger.values import FINISHED, Attempt, LadderInstance, Run
+from lrurun.runner import reasons
+from lrurun.training import NUMERICS
+
+RETRIES = 2
+"""How often a run that breaks is tried again by one command."""
+
+
+class Selection(Struct, frozen=True, kw_only=True):
+    """Rungs and seeds of a plan."""
+
+    plan: planning.Plan
+    rungs: Sequence[planning.ResolvedRung]
+    seeds: Sequence[int]
+    fresh: bool = False
+    """Whether finished runs are superseded and trained again."""
+
+
+class SelectedRuns:
+    """The runs of a selection, in the ledger."""
+
+    def __init__(
+        self, ledger: Ledger, instance: LadderInstance, selection: Selection, say: Callable[[str], None]
+    ) -> None:
+        self.ledger, self.instance, self.say = ledger, instance, say
+        self.plan, self.rungs, self.seeds = selection.plan, selection.rungs, selection.seeds
+        self.fresh = selection.fresh
+        self.threads: dict[str, int] = {}
+        """Run id -> size of XLA's thread pool."""
+        self._known: dict[str, Run] = {}
+        """Run id -> the run when it was last read."""
+        self._by_state: dict[str, dict[str, Run]] = {}
+        """State -> run id -> the run, of the same runs."""
+        self._breaks: dict[str, int] = {}
+        """Run id -> how many attempts of this command broke, of stopped runs."""
+        self._ids: dict[str, str] = {}
+        """Fingerprint -> run id."""
+        self._earlier: dict[str, int] = {}
+        """Run id -> how many of its attempts ended before this command: by number, because clocks may be set."""
+        self._tuning = {rung.name: tuning_runs(self.plan, [rung]) for rung in self.rungs if self.plan.tune}
+        """Rung -> its tuning runs, until they are over."""
+        self._superseded: set[str] = set()
+        """Fingerprints that were started again because of `fresh`."""
+
+    def enqueue(self) -> None:
+        """Queues the first runs: those of tuning where there is any, else the final ones."""
+        if self.plan.tune:
+            self._enqueue([wanted for grid in self._tuning.values() for wanted in grid])
+        else:
+            self._enqueue([w for rung in self.rungs for w in final_runs(self.plan, rung, self.seeds)])
+
+    def load(self) -> list[Run]:
+        """Reads all runs, without their settings."""
+        self._known.clear()
+        self._by_state.clear()
+        self.refresh(self.threads)
+        return list(self._known.values())
+
+    def refresh(self, changed: Iterable[str]) -> None:
+        """Reads again those runs of the command that are among the ids `changed`."""
+        ids = [run_id for run_id in changed if run_id in self.threads]
+        now = {run.id: run for run in self.ledger.runs(ids=ids, brief=True)} if ids else {}
+        for run_id in ids:
+            self._breaks.pop(run_id, None)
+            if before := self._known.pop(run_id, None):
+                del self._by_state[before.state][run_id]
+            if run := now.get(run_id):  # else another command has started it over
+                self._known[run_id] = self._by_state.setdefault(run.state, {})[run_id] = run
+
+    def in_state(self, state: str) -> list[Run]:
+        """The runs that were in a state when they were last read."""
+        return list(self._by_state.get(state, {}).values())
+
+    def is_over(self, run: Run) -> bool:
+        """Whether this command does nothing more about a run."""
+        if run.state not in ("failed", "interrupted"):
+            return run.state in FINISHED
+        if run.id not in self._breaks:
+            self._breaks[run.id] = sum(map(reasons.broke, self.attempts(run)))
+        return self._breaks[run.id] > RETRIES
+
+    def all_over(self) -> bool:
+        """Whether this command does nothing more about any run, as far as was read."""
+        if self._by_state.get("queued") or self._by_state.get("running"):
+            return False
+        return all(map(self.is_over, self._stopped()))
+
+    def remaining(self) -> tuple[int, int]:
+        """How many runs are unfinished, and how many there are, with those that follow the tuning."""
+        runs = self.load()
+        to_come = len(self.seeds) * len(self._tuning)
+        return sum(run.state not in FINISHED for run in runs) + to_come, len(runs) + to_come
+
+    def attempts(self, run: Run) -> list[Attempt]:
+        """The attempts at a run that had not ended before this command."""
+        return self.ledger.attempts(run.id)[self._earlier.get(run.id, 0) :]
+
+    def attempts_of(self, host: str, pid: int) -> list[Attempt]:
+        """The attempts of a process at the runs that had not ended before this command."""
+        found = self.ledger.attempts_of(host, pid)
+        return [attempt for attempt in found if attempt.n > self._earlier.get(attempt.run, attempt.n)]
+
+    def advance(self, *, first: bool = False) -> None:
+        """Queues resumable runs again, and the final runs of rungs whose tuning is over.
+
+        Args:
+            first: whether runs that broke too often are queued too: a new command tries them again.
+        """
+        again = [run.id for run in self._stopped() if first or not self.is_over(run)]
+        if again:
+            self.ledger.requeue(again)
+            self.refresh(again)
+        for rung in self.rungs:
+            if rung.name in self._tuning:
+                self._finish_tuning(rung)
+
+    def _stopped(self) -> list[Run]:
+        return self.in_state("interrupted") + self.in_state("failed")
+
+    def _enqueue(self, wanted: list[PlannedRun]) -> None:
+        self._unlink_stale(wanted)
+        again = [w for w in wanted if self.fresh and w.fingerprint not in self._superseded]
+        known = [w for w in wanted if not self.fresh or w.fingerprint in self._superseded]
+        self._superseded |= {w.fingerprint for w in again}
+        states: dict[str, str] = {}
+        for group, fresh in ((again, True), (known, False)):
+            for run in self.ledger.enqueue(self.instance.key, group, fresh=fresh) if group else []:
+                self.threads[run.id] = int(run.execution.get("threads", 1))
+                self._ids[run.fingerprint] = run.id
+                states[run.id] = run.state
+        new = self.threads.keys() - self._earlier.keys()
+        newest = self.ledger.newest_attempts(new)
+        for run_id in new:
+            last = newest.get(run_id)
+            if last is not None and states[run_id] not in (*FINISHED, "running"):
+                refuse_later(last, NUMERICS)
+            self._earlier[run_id] = 0 if last is None else last.n - (last.ended_at is None)
+        self.refresh(states)
+
+    def _unlink_stale(self, wanted: list[PlannedRun]) -> None:
+        """Takes runs of earlier settings out of the ladder.
+
+        Final runs of a rung must agree in all but the seed; tuning runs must be points of the grid.
+        """
+        final = {w.rung: planning.common_settings(w.config) for w in wanted if w.stage == "train"}
+        points: dict[str, set[str]] = {}
+        for want in wanted:
+            if want.stage == "tune":
+                points.setdefault(want.rung, set()).add(want.fingerprint)
+        stale: dict[tuple[str, str], list[str]] = {}
+        for run in self.ledger.runs(self.instance.key):
+            for member in run.memberships:
+                if member.ladder_key != self.instance.key:
+                    continue
+                if member.stage == "train":
+                    old = member.rung in final and planning.common_settings(run.config) != final[member.rung]
+                else:
+                    old = member.rung in points and run.fingerprint not in points[member.rung]
+                if old:
+                    stale.setdefault((member.rung, member.stage), []).append(run.id)
+        for (rung, stage), ids in stale.items():
+            self.ledger.unlink(self.instance.key, ids, rung, stage)
+            what = plural(len(ids), "tuning run" if stage == "tune" else "run")
+            self.say(f"{rung}: no longer part of this ladder: {what} of earlier settings; still in the ledger")
+
+    def _finish_tuning(self, rung: planning.ResolvedRung) -> None:
+        ids = [self._ids[want.fingerprint] for want in self._tuning[rung.name]]
+        if not self._known.keys() >= set(ids):
+            raise LrurunError(
+                f"{rung.name}: another command has started its tuning runs over",
+                "when that is done, run this command again",
+            )
+        tuning = [self._known[run_id] for run_id in ids]
+        if not all(map(self.is_over, tuning)):
+            return
+        del self._tuning[rung.name]
+        point = choose_point(self.plan, [run.result if run.state == "done" else None for run in tuning])
+        if point is None:
+            text = f"{rung.name}: no tuning run finished; the final runs keep the recipe's values"
+        else:
+            text = f"{rung.name}: chosen on validation: " + ", ".join(f"{k} = {setting(v)}" for k, v in point.items())
+        known = [event.text for event in self.ledger.events(ladder_key=self.instance.key) if event.kind == "tuned"]
+        if text not in known:
+            self.ledger.event("tuned", text, ladder=self.instance.key)
+            self.say(text)
+        self._enqueue(final_runs(self.plan, rung, self.seeds, point))

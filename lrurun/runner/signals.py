@@ -1,0 +1,64 @@
+"""Signals and the time limit of a command."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import signal
+import time
+from collections.abc import Iterator
+
+from lrurun import console
+
+GRACE_SECONDS = 8.0
+"""How long workers may take to save and exit after SIGTERM."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Stopped(Exception):
+    """A signal, or the time limit, stopped the command; its state is saved."""
+
+    def __init__(self, number: int, cause: str | None = None) -> None:
+        super().__init__(cause or signal.Signals(number).name)
+        self.exit_code = 128 + number
+
+
+class Signals:
+    """Records SIGINT, SIGTERM and SIGHUP, which would otherwise end the process at once.
+
+    The time limit, in seconds, acts as SIGTERM early enough for workers to save: 8 s before the limit, or at half of
+    it if that is later.
+    """
+
+    def __init__(self, limit: float | None = None) -> None:
+        self.received: int | None = None
+        """The first signal."""
+        self.abort = False
+        """Whether a ^C followed it: stop without saving."""
+        self.limit = limit
+        self._deadline = math.inf if limit is None else time.monotonic() + max(limit - GRACE_SECONDS, limit / 2)
+
+    def _record(self, number: int, _frame: object) -> None:
+        if self.received is None:
+            self.received = number
+        elif number == signal.SIGINT:
+            self.abort = True
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[Signals]:
+        """Within this context, signals are recorded; those ignored at the start of the process (nohup) stay ignored."""
+        handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, self._record) for number in handled}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def check(self) -> None:
+        """Raises Stopped after a signal, or when the time limit is near."""
+        if self.received is None and self.limit is not None and time.monotonic() >= self._deadline:
+            self.received = signal.SIGTERM
+            raise Stopped(self.received, f"the time limit of {console.duration(self.limit)}")
+        if self.received is not None:
+            raise Stopped(self.received)

@@ -1,0 +1,114 @@
+"""The checkpoints of an attempt: on disk, and as rows of the ledger. Imports jax."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from lrurun.errors import LrurunError
+from lrurun.ledger.values import Checkpoint
+from lrurun.paths import inside
+from lrurun.runner import logs
+from lrurun.runner.attempt import ActiveAttempt, MachineFault
+from lrurun.training import checkpoints
+from lrurun.training.events import Snapshot
+from lrurun.training.programs import Programs
+
+
+class _Pending(NamedTuple):
+    """A checkpoint that is being written."""
+
+    row: int
+    folder: Path
+    result: Future[tuple[int, str]]
+    """Its size in bytes and its digest."""
+
+
+class Snapshots:
+    """Saves the snapshots of one attempt by a thread, and restores the newest of the attempts before."""
+
+    def __init__(self, attempt: ActiveAttempt) -> None:
+        self.attempt, self.ledger, self.claim = attempt, attempt.ledger, attempt.claim
+        self._thread = ThreadPoolExecutor(max_workers=1)
+        self._pending: _Pending | None = None
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Starts to write a snapshot; the one before is committed first. Rows must be in the ledger already."""
+        self.commit()
+        relative = f"{self.attempt.id}/{self.claim.attempt}/checkpoints/{snapshot.step}"
+        row = self.ledger.begin_checkpoint(self.claim, snapshot.step, relative)
+        folder = self.attempt.runs / relative
+        result = self._thread.submit(checkpoints.save, folder, snapshot, self.claim.run.fingerprint)
+        self._pending = _Pending(row, folder, result)
+
+    def poll(self) -> None:
+        """Commits the checkpoint that was being written, if it is on disk."""
+        if self._pending and self._pending.result.done():
+            self.commit()
+
+    def commit(self, *, keep: int = 2) -> None:
+        """Waits for the checkpoint that is being written, if there is one, and removes those before the last `keep`.
+
+        Raises:
+            MachineFault: it could not be written.
+        """
+        if self._pending is None:
+            return
+        row, folder, result = self._pending
+        self._pending = None
+        try:
+            size, digest = result.result()
+        except Exception as error:
+            logs.write("".join(traceback.format_exception(error)))
+            reason = f"the checkpoint of step {folder.name} could not be saved: {error}".splitlines()[0]
+            raise MachineFault(
+                f"{folder}: {reason}",
+                "free some space or change the permissions, or choose another --runs-dir; then repeat the command",
+            ) from None
+        self.ledger.commit_checkpoint(self.claim, row, size, digest)
+        self._remove([entry for entry in self.ledger.checkpoints(self.attempt.id)[keep:] if entry.id != row])
+
+    def restore(self, programs: Programs) -> Snapshot | None:
+        """The newest snapshot of this numerics version that ledger and disk agree on, or None; others are removed."""
+        every = self.ledger.checkpoints(self.attempt.id)
+        *before, this = self.ledger.attempts(self.attempt.id)
+        others = {attempt.n: attempt.numerics for attempt in before if attempt.numerics != this.numerics}
+        # The previous attempt may have been killed before it removed the checkpoints of those before it.
+        relevant = {entry.attempt for entry in every} | {attempt.n for attempt in before[-1:]}
+        if versions := sorted({others[n] for n in relevant & others.keys()}):
+            self.attempt.note(
+                "restarted",
+                f"starts again from step 0: it began with numerics version {', '.join(map(str, versions))}, "
+                f"this lrurun has {this.numerics}",
+            )
+        usable = [entry for entry in every if entry.state == "committed" and entry.attempt not in others]
+        self._remove([entry for entry in every if entry not in usable])
+        for entry in usable:
+            try:
+                path = inside(self.attempt.runs, entry.path)
+                checkpoints.verify(path, entry.sha256)
+                snapshot = checkpoints.restore(path, programs, self.claim.run.fingerprint)
+            except Exception as error:  # whatever Orbax raises
+                reason = str(error).splitlines()[0]
+                self.attempt.note("checkpoint", f"checkpoint of step {entry.step} not used: {reason}")
+                self._remove([entry])
+                continue
+            self.attempt.report_changes()
+            self.attempt.note("resumed", f"from step {snapshot.step}")
+            return snapshot
+        return None
+
+    def close(self) -> None:
+        """Waits for the thread."""
+        self._thread.shutdown()
+
+    def _remove(self, entries: Sequence[Checkpoint]) -> None:
+        for entry in entries:
+            with contextlib.suppress(LrurunError):  # a path that leads out of the runs folder: not ours to remove
+                checkpoints.remove(inside(self.attempt.runs, entry.path))
+        if entries:
+            self.ledger.delete_checkpoints(self.claim, [entry.id for entry in entries])

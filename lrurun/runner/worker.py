@@ -1,0 +1,209 @@
+"""A worker process: `python -m lrurun.runner.worker`, with its order as the first line of standard input.
+
+It claims a run, trains it, and takes the next one. On SIGTERM it saves at the next dispatch boundary and exits; it is
+killed when its supervisor exits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lrurun import data as tasks
+from lrurun import plugins
+from lrurun.data import store
+from lrurun.errors import LedgerError, LrurunError
+from lrurun.ledger import owner
+from lrurun.ledger.store import TRAINING_TIMEOUT, Fenced, Ledger
+from lrurun.ledger.values import ClaimedRun
+from lrurun.paths import inside
+from lrurun.runner import environment, logs, reasons
+from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
+from lrurun.runner.messages import (
+    Fault,
+    Message,
+    Order,
+    PreparationProgress,
+    PrepareOrder,
+    TrainOrder,
+    decode_order,
+    encode,
+)
+from lrurun.runner.processes import FAULT_EXIT
+from lrurun.training import PROGRAMS_KEPT
+
+PROGRESS_SECONDS = 0.2
+IDLE_SECONDS = 0.2
+
+
+def main() -> int:
+    """Reads the order and carries it out; returns the exit code."""
+    stop = StopRequest()
+    signal.signal(signal.SIGTERM, stop.request)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    order = _read_order()
+    if order is None:
+        return 0
+    _exit_with(order.supervisor, stop)
+    try:
+        plugins.load_all(order.plugins)
+        match order:
+            case PrepareOrder():
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # at once: data appear whole or not at all
+                _prepare(order)
+                return 0
+            case TrainOrder():
+                with Ledger.open(Path(order.ledger), timeout=TRAINING_TIMEOUT) as ledger:
+                    _train(ledger, order, stop)
+    except LrurunError as error:
+        _send(Fault(message=error.message, hint=error.hint, exit_code=error.exit_code))
+        return FAULT_EXIT
+    return 143 if stop.requested else 0
+
+
+def _prepare(order: PrepareOrder) -> None:
+    task = tasks.get(order.task)
+    sent: tuple[str, float] = ("", 0.0)
+
+    def progress(what: str, done: int, total: int | None) -> None:
+        nonlocal sent
+        now = time.monotonic()
+        if what != sent[0] or now - sent[1] >= PROGRESS_SECONDS:
+            sent = (what, now)
+            _send(PreparationProgress(what=what, done=done, total=total))
+
+    from_path = Path(order.from_path) if order.from_path else None
+    store.prepare(task, tasks.options_of(task, order.options), Path(order.data), from_path=from_path, progress=progress)
+
+
+def _train(ledger: Ledger, order: TrainOrder, stop: StopRequest) -> None:
+    """Claims and trains runs until it is stopped."""
+    here = owner.here()
+    described = environment.record(order.threads)
+    compiled = deque[str](maxlen=PROGRAMS_KEPT)
+
+    def claim(rungs: Sequence[str]) -> ClaimedRun | None:
+        return ledger.claim(
+            order.ladder,
+            here,
+            rungs=rungs,
+            seeds=order.seeds,
+            threads=order.threads,
+            compiled=compiled,
+            environment=described,
+        )
+
+    runs, data = Path(order.runs), Path(order.data)
+    while not stop.requested:
+        ledger.reap(here)
+        rung, claims = _claim(claim, order)
+        stop.idle = not claims
+        if not claims:
+            time.sleep(IDLE_SECONDS)
+            continue
+        if rung not in compiled:
+            compiled.append(rung)
+        with contextlib.ExitStack() as stack:
+            for one in reversed(claims):
+                stack.enter_context(logs.redirected(inside(runs, one.run.id, str(one.attempt))))
+                if one is not claims[0]:
+                    logs.write(f"trained together with run {claims[0].run.id}: its log has the rest")
+            work([ActiveAttempt(ledger, one, runs, data) for one in claims], stop)
+
+
+def _claim(claim: Callable[[Sequence[str]], ClaimedRun | None], order: TrainOrder) -> tuple[str, list[ClaimedRun]]:
+    """A rung and the next queued run of it, or several that are trained in one program; no run if none is queued."""
+    first = claim(order.rungs)
+    if first is None:
+        return "", []
+    claims = [first]
+    place = next(member for member in first.run.memberships if member.ladder_key == order.ladder)
+    while len(claims) < order.pack and place.stage == "train" and (another := claim([place.rung])):
+        claims.append(another)
+    return place.rung, claims
+
+
+def work(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None:
+    """Trains attempts at runs of one rung, to their ends or to the next boundary after a stop request.
+
+    Raises:
+        LrurunError: data cannot be read, ledger or runs folder cannot be written.
+    """
+    active = list(attempts)
+    try:
+        if stop.requested:
+            for attempt in active:
+                attempt.interrupt(reasons.SIGTERM)
+            return
+        for attempt in active:
+            attempt.load()
+        from lrurun.runner import execute
+
+        execute.execute(active, stop)
+    except LedgerError:
+        raise
+    except (Fenced, MachineFault) as error:  # the runs are not to blame
+        for attempt in active:
+            with contextlib.suppress(LrurunError):
+                attempt.interrupt(reasons.interrupted(error.message))
+        if isinstance(error, MachineFault):
+            raise
+    except Exception as error:
+        logs.write(traceback.format_exc())
+        for attempt in active:
+            with contextlib.suppress(Fenced):
+                attempt.fail(error)
+
+
+def _send(message: Message) -> None:
+    print(encode(message), flush=True)
+
+
+def _read_order() -> Order | None:
+    """The first line of standard input; None where it was closed.
+
+    It is read without a buffer: the thread that waits for the end of the input must hold no lock.
+    """
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            return None
+        line += piece
+    return decode_order(line)
+
+
+def _exit_with(supervisor: int, stop: StopRequest) -> None:
+    """Makes this process exit when its supervisor does: by the kernel on Linux, at end-of-file elsewhere."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
+    if os.getppid() != supervisor:
+        os._exit(1)
+
+    def watch() -> None:
+        while os.read(0, 4096):
+            pass
+        while not stop.idle and os.getppid() == supervisor:
+            time.sleep(IDLE_SECONDS)
+        os._exit(0 if os.getppid() == supervisor else 1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    code = main()
+    if code == FAULT_EXIT:
+        # a failed save may leave threads of Orbax that never end, and the supervisor waits for this process
+        os._exit(code)
+    sys.exit(code)

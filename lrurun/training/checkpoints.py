@@ -1,0 +1,136 @@
+"""Saves and restores snapshots with Orbax, and verifies their bytes with a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from orbax.checkpoint import v1 as ocp
+
+from lrurun.errors import LrurunError
+from lrurun.training.events import Snapshot
+from lrurun.training.programs import Best, Programs, TrainState
+
+FORMAT = 1
+"""Stored in every checkpoint; another number is refused."""
+
+
+def save(folder: Path, snapshot: Snapshot, fingerprint: str) -> tuple[int, str]:
+    """Writes `snapshot` to the new folder `folder`; returns its size in bytes and the digest of its files.
+
+    Raises:
+        OSError: no space, no permission.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    tree = {"live": _plain(snapshot.live._asdict()), "best": _plain(snapshot.best._asdict())}
+    metadata = {
+        "format": FORMAT,
+        "fingerprint": fingerprint,
+        "step": snapshot.step,
+        "score": snapshot.score if math.isfinite(snapshot.score) else None,
+        "best_step": snapshot.best_step,
+    }
+    ocp.save(folder.absolute(), tree, custom_metadata=metadata)
+    return digest(folder)
+
+
+def restore(folder: Path, compiled: Programs, fingerprint: str) -> Snapshot:
+    """The snapshot in `folder`, for programs of the same configuration.
+
+    Raises:
+        LrurunError: the checkpoint belongs to another run, or has another format.
+        Exception: any that Orbax raises for unreadable files.
+    """
+    metadata = _metadata(folder, fingerprint)
+    live = compiled.abstract
+    best = Best(params=live.params, stats=live.stats)
+    zeros = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), (live, best))
+    example = {"live": _plain(zeros[0]._asdict()), "best": _plain(zeros[1]._asdict())}
+    tree: Any = ocp.load(folder.absolute(), example)
+    score = metadata["score"]
+    return Snapshot(
+        step=int(metadata["step"]),
+        score=-math.inf if score is None else float(score),
+        best_step=int(metadata["best_step"]),
+        live=TrainState(**_like(live._asdict(), tree["live"])),
+        best=Best(**_like(best._asdict(), tree["best"])),
+    )
+
+
+def arrays(folder: Path, fingerprint: str) -> dict[str, np.ndarray]:
+    """The arrays of `TrainState` in the checkpoint in `folder`, read without a model; see `leaf` for their names.
+
+    Raises:
+        LrurunError: the checkpoint belongs to another run, or has another format.
+    """
+    _metadata(folder, fingerprint)
+    tree: Any = ocp.load(folder.absolute())
+    return dict(tree["live"])
+
+
+def leaf(*names: str) -> str:
+    """The name in a checkpoint of the array that nested dictionaries hold under `names`."""
+    return jax.tree_util.keystr(tuple(jax.tree_util.DictKey(name) for name in names))
+
+
+def _metadata(folder: Path, fingerprint: str) -> dict[str, Any]:
+    metadata = ocp.metadata(folder.absolute()).custom_metadata or {}
+    if metadata.get("format") != FORMAT or metadata.get("fingerprint") != fingerprint:
+        raise LrurunError(
+            f"{folder}: checkpoint of another run or format, found {metadata.get('fingerprint')}",
+            "remove the folder: the run continues from its previous checkpoint, or starts again",
+        )
+    return dict(metadata)
+
+
+def verify(folder: Path, sha256: str | None) -> None:
+    """Checks that the checkpoint in `folder` holds the bytes that were saved.
+
+    Raises:
+        LrurunError: it is missing, contains a link, or has another digest than `sha256`.
+    """
+    if not folder.is_dir():
+        raise LrurunError(f"{folder} is missing")
+    if digest(folder)[1] != sha256:
+        raise LrurunError(f"{folder} does not hold the bytes that were saved")
+
+
+def digest(folder: Path) -> tuple[int, str]:
+    """The size in bytes of all files below `folder`, and a digest of their names and bytes.
+
+    Raises:
+        LrurunError: there is a link, which could lead anywhere.
+    """
+    total = 0
+    combined = hashlib.sha256()
+    everything = sorted(folder.rglob("*"))
+    for path in everything:
+        if path.is_symlink():
+            raise LrurunError(f"{path}: a link in a checkpoint", "checkpoints are saved without links; it is not read")
+    for path in (p for p in everything if p.is_file()):
+        with path.open("rb") as file:
+            inner = hashlib.file_digest(file, "sha256").hexdigest()
+        total += path.stat().st_size
+        combined.update(f"{path.relative_to(folder)}={inner}\n".encode())
+    return total, "sha256:" + combined.hexdigest()
+
+
+def remove(folder: Path) -> None:
+    """Removes a checkpoint, also one that is half written or that does not exist."""
+    for path in [folder, *folder.parent.glob(f"{folder.name}.orbax-checkpoint-tmp*")]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _plain(tree: Any) -> Any:
+    """A flat dictionary of arrays under string keys, which every version of Orbax restores."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _like(example: Any, flat: dict[str, np.ndarray]) -> Any:
+    return jax.tree_util.tree_map_with_path(lambda path, _: flat[jax.tree_util.keystr(path)], example)

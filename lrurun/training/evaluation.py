@@ -1,0 +1,66 @@
+"""Loss, accuracy and state norms of packed runs over a split."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from lrurun.data.task import Split
+from lrurun.training.feed import to_device
+from lrurun.training.programs import Best, Programs
+
+MAX_IN_FLIGHT = 2
+"""Batches of an evaluation that are transferred to the device before one is finished."""
+
+
+class Evaluation(NamedTuple):
+    """One run on one split."""
+
+    scores: dict[str, float]
+    """Mean loss and accuracy, each example counted once."""
+    norms: dict[str, float]
+    """Mean norm of the recurrent state, layer by layer, on the first batch."""
+
+
+def evaluate(compiled: Programs, best: Best, split: Split, batch: int) -> list[Evaluation]:
+    """Scores and norms of each run. The last batch is padded, so that nothing is compiled twice."""
+    count = len(split.labels)
+    found = []
+    for start in range(0, count, batch):
+        index = np.minimum(np.arange(start, start + batch), count - 1)
+        real = np.arange(start, start + batch) < count
+        part = Split(
+            inputs=split.inputs[index],
+            labels=split.labels[index],
+            lengths=None if split.lengths is None else split.lengths[index],
+        )
+        counted = real if start == 0 else np.zeros_like(real)
+        found.append(compiled.evaluate(best, to_device(part), real.astype(np.float32), counted))
+        if len(found) > MAX_IN_FLIGHT:
+            jax.block_until_ready(found[-MAX_IN_FLIGHT])  # otherwise the inputs of all batches wait in memory
+    sums, norms = zip(*jax.device_get(found), strict=True)
+    means = np.sum(np.asarray(sums, np.float64), axis=0).reshape(-1, 2) / count
+    layers = np.asarray(norms[0], np.float64).reshape(compiled.pack, -1)
+    return [
+        Evaluation(
+            scores={"loss": loss, "accuracy": accuracy},
+            norms={f"norm/layer{layer}": value for layer, value in enumerate(row)},
+        )
+        for (loss, accuracy), row in zip(means.tolist(), layers.tolist(), strict=True)
+    ]
+
+
+def compile_for(compiled: Programs, split: Split, batch: int) -> None:
+    """Compiles what `evaluate` of splits like this one calls; other threads may compile other programs meanwhile."""
+
+    def like(array: np.ndarray, dtype: np.dtype | type) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((batch, *array.shape[1:]), jax.dtypes.canonicalize_dtype(dtype))
+
+    runs = () if compiled.pack == 1 else (compiled.pack,)
+    best = Best(compiled.abstract.params, compiled.abstract.stats)
+    best = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(runs + leaf.shape, leaf.dtype), best)
+    lengths = None if split.lengths is None else like(split.lengths, np.int32)
+    inputs = (like(split.inputs, split.inputs.dtype), like(split.labels, np.int32), lengths)
+    compiled.evaluate.lower(best, inputs, like(split.labels, np.float32), like(split.labels, np.bool_)).compile()

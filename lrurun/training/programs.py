@@ -1,0 +1,212 @@
+"""The compiled functions of a configuration: initialise, train some steps, evaluate.
+
+Seeds and learning rates are data, not constants, so all seeds of a rung share one compiled program.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lrurun.config.schema import Execution, RunConfig, program_key
+from lrurun.data.task import Spec
+from lrurun.nn.network import Model
+from lrurun.training import PROGRAMS_KEPT, optimizer
+
+Tree = Any
+"""Nested dictionaries of arrays."""
+
+Batch = tuple[jax.Array, ...]
+"""Inputs, labels (B,) and lengths, which are None where every position is real."""
+
+
+class TrainState(NamedTuple):
+    """What a training step changes. Its buffers are donated from dispatch to dispatch.
+
+    The names of the fields are part of the names in checkpoints.
+    """
+
+    step: jax.Array
+    """() int32: steps taken."""
+    params: Tree
+    stats: Tree
+    """Running statistics of the norms."""
+    moments: Tree
+    """State of the optimiser."""
+    window: jax.Array
+    """(3,) float32: summed loss, correct predictions and examples since the last row of the training curve."""
+    bad_step: jax.Array
+    """() int32: the first step whose loss was not finite, or -1."""
+
+
+class Readings(NamedTuple):
+    """What the host reads while the next dispatch runs: copies, because that one reuses the buffers of the state."""
+
+    window: jax.Array
+    bad_step: jax.Array
+
+
+class Best(NamedTuple):
+    """Parameters and statistics at the best validation score; of two equal scores, at the earlier."""
+
+    params: Tree
+    stats: Tree
+
+
+def stream(seed: jax.Array, name: str) -> jax.Array:
+    """The random key of a run's stream `name`; the same on every machine and in every release."""
+    return jax.random.fold_in(jax.random.key(seed), np.uint32(zlib.crc32(name.encode())))
+
+
+class Programs:
+    """The compiled functions of one configuration.
+
+    With `pack` above 1 they train that many runs at once: every array that belongs to one run has a leading axis more.
+
+    Attributes:
+        dispatch: TrainState, seed, index, rates, reset, n, split -> TrainState, Readings; see `_dispatch`.
+        evaluate: Best, batch, weight, counted -> (2,) and (depth,) float32, see `_evaluate`.
+        keep: TrainState -> Best, a copy.
+        select: Best, TrainState, is_better -> Best of each of several runs so far.
+    """
+
+    def __init__(self, config: RunConfig, execution: Execution, spec: Spec, pack: int = 1) -> None:
+        self.pack = pack
+        self.ready = False
+        """Whether this process has compiled them."""
+        self.optim = config.optim
+        self.drops = config.model.dropout > 0
+        self.model = Model(config.model, spec, backend=execution.scan_backend, remat=execution.remat)
+        self.chunk = execution.steps_per_dispatch
+        self.rows = max(2, self.chunk)  # XLA compiles a loop over one row into other sums
+        self.abstract = jax.eval_shape(self._init, jnp.uint32(0))
+        """Shapes and dtypes of the state of one run."""
+        self.groups = self.model.groups(self.abstract.params, decay_norm_bias=config.optim.decay_norm_bias)
+        self.parameters = self.model.count(self.abstract.params)
+
+        def over_runs(function: Any, *axes: int | None) -> Any:
+            return function if pack == 1 else jax.vmap(function, in_axes=axes)
+
+        self._init_model = jax.jit(over_runs(self._initial, 0))
+        self.dispatch = jax.jit(over_runs(self._dispatch, 0, 0, 0, 0, None, None, None), donate_argnums=0)
+        self.evaluate = jax.jit(over_runs(self._evaluate, 0, None, None, None))
+        self.keep = jax.jit(_keep)
+        self.select = jax.jit(over_runs(_select, 0, 0, 0))
+
+    def init(self, seeds: jax.Array) -> TrainState:
+        """The state before the first step. What is zero there, most of it, takes no compilation."""
+        params, stats = self._init_model(seeds)
+        runs = () if self.pack == 1 else (self.pack,)
+        zeros = jax.tree.map(lambda leaf: np.zeros(runs + leaf.shape, leaf.dtype), self.abstract)
+        rest = jax.device_put(zeros._replace(params=None, stats=None, bad_step=np.full(runs, -1, np.int32)))
+        return rest._replace(params=params, stats=stats)
+
+    def _initial(self, seed: jax.Array) -> tuple[Tree, Tree]:
+        return self.model.init(stream(seed, "init"))
+
+    def _init(self, seed: jax.Array) -> TrainState:
+        params, stats = self._initial(seed)
+        return TrainState(
+            step=jnp.int32(0),
+            params=params,
+            stats=stats,
+            moments=optimizer.init(params),
+            window=jnp.zeros(3, jnp.float32),
+            bad_step=jnp.int32(-1),
+        )
+
+    def _loss(self, params: Tree, stats: Tree, batch: Batch, key: jax.Array | None) -> Any:
+        """Mean loss of a batch, and: the new statistics, the number of correct predictions."""
+        inputs, labels, lengths = batch
+        logits, new_stats = self.model.apply(params, stats, inputs, lengths, train=True, key=key)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        correct = jnp.sum(jnp.argmax(logits, -1) == labels)
+        return jnp.mean(losses), (new_stats, correct)
+
+    def _train_step(self, state: TrainState, seed: jax.Array, batch: Batch, rate: jax.Array) -> TrainState:
+        key = jax.random.fold_in(stream(seed, "dropout"), state.step) if self.drops else None
+        (loss, (stats, correct)), grads = jax.value_and_grad(self._loss, has_aux=True)(
+            state.params, state.stats, batch, key
+        )
+        params, moments = optimizer.update(self.optim, self.groups, grads, state.moments, state.params, rate)
+        step = state.step + 1
+        size = jnp.float32(batch[1].shape[0])
+        window = state.window + jnp.stack([loss * size, correct.astype(jnp.float32), size])
+        bad_step = jnp.where((state.bad_step < 0) & ~jnp.isfinite(loss), step, state.bad_step)
+        return TrainState(step=step, params=params, stats=stats, moments=moments, window=window, bad_step=bad_step)
+
+    def _dispatch(
+        self,
+        state: TrainState,
+        seed: jax.Array,
+        index: jax.Array,
+        rates: jax.Array,
+        reset: jax.Array,
+        n: jax.Array,
+        split: Batch,
+    ) -> tuple[TrainState, Readings]:
+        """Trains `n` steps, at most as many as `index` (rows, batch) and `rates` (rows,) hold.
+
+        Row i of `index` has the places in `split` of the examples of step i. `reset` starts a new row of the curve.
+        """
+        if self.pack == 1:  # a run that has diverged stays at that step; when several are packed, the others continue
+            healthy = state.bad_step < 0
+            n, reset = jnp.where(healthy, n, 0), reset & healthy
+        state = state._replace(window=jnp.where(reset, jnp.zeros_like(state.window), state.window))
+
+        def body(i: jax.Array, state: TrainState) -> TrainState:
+            batch = jax.tree.map(lambda array: jnp.take(array, index[i], axis=0), split)
+            return self._train_step(state, seed, batch, rates[i])
+
+        state = jax.lax.fori_loop(0, n, body, state)
+        return state, Readings(state.window, state.bad_step)
+
+    def _evaluate(self, best: Best, batch: Batch, weight: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """(2,) float32: loss and correct predictions, summed over a batch with weights (B,), 0 for padding.
+
+        And (depth,) float32: the mean norm of the recurrent state of each layer, over the examples where `counted` (B,)
+        is true; one program for both, because programs take long to compile.
+        """
+        inputs, labels, lengths = batch
+        logits, norms = self.model.evaluate(best.params, best.stats, inputs, lengths, counted)
+        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+        correct = (jnp.argmax(logits, -1) == labels).astype(jnp.float32)
+        return jnp.stack([jnp.sum(losses * weight), jnp.sum(correct * weight)]), norms
+
+    def stack(self, parts: Sequence[Any] | np.ndarray) -> Any:
+        """Arrays of each run, or trees of them, as the compiled functions take them."""
+        return parts[0] if self.pack == 1 else jax.tree.map(lambda *leaves: np.stack(leaves), *parts)
+
+    def member(self, tree: Any, number: int) -> Any:
+        """The part of `tree` that belongs to one run."""
+        return tree if self.pack == 1 else jax.tree.map(lambda leaf: leaf[number], tree)
+
+
+def _keep(state: TrainState) -> Best:
+    return Best(params=jax.tree.map(jnp.copy, state.params), stats=jax.tree.map(jnp.copy, state.stats))
+
+
+def _select(best: Best, state: TrainState, is_better: jax.Array) -> Best:
+    return jax.tree.map(partial(jnp.where, is_better), Best(state.params, state.stats), best)
+
+
+_CACHE: OrderedDict[str, Programs] = OrderedDict()
+
+
+def programs_for(config: RunConfig, execution: Execution, spec: Spec, pack: int = 1) -> Programs:
+    """The programs of a configuration, cached for the next run of the same rung."""
+    key = program_key(config, execution) + f"|{execution.steps_per_dispatch}|{spec}|{pack}"
+    if key not in _CACHE:
+        _CACHE[key] = Programs(config, execution, spec, pack)
+        while len(_CACHE) > PROGRAMS_KEPT:
+            _CACHE.popitem(last=False)
+    _CACHE.move_to_end(key)
+    return _CACHE[key]

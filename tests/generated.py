@@ -1,0 +1,253 @@
+"""The parts of the documentation that are made from the program: `python -m tests.generated --write`.
+
+A part is between `<!-- generated: NAME -->` and `<!-- end -->`. A test compares it with what this module makes.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import textwrap
+import tomllib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+OUTPUT = ROOT / "docs" / "output" / "npDigits.txt"
+"""What `lrurun ladder npDigits` printed to a terminal of 120 columns."""
+
+PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def ladders() -> str:
+    from lrurun.config.documents import load_ladder
+
+    names = ["lru", *sorted(path.stem for path in (ROOT / "ablations").glob("*.toml") if path.stem != "lru")]
+    found = [load_ladder(name) for name in names]
+    return table(["ladder", "what it compares"], [[f"`{ladder.name}`", ladder.title] for ladder in found])
+
+
+def tasks() -> str:
+    from lrurun.config.plan import data_of
+    from lrurun.data import TASKS
+
+    rows = []
+    for name, task in TASKS.items():
+        _, options, _ = data_of(name)
+        spec, sizes = task.spec(options), task.sizes(options)
+        steps = f"{2 if spec.pair else 1} x {spec.length:,}" if spec.pair else f"{spec.length:,}"
+        split = " / ".join(f"{sizes[part]:,}" for part in ("train", "validation", "test"))
+        rows.append([f"`{name}`", task.title, steps, str(task.classes), split])
+    return table(["task", "data", "steps", "classes", "train / validation / test"], rows)
+
+
+def schema() -> str:
+    from lrurun.ledger.schema import VIEWS, metadata
+
+    text = [f"### `{name}`\n\nA view.\n\n```text\n{textwrap.dedent(sql).strip()}\n```" for name, sql in VIEWS.items()]
+    for one in metadata.sorted_tables:
+        rows = []
+        for column in one.columns:
+            notes = ["primary key"] * column.primary_key + [f"refers to `{key.column}`" for key in column.foreign_keys]
+            notes += ["may be null"] * bool(column.nullable) + [column.comment] * bool(column.comment)
+            rows.append([f"`{column.name}`", str(column.type).lower(), "; ".join(map(str, notes))])
+        title = f"### `{one.name}`" + (f"\n\n{one.comment[0].upper()}{one.comment[1:]}." if one.comment else "")
+        text.append(f"{title}\n\n{table(['column', 'type', 'notes'], rows)}")
+    return "\n\n".join(text)
+
+
+def claims() -> str:
+    from lrurun.config.documents import load_ladder
+    from lrurun.report import published_claims
+
+    ladders = [load_ladder(path.stem) for path in sorted((ROOT / "ablations").glob("*.toml"))]
+    return table(
+        list(published_claims.HEADERS), [published_claims.cells(one) for one in published_claims.collect(ladders)]
+    )
+
+
+def layers() -> str:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    [contract] = [c for c in linter["contracts"] if c["type"] == "layers"]
+    return "\n".join(["```text", *contract["layers"], "```"])
+
+
+def packages() -> str:
+    text = []
+    folders = [
+        ROOT / "lrurun",
+        *sorted(p.parent for p in (ROOT / "lrurun").rglob("__init__.py") if p.parent.parent.name),
+    ]
+    for folder in dict.fromkeys(folders):
+        if "migrations" in folder.parts:
+            continue
+        files = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
+        title = f"### `{folder.relative_to(ROOT)}/`\n\n{first_line(folder / '__init__.py')}"
+        rows = [[f"`{path.name}`", first_line(path)] for path in files]
+        text.append(title + (f"\n\n{table(['file', 'what it has'], rows)}" if rows else ""))
+    return "\n\n".join(text)
+
+
+def first_line(path: Path) -> str:
+    """The first sentence of a module's docstring, on one line."""
+    text = ast.get_docstring(ast.parse(path.read_text()))
+    assert text, f"{path} has no docstring"
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def json_fields() -> str:
+    from lrurun.commands import (
+        bench,
+        check,
+        compare,
+        data,
+        doctor,
+        ledger,
+        logs,
+        plan,
+        query,
+        runs,
+        show,
+        status,
+        verify,
+    )
+    from lrurun.commands.list import Listing
+    from lrurun.ledger.copies import Merged
+    from lrurun.report.all_tasks import AllTasksReport
+    from lrurun.report.ladder_table import LadderReport
+    from lrurun.report.published_claims import ClaimsReport
+    from lrurun.report.speed import SpeedReport
+
+    documents = {
+        "runs": runs.RunsDocument,
+        "show": show.RunDocument,
+        "status": status.StatusDocument,
+        "plan": plan.PlanDocument,
+        "report TASK": LadderReport,
+        "report TASK --speed": SpeedReport,
+        "report --all": AllTasksReport,
+        "claims": ClaimsReport,
+        "compare": compare.CompareDocument,
+        "verify": verify.VerifyDocument,
+        "query": query.QueryDocument,
+        "logs": logs.LogDocument,
+        "list": Listing,
+        "check": check.CheckDocument,
+        "doctor": doctor.DoctorDocument,
+        "bench": bench.BenchDocument,
+        "data check": data.DataCheck,
+        "data info": data.DataInfo,
+        "ledger check": ledger.IntegrityDocument,
+        "ledger merge": Merged,
+    }
+    shown: dict[type, str] = {}
+    return table(["command", "fields"], [[f"`{name}`", fields(kind, name, shown)] for name, kind in documents.items()])
+
+
+def fields(kind: type, command: str, shown: dict[type, str]) -> str:
+    """The fields of a struct; those of a struct inside it are in parentheses, or named by the command that has them."""
+    shown[kind] = command
+    found = []
+    for field in msgspec.structs.fields(kind):
+        inner = struct_in(field.type)
+        text = f"`{field.encode_name}`"
+        if inner in shown:
+            text += f" (as in `{shown[inner]}`)" if shown[inner] != command else ""
+        elif inner is not None:
+            text += f" ({fields(inner, command, shown)})"
+        found.append(text)
+    return ", ".join(found)
+
+
+def struct_in(hint: Any) -> type | None:
+    """The struct that a type is, or that its items or values are."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return hint
+    return next((found for part in get_args(hint) if (found := struct_in(part)) is not None), None)
+
+
+def members(path: str, name: str) -> str:
+    """What a subclass of a class may define: its public attributes and methods, from the source."""
+    tree = ast.parse((ROOT / path).read_text())
+    [found] = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    rows = []
+    for node, after in zip(found.body, [*found.body[1:], ast.Pass()], strict=True):
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            needed = any(isinstance(one, ast.Attribute) and one.attr == "abstractmethod" for one in node.decorator_list)
+            needed |= any(isinstance(one, ast.Name) and one.id == "abstractmethod" for one in node.decorator_list)
+            is_property = any(isinstance(one, ast.Name) and one.id == "property" for one in node.decorator_list)
+            arguments = ", ".join(one.arg for one in node.args.args[1:])
+            text = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+            rows.append([f"`{node.name}`" if is_property else f"`{node.name}({arguments})`", "yes" * needed, text])
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            said = after.value if isinstance(after, ast.Expr) else None
+            text = said.value if isinstance(said, ast.Constant) else ""
+            rows.append([f"`{node.target.id}`", "yes" * (node.value is None), " ".join(str(text).split())])
+    return table(["name", "required", "what it is"], rows)
+
+
+def output() -> str:
+    return f"```text\n{OUTPUT.read_text().rstrip()}\n```"
+
+
+def first_table() -> str:
+    conclusions, rungs, *_ = OUTPUT.read_text().split("\n\n")
+    return f"```text\n{conclusions}\n\n{rungs}\n```"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "ladders": ladders,
+    "tasks": tasks,
+    "schema": schema,
+    "layers": layers,
+    "packages": packages,
+    "claims": claims,
+    "json": json_fields,
+    "recurrence": partial(members, "lrurun/nn/recurrences/base.py", "Recurrence"),
+    "task": partial(members, "lrurun/data/task.py", "Task"),
+    "output": output,
+    "table": first_table,
+}
+
+
+def table(headers: list[str], rows: list[list[str]]) -> str:
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def command_line() -> str:
+    """The command reference, as Typer writes it."""
+    import typer
+    import typer.cli
+    import typer.main
+
+    from lrurun.cli import app
+
+    command = typer.main.get_command(app)
+    context = typer.Context(command)
+    text = typer.cli.get_docs_for_click(obj=command, ctx=context, name="lrurun", title="Command line")
+    for group in (command, *(inner for inner in command.commands.values() if hasattr(inner, "commands"))):
+        for name, inner in group.commands.items():  # Typer cuts the sentences of its lists at 45 characters
+            cut, whole = inner.get_short_help_str(), inner.get_short_help_str(limit=1000)
+            text = text.replace(f"* `{name}`: {cut}\n", f"* `{name}`: {whole}\n")
+    return text.rstrip() + "\n"
+
+
+def page(path: Path) -> str:
+    """What a page should be."""
+    if path.name == "cli.md":
+        return command_line()
+    return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", path.read_text())
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit("usage: python -m tests.generated --write")
+    for path in PAGES:
+        path.write_text(page(path))

@@ -1,0 +1,198 @@
+"""Conditions and orders in SQL: the same runs in the same order as Python chooses, on random ledgers."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrurun.ledger import conditions, filters
+from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import Run
+from lrurun.report.listing import Choice
+from tests.stores import ME, want
+
+RUNS = 60
+TEXTS = ["disk", "ring-init", "é", "", "true", "3", "nan", "two words"]
+NUMBERS = [0, 1, -1, 3, 0.1, 0.3, 2.5e-3, 0.0004, 1e-7, 1 / 3, 1e300]
+TIMES = [0.0, 1e9, 1e9 + 0.25, 1e9 + 0.75, 1e9 + 1, 1.8e9, -1.5, 2.6e11, -5e10]
+METRICS = ["val/accuracy", "val/loss", "test/accuracy", "best_step", "machine/steps_per_second", "extra", "é/x", 'a"b']
+SETTINGS = ["optim.lr", "optim.b1", "model.glu", "model.recurrence.normalize", "execution.threads", "execution.remat"]
+
+
+@pytest.fixture(scope="module")
+def random_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    path = tmp_path_factory.mktemp("random") / "ledger.db"
+    fill(path, random.Random(0))
+    with Ledger.open(path) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def everything(random_ledger: Ledger) -> list[Run]:
+    return random_ledger.runs(superseded=True)
+
+
+def setting(chance: random.Random) -> Any:
+    kind = chance.randrange(7)
+    return [None, True, False, [1, 2], {"a": 1}][kind] if kind < 5 else chance.choice(NUMBERS + TEXTS)
+
+
+def table(chance: random.Random, prefix: str) -> dict[str, Any]:
+    """Some of the settings that begin with `prefix`, with any value."""
+    found: dict[str, Any] = {}
+    for path in SETTINGS:
+        if path.startswith("execution.") == (prefix == "execution.") and chance.random() < 0.8:
+            here = found
+            *sections, name = path.removeprefix(prefix).split(".")
+            for section in sections:
+                here = here.setdefault(section, {})
+            here[name] = setting(chance)
+    return found
+
+
+def fill(path: Path, chance: random.Random) -> None:
+    """A ledger of runs with all kinds of values, some of which no version of lrurun would write."""
+    with Ledger.open(path) as ledger:
+        ladders = [
+            ledger.add_ladder(name, "sDigits", profile, {"set": {}, "tune": False}).key
+            for name, profile in [("lru", None), ("lru", "smoke"), ("grid", "é"), ("é", "")]
+        ]
+        runs = [
+            want(
+                seed=seed,
+                rung=chance.choice(TEXTS[:4]),
+                stage=chance.choice(["train", "tune"]),
+                task=chance.choice(["sDigits", "ListOps", "é"]),
+                config={**table(chance, ""), "seed": seed},
+                execution=table(chance, "execution."),
+            )
+            for seed in range(RUNS)
+        ]
+        for key in ladders:
+            ledger.enqueue(key, chance.sample(runs, RUNS // 2))
+        for key in ladders * 9:
+            claim = ledger.claim(key, ME, environment={"numerics": chance.choice([1, 2, 3])})
+            if claim is not None and chance.random() < 0.9:
+                values = [*NUMBERS, math.nan, math.inf, -math.inf]
+                result = {name: chance.choice(values) for name in METRICS if chance.random() < 0.7}
+                ledger.finish(claim, chance.choice(["done", "done", "diverged", "failed"]), result=result)
+        for run_id in chance.sample([run.id for run in ledger.runs(brief=True)], 10):
+            ledger.tag(run_id, chance.sample(TEXTS[:3], 2))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TRIGGER runs_finished_stay")
+        numbers = [number for (number,) in connection.execute("SELECT number FROM stored_runs")]
+        connection.executemany(
+            "UPDATE stored_runs SET created_at = ?, finished_at = ?, parameters = ? WHERE number = ?",
+            [(chance.choice(TIMES), chance.choice([None, *TIMES]), chance.choice([None, 1, 7]), n) for n in numbers],
+        )
+        connection.executemany("DELETE FROM ladder_runs WHERE run = ?", [(n,) for n in chance.sample(numbers, 5)])
+
+
+KNOWN = filters.names(METRICS)
+NAMES = [*filters.FIELDS, *METRICS[:-1], *SETTINGS]  # no condition can have the name of the last metric
+SECOND = "2001-09-09T01:46:4"  # of 1e9
+
+
+def operators(name: str) -> list[str]:
+    return ["=", "!="] if KNOWN[name] in ("set", "truth") else ["=", "!=", "<", "<=", ">", ">="]
+
+
+def values(name: str) -> list[str]:
+    if name == "profile":
+        return ["''", "smoke", "é"]
+    if name.endswith("_at"):
+        return [
+            f"{SECOND}0Z",
+            f"'{SECOND}1'",
+            "2001-09-09T01:46",
+            "1970-01-01",
+            "0001",
+            "9999",
+            "1000000000.75",
+            "2001-09",
+        ]
+    return {
+        "state": ["done", "'running'", "queued"],
+        "number": [*map(repr, NUMBERS), "1e400", "-1e400", "+3", "00.30"],
+        "truth": ["true", "false"],
+        "text": [repr(text) for text in [*TEXTS, "ListOps", "done", "sDigits"]] + ["3", "1e-7", "0.30"],
+        "set": [repr(text) for text in [*TEXTS[:4], "lru", "train"]],
+    }[KNOWN[name]]
+
+
+def comparison(chance: random.Random) -> str:
+    name = chance.choice([*NAMES, *SETTINGS])
+    return f"{name}{chance.choice(operators(name))}{chance.choice(values(name))}"
+
+
+def condition(chance: random.Random, depth: int = 0) -> str:
+    kind = chance.randrange(8) if depth < 4 else 0
+    if kind < 4:
+        return comparison(chance)
+    if kind == 4:
+        return f"not {condition(chance, 4)}" if chance.random() < 0.5 else f"not ({condition(chance, depth + 1)})"
+    joined = f" {chance.choice(['and', 'or'])} ".join(condition(chance, depth + 1) for _ in range(kind - 3))
+    return f"({joined})"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sql_compares_as_python_does(name: str, random_ledger: Ledger, everything: list[Run]) -> None:
+    for operator in operators(name):
+        for value in values(name):
+            choice = Choice(f"{name}{operator}{value}", None, random_ledger)
+            assert choice.ids(random_ledger) == choice.order(everything), (operator, value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_sql_sorts_as_python_does(name: str, random_ledger: Ledger, everything: list[Run]) -> None:
+    for order in (name, f"-{name}"):
+        choice = Choice(None, order, random_ledger)
+        assert choice.ids(random_ledger) == choice.order(everything)
+
+
+def test_sql_and_python_choose_the_same_runs_in_the_same_order(random_ledger: Ledger, everything: list[Run]) -> None:
+    chance = random.Random(1)
+    in_sql, chosen = 0, 0
+    for _ in range(100):
+        text = condition(chance) if chance.random() < 0.9 else None
+        sort = chance.choice([None, *NAMES, *SETTINGS])
+        order = None if sort is None else chance.choice(["", "-"]) + sort
+        ladder = chance.choice([None, None, None, "lru", "grid", "nothing"])
+        limit = chance.choice([None, 1, 5])
+        choice = Choice(text, order, random_ledger)
+        candidates = [run for run in everything if ladder is None or any(m.ladder == ladder for m in run.memberships)]
+        expected = choice.order(candidates)[:limit]
+        assert choice.ids(random_ledger, ladder, limit) == expected, (text, order, ladder, limit)
+        in_sql += conditions.possible(choice._condition, choice._sort)
+        chosen += 0 < len(expected) < len(candidates)
+    assert in_sql > 50
+    assert chosen > 40
+
+
+def test_what_sql_cannot_do_is_done_by_python(random_ledger: Ledger, everything: list[Run]) -> None:
+    for text, order in [
+        ("é/x>0", None),
+        ("task!='\udcff'", "seed"),
+        ("val/loss>0", "tag"),
+        (None, "-é/x"),
+        (" or ".join(f"seed={seed}" for seed in range(500)), None),
+    ]:
+        choice = Choice(text, order, random_ledger)
+        assert not conditions.possible(choice._condition, choice._sort)
+        found = choice.ids(random_ledger)
+        assert found == choice.order(everything)
+        assert found
+
+
+@pytest.mark.parametrize("condition", ["seed=1 and " * 199 + "seed=1", "(" * 99 + "not seed=2" + ")" * 99])
+def test_the_largest_conditions_fit_into_sql(condition: str, random_ledger: Ledger) -> None:
+    choice = Choice(condition, "-optim.lr", random_ledger)
+    assert conditions.possible(choice._condition, choice._sort)
+    assert choice.ids(random_ledger)

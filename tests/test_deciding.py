@@ -1,0 +1,203 @@
+"""`--decide`: what it refuses, what it records, and that later runs and exclusions change no verdict."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from lrurun import __main__ as entry
+from lrurun.config import plan as planning
+from lrurun.ledger.store import Ledger
+from lrurun.report import design_record
+from tests.commands import folder, lrurun  # noqa: F401 (the fixture)
+from tests.machine import Machine, wait_for
+from tests.results import fill
+
+LADDER = ("--ladder", "nonlinearity", "--profile", "smoke")
+CENTERS = {"relu-rnn": 0.2, "tanh-rnn": 0.8, "linear-rnn": 0.805}
+
+
+def scores(center: float, first: int, seeds: int) -> list[float]:
+    return [center + 0.02 * (7 * seed % 5 - 2) for seed in range(first, seeds)]
+
+
+def fill_ladder(seeds: int, first: int = 0) -> None:
+    """relu-rnn far below tanh-rnn, linear-rnn near it."""
+    found = {rung: scores(center, first, seeds) for rung, center in CENTERS.items()}
+    fill(Path("ledger.db"), "sDigits", found, ladder=LADDER[1], profile="smoke", first=first)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = entry.run(list(arguments))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def report(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    code, out, err = run(capsys, "report", "sDigits", *LADDER, "--json")
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max-seeds", "8"], "--max-seeds: belongs to --decide"),
+        (["--decide", "--max-seeds", "4"], "--max-seeds 4: expected 5, 8 or 12, the looks of the design"),
+        (["--decide", "--max-seeds", "9"], "--max-seeds 9: expected 5, 8 or 12, the looks of the design"),
+        (["--decide", "--seeds", "3"], "--decide and --seeds exclude each other"),
+        (["--decide", "--rung", "tanh-rnn"], "--decide and --rung exclude each other"),
+    ],
+)
+@pytest.mark.parametrize("command", ["ladder", "plan"])
+def test_wrong_options_are_refused_before_anything_runs(
+    capsys: pytest.CaptureFixture[str], command: str, arguments: list[str], message: str
+) -> None:
+    code, out, err = lrurun(capsys, command, "sDigits", *LADDER, *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {message}\nhint: ")
+
+
+def test_fresh_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = lrurun(capsys, "ladder", "sDigits", *LADDER, "--decide", "--fresh")
+    assert code == 2
+    assert "--decide and --fresh exclude each other" in err
+
+
+def test_plan_shows_looks_and_levels(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = lrurun(capsys, "plan", "sDigits", *LADDER, "--decide", "--json")
+    assert code == 0
+    made = json.loads(out)
+    assert made["seeds"] == [0, 1, 2, 3, 4]
+    design = made["design"]
+    assert design["looks"] == [{"seeds": 5, "share": 0.2}, {"seeds": 8, "share": 0.3}, {"seeds": 12, "share": 0.5}]
+    assert design["level"] == pytest.approx(0.05 * 0.2 / design["hypotheses"])
+    text = lrurun(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
+    assert f"the smallest p at {100 * design['level']:.3f} %. Seeds are then added" in " ".join(text.split())
+    text = lrurun(capsys, "plan", "sDigits", *LADDER, "--decide", "--max-seeds", "5")[1]
+    assert "% of the level); 0 looks taken" in text
+    assert "It is the last one." in text
+
+
+def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    fill_ladder(8)
+    code, out, err = run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "8")
+    assert code == 0, err
+    assert "look at 5 seeds: 1 of 3 questions undecided; next 8 seeds" in err
+    assert "look at 8 seeds: 1 of 3 questions undecided; the design is complete" in err
+    assert "All runs are finished." in lrurun(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
+    planned = json.loads(lrurun(capsys, "plan", "sDigits", *LADDER, "--decide", "--json")[1])
+    assert [(row["runs_done"], row["runs"]) for row in planned["rungs"]] == [(5, 5), (8, 8), (8, 8)]
+    assert "Sequential design (--decide --max-seeds 8): looks at 5 seeds (35 %), 8 seeds (55 %)" in out
+    assert "nothing to do" in err
+    made = report(capsys)
+    assert made["design"]["looks_done"] == 2
+    assert made["design"]["finished_before"] == 24
+    assert [(row["verdict"], row["look"]) for row in made["rows"]] == [("", None), ("better", 5), ("undecided", 8)]
+    assert "What helps: tanh-rnn scores 60.00 points more than relu-rnn" in made["conclusions"][0]
+
+    fill_ladder(20, first=8)
+    code, _, err = run(capsys, "exclude", made["rows"][1]["runs"][0], "--why", "a test")
+    assert code == 0, err
+    later = report(capsys)
+    keys = ("verdict", "look", "p_adjusted", "counted_delta", "counted_low")
+    assert [[row[key] for key in keys] for row in later["rows"]] == [[row[key] for key in keys] for row in made["rows"]]
+    assert later["claims"] == made["claims"]
+    for name in ("md", "latex", "html", "table"):
+        text = run(capsys, "report", "sDigits", *LADDER, "--format", name)[1]
+        assert "Sequential design (" in text
+    assert run(capsys, "report", "sDigits", *LADDER, "--format", "csv")[1].splitlines()[2].count(",5,") >= 1
+
+    code, out, err = run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "12")
+    assert (code, out) == (2, "")
+    assert "--max-seeds 12: the design of this ladder is recorded with --max-seeds 8" in err
+    code, _, err = run(capsys, "ladder", "sDigits", *LADDER, "--decide")
+    assert code == 0
+    assert "look at" not in err
+    assert run(capsys, "resume")[2] == "nothing to do: every ladder of this ledger is finished\n"
+
+
+def test_of_designs_that_are_recorded_at_once_the_first_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    fill_ladder(8)
+    plan = planning.make("sDigits", ladder=LADDER[1], profile="smoke")
+    with Ledger.open(Path("ledger.db")) as ledger:
+        [instance] = ledger.ladders()
+        assert not design_record.is_unfinished(instance, ledger)
+        first = design_record.begin(plan, instance, ledger, 8)
+        text = msgspec.json.encode(structs.replace(first.design, finished_before=1)).decode()
+        ledger.event(design_record.DESIGN, text, ladder=instance.key)
+        assert design_record.begin(plan, instance, ledger, None) == first
+        assert design_record.is_unfinished(instance, ledger)
+    assert run(capsys, "ladder", "sDigits", *LADDER, "--decide")[0] == 0
+    with Ledger.open(Path("ledger.db")) as ledger:
+        assert not design_record.is_unfinished(instance, ledger)
+        assert len(ledger.events(ladder_key=instance.key, of_runs=False)) == 5  # two designs, the command, two looks
+
+
+def test_an_excluded_run_leaves_its_questions_undecided(capsys: pytest.CaptureFixture[str]) -> None:
+    fill_ladder(5)
+    run_id = report(capsys)["rows"][0]["runs"][2]
+    run(capsys, "exclude", run_id, "--why", "a test")
+    code, out, err = run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")
+    assert code == 0, err
+    assert "the look at 5 seeds lacks runs of relu-rnn" in out
+    run(capsys, "exclude", run_id, "--undo")
+    assert report(capsys)["rows"][1]["verdict"] == "undecided"
+
+
+def test_other_settings_have_a_design_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    fill_ladder(5)
+    assert run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")[0] == 0
+    plan = planning.make("sDigits", ladder=LADDER[1], profile="smoke")
+    rung = plan.rungs[0]
+    optim = structs.replace(rung.config.optim, lr=0.5)
+    changed = structs.replace(
+        plan, rungs=(structs.replace(rung, config=structs.replace(rung.config, optim=optim)), *plan.rungs[1:])
+    )
+    with Ledger.open(Path("ledger.db")) as ledger:
+        [instance] = ledger.ladders()
+        assert design_record.find(plan, instance, ledger) is not None
+        assert design_record.find(changed, instance, ledger) is None
+
+
+def is_over_or_has(process: subprocess.Popen[str], machine: Machine, done: int) -> bool:
+    """Whether a command has ended, or that many runs are done."""
+    if process.poll() is not None or not machine.ledger.exists():
+        return process.poll() is not None
+    ladders = machine.json("status")["ladders"]
+    return bool(ladders) and ladders[0]["done"] >= done
+
+
+@pytest.mark.slow
+def test_killed_and_resumed_it_takes_the_same_decisions(tmp_path: Path) -> None:
+    arguments = ("ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "8", "--jobs", "2")
+    whole, killed = Machine(tmp_path / "whole"), Machine(tmp_path / "killed")
+    whole.run(*arguments, apart=True)
+    for done in (3, 9, 15, 18, 21):
+        process = killed.start(*arguments)
+        wait_for(partial(is_over_or_has, process, killed, done))
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+        process.communicate()
+    other = killed.start("resume")
+    killed.run(*arguments, apart=True)
+    other.communicate()
+    first, second = (machine.json("report", "sDigits", *LADDER) for machine in (whole, killed))
+    assert first["design"]["looks_done"] == second["design"]["looks_done"] > 0
+    keys = ("rung", "verdict", "look", "p_adjusted", "counted_delta")
+    assert [[row[key] for key in keys] for row in first["rows"]] == [
+        [row[key] for key in keys] for row in second["rows"]
+    ]
+    assert [claim["verdict"] for claim in first["claims"]] == [claim["verdict"] for claim in second["claims"]]
+    assert killed.json("status")["ladders"][0]["total"] == whole.json("status")["ladders"][0]["total"]
+    repeated = killed.run("resume")
+    assert "nothing to do" in repeated.stderr

@@ -1,0 +1,129 @@
+"""README and docs are checked against the program: generated parts, links, limits, examples."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from lrurun import paths
+from lrurun.cli import app
+from lrurun.config.documents import load_ladder
+from tests import generated
+from tests.machine import Machine
+
+ROOT = generated.ROOT
+README = ROOT / "README.md"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def files(page: Path) -> dict[str, str]:
+    """The files that a page asks its reader to save: the code after a line that ends with its name and a colon."""
+    found = re.findall(r"`([\w-]+\.(?:toml|py))`:\n\n```\w+\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return dict(found)
+
+
+def commands(page: Path) -> list[str]:
+    return [line for block in blocks(page, "sh") for line in block.splitlines() if line.startswith("lrurun ")]
+
+
+@pytest.mark.parametrize("page", generated.PAGES, ids=lambda page: page.stem)
+def test_generated_parts_are_current(page: Path) -> None:
+    assert page.read_text() == generated.page(page), "run: python -m tests.generated --write"
+
+
+def test_every_command_and_option_has_help() -> None:
+    def walk(command, path):
+        assert command.help, path
+        for parameter in command.params:
+            assert getattr(parameter, "help", None), (path, parameter.name)
+        for name, inner in getattr(command, "commands", {}).items():
+            walk(inner, [*path, name])
+
+    walk(typer.main.get_command(app), ["lrurun"])
+
+
+def test_short_pages_are_short() -> None:
+    assert len(README.read_text().splitlines()) <= 150
+    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 45
+
+
+def test_links_of_files_outside_docs_lead_somewhere() -> None:
+    """MkDocs checks those inside."""
+    for page in (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+            assert target.startswith(("http", "#")) or (ROOT / target.partition("#")[0]).exists(), (page.name, target)
+
+
+def test_named_files_exist() -> None:
+    for page in (*generated.PAGES, ROOT / "CONTRIBUTING.md"):
+        for name in re.findall(r"`((?:recipes|ablations|tests|benchmarks|lrurun|docs)/[\w./-]+)`", page.read_text()):
+            assert (ROOT / name).exists(), (page.name, name)
+    for kind in ("ablations", "recipes"):
+        assert paths.packaged(kind) == ROOT / kind
+
+
+def test_two_commands_come_first() -> None:
+    assert [block.strip() for block in blocks(README, "text") if "pip" in block] == [
+        "pip install -e . && lrurun ladder npDigits",
+        "pip install -e '.[dev]' && pytest",
+    ]
+
+
+def test_printed_table_is_the_ladders() -> None:
+    """The recorded output has the rungs in order, with n = 12, and every claim with a verdict."""
+    text = generated.OUTPUT.read_text()
+    ladder = load_ladder("lru")
+    found = re.findall(r"^([a-z]+(?:-[a-z]+)*) .*?(\d+\.\d+ ± \d+\.\d+) \(n=(\d+)\)", text, re.MULTILINE)
+    rungs = [rung.name for rung in ladder.rungs]
+    assert [rung for rung, _, _ in found if rung in rungs][: len(rungs)] == rungs
+    assert {n for rung, _, n in found if rung in rungs} == {"12"}
+    flat = " ".join(text.split())
+    claims = [claim for claim in ladder.claims if claim.is_about("npDigits")]
+    assert all(claim.text in flat for claim in claims)
+    assert len(re.findall(r"^(?:supported|contradicted|undecided|not run):", text, re.MULTILINE)) == len(claims)
+
+
+def test_example_ladder_is_sound(tmp_path, monkeypatch, capsys) -> None:
+    from lrurun.__main__ import run
+
+    for name, text in files(ROOT / "docs" / "ladders.md").items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert run(["check", "ladder", "radius.toml"]) == 0
+    assert run(["plan", "sDigits", "--profile", "smoke", "--ladder", "radius.toml"]) == 0
+    assert "r_min = 0.9; r_max = 0.99" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in generated.PAGES if commands(page)], ids=lambda page: page.stem)
+def test_examples_run(page: Path, machine: Machine) -> None:
+    """Every `lrurun` line of a page, one after the other, in one folder, with the page's files in it; its SQL too."""
+    for name, text in files(page).items():
+        (machine.folder / name).write_text(text)
+    if page.stem in ("ledger", "json", "performance"):  # which read what another page has trained
+        machine.run("ladder", "sDigits", "--profile", "smoke", "--rung", "gamma-norm")
+    for line in commands(page):
+        done = machine.run(*shlex.split(line)[1:])
+        assert done.stdout or done.stderr, line
+    for query in blocks(page, "sql"):
+        assert machine.json("query", query)["rows"], query
+
+
+@pytest.mark.slow
+def test_the_site_builds(tmp_path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        check=True,
+        env={"PATH": "", "HOME": str(tmp_path), "NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert (tmp_path / "site" / "cli" / "index.html").is_file()

@@ -1,0 +1,51 @@
+"""Files and folders that appear only when they are complete."""
+
+import os
+import threading
+
+import pytest
+
+from lrurun import files
+
+
+def interrupted(target):
+    with files.atomic(target) as partial:
+        partial.write_text("new")
+        partial.with_name(f"{partial.name}-wal").write_text("a log")
+        assert target.read_text() == "old"
+        raise ZeroDivisionError
+
+
+def test_what_fails_leaves_the_old_file_and_no_other(tmp_path):
+    target = tmp_path / "table.csv"
+    target.write_text("old")
+    with pytest.raises(ZeroDivisionError):
+        interrupted(target)
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+    assert target.read_text() == "old"
+
+
+def test_a_folder_appears_with_all_its_files(tmp_path):
+    with files.atomic(tmp_path / "export") as partial:
+        partial.mkdir()
+        (partial / "runs.csv").write_text("id")
+        assert not (tmp_path / "export").exists()
+    assert (tmp_path / "export/runs.csv").read_text() == "id"
+    with pytest.raises(OSError), files.atomic(tmp_path / "export") as partial:
+        partial.mkdir()
+    assert os.listdir(tmp_path) == ["export"]
+
+
+def test_a_file_behind_a_link_is_replaced_and_a_pipe_is_written_to(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    files.write(tmp_path / "link", b"once")
+    files.write(tmp_path / "link", b"twice")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"twice"
+    os.mkfifo(tmp_path / "pipe")
+    found = []
+    reader = threading.Thread(target=lambda: found.append((tmp_path / "pipe").read_bytes()))
+    reader.start()
+    files.write(tmp_path / "pipe", b"through")
+    reader.join()
+    assert found == [b"through"]

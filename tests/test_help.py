@@ -1,0 +1,58 @@
+"""Help: every command is in the file named after it, and its help fits 80 columns."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+
+import pytest
+import typer
+
+from lrurun import commands
+from lrurun.__main__ import run
+from lrurun.cli import app
+
+GROUP = typer.main.get_command(app)
+ANNOTATIONS = ("tag", "note", "exclude")
+"""The commands that share a file."""
+NAMES = list(GROUP.commands)
+SUPPORT = {"annotate", "deciding", "durations", "opening", "options", "output", "request"}
+"""Modules of the package that are not named after a command."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_is_in_the_file_named_after_it(name):
+    module = importlib.import_module(f"lrurun.commands.{'annotate' if name in ANNOTATIONS else name}")
+    command = GROUP.commands[name]
+    inside = getattr(command, "commands", {"": command})
+    assert {one.callback.__module__ for one in inside.values()} == {module.__name__}
+
+
+def test_every_file_of_the_package_is_a_command_or_support():
+    modules = {module.name for module in pkgutil.iter_modules(commands.__path__)}
+    assert modules == set(NAMES) - set(ANNOTATIONS) | SUPPORT
+
+
+def listed(capsys, *arguments: str) -> str:
+    assert run([*arguments, "--help"]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_list_of_commands_is_of_whole_sentences_at_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for group in ([], ["data"], ["ledger"]):
+        text = listed(capsys, *group)
+        assert max(map(len, text.splitlines())) <= 80
+        assert "..." not in text.replace("[ARGS]...", "")
+        lines = re.findall(r"^  [a-z]+ +([A-Z].*)$", text.partition("Commands:")[2], re.MULTILINE)
+        assert len(lines) == (len(NAMES) if not group else len(GROUP.commands[group[0]].commands))
+        assert all(line.endswith(".") for line in lines), lines
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_and_argument_has_help(name):
+    command = GROUP.commands[name]
+    for one in getattr(command, "commands", {name: command}).values():
+        assert one.help
+        assert [parameter.name for parameter in one.params if not parameter.help] == []

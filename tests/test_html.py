@@ -1,0 +1,225 @@
+# ruff: noqa: E501 (whole outputs are compared as they are)
+"""Reports as HTML pages: tables, links to runs, texts that are no markup, and figures."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from lrurun import __main__ as entry
+from lrurun.config import plan as planning
+from lrurun.ledger.store import Ledger
+from lrurun.report import figures, formats, page_figures, run_details, selection
+from tests import speeds
+from tests.printed import read
+from tests.reports import EVIL, build, evil
+from tests.results import fill
+
+
+def details_of(
+    report: Any, curves: dict[str, list[tuple[int, float]]] | None = None
+) -> dict[str, run_details.RunDetail]:
+    found = {}
+    for group in formats.content_of(report).groups:
+        for seed, run in enumerate((*group.runs, *group.others)):
+            settings = {"kind": group.title, "flag": group.title == "tanh-rnn", "rate": 0.1 + 0.2}
+            one = run_details.RunDetail(
+                seed=seed,
+                state="done",
+                step=1000,
+                steps=2000,
+                score=0.5,
+                attempts=2,
+                settings=settings | ({"old": 1} if run == "t0" else {}),
+                curves=(curves or {}).get(run, {}),
+            )
+            found.setdefault(run, one)
+    return found
+
+
+def test_html_has_the_table_the_claims_and_the_notes() -> None:
+    page = read(formats.render(build(profile="laptop", notes=["a note"]), "html"))
+    assert page.texts["h1"] == ["sDigits, profile laptop, not tuned: four rungs"]
+    head, *rows = page.tables[0]
+    assert head == ["rung", "test accuracy", "difference [95 %]", "p", "parameters", "steps/s", "speed-up", "published"]
+    assert rows == [
+        ["tanh-rnn\ndense RNN", "91.00 ± 0.58 (n=3)", "–", "–", "12,345", "101", "1.00×", "69.9 ± 0.3"],
+        ["linear-rnn\nno nonlinearity", "95.50 ± 0.29 (n=3)", "+4.50 [+2.42, +6.58]", "0.013", "12,345", "250", "2.48×", "–"],
+        ["ring-init\na ring", "95.50 ± 0.29 (n=3)", "as linear-rnn", "–", "12,345", "250", "2.48×", "–"],
+        ["stable-exponential\nstable | exponential", "97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions", "-27.17 [-152.65, +98.32]", "0.450", "12,345", "1234", "12.2×", "chance"],
+        ["small-phase\nsmall phases", "– (n=0)", "–", "–", "–", "–", "–", "–"],
+    ]  # fmt: skip
+    assert page.texts["dt"][1] == "undecided: The ring helps. (Paper, 2)"
+    assert page.texts["dd"][1] == "ring-init and linear-rnn are the same runs on this task."
+    assert page.texts["li"][-1] == "Note: a note"
+
+
+def test_every_number_of_ours_leads_to_its_runs() -> None:
+    text = formats.render(build(), "html", details=details_of(build()))
+    page = read(text)
+    linked = re.findall(r'<td(?: class="right")?><a href="#runs/([^"]+)">([^<]+)</a></td>', text)
+    assert [rung for rung, _ in linked[:4]] == ["tanh-rnn"] * 4
+    numbers = [cell for row in page.tables[0][1:-1] for cell in row[1:-1] if cell != "–"]
+    assert [cell for _, cell in linked] == numbers
+    runs = page.tables[1]
+    assert runs[:5] == [
+        ["run", "seed", "state", "test accuracy %", "step", "attempts"],
+        ["tanh-rnn"],
+        ["t0", "0", "done", "50.00", "1,000 of 2,000", "2"],
+        ["t1", "1", "done", "50.00", "1,000 of 2,000", "2"],
+        ["t2", "2", "done", "50.00", "1,000 of 2,000", "2"],
+    ]
+    # what moves against the rung that it changes; shared runs once; and those that no mean counts
+    assert [
+        "linear-rnn compared with tanh-rnn: kind = linear-rnn (instead of tanh-rnn); flag = false (instead of true); without old"
+    ] in runs
+    assert ["ring-init has the settings and runs of linear-rnn"] in runs
+    assert ["stable-exponential compared with ring-init: kind = stable-exponential (instead of linear-rnn)"] in runs
+    assert [row[0] for row in runs if len(row) == 6] == ["run", "t0", "t1", "t2", "l0", "l1", "l2", "s0", "s1", "s2", "s3", "s4"]  # fmt: skip
+    assert "small-phase" not in str(runs)
+
+
+def test_html_of_speeds_and_of_nothing() -> None:
+    page = read(formats.render(speeds.laptop(), "html", details=details_of(speeds.laptop())))
+    assert page.tables[0][3] == [
+        "lru\nthe | whole",
+        "40.0 ± 10.0 (n=2)",
+        "3.33×",
+        "Xeon",
+        "12,345",
+        "15.0 (A100)",
+        "7.50×",
+    ]
+    assert page.tables[1][0][3] == "steps/s"
+    assert [row[0] for row in page.tables[1]] == [
+        "run",
+        "tanh-rnn",
+        "t0",
+        "t1",
+        "t2",
+        "lru",
+        "l0",
+        "l2",
+        "l1",
+    ]
+    assert read(formats.render(build(runs=[]), "html")).tables[0][1][1] == "– (n=0)"
+
+
+def test_html_shows_text_as_text() -> None:
+    text = formats.render(evil(), "html", details=details_of(evil()))
+    page = read(text)
+    assert page.texts["h1"] == [f"sDigits, not tuned: {EVIL}"]
+    assert page.tables[0][1][0] == f"a\n{EVIL}"
+    assert EVIL in page.texts["dt"][0]
+    bad = {"1": details_of(evil())["1"]}
+    bad["1"] = msgspec.structs.replace(bad["1"], state="<b>", settings={"<i>": "</th><script>"})
+    assert "<b>" in read(formats.render(evil(), "html", details=bad)).tables[1][2]
+
+
+CURVES = {
+    "t0": {"val/accuracy": [(10, 0.5), (20, 0.6), (30, 0.7)], "train/loss": [(10, 2.0), (20, 1.0)]},
+    "t1": {"val/accuracy": [(10, 0.3), (20, 0.6), (40, 0.9)], "train/loss": [(10, 4.0), (20, 2.0)]},
+    "t2": {"val/accuracy": [(10, 0.4), (20, 0.6)]},
+    **{f"l{seed}": {"val/accuracy": [(20, 0.7 + seed / 10)]} for seed in range(3)},
+}
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures of a page, as they were before they became text."""
+    seen: list[Any] = []
+    encode = figures.encode
+    monkeypatch.setattr(figures, "encode", lambda figure, suffix: (seen.append(figure), encode(figure, suffix))[1])
+    return seen
+
+
+def test_the_page_draws_learning_curves_as_plot_does(drawn: list[Any]) -> None:
+    text = formats.render(build(), "html", details=details_of(build(), CURVES))
+    page = read(text)
+    assert text.count("<svg") == len(drawn) == 1
+    # of the training loss there is no panel: not every seed has one
+    [accuracy] = drawn[0].axes
+    points = {line.get_label(): [list(line.get_xdata()), list(line.get_ydata())] for line in accuracy.lines}
+    # over the steps that all seeds have
+    assert points == {
+        "tanh-rnn (n=3)": [[10, 20], [pytest.approx(40), pytest.approx(60)]],
+        "linear-rnn (n=3)": [[20], [pytest.approx(80)]],
+    }
+    assert page.texts["figcaption"][0] == (
+        "Line: mean over n finished seeds; band: ± standard error. Runs: tanh-rnn, linear-rnn."
+    )
+    assert "<figcaption>" not in formats.render(build(), "html")
+
+
+def test_long_curves_are_thinned_and_keep_their_end() -> None:
+    curve = figures.average("x", [[(step, step / 10_000) for step in range(1, 10_001)]] * 2)
+    thin = page_figures._thinned(curve)
+    assert 150 < len(thin.steps) == len(thin.values) == len(thin.low) <= 300
+    assert (thin.steps[-1], thin.values[-1]) == (10_000, 1.0)
+    short = figures.average("x", [[(1, 0.5), (2, 0.6)]])
+    assert page_figures._thinned(short) == short
+
+
+def test_the_page_draws_the_eigenvalues_that_are_recorded(drawn: list[Any]) -> None:
+    details = details_of(build())
+    found = {
+        "t0": {"start": (0.5 + 0j, 0.6j), "end": (0.9 + 0j, 1j)},
+        "l0": {"start": (0j,) * 1001, "end": (1.5j, 3 + 0j, complex(math.nan))},
+    }
+    for run, eigenvalues in found.items():
+        details[run] = msgspec.structs.replace(details[run], eigenvalues=eigenvalues)
+    text = formats.render(build(), "html", details=details)
+    page = read(text)
+    assert [ax.get_title() for ax in drawn[0].axes] == ["tanh-rnn", "linear-rnn"]
+    first, second = ({line.get_label(): len(line.get_xdata()) for line in ax.lines} for ax in drawn[0].axes)
+    assert (first["at initialisation"], first["after training"]) == (2, 2)
+    assert (second["at initialisation"], second["after training"]) == (334, 3)
+    assert page.texts["figcaption"] == [
+        "Eigenvalues of the recurrence, all layers, seed 0; the unit circle. Of more than 400, an even sample is "
+        "shown. Not drawn, because not finite: some eigenvalues of linear-rnn. Not recorded: stable-exponential. "
+        "Runs: tanh-rnn, linear-rnn."
+    ]
+    # of runs by an older version there are none
+    page = read(formats.render(build(), "html", details=details_of(build())))
+    assert page.texts["figcaption"] == ["Not recorded: tanh-rnn, linear-rnn, stable-exponential."]
+    assert len(drawn) == 1
+
+
+def test_the_page_of_a_ledger_tells_of_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    eigenvalues = {"start": [0.5 + 0.5j], "end": [0.6j]}
+    fill(tmp_path / "ledger.db", "sDigits", {"tanh-rnn": (0.5, 0.7), "linear-rnn": (0.8,)}, eigenvalues=eigenvalues)
+    assert entry.run(["report", "sDigits", "--format", "html", "--out", "page.html"]) == 0
+    page = read(Path("page.html").read_text(encoding="utf-8"))
+    steps = f"20 of {planning.make('sDigits').rungs[0].config.train.steps:,}"
+    assert [row[1:] for row in page.tables[1] if len(row) == 6][1:] == [
+        ["0", "done", "50.00", steps, "1"],
+        ["1", "done", "70.00", steps, "1"],
+        ["0", "done", "80.00", steps, "1"],
+    ]
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        plan = planning.make("sDigits")
+        instance = ledger.ladders("lru", "sDigits")[0]
+        details = run_details.collect(formats.content_of(selection.build(plan, instance, ledger)), ledger)
+    assert sorted((one.seed, one.score) for one in details.values()) == [(0, 0.5), (0, 0.8), (1, 0.7)]
+    assert not [path for one in details.values() for path in one.settings if path == "seed"]
+    recorded = sorted((one.seed, one.eigenvalues) for one in details.values() if one.eigenvalues)
+    assert recorded == [(0, {"start": (0.5 + 0.5j,), "end": (0.6j,)})] * 2
+    assert (
+        "linear-rnn compared with tanh-rnn: model.recurrence.activation = identity (instead of tanh)"
+        in page.tables[1][4][0]
+    )
+    labels = [found["aria-label"] for tag, found in page.tags if tag == "svg"]
+    assert labels == ["learning curves of the rungs", "eigenvalues in the plane"]
+    capsys.readouterr()
+    assert entry.run(["report", "sDigits", "--format", "html", "--speed"]) == 0
+    assert "<svg" not in capsys.readouterr().out

@@ -1,0 +1,117 @@
+# ruff: noqa: E501 (whole outputs are compared as they are)
+"""Reports as LaTeX: the whole table, signs and accents, and that it compiles."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lrurun.report import formats
+from lrurun.report.formats import latex
+from tests import speeds
+from tests.reports import MINI, build, evil, grid
+
+LATEX = r"""% Needs \usepackage{booktabs} and \usepackage{graphicx} in the preamble; \input this file where it belongs.
+\begin{itemize}
+\item What helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
+\item Undecided: stable-exponential against ring-init ($-$27.17 points; about 27 more seeds a side would decide, if it is the true one).
+\item Not compared, because the runs are the same: ring-init against linear-rnn.
+\item Not run: small-phase against stable-exponential.
+\item Of 4 claims: 2 undecided, 1 supported, 1 not run.
+\end{itemize}
+\begin{table}[htbp]
+\centering
+\caption{sDigits, profile laptop, not tuned: four rungs. Which of them matters?}
+\label{tab:mini-sDigits-laptop}
+\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
+\begin{tabular}{llrrrrrr}
+\toprule
+rung & test accuracy & difference {[}95 \%{]} & p & parameters & steps/s & speed-up & published \\
+\midrule
+tanh-rnn & 91.00 $\pm$ 0.58 (n=3) & -- & -- & 12,345 & 101 & 1.00$\times$ & 69.9 $\pm$ 0.3 \\
+linear-rnn & 95.50 $\pm$ 0.29 (n=3) & +4.50 {[}+2.42, +6.58{]} & 0.013 & 12,345 & 250 & 2.48$\times$ & -- \\
+ring-init & 95.50 $\pm$ 0.29 (n=3) & as linear-rnn & -- & 12,345 & 250 & 2.48$\times$ & -- \\
+stable-exponential & 97.50 $\pm$ 0.50 (n=2) & $-$27.17 {[}$-$152.65, +98.32{]} & 0.450 & 12,345 & 1234 & 12.2$\times$ & chance \\
+ & 1 diverged &  &  &  &  &  &  \\
+ & 1 failed &  &  &  &  &  &  \\
+ & 1 unfinished &  &  &  &  &  &  \\
+ & 2 code versions &  &  &  &  &  &  \\
+small-phase & -- (n=0) & -- & -- & -- & -- & -- & -- \\
+\bottomrule
+\end{tabular}}
+\par\medskip
+\begin{minipage}{\linewidth}\footnotesize\raggedright
+Test accuracy in per cent: mean $\pm$ standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 \% interval (Welch), not corrected. p: two-sided (Welch), corrected by Holm's method over all differences and claims of the ladder. Steps/s: median; speed-up over tanh-rnn.\par
+Diverged runs count in differences, p and verdicts with the score of chance, 10.00, but not in the means.\par
+Smallest difference that 2 seeds a side could have shown: 4.38 points (two-sided 5 \%, power 80 \%, from the spread over seeds seen here, 0.77).\par
+One test item is 0.33 points (300 items).\par
+Published: Paper, Table 1 (tanh-rnn); Paper, Table 2 (stable-exponential: not above chance). They are for the plain recipe, not for profile laptop.\par
+These runs come from more than one code version: 0.1.0 abc; 0.2.0 def.\par
+Note: a\_note\par
+\end{minipage}
+\end{table}
+\paragraph{Claims}
+\begin{itemize}
+\item \textbf{supported}: Linear is better. (Paper, 1) linear-rnn 95.50 $\pm$ 0.29 (n=3), tanh-rnn 91.00 $\pm$ 0.58 (n=3); difference +4.50 points {[}+2.42, +6.58{]}; p = 0.013; sDigits is not among the tasks of this claim in the paper (sCIFAR): a stand-in.
+\item \textbf{undecided}: The ring helps. (Paper, 2) ring-init and linear-rnn are the same runs on this task.
+\item \textbf{undecided}: Stable is better. (Paper, 3) stable-exponential 68.33 $\pm$ 29.17 (n=3, 1 diverged, counted as chance, 10.00), ring-init 95.50 $\pm$ 0.29 (n=3); difference $-$27.17 points {[}$-$152.65, +98.32{]}; p = 0.450; about 30 seeds a side would decide, if the true difference is the observed one.
+\item \textbf{not run}: Phases do not matter. (Paper, 4) no finished runs of small-phase.
+\end{itemize}"""
+
+
+def test_latex() -> None:
+    assert formats.render(build(profile="laptop", notes=["a_note"]), "latex") == LATEX
+
+
+def test_latex_of_a_ladder_that_branches_and_of_speeds() -> None:
+    text = formats.render(grid(), "latex")
+    assert "rung & base & test accuracy & difference {[}95 \\%{]} & p &" in text
+    assert r"free-2 & free-1 & 61.67 $\pm$ 1.20 (n=3) & $-$9.33 {[}$-$13.68, $-$4.99{]} & 0.007 &" in text
+    assert r"\paragraph{Claims}" not in text
+    text = formats.render(speeds.laptop(), "latex")
+    assert r"\label{tab:mini-sDigits-laptop-speed}" in text
+    assert r"rung & steps/s & speed-up & device & parameters & published & its speed-up \\" in text
+    assert r"lru & 40.0 $\pm$ 10.0 (n=2) & 3.33$\times$ & Xeon & 12,345 & 15.0 (A100) & 7.50$\times$ \\" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("50 % a_b & #1 $x {y}", r"50 \% a\_b \& \#1 \$x \{y\}"),
+        ("~^\\", r"\textasciitilde{}\textasciicircum{}\textbackslash{}"),
+        ('<|>`"q"', r"\textless{}\textbar{}\textgreater{}\textasciigrave{}''q''"),
+        ("--set a-b a--b ---", r"-{}-set a-b a-{}-b -{}-{}-"),
+        ("-0.5 [-1, -2] 2026-11-20 r-3", r"$-$0.5 {[}$-$1, $-$2{]} 2026-11-20 r-3"),
+        (
+            "é Ü ñ č ø – … † 95 ± 1 × γ −3",
+            r"\'{e} \"{U} \~{n} \v{c} \o{} -- \dots{} \dag{} 95 $\pm$ 1 $\times$ $\gamma$ $-$3",
+        ),
+        ("中\x1b[31m\u202e\n", r"\texttt{U+4E2D} "),
+        ("*", "{*}"),
+    ],
+)
+def test_latex_prints_what_the_text_says(text: str, expected: str) -> None:
+    assert latex.escape(text) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
+def test_latex_compiles(tmp_path: Path) -> None:
+    everything = " ".join([*latex._SPECIAL, *latex._SIGNS, *latex._MATHS, *"éÜñčåçāăżő中"])
+    noted = msgspec.structs.replace(build(MINI), notes=(everything,))
+    reports = [evil(), noted, grid(), speeds.laptop(), build(runs=[])]
+    lines = [r"\documentclass{article}", r"\usepackage{booktabs}", r"\usepackage{graphicx}", r"\begin{document}"]
+    for number, report in enumerate(reports):
+        (tmp_path / f"report{number}.tex").write_text(formats.render(report, "latex"), encoding="ascii")
+        lines += [rf"\input{{report{number}}}", r"\clearpage"]
+    (tmp_path / "document.tex").write_text("\n".join([*lines, r"\end{document}"]))
+    words = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "document.tex"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, errors="replace", timeout=120)
+    assert done.returncode == 0, done.stdout
+    assert "Missing character" not in done.stdout
+    assert "Overfull" not in done.stdout
+    assert "Float too large" not in done.stdout

@@ -1,0 +1,96 @@
+"""Processes that hold runs: which are alive, and whose runs are taken back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from lrurun.ledger import owner
+from lrurun.ledger.store import OWNER_EXITED, Ledger
+from lrurun.ledger.values import Owner
+from tests.stores import ELSEWHERE, ME, key, ledger, path, python, raw, take, want
+
+__all__ = ["key", "ledger", "path"]  # fixtures
+
+
+def test_this_process_is_alive() -> None:
+    assert owner.alive(ME)
+    assert owner.here() == ME
+    assert not owner.alive(msgspec.structs.replace(ME, pid_started=ME.pid_started - 1))
+
+
+def age_heartbeats(path: Path, seconds: float) -> None:
+    raw(path, "UPDATE stored_attempts SET heartbeat_at = heartbeat_at - ?", seconds)
+
+
+HOLDER = """
+import sys
+from lrurun.ledger import owner
+from lrurun.ledger.store import Ledger
+with Ledger.open(sys.argv[1]) as ledger:
+    print(ledger.claim(sys.argv[2], owner.here()).run.id, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_the_run_of_an_exited_process_is_reaped_and_of_a_stopped_one_not(ledger: Ledger, key: str, path: Path) -> None:
+    ledger.enqueue(key, [want()])
+    holder = python(HOLDER, path, key)
+    try:
+        assert holder.stdout is not None
+        name = holder.stdout.readline().strip()
+        assert ledger.reap(ME) == []
+        holder.send_signal(signal.SIGSTOP)
+        age_heartbeats(path, 10_000)
+        assert ledger.reap(ME) == [], "on this host the heartbeat is ignored"
+        holder.kill()
+        os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+        assert [run.id for run in ledger.reap(ME)] == [name], "a zombie has exited"
+    finally:
+        holder.kill()
+        holder.communicate()
+    run = ledger.run(name)
+    assert run.state == "interrupted"
+    attempt = ledger.attempts(name)[0]
+    assert attempt.reason == OWNER_EXITED
+    assert attempt.ended_at is not None
+    last = ledger.events(run=name)[-1]
+    assert (last.kind, last.attempt) == ("interrupted", 1)
+    assert str(holder.pid) in last.text
+    assert ledger.reap(ME) == []
+    assert ledger.check() == []
+
+
+@pytest.mark.parametrize(
+    ("by", "silent", "exited"),
+    [
+        pytest.param(ME, 10_000, False, id="ourselves"),
+        pytest.param(msgspec.structs.replace(ME, pid_started=ME.pid_started - 5), 0, True, id="pid-reused"),
+        pytest.param(msgspec.structs.replace(ME, boot="before"), 0, True, id="other-boot"),
+        pytest.param(msgspec.structs.replace(ME, namespace="pid:[1]"), 0, False, id="other-namespace-fresh"),
+        pytest.param(msgspec.structs.replace(ME, namespace="pid:[1]"), 121, True, id="other-namespace-silent"),
+        pytest.param(ELSEWHERE, 100, False, id="other-host-fresh"),
+        pytest.param(ELSEWHERE, 121, True, id="other-host-silent"),
+    ],
+)
+def test_which_owners_have_exited(ledger: Ledger, key: str, path: Path, by: Owner, silent: float, exited: bool) -> None:
+    ledger.enqueue(key, [want()])
+    claim = take(ledger, key, by)
+    age_heartbeats(path, silent)
+    assert [run.id for run in ledger.reap(ME)] == [claim.run.id] * exited
+    assert ledger.run(claim.run.id).state == ("interrupted" if exited else "running")
+
+
+def test_a_heartbeat_keeps_a_run_and_a_write_shows_the_worker(ledger: Ledger, key: str, path: Path) -> None:
+    ledger.enqueue(key, [want()])
+    claim = take(ledger, key, ELSEWHERE)
+    raw(path, "UPDATE stored_attempts SET heartbeat_at = 1, seen_at = 1")
+    assert ledger.record_heartbeats([(claim.run.id, 1)]) == []
+    assert ledger.attempts(claim.run.id)[0].seen_at == 1
+    assert ledger.reap(ME) == []
+    ledger.record(claim, [], 1)
+    assert ledger.attempts(claim.run.id)[0].seen_at > 1

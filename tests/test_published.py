@@ -1,0 +1,269 @@
+"""The packaged ladders have the numbers of the papers, retyped here."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+import scipy.stats
+
+from lrurun.config import documents
+from lrurun.report.published import judge
+from lrurun.report.questions import difference, of_claim
+
+ABLATIONS = Path(__file__).parent.parent / "ablations"
+
+
+def load(name: str) -> documents.Ladder:
+    return msgspec.convert(tomllib.loads((ABLATIONS / f"{name}.toml").read_text()), documents.Ladder)
+
+
+def scores(ladder: documents.Ladder, rung: str) -> dict[str, tuple[float | None, float | None]]:
+    (found,) = [one for one in ladder.rungs if one.name == rung]
+    assert all(len(rows) == 1 for rows in found.published.values())
+    return {task: (rows[0].value, rows[0].stderr) for task, rows in found.published.items()}
+
+
+def test_the_ladder_of_the_paper() -> None:
+    ladder = load("lru")
+    assert [rung.name for rung in ladder.rungs] == [
+        "tanh-rnn",
+        "linear-rnn",
+        "diagonal",
+        "exponential",
+        "stable-exponential",
+        "ring-init",
+        "gamma-norm",
+        "small-phase",
+    ]
+    # Retyped from Tables 6, 7 and 8.
+    assert scores(ladder, "tanh-rnn") == {
+        "sCIFAR": (0.699, 0.003),
+        "ListOps": (0.439, 0.001),
+        "Text": (0.872, 0.001),
+        "Retrieval": (0.889, 0.002),
+        "Pathfinder": (None, None),
+        "PathX": (None, None),
+    }
+    assert scores(ladder, "exponential")["Pathfinder"] == (0.654, 0.09)
+    assert scores(ladder, "ring-init")["sCIFAR"] == (0.881, 0.0)
+    assert scores(ladder, "gamma-norm") == {
+        "sCIFAR": (0.89, 0.001),
+        "ListOps": (0.602, 0.008),
+        "Text": (0.894, 0.001),
+        "Retrieval": (0.899, 0.001),
+        "Pathfinder": (0.951, 0.001),
+        "PathX": (None, None),
+        "SpeechCommands": (0.952, None),
+    }
+    assert scores(ladder, "small-phase") == {"PathX": (0.942, 0.004)}
+    for rung in ladder.rungs[:6]:
+        assert list(rung.published) == ["sCIFAR", "ListOps", "Text", "Retrieval", "Pathfinder", "PathX"]
+
+
+@pytest.mark.parametrize("name", ["lru", "nonlinearity", "stability", "ssm", "rotrnn", "dlr", "controls"])
+def test_a_rung_without_a_published_value_says_why_and_claims_name_rungs(name: str) -> None:
+    ladder = load(name)
+    assert ladder.name == name
+    names = {rung.name for rung in ladder.rungs}
+    for rung in ladder.rungs:
+        assert rung.change or rung.tunes
+        for rows in rung.published.values():
+            for row in rows:
+                assert (row.value is None) == (row.note == "not above chance")
+                assert (row.value is None) <= (row.stderr is None)
+                assert row.stderr is not None or row.note, "a missing spread is explained"
+    assert ladder.claims
+    assert all({claim.rung, claim.than or claim.rung} <= names for claim in ladder.claims)
+
+
+def test_the_ladder_of_nonlinearities() -> None:
+    ladder = load("nonlinearity")
+    assert [rung.name for rung in ladder.rungs] == ["relu-rnn", "tanh-rnn", "linear-rnn"]
+    assert scores(ladder, "relu-rnn")["ListOps"] == (0.376, 0.08)
+    assert [(claim.rung, claim.than) for claim in ladder.claims] == [
+        ("linear-rnn", "tanh-rnn"),
+        ("linear-rnn", "relu-rnn"),
+    ]
+
+
+# Retyped from Table 5: rows of r_max 0.9, 0.99, 0.999, columns of r_min 0, 0.5, 0.9; per cent, and its standard error.
+TABLE_5 = {
+    "free": "87.6 (0.4) 87.8 (0.1) 87.9 (0.2) 83.8 (0.9) 85.8 (1.2) 81.9 (3.8) 83.9 (0.2) 84.8 (0.4) 84.8 (0.8)",
+    "stable": "86.2 (0.2) 86.6 (0.3) 87.3 (0.1) 87.8 (0.2) 87.7 (0.1) 88.1 (0.0) 87.4 (0.2) 87.4 (0.1) 87.5 (0.4)",
+    "gamma": "86.4 (0.1) 86.5 (0.1) 88.3 (0.1) 88.1 (0.1) 88.4 (0.1) 89.0 (0.2) 88.1 (0.1) 88.6 (0.0) 89.0 (0.1)",
+}
+
+
+def test_the_ladder_of_stability_has_the_27_scores_of_the_paper() -> None:
+    ladder = load("stability")
+    rings = [(r_min, r_max) for r_max in ("0.9", "0.99", "0.999") for r_min in ("0", "0.5", "0.9")]
+    assert [rung.name for rung in ladder.rungs] == [
+        f"{form}-{r_min}-{r_max}" for r_min, r_max in rings for form in ("free", "stable", "gamma")
+    ]
+    for form, line in TABLE_5.items():
+        printed = re.findall(r"([\d.]+) \(([\d.]+)\)", line)
+        for (r_min, r_max), numbers in zip(rings, printed, strict=True):
+            found = scores(ladder, f"{form}-{r_min}-{r_max}")
+            assert found == {"sCIFAR": tuple(pytest.approx(float(number) / 100) for number in numbers)}
+    assert {row.note for rung in ladder.rungs for row in rung.published["sCIFAR"]} == {"learning rate 0.004"}
+
+
+def test_the_claims_of_stability_are_those_that_its_own_table_bears_out() -> None:
+    ladder = load("stability")
+    value = {rung.name: rung.published["sCIFAR"][0].value or 0.0 for rung in ladder.rungs}
+    assert all(claim.tasks == ("sCIFAR",) for claim in ladder.claims)
+    for claim in ladder.claims:
+        assert claim.kind in ("better", "no-worse")
+        assert value[claim.rung] - value[claim.than] > -(claim.margin or 0.0)
+    close = {(claim.rung, claim.than) for claim in ladder.claims}
+    assert {("stable-0.9-0.999", "free-0.9-0.999"), ("gamma-0.9-0.999", "stable-0.9-0.999")} <= close
+
+
+# Retyped: Table 8 of the LRU paper, its reproductions with standard errors and what it quotes; Tables 1 and 2 of the
+# RotRNN paper; Table 4 of the DLR paper. Per cent.
+TABLE_8 = {
+    "lru": "89.0 (0.1) 60.2 (0.8) 89.4 (0.1) 89.9 (0.1) 95.1 (0.1) 94.2 (0.4)",
+    "s4d": "91.5 (0.2) 60.2 (0.3) 86.4 (0.0) 89.5 (0.0) 94.2 (0.3) 97.5 (0.0)",
+    "s5": "88.8 (0.1) 58.5 (0.3) 86.2 (0.1) 88.9 (0.0) 95.7 (0.1) 96.0 (0.1)",
+}
+QUOTED = {
+    "lru": None,
+    "s4d": "89.9 60.5 86.2 89.5 93.1 91.9",
+    "s4": "91.1 59.6 86.8 90.9 94.2 96.4",
+    "s5": "90.1 62.2 89.3 91.4 95.3 98.6",
+}
+TASKS_8 = ("sCIFAR", "ListOps", "Text", "Retrieval", "Pathfinder", "PathX")
+TASKS_1 = ("ListOps", "Text", "Retrieval", "Image", "Pathfinder", "PathX")
+TABLE_1 = {"lru": "57.9 89.4 89.4 85.2 90.0 92.8", "rotrnn": "61.1 89.6 89.9 85.9 93.0 89.2"}
+
+
+def values_from(ladder: documents.Ladder, rung: str, source: str) -> dict[str, tuple[float | None, ...]]:
+    """Task -> the values that a source gives, in the order of the file."""
+    [found] = [one for one in ladder.rungs if one.name == rung]
+    rows = {task: [row for row in rows if row.source == source] for task, rows in found.published.items()}
+    return {task: tuple(row.value for row in kept) for task, kept in rows.items() if kept}
+
+
+def fractions(line: str) -> list[float]:
+    return [pytest.approx(float(number) / 100) for number in line.split()]
+
+
+def test_the_ladder_of_state_space_models_has_the_rows_of_table_8() -> None:
+    ladder = load("ssm")
+    assert {rung.name: rung.on for rung in ladder.rungs} == {"lru": None, "s4d": "lru", "s4": "lru", "s5": "lru"}
+    for rung in ladder.rungs:
+        numbers = re.findall(r"([\d.]+) \(([\d.]+)\)", TABLE_8.get(rung.name, ""))
+        for task, (value, stderr) in zip(TASKS_8 if numbers else (), numbers, strict=True):
+            ours = rung.published[task][0]
+            assert (ours.value, ours.stderr) == (pytest.approx(float(value) / 100), pytest.approx(float(stderr) / 100))
+        found = values_from(ladder, rung.name, "Orvieto et al. 2023, Table 8")
+        assert list(found) == list(TASKS_8), "colour images, never the gray ones"
+        quoted = QUOTED[rung.name]
+        others = [values[bool(numbers) :] for values in found.values()]
+        assert others == ([(value,) for value in fractions(quoted)] if quoted else [()] * 6)
+    speech = {rung.name: values_from(ladder, rung.name, "Biegun et al. 2024, Table 2") for rung in ladder.rungs}
+    published = {"lru": 0.952, "s4d": 0.958, "s4": 0.961, "s5": 0.968}
+    assert speech == {name: {"SpeechCommands": (x,)} for name, x in published.items()}
+    assert values_from(ladder, "s4d", "Biegun et al. 2024, Table 1") == {"Image": (0.882,)}
+
+
+def test_the_controls_repeat_the_scores_of_the_ladder_that_they_check() -> None:
+    controls, ladder = load("controls"), load("lru")
+    known = {rung.name: rung.published for rung in ladder.rungs}
+    for rung in controls.rungs:
+        if rung.name in known:
+            assert rung.published
+            assert {task: known[rung.name][task] for task in rung.published} == rung.published
+        else:
+            assert all(row.value is None for rows in rung.published.values() for row in rows)
+
+
+def test_the_speeds_of_table_4_are_the_same_in_both_ladders() -> None:
+    def speeds(name: str) -> dict[tuple[str, str], float]:
+        return {(s.system, task): x for s in load(name).speeds for task, x in s.steps_per_second.items()}
+
+    assert speeds("ssm") == speeds("lru")
+    rungs = {speed.system.split(" (")[0]: speed.rung for speed in load("ssm").speeds}
+    assert rungs == {"tanh RNN": None, "LRU": "lru", "S4D": "s4d", "S5": "s5"}
+
+
+def test_the_ladder_of_rotations_keeps_colour_and_gray_apart() -> None:
+    ladder = load("rotrnn")
+    for rung, line in TABLE_1.items():
+        found = values_from(ladder, rung, "Biegun et al. 2024, Table 1")
+        assert found == {task: (value,) for task, value in zip(TASKS_1, fractions(line), strict=True)}
+        assert values_from(ladder, rung, "Biegun et al. 2024, Table 2") == {"SpeechCommands": (0.952,)}
+    assert values_from(ladder, "lru", "Orvieto et al. 2023, Table 8") == values_from(
+        load("ssm"), "lru", "Orvieto et al. 2023, Table 8"
+    )
+    assert {rung.name for rung in ladder.rungs if rung.published} == {"lru", "rotrnn"}
+
+
+def test_the_ladder_of_dlr_has_what_was_published_on_tasks_that_are_here() -> None:
+    ladder = load("dlr")
+    assert {rung.name: rung.on for rung in ladder.rungs}["dlr-real"] == "dlr"
+    tasks = ("ListOps", "Text", "Retrieval", "Pathfinder", "PathX")
+    found = values_from(ladder, "dlr", "Gupta et al. 2023, Table 4")
+    assert found == {task: (x,) for task, x in zip(tasks, fractions("60.5 86.7 89.1 92.5 94.5"), strict=True)}
+    assert {rung.name for rung in ladder.rungs if rung.published} == {"dlr"}
+
+
+def spread_of_models(ladder: documents.Ladder, rungs: tuple[str, ...], task: str) -> float:
+    """The largest difference between two publications' scores of one model."""
+    known = [[row.value for row in rung.published[task]] for rung in ladder.rungs if rung.name in rungs]
+    return max(abs((one[0] or 0.0) - (one[1] or 0.0)) for one in known)
+
+
+def test_margins_are_what_two_publications_differ_by_on_one_model() -> None:
+    ssm, rotrnn = load("ssm"), load("rotrnn")
+    wanted = {task: spread_of_models(ssm, ("s4d", "s5"), task) for task in TASKS_8}
+    for claim in ssm.claims:
+        assert claim.margins == {task: pytest.approx(margin) for task, margin in wanted.items()}
+    [claim] = [one for one in rotrnn.claims if one.kind == "no-worse"]
+    assert claim.margins == {
+        task: pytest.approx(max(wanted[task], spread_of_models(rotrnn, ("lru",), task)))
+        for task in TASKS_1
+        if task != "Image"
+    }
+    assert all("margins are ours" in one.source for one in (*ssm.claims, claim))
+
+
+@pytest.mark.parametrize("name", ["lru", "nonlinearity", "stability", "rotrnn"])
+def test_a_claim_of_more_accuracy_names_only_tasks_on_which_the_paper_has_a_higher_number(name: str) -> None:
+    ladder = load(name)
+    seen = 0
+    for claim in ladder.claims:
+        for task in claim.tasks * (claim.kind == "better"):
+            [found] = [one for question, one in judge(ladder, task).items() if question == of_claim(claim, task)[0]]
+            assert "not above chance" in found.reason if found.difference is None else found.difference > 0
+            seen += 1
+    assert seen >= 3
+
+
+def test_the_table_of_the_papers_own_numbers() -> None:
+    # By hand: -1.1 with variances 0.7^2 and 0.1^2 has 2.08 degrees of freedom, and t = 4.15.
+    found = judge(load("lru"), "sCIFAR")[difference("exponential", "diagonal")]
+    assert (found.verdict, found.n, found.than_n) == ("undecided", 3, 3)
+    assert (found.difference, found.low, found.high) == (
+        pytest.approx(-0.011),
+        pytest.approx(-0.0403, abs=5e-5),
+        pytest.approx(0.0183, abs=5e-5),
+    )
+    # A printed 0.0 counts as 0.05 points.
+    assert judge(load("lru"), "sCIFAR")[difference("ring-init", "stable-exponential")].stderr == pytest.approx(0.0005)
+    # Without a spread, and not above chance
+    assert {one.reason for one in judge(load("rotrnn"), "Image").values() if one.difference is not None} == {
+        "no spread is given"
+    }
+    chance = judge(load("lru"), "PathX")[difference("small-phase", "gamma-norm")]
+    assert (chance.verdict, chance.difference) == ("not judged", None)
+    assert chance.reason == "as reported, small-phase 94.2 ± 0.4; gamma-norm not above chance"
+    assert judge(load("lru"), "sDigits") == judge(load("dlr"), "Shift") == {}
+    above = [one for one in judge(load("lru"), "Pathfinder").values() if one.kind == "above-chance"]
+    assert [(one.verdict, one.than_mean, one.p_unadjusted) for one in above] == [
+        ("undecided", 0.5, pytest.approx(scipy.stats.t.sf(0.154 / 0.09, 2)))
+    ]

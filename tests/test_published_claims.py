@@ -1,0 +1,65 @@
+"""`lrurun claims`: the claims of papers by the papers' own numbers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lrurun.__main__ import run
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(["claims", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_table_has_a_line_for_each_claim_and_task(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys, "--ladder", "ssm").splitlines()
+    assert len(lines) == 2 + 12
+    [one] = [" ".join(line.split()) for line in lines if "sCIFAR" in line and "s4d" in line]
+    assert one == (
+        "ssm sCIFAR lru at most 1.6 points worse than s4d -2.5 [-3.2, -1.8] 1.000 "
+        "undecided (test of the difference: p = 0.008)"
+    )
+
+
+def test_one_task_and_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(printed(capsys, "--task", "PathX").split())
+    for phrase in (
+        "gamma-norm within 3.0 points of chance not judged: as reported, gamma-norm not above chance",
+        "small-phase-no-gamma within 3.0 points of chance not judged: as reported, small-phase-no-gamma not above",
+        "small-phase faster than tanh-rnn not judged: 17.1 times on one A100, no spread is given",
+        "rotrnn at most 5.6 points worse than lru -3.6 not judged: no spread is given",
+        "small-phase better than log-phase not judged: no numbers",
+    ):
+        assert phrase in text
+    assert "sCIFAR" not in text
+    assert "exponential above chance" in printed(capsys, "--task", "Pathfinder", "--ladder", "lru")
+    assert "rotrnn within 0.5 points of lru" in printed(capsys, "--task", "SpeechCommands")
+
+
+def test_json_has_the_numbers_as_fields(capsys: pytest.CaptureFixture[str]) -> None:
+    claims = json.loads(printed(capsys, "--ladder", "lru", "--json"))["claims"]
+    assert [one for one in claims if one["task"] == "sCIFAR" and one["rung"] == "linear-rnn"] == [
+        {
+            **claims[0],
+            "text": "Dropping the nonlinearity of the recurrence improves accuracy",
+            "verdict": "supported",
+            "n": 3,
+            "than_n": 3,
+            "mean": 0.722,
+            "than_mean": 0.699,
+            "than_stderr": 0.003,
+        }
+    ]
+    [speed] = [one for one in claims if one["task"] == "sCIFAR" and one["kind"] == "faster"]
+    assert (speed["paper_ratio"], speed["verdict"]) == (pytest.approx(7.95), "not judged")
+
+
+def test_without_claims_and_unknown_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["claims", "--ladder", "ssm", "--task", "sDigits"]) == 0
+    assert capsys.readouterr().err == "no claims of ladder ssm on sDigits\n"
+    assert run(["claims", "--task", "Paht"]) == 2
+    assert "did you mean 'PathX'?" in capsys.readouterr().err
+    assert run(["claims", "--ladder", "smm"]) == 2

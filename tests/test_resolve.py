@@ -1,0 +1,222 @@
+"""What a rung takes from recipes, and where its learning rate comes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrurun import __main__ as entry
+from lrurun import paths
+from lrurun.config import plan as planning
+from lrurun.config.resolve import RateSource
+from lrurun.config.runs import tuning_runs
+from lrurun.ledger.store import Ledger
+from tests.plans import LADDER, RECIPE, changed, error, make, rungs, write_documents
+from tests.results import OWNER, fill
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    return write_documents(tmp_path, monkeypatch)
+
+
+TAKING = """
+name = "other"
+title = "other"
+source = "ours"
+
+[[rung]]
+name = "lru"
+title = "LRU"
+change = { "model.recurrence.kind" = "diagonal", "model.recurrence.normalize" = true }
+"""
+
+
+TAKES = changed(TAKING, 'title = "LRU"', 'title = "LRU"\ntakes = "ssm/lru"')
+
+
+DIGITS = "sDigits"
+
+
+def rates(ladder: str, task: str = DIGITS, **options: Any) -> dict[str, tuple[float, str, str]]:
+    """Rung -> its learning rate, and the source of it."""
+    Path("l.toml").write_text(ladder)
+    made = planning.make(task, ladder="./l.toml", **options)
+    return {r.name: (r.config.optim.lr, r.rate_source.kind, r.rate_source.text) for r in made.rungs}
+
+
+def test_a_users_rung_takes_values_only_when_it_says_so():
+    assert rates(TAKING) == {"lru": (0.008, "default", "the recipe's default, untuned")}
+    reason = "chosen for ssm/lru: the best on validation of the rates in [tune.grid]"
+    assert rates(TAKES) == {"lru": (0.064, "chosen", reason)}
+    assert planning.make(DIGITS, ladder="./l.toml").rungs[0].config.model.recurrence.r_min == 0.5
+    # the rung lru of rotrnn takes that of ssm itself
+    assert rates(changed(TAKES, "ssm/lru", "rotrnn/lru"))["lru"][0] == 0.064
+
+
+def test_values_for_the_rung_itself_come_after_those_that_it_takes():
+    own = changed(RECIPE, "[ladder.mine.rung.ring.optim]\nlr = 0.02", "[ladder.mine.rung.plane.optim]\nlr = 0.03")
+    own += "[ladder.mine.rung.ring.optim]\nweight_decay = 0.0\n"
+    ladder = changed(LADDER, 'title = "ring"', 'title = "ring"\ntakes = "mine/plane"')
+    ring = rungs(make(own, ladder))["ring"]
+    assert (ring.config.optim.lr, ring.config.optim.weight_decay) == (0.03, 0.0)
+    assert ring.sources["optim.lr"] == "r.toml [ladder.mine.rung.plane]"
+    assert ring.sources["model.recurrence.r_min"] == "r.toml [ladder.mine.rung.ring]"
+
+
+@pytest.mark.parametrize(
+    ("takes", "message", "hint"),
+    [
+        ("ssn/lru", "takes: unknown ladder 'ssn'", "did you mean 'ssm'?"),
+        ("ssm/lrv", "takes: ladder ssm has no rung 'lrv'", "did you mean 'lru'? rungs: lru, s4d, s4, s5"),
+        ("lru", ".takes: expected a name", "change rung[lru].takes in l.toml"),
+        ("other/lru", "takes: other/lru takes its own values", "remove one `takes`"),
+    ],
+)
+def test_what_cannot_be_taken(takes, message, hint):
+    found, next_step = error(ladder=changed(TAKES, "ssm/lru", takes))
+    assert message in found
+    assert found.startswith("l.toml, rung")
+    assert next_step is not None
+    assert next_step.startswith(hint)
+
+
+def test_values_for_a_rung_that_the_ladder_lacks_are_refused():
+    wrong = changed(RECIPE, "[profile.small.ladder.mine.rung.ring.", "[profile.small.ladder.mine.rung.rin.")
+    assert error(wrong) == (
+        "r.toml [profile.small.ladder.mine.rung.rin]: ladder mine has no rung 'rin'",
+        "did you mean 'ring'? rungs: dense, plane, ring, norm",
+    )
+    # a packaged recipe goes with any ladder
+    assert list(rates(changed(TAKING, 'name = "other"', 'name = "ssm"').replace('"lru"', '"one"'))) == ["one"]
+
+
+UNSCOPED = """
+[rung.tanh-rnn.optim]
+lr = 0.5
+
+[rung.nobody.optim]
+lr = 0.6
+
+[rung.ring-init.model.recurrence]
+r_min = 0.5
+r_max = 0.9
+
+[rung.gamma-norm.model.recurrence]
+r_min = 0.5
+r_max = 0.9
+
+[rung.small-phase.model.recurrence]
+max_phase = 0.3
+
+[profile.small.rung.tanh-rnn.optim]
+lr = 0.7
+"""
+
+
+def test_tables_of_the_old_form_hold_for_packaged_ladders_and_are_warned_of_once(capsys):
+    Path("r.toml").write_text(RECIPE + UNSCOPED + "[ladder.lru.rung.linear-rnn.optim]\nlr = 0.4\n")
+    Path("ablations").mkdir()
+    Path("ablations", "unfinished.toml").write_text("name =")  # a ladder that this command does not name
+    for ladder in ("lru", "nonlinearity"):
+        made = rungs(planning.make("./r.toml", ladder=ladder))
+        assert made["tanh-rnn"].config.optim.lr == 0.5
+        assert made["tanh-rnn"].sources["optim.lr"] == "r.toml [rung.tanh-rnn]"
+        assert made["linear-rnn"].config.optim.lr == 0.4
+    assert rungs(planning.make("./r.toml", ladder="lru", profile="small"))["tanh-rnn"].config.optim.lr == 0.7
+    assert capsys.readouterr().err == (
+        "warning: r.toml: [rung.tanh-rnn] and 5 more of its tables hold for packaged ladders only: "
+        "write [ladder.lru.rung.tanh-rnn]\n"
+    )
+    # a ladder of one's own with such a rung, or with the name of a packaged one, receives nothing
+    Path("r.toml").write_text(RECIPE.replace("ladder.mine", "ladder.another") + UNSCOPED)
+    for name in ("mine", "lru"):
+        ladder = changed(changed(LADDER, 'name = "dense"', 'name = "tanh-rnn"'), 'name = "mine"', f'name = "{name}"')
+        ladder = changed(
+            ladder, 'tunes = ["model.recurrence.r_min", "model.recurrence.r_max"]', 'change = { "model.depth" = 2 }'
+        )
+        assert rates(ladder, "./r.toml")["tanh-rnn"][0] == 0.01
+
+
+def test_a_recipe_of_the_first_release_makes_the_same_runs_of_packaged_ladders(capsys):
+    old = str(Path(__file__).parent / "release_0_1_0" / "sDigits.toml")
+    for ladder in set(paths.names("ablations")) - {"controls"}:  # for which that recipe has no values
+        for profile in (None, "smoke"):
+            runs = [planning.make(task, ladder=ladder, profile=profile).rungs for task in (old, DIGITS)]
+            assert [rung.config for rung in runs[0]] == [rung.config for rung in runs[1]]
+    assert capsys.readouterr().err.count("warning: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "rung", "kind", "text"),
+    [
+        ("sDigits", {"tune": True}, "lru", "tuned", "tuned on validation here"),
+        ("sDigits", {"sets": ["optim.lr=0.5"]}, "lru", "set", "given by --set optim.lr"),
+        ("sDigits", {"sets": ["optim.lr=0.5"], "profile": "smoke"}, "s4", "set", "given by --set optim.lr"),
+        ("ListOps", {}, "lru", "default", "the recipe's default, untuned"),
+        ("ListOps", {}, "s5", "published", "published: Smith et al. 2023, the published script"),
+        ("sCIFAR", {}, "s5", "chosen", "chosen for this rung: as in the script of Smith et al. 2023 for gray images"),
+        ("PathX", {"profile": "laptop"}, "lru", "default", "the default of profile laptop, untuned"),
+    ],
+)
+def test_every_rung_says_where_its_learning_rate_comes_from(task, options, rung, kind, text):
+    made = rungs(planning.make(task, ladder="ssm", **options))
+    assert made[rung].rate_source == RateSource(kind, text)
+
+
+def test_notes_on_the_recipes_own_learning_rate():
+    sources = {r.name: r.rate_source for r in planning.make("sCIFAR", ladder="lru").rungs}
+    published = RateSource("published", "published: Orvieto et al. 2023, appendix C.2")
+    assert sources["stable-exponential"] == published
+    assert sources["tanh-rnn"].kind == "default"
+    assert {r.rate_source for r in planning.make("sCIFAR", ladder="stability").rungs} == {published}
+    ladder = changed(
+        LADDER, '"model.recurrence.kind" = "diagonal"', '"model.recurrence.kind" = "diagonal", "optim.lr" = 1.0'
+    )
+    assert rates(ladder, "./r.toml")["plane"] == (1.0, "chosen", "set by the ladder: l.toml, rung plane")
+    notes = '[ladder.mine.rung.ring]\nlr_published = "a"\nlr_chosen = "b"\n'
+    both = changed(RECIPE, "[ladder.mine.rung.ring.optim]", f"{notes}[ladder.mine.rung.ring.optim]")
+    assert error(both)[0] == "r.toml [ladder.mine.rung.ring]: has both lr_published and lr_chosen"
+
+
+def test_the_plan_shows_the_source_of_each_learning_rate(capsys):
+    assert entry.run(["plan", "ListOps", "--ladder", "ssm"]) == 0
+    out = capsys.readouterr().out
+    assert "Learning rates (the recipe's default, untuned): lru 0.002." in out.replace("\n", " ")
+    assert entry.run(["plan", "sDigits", "--ladder", "ssm", "--tune", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["rungs"][0]
+    assert row["learning_rate"] == 0.064
+    assert row["rate_source"] == {"kind": "tuned", "text": "will be chosen on validation"}
+
+
+def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(capsys, monkeypatch):
+    monkeypatch.delenv("LRURUN_LEDGER", raising=False)
+    arguments = ["plan", "sDigits", "--ladder", "ssm", "--tune"]
+    assert entry.run(arguments) == 0
+    out = capsys.readouterr().out
+    assert "Learning rates (will be chosen on validation): lru, s4d" in out
+    assert "Chosen on validation, for each rung: optim.lr from 0.001, 0.002, " in out
+    assert "lr = " not in out
+    plan = planning.make("sDigits", ladder="ssm", tune=True)
+    [rung] = planning.choose_rungs(plan, ["s4d"])
+    with Ledger.open(Path("ledger.db")) as ledger:
+        key = ledger.add_ladder("ssm", "sDigits", None, plan.spec).key
+        for k, wanted in enumerate(tuning_runs(plan, [rung])):
+            ledger.enqueue(key, [wanted])
+            claim = ledger.claim(key, OWNER, environment={})
+            ledger.finish(claim, "done", result={"val/accuracy": 0.9 if k == 1 else 0.5, "val/loss": 1.0})
+    assert entry.run(arguments) == 0
+    out = capsys.readouterr().out
+    assert "Learning rates (will be chosen on validation): lru, s4" in out
+    assert "Learning rates (tuned on validation here): s4d 0.002." in out
+
+
+def test_a_finished_plan_has_no_time_left(capsys, monkeypatch):
+    monkeypatch.delenv("LRURUN_LEDGER", raising=False)
+    fill(Path("ledger.db"), "sDigits", {"tanh-rnn": (0.5,)})
+    for seeds, last in (("0,", "All runs are finished."), ("0,1", "1 run remaining, seeds 0, 1: about ")):
+        assert entry.run(["plan", "sDigits", "--rung", "tanh-rnn", "--seeds", seeds]) == 0
+        assert capsys.readouterr().out.splitlines()[-1].startswith(last)

@@ -1,0 +1,376 @@
+# ruff: noqa: E501 (whole outputs are compared as they are)
+"""Reports as text tables, Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from lrurun.config import documents
+from lrurun.report import formats
+from lrurun.report.ladder_table import LadderRow
+from tests.reports import body, build, make_run, make_rung
+
+TABLE_60 = """\
+sDigits, profile laptop, not tuned: four rungs
+Which of them matters?
+What helps: linear-rnn scores 4.50 points more than tanh-rnn
+(p = 0.013).
+Undecided: stable-exponential against ring-init (-27.17
+points; about 27 more seeds a side would decide, if it is
+the true one).
+Not compared, because the runs are the same: ring-init
+against linear-rnn.
+Not run: small-phase against stable-exponential.
+Of 4 claims: 2 undecided, 1 supported, 1 not run.
+
+rung                test accuracy       diff.   published
+──────────────────  ──────────────────  ──────  ──────────
+tanh-rnn            91.00 ± 0.58 (n=3)  –       69.9 ± 0.3
+linear-rnn          95.50 ± 0.29 (n=3)  +4.50   –
+ring-init           95.50 ± 0.29 (n=3)  same    –
+stable-exponential  97.50 ± 0.50 (n=2)  -27.17  chance
+                    1 diverged
+                    1 failed
+                    1 unfinished
+                    2 code versions
+small-phase         – (n=0)             –       –
+
+Not shown at this width: title, difference [95 %], p,
+parameters, steps/s, speed-up.
+Test accuracy in per cent: mean ± standard error over n
+finished seeds. Difference: to the previous rung, in points,
+with its 95 % interval (Welch), not corrected. p: two-sided
+(Welch), corrected by Holm's method over all differences and
+claims of the ladder. Steps/s: median; speed-up over
+tanh-rnn.
+Diverged runs count in differences, p and verdicts with the
+score of chance, 10.00, but not in the means.
+Smallest difference that 2 seeds a side could have shown:
+4.38 points (two-sided 5 %, power 80 %, from the spread over
+seeds seen here, 0.77).
+One test item is 0.33 points (300 items).
+Published: Paper, Table 1 (tanh-rnn); Paper, Table 2
+(stable-exponential: not above chance). They are for the
+plain recipe, not for profile laptop.
+These runs come from more than one code version: 0.1.0 abc;
+0.2.0 def.
+Note: a note
+
+Claims
+supported: Linear is better. (Paper, 1)
+    linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn
+    91.00 ± 0.58 (n=3); difference +4.50 points
+    [+2.42, +6.58]; p = 0.013; sDigits is not among the
+    tasks of this claim in the paper (sCIFAR): a stand-in.
+undecided: The ring helps. (Paper, 2)
+    ring-init and linear-rnn are the same runs on this task.
+undecided: Stable is better. (Paper, 3)
+    stable-exponential 68.33 ± 29.17 (n=3, 1 diverged,
+    counted as chance, 10.00), ring-init 95.50 ± 0.29 (n=3);
+    difference -27.17 points [-152.65, +98.32]; p = 0.450;
+    about 30 seeds a side would decide, if the true
+    difference is the observed one.
+not run: Phases do not matter. (Paper, 4)
+    no finished runs of small-phase."""
+
+TABLE_100 = """\
+sDigits, profile laptop, not tuned: four rungs
+Which of them matters?
+What helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
+Undecided: stable-exponential against ring-init (-27.17 points; about 27 more seeds a side would
+decide, if it is the true one).
+Not compared, because the runs are the same: ring-init against linear-rnn.
+Not run: small-phase against stable-exponential.
+Of 4 claims: 2 undecided, 1 supported, 1 not run.
+
+rung                test accuracy       difference [95 %]         p      speed-up  published
+──────────────────  ──────────────────  ────────────────────────  ─────  ────────  ──────────
+tanh-rnn            91.00 ± 0.58 (n=3)  –                         –      1.00×     69.9 ± 0.3
+linear-rnn          95.50 ± 0.29 (n=3)  +4.50 [+2.42, +6.58]      0.013  2.48×     –
+ring-init           95.50 ± 0.29 (n=3)  as linear-rnn             –      2.48×     –
+stable-exponential  97.50 ± 0.50 (n=2)  -27.17 [-152.65, +98.32]  0.450  12.2×     chance
+                    1 diverged
+                    1 failed
+                    1 unfinished
+                    2 code versions
+small-phase         – (n=0)             –                         –      –         –
+
+Not shown at this width: title, parameters, steps/s.
+Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous
+rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided (Welch), corrected by
+Holm's method over all differences and claims of the ladder. Steps/s: median; speed-up over
+tanh-rnn.
+Diverged runs count in differences, p and verdicts with the score of chance, 10.00, but not in the
+means.
+Smallest difference that 2 seeds a side could have shown: 4.38 points (two-sided 5 %, power 80 %,
+from the spread over seeds seen here, 0.77).
+One test item is 0.33 points (300 items).
+Published: Paper, Table 1 (tanh-rnn); Paper, Table 2 (stable-exponential: not above chance). They
+are for the plain recipe, not for profile laptop.
+These runs come from more than one code version: 0.1.0 abc; 0.2.0 def.
+Note: a note
+
+Claims
+supported: Linear is better. (Paper, 1)
+    linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn 91.00 ± 0.58 (n=3); difference +4.50 points
+    [+2.42, +6.58]; p = 0.013; sDigits is not among the tasks of this claim in the paper (sCIFAR): a
+    stand-in.
+undecided: The ring helps. (Paper, 2)
+    ring-init and linear-rnn are the same runs on this task.
+undecided: Stable is better. (Paper, 3)
+    stable-exponential 68.33 ± 29.17 (n=3, 1 diverged, counted as chance, 10.00), ring-init
+    95.50 ± 0.29 (n=3); difference -27.17 points [-152.65, +98.32]; p = 0.450; about 30 seeds a side
+    would decide, if the true difference is the observed one.
+not run: Phases do not matter. (Paper, 4)
+    no finished runs of small-phase."""
+
+TABLE_200 = """\
+rung                title                 test accuracy                                                            difference [95 %]         p      parameters  steps/s  speed-up  published
+──────────────────  ────────────────────  ───────────────────────────────────────────────────────────────────────  ────────────────────────  ─────  ──────────  ───────  ────────  ──────────
+tanh-rnn            dense RNN             91.00 ± 0.58 (n=3)                                                       –                         –      12,345      101      1.00×     69.9 ± 0.3
+linear-rnn          no nonlinearity       95.50 ± 0.29 (n=3)                                                       +4.50 [+2.42, +6.58]      0.013  12,345      250      2.48×     –
+ring-init           a ring                95.50 ± 0.29 (n=3)                                                       as linear-rnn             –      12,345      250      2.48×     –
+stable-exponential  stable | exponential  97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions  -27.17 [-152.65, +98.32]  0.450  12,345      1234     12.2×     chance
+small-phase         small phases          – (n=0)                                                                  –                         –      –           –        –         –"""
+
+MARKDOWN = """\
+### sDigits, not tuned: four rungs
+
+Which of them matters?
+
+- What helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
+- Undecided: stable-exponential against ring-init (-27.17 points; about 27 more seeds a side would decide, if it is the true one).
+- Not compared, because the runs are the same: ring-init against linear-rnn.
+- Not run: small-phase against stable-exponential.
+- Of 4 claims: 2 undecided, 1 supported, 1 not run.
+
+| rung | title | test accuracy | difference [95 %] | p | parameters | steps/s | speed-up | published |
+| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
+| tanh-rnn | dense RNN | 91.00 ± 0.58 (n=3) | – | – | 12,345 | 101 | 1.00× | 69.9 ± 0.3 |
+| linear-rnn | no nonlinearity | 95.50 ± 0.29 (n=3) | +4.50 [+2.42, +6.58] | 0.013 | 12,345 | 250 | 2.48× | – |
+| ring-init | a ring | 95.50 ± 0.29 (n=3) | as linear-rnn | – | 12,345 | 250 | 2.48× | – |
+| stable-exponential | stable \\| exponential | 97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions | -27.17 [-152.65, +98.32] | 0.450 | 12,345 | 1234 | 12.2× | chance |
+| small-phase | small phases | – (n=0) | – | – | – | – | – | – |
+
+- Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided (Welch), corrected by Holm's method over all differences and claims of the ladder. Steps/s: median; speed-up over tanh-rnn.
+- Diverged runs count in differences, p and verdicts with the score of chance, 10.00, but not in the means.
+- Smallest difference that 2 seeds a side could have shown: 4.38 points (two-sided 5 %, power 80 %, from the spread over seeds seen here, 0.77).
+- One test item is 0.33 points (300 items).
+- Published: Paper, Table 1 (tanh-rnn); Paper, Table 2 (stable-exponential: not above chance).
+- These runs come from more than one code version: 0.1.0 abc; 0.2.0 def.
+
+**Claims**
+
+- **supported**: Linear is better. (Paper, 1) linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn 91.00 ± 0.58 (n=3); difference +4.50 points [+2.42, +6.58]; p = 0.013; sDigits is not among the tasks of this claim in the paper (sCIFAR): a stand-in.
+- **undecided**: The ring helps. (Paper, 2) ring-init and linear-rnn are the same runs on this task.
+- **undecided**: Stable is better. (Paper, 3) stable-exponential 68.33 ± 29.17 (n=3, 1 diverged, counted as chance, 10.00), ring-init 95.50 ± 0.29 (n=3); difference -27.17 points [-152.65, +98.32]; p = 0.450; about 30 seeds a side would decide, if the true difference is the observed one.
+- **not run**: Phases do not matter. (Paper, 4) no finished runs of small-phase."""
+
+CSV = """\
+task,ladder,profile,instance,metric,rung,title,n,mean,stderr,delta,delta_low,delta_high,p_value,diverged,failed,unfinished,parameters,steps_per_second,speedup,same_as_before,on,published_value,published_stderr,published_source,published_note,runs,code_versions,learning_rate,rate_source_kind,rate_source_text,numerics,counted_n,counted_mean,counted_stderr,counted_delta,counted_low,counted_high,p_adjusted,verdict,neither_learns,seeds_to_decide,look,label
+sDigits,mini,,k,test/accuracy,tanh-rnn,dense RNN,3,0.91,0.005773502,,,,,0,0,0,12345,101.0,1.0,false,,0.699,0.003,"Paper, Table 1",,t0 t1 t2,0.1.0 abc,,,,2,3,0.91,0.005773502,,,,,,false,,,"sDigits, not tuned"
+sDigits,mini,,k,test/accuracy,linear-rnn,no nonlinearity,3,0.955,0.002886751,0.044999999,0.024223002,0.065776997,0.012915178,0,0,0,12345,250.0,2.475247524,false,tanh-rnn,,,,,l0 l1 l2,0.1.0 abc,,,,2,3,0.955,0.002886751,0.044999999,0.024223002,0.065776997,0.012915178,better,false,,,"sDigits, not tuned"
+sDigits,mini,,k,test/accuracy,ring-init,a ring,3,0.955,0.002886751,0.0,,,,0,0,0,12345,250.0,2.475247524,true,linear-rnn,,,,,l0 l1 l2,0.1.0 abc,,,,2,3,0.955,0.002886751,0.0,,,,same runs,false,,,"sDigits, not tuned"
+sDigits,mini,,k,test/accuracy,stable-exponential,stable | exponential,2,0.975,0.005000000,0.020000000,-0.009884987,0.049884987,0.094148177,1,1,1,12345,1234.5,12.222772277,false,ring-init,,,"Paper, Table 2",not above chance,s0 s1,0.1.0 abc; 0.2.0 def,,,,2,3,0.683333333,0.291680952,-0.271666666,-1.526494437,0.983161104,0.449982210,undecided,false,30,,"sDigits, not tuned"
+sDigits,mini,,k,test/accuracy,small-phase,small phases,0,,,,,,,0,0,0,,,,false,stable-exponential,,,,,,,,,,,0,,,,,,,not run,false,,,"sDigits, not tuned"
+""".rstrip()
+
+
+@pytest.mark.parametrize(("width", "expected"), [(60, TABLE_60), (100, TABLE_100)])
+def test_the_whole_table(width: int, expected: str) -> None:
+    assert formats.render(build(profile="laptop", notes=["a note"]), "table", width=width) == expected
+
+
+def test_the_table_of_a_pipe_has_every_column() -> None:
+    assert body(formats.render(build(), "table", width=200)) == TABLE_200
+
+
+@pytest.mark.parametrize("width", [1, 26, 40, 50, 60, 80, 100, 120, 160, 199])
+def test_no_line_is_wider_than_the_terminal_and_no_value_is_broken(width: int) -> None:
+    table = formats.render(build(), "table", width=width)
+    if width >= 20:
+        assert max(map(len, table.split("\n"))) <= width
+    joined = re.sub(r"\s+", " ", body(table))
+    for value in ("91.00 ± 0.58 (n=3)", "95.50 ± 0.29 (n=3)", "97.50 ± 0.50 (n=2)", "– (n=0)", "1 diverged"):
+        assert value in (joined if value == "1 diverged" else body(table))
+
+
+def test_a_pipe_cuts_nothing_however_wide() -> None:
+    title = "long " * 60
+    ladder = documents.Ladder(name="x", title="x", source="s", rungs=(make_rung("a", title.strip()),))
+    report = build(ladder, [make_run("1", "a", 0, 0.5)])
+    (line,) = [line for line in formats.render(report, "table", width=200).split("\n") if line.startswith("a ")]
+    assert title.strip() in line
+    assert "50.00 (n=1)" in line
+
+
+def test_colour_changes_nothing_but_colour() -> None:
+    plain, colored = (formats.render(build(), "table", width=100, color=color) for color in (False, True))
+    assert "\x1b" not in plain
+    assert "\x1b[32msupported\x1b[0m" in colored
+    without = re.sub(r"\x1b\[[0-9;]*m", "", colored)
+    assert [line.rstrip() for line in without.split("\n")] == plain.split("\n")
+
+
+def test_markdown() -> None:
+    assert formats.render(build(), "md") == MARKDOWN
+
+
+def test_csv() -> None:
+    # The last digits of a quantile are those of the installed scipy.
+    assert re.sub(r"(\.\d{9})\d+", r"\1", formats.render(build(), "csv")) == CSV
+
+
+def test_csv_has_every_field_of_a_row_but_these() -> None:
+    missing = set(LadderRow.__struct_fields__) - set(CSV.partition("\n")[0].split(","))
+    assert missing == {"branches", "published", "rate_source", "other_runs", "test_selected", "paper", "untuned"}
+
+
+def test_json_has_the_fields_that_are_fixed() -> None:
+    report = build(profile="laptop")
+    found = json.loads(formats.render(report, "json"))
+    assert {key: found[key] for key in ("schema_version", "task", "ladder", "profile", "metric")} == {
+        "schema_version": 1,
+        "task": "sDigits",
+        "ladder": "mini",
+        "profile": "laptop",
+        "metric": "test/accuracy",
+    }
+    fixed = {
+        "rung": "stable-exponential",
+        "title": "stable | exponential",
+        "n": 2,
+        "mean": report.rows[3].mean,
+        "stderr": report.rows[3].stderr,
+        "delta": report.rows[3].delta,
+        "p_value": report.rows[3].p_value,
+        "diverged": 1,
+        "failed": 1,
+        "parameters": 12345,
+        "steps_per_second": 1234.5,
+        "runs": ["s0", "s1"],
+    }
+    assert {key: found["rows"][3][key] for key in fixed} == fixed
+    paper = {"source": "Paper, Table 1", "value": 0.699, "stderr": 0.003, "n": None, "note": ""}
+    assert found["rows"][0]["published"] == [paper]
+    assert found["rows"][3]["published"][0]["value"] is None
+    assert found["rows"][4]["mean"] is None
+    fields = {
+        "text": "Linear is better",
+        "verdict": "supported",
+        "detail": "",
+        "source": "Paper, 1",
+        "rung": "linear-rnn",
+        "than": "tanh-rnn",
+        "kind": "better",
+        "stand_in": True,
+        "difference": report.rows[1].counted_delta,
+        "low": report.rows[1].counted_low,
+        "high": report.rows[1].counted_high,
+        "p_adjusted": report.rows[1].p_adjusted,
+        "n": 3,
+        "than_n": 3,
+    }
+    assert {key: (found["claims"][0] | {"detail": ""})[key] for key in fields} == fields
+
+
+def test_json_has_null_for_what_is_not_finite() -> None:
+    report = build()
+    odd = msgspec.structs.replace(report.rows[0], steps_per_second=float("inf"), mean=float("nan"))
+    row, other = json.loads(formats.render(msgspec.structs.replace(report, rows=(odd, report.rows[1])), "json"))["rows"]
+    assert (row["steps_per_second"], row["mean"], row["finite"]) == (None, None, False)
+    assert "finite" not in other
+
+
+def test_every_format_has_the_same_numbers() -> None:
+    report = build()
+    rows = json.loads(formats.render(report, "json"))["rows"]
+    lines = list(csv.DictReader(io.StringIO(formats.render(report, "csv"))))
+    texts = [formats.render(report, "table"), formats.render(report, "md")]
+    for row, line in zip(rows, lines, strict=True):
+        for key in ("mean", "stderr", "delta", "delta_low", "delta_high", "p_value", "steps_per_second", "speedup"):
+            assert (float(line[key]) if line[key] else None) == row[key]
+        assert int(line["n"]) == row["n"]
+        if row["mean"] is not None:
+            for text in texts:
+                assert f"{row['mean'] * 100:.2f} ± {row['stderr'] * 100:.2f} (n={row['n']})" in text
+
+
+def test_text_from_files_and_the_ledger_is_data() -> None:
+    evil = "=HYPERLINK(1)|\x1b[31m[bold]*x*</td><script>\n__y__ [a](b) r_max\u202e"
+    published = documents.Published(source="@SUM(A1)\x1b]0;t\x07", value=0.5)
+    ladder = documents.Ladder(
+        name="evil",
+        title=evil,
+        source="s",
+        question=evil,
+        rungs=(make_rung("a", evil, sDigits=(published,)), make_rung("b")),
+        claims=(documents.Claim(text=evil, source=evil, rung="b", than="a"),),
+    )
+    report = build(
+        ladder, [make_run("-1+1", "a", 0, 0.5, code=("+cmd", "y")), make_run("2", "b", 0, 0.25)], notes=[evil]
+    )
+    clean = "=HYPERLINK(1)|[bold]*x*</td><script> __y__ [a](b) r_max"
+    for width in (30, 60, 100, 200):
+        table = formats.render(report, "table", width=width)
+        assert not set(table) & {"\x1b", "\x07", "\u202e"}
+    assert sum(clean in line for line in table.split("\n")) == 5
+    markdown = formats.render(report, "md")
+    escaped = r"=HYPERLINK(1)\|[bold]\*x\*&lt;/td&gt;&lt;script&gt; \_\_y\_\_ [a]\(b) r_max"
+    assert f"| a | {escaped} | 50.00 (n=1), 2 code versions |" in markdown
+    assert markdown.count(escaped) == 6
+    assert "<script>" not in markdown
+    cells = next(csv.DictReader(io.StringIO(formats.render(report, "csv"))))
+    assert cells["title"] == f"'{clean}"
+    assert cells["published_source"] == "'@SUM(A1)"
+    assert cells["runs"] == "'-1+1"
+    assert cells["code_versions"] == "'+cmd; y"
+    # A number below zero is a number.
+    assert list(csv.DictReader(io.StringIO(formats.render(report, "csv"))))[1]["delta"] == "-0.25"
+    text = formats.render(report, "json")
+    assert text.isascii()
+    assert json.loads(text)["rows"][0]["title"] == evil
+
+
+def test_an_empty_ledger_gives_a_table_of_nothing() -> None:
+    report = build(runs=[], test_items=None)
+    for format in formats.FORMATS:
+        formats.render(report, format)  # type: ignore[arg-type]
+    table = formats.render(report, "table")
+    assert table.count("– (n=0)") == 5
+    assert "not known, as no rung has two finished seeds with spread." in table
+    assert "test item" not in table
+
+
+def test_reports_import_neither_jax_nor_the_database_nor_scipy() -> None:
+    code = (
+        "import sys; from lrurun.report import formats\n"
+        "print([name for name in ('jax', 'sqlalchemy', 'scipy', 'rich', 'matplotlib') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("format", ["table", "md", "latex", "html"])
+def test_the_title_shows_the_settings_of_the_instance(format: str) -> None:
+    changed = build(changes={"model.recurrence.r_min": 0.9, "model.norm_first": True}, tune=True)
+    title = "sDigits, tuned, model.recurrence.r_min=0.9, model.norm_first=true: four rungs"
+    shown = formats.render(changed, format)
+    assert title in (shown.replace(r"\_", "_") if format == "latex" else shown)
+    assert title not in formats.render(build(), format)
+
+
+def test_json_and_the_label_distinguish_instances() -> None:
+    plain, changed = build(), build(changes={"optim.lr": 0.5}, tune=True)
+    tables = [json.loads(formats.render(one, "json")) for one in (plain, changed)]
+    assert [(table["set"], table["tune"]) for table in tables] == [({}, False), ({"optim.lr": 0.5}, True)]
+    assert r"\label{tab:mini-sDigits}" in formats.render(plain, "latex")
+    assert r"\label{tab:mini-sDigits-tuned-optim.lr-0.5}" in formats.render(changed, "latex")
