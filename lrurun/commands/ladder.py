@@ -124,6 +124,7 @@ def train(
     from lrurun.runner.selection import Selection
     from lrurun.runner.signals import Stopped
     from lrurun.runner.supervisor import Supervisor
+    from lrurun.runner.waiting import while_busy
 
     when = "before any training"
     try:
@@ -134,7 +135,7 @@ def train(
                 try:
                     supervisor, outcomes = None, []
                     with LadderView() as display:
-                        ledger.waiting = lambda _: signals.check()
+                        while_busy(ledger, display.say, signals)
                         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
                         selections: Iterable[Selection]
                         if request.decide:

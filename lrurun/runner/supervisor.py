@@ -33,8 +33,6 @@ from lrurun.runner.signals import Signals, Stopped
 UPDATE_SECONDS = 0.5
 RELOAD_SECONDS = 60.0
 """How often all runs are read, not only those that have changed."""
-BUSY_SECONDS = 5.0
-"""How long the ledger may be busy before the display says so."""
 
 
 class LadderDisplay(Protocol):
@@ -81,13 +79,10 @@ class Supervisor:
         self.ledger, self.places, self.display, self.signals = ledger, places, display, signals
         self.owner = owner.here()
         self._files = _LedgerFiles(places)
-        self._stopping = False
-        self._said_busy = False
         self._loaded = time.monotonic()
         """When all runs were last read."""
         self._failed_starts = 0
         """Workers in a row that exited before they claimed a run."""
-        ledger.waiting = self._while_ledger_busy
         plan = selection.plan
         self.instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
@@ -200,23 +195,12 @@ class Supervisor:
             if self._failed_starts > RETRIES:
                 raise LrurunError(text, "lrurun doctor shows what this machine has")
 
-    def _while_ledger_busy(self, seconds: float) -> None:
-        """Called while another process keeps the ledger: handles signals, and says once that it waits.
-
-        Raises:
-            Stopped: after a signal.
-            LedgerError: the command is stopping already.
-        """
-        self.signals.check()
-        if self._stopping:
-            raise LedgerError(f"the ledger {self.ledger.path} is busy")
-        if seconds >= BUSY_SECONDS and not self._said_busy:
-            self._said_busy = True
-            self.display.say(f"the ledger {self.ledger.path} is busy: waiting for another process that writes to it")
+    def _do_not_wait(self, _seconds: float) -> None:
+        raise LedgerError(f"the ledger {self.ledger.path} is busy")
 
     def _stop(self, text: str) -> None:
         """Lets the workers save and exit, kills those that do not, and leaves none of their runs running."""
-        self._stopping = True
+        self.ledger.waiting = self._do_not_wait
         if self._pool.workers:
             self._pool.terminate()
             self.display.say(text)
