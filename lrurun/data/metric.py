@@ -1,14 +1,27 @@
-"""What a task declares about its metric: direction, unit, the score of chance, and the error of a finite test set."""
+"""What a task declares about its metrics: value, direction, unit, the score of chance, error of a finite test set."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
+import numpy as np
 from msgspec import Struct
+
+Sums = Mapping[str, np.ndarray]
+"""Name of a sum -> (batches, ...) float64, its value in every batch of an evaluation. The names:
+
+loss: summed over the labels. count: labels; with the default output, examples.
+Of classes: correct: labels predicted correctly; sequences: examples with a label; exact: those of them whose labels are
+all predicted correctly; confusion: (batches, classes, classes) labels, by label and prediction.
+Of real values: mean: of the labels, not summed; variation: summed squares of the labels less this mean.
+"""
 
 
 class Metric(Struct, frozen=True, kw_only=True):
-    """A score of a run on the test split, and how it is compared and printed.
+    """A score of a run on a split, how it is computed, compared and printed.
 
-    This class is for scores without a smallest step, such as R^2 or bits per byte; `Accuracy` is the share of items.
+    Scores without a declared `step`, such as R^2 or bits per byte, are continuous; `Accuracy` is a share of items.
     """
 
     name: str
@@ -17,14 +30,24 @@ class Metric(Struct, frozen=True, kw_only=True):
     """Of printed differences, as in "points"."""
     scale: float = 1.0
     """Printed scores are multiplied by it."""
+    decimals: int = 3
+    """Of printed scores."""
+    symbol: str = ""
+    """Of printed scores, as in "%"."""
     higher_is_better: bool = True
     chance: float | None = None
     """The score of a prediction that ignores the input; a diverged run scores it. None: not known."""
     naive: str | None = None
     """The naive predictor, among the `baselines` of the data, whose score replaces `chance` where it was measured."""
 
+    sums: tuple[str, ...] = ()
+    """What `value` needs beside "loss" and "count", see `Sums`."""
     near_chance: float | None = None
     """Two models whose scores are at most this far from chance have learned next to nothing; None: not declared."""
+
+    def value(self, sums: Sums) -> float:
+        """The score of an evaluation."""
+        raise NotImplementedError(f"{type(self).__name__} defines no value")
 
     def step(self, items: int) -> float | None:
         """The smallest difference between two scores on a test set of `items`; None for a continuous score."""
@@ -39,13 +62,22 @@ class Metric(Struct, frozen=True, kw_only=True):
 
 
 class Accuracy(Metric, frozen=True, kw_only=True):
-    """The share of test items that are predicted correctly."""
+    """The share of labels that are predicted correctly.
+
+    Labels of one sequence may depend on each other, so that its items are the sequences.
+    """
 
     name: str = "accuracy"
     unit: str = "points"
     scale: float = 100.0
+    decimals: int = 1
+    symbol: str = "%"
+    sums: tuple[str, ...] = ("correct",)
     naive: str | None = "majority class"
     near_chance: float | None = 0.03
+
+    def value(self, sums: Sums) -> float:
+        return _share(sums["correct"], sums["count"])
 
     def step(self, items: int) -> float:
         """One item."""
@@ -54,3 +86,83 @@ class Accuracy(Metric, frozen=True, kw_only=True):
     def variance(self, score: float, items: int) -> float:
         """That of a binomial share, at least as if one item decided it."""
         return max(score * (1 - score), 1 / items) / items
+
+
+class Exact(Accuracy, frozen=True, kw_only=True):
+    """The share of sequences whose labels are all predicted correctly."""
+
+    name: str = "exact"
+    sums: tuple[str, ...] = ("exact", "sequences")
+    naive: str | None = None
+
+    def value(self, sums: Sums) -> float:
+        return _share(sums["exact"], sums["sequences"])
+
+
+class MacroF1(Metric, frozen=True, kw_only=True):
+    """The mean over the classes of F1 = 2 TP / (2 TP + FP + FN), over all labels; 0 for a class that never occurs."""
+
+    name: str = "f1"
+    unit: str = "points"
+    scale: float = 100.0
+    decimals: int = 1
+    symbol: str = "%"
+    sums: tuple[str, ...] = ("confusion",)
+
+    def value(self, sums: Sums) -> float:
+        table = sums["confusion"].sum(axis=0)
+        occur = table.sum(axis=0) + table.sum(axis=1)
+        return float(np.mean(2 * np.diagonal(table) / np.maximum(occur, 1)))
+
+
+class R2(Metric, frozen=True, kw_only=True):
+    """1 - MSE / variance of the labels, over all labels of a split: 0 for their mean as prediction, 1 at best."""
+
+    name: str = "r2"
+    unit: str = "R²"
+    chance: float | None = 0.0
+    near_chance: float | None = 0.03
+    sums: tuple[str, ...] = ("mean", "variation")
+
+    def value(self, sums: Sums) -> float:
+        count, mean = sums["count"], sums["mean"]
+        between = count * np.square(mean - (count @ mean) / count.sum())
+        return float(1 - sums["loss"].sum() / np.sum(sums["variation"] + between))
+
+
+class BatchR2(R2, frozen=True, kw_only=True):
+    """R^2 of each batch, averaged over batches, as in the code of Gupta et al. 2022: it depends on the batch size."""
+
+    name: str = "r2_batch"
+
+    def value(self, sums: Sums) -> float:
+        floor = 1e-5 * sums["count"]  # as in the published code
+        return float(np.mean(1 - sums["loss"] / np.maximum(sums["variation"], floor)))
+
+
+class BitsPerByte(Metric, frozen=True, kw_only=True):
+    """The cross-entropy of bytes, in bits. Chance is a unigram model, among the baselines of the data."""
+
+    name: str = "bits_per_byte"
+    unit: str = "bits per byte"
+    higher_is_better: bool = False
+    naive: str | None = "unigram model"
+
+    def value(self, sums: Sums) -> float:
+        return _share(sums["loss"], sums["count"]) / math.log(2)
+
+
+class Perplexity(Metric, frozen=True, kw_only=True):
+    """exp(cross-entropy) of tokens."""
+
+    name: str = "perplexity"
+    unit: str = "perplexity"
+    decimals: int = 1
+    higher_is_better: bool = False
+
+    def value(self, sums: Sums) -> float:
+        return math.exp(min(_share(sums["loss"], sums["count"]), 700.0))
+
+
+def _share(part: np.ndarray, of: np.ndarray) -> float:
+    return float(part.sum() / of.sum())

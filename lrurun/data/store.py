@@ -317,7 +317,7 @@ def load(
     if spec.kind == "tokens" and len(table.get("vocabulary", ())) not in (0, spec.features):
         found = len(table["vocabulary"])
         raise LrurunError(f"{where}: expected a vocabulary of {spec.features:,} tokens, found {found:,}", _REMAKE)
-    splits = {split: _split(split, table, spec, where, progress) for split in SPLITS}
+    splits: Any = {split: _split(split, table, spec, where, progress) for split in SPLITS}
     _count_notes(task, options, table["counts"], where)
     if protocol == "paper":
         splits = {
@@ -332,6 +332,7 @@ def load(
         kind=table.get("kind", "embedded"),
         published=table.get("published"),
         baselines=table.get("baselines", {}),
+        metrics=task.metrics,
         **splits,
     )
 

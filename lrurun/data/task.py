@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Meta, Struct, field
 
 from lrurun.data.metric import Accuracy, Metric
+from lrurun.data.output import Output
 
 if TYPE_CHECKING:
     from lrurun.data.arrays import Writer
@@ -34,7 +35,9 @@ class Spec(Struct, frozen=True, kw_only=True):
     features: int
     """Input features per step, or the size of the vocabulary."""
     classes: int
+    """Classes of the output, or the number of real values where it predicts those."""
     length: int
+    output: Output = Output()
     scale: float = 1.0
     mean: tuple[float, ...] = ()
     """Per feature, of scaled inputs; empty: nothing is subtracted."""
@@ -49,7 +52,7 @@ class Split(Struct, frozen=True, kw_only=True):
     inputs: np.ndarray
     """(n, length[, features]) numbers, mostly uint8 or int16, or (n, 2, length) ids for pairs."""
     labels: np.ndarray
-    """(n,) integers below `classes`."""
+    """(n,) integers below `classes`; other outputs have the labels that `Output` describes."""
     lengths: np.ndarray | None = None
     """(n,) or (n, 2) true lengths; None if every example has the full length."""
 
@@ -71,6 +74,8 @@ class Data(Struct, frozen=True, kw_only=True):
     """Whether a copy or download is the published one; None for data of other kinds."""
     baselines: dict[str, float] = field(default_factory=dict)
     """Naive predictor -> its score on the test split, a fraction."""
+    metrics: tuple[Metric, ...] = (Accuracy(),)
+    """Those of the task; the first one selects the model."""
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,6 +143,11 @@ class Task(ABC):
     def metric(self) -> Metric:
         """How runs are scored. Without a declaration: accuracy, with equally likely classes as chance."""
         return Accuracy(chance=1 / self.classes)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """All that are measured: `metric`, which selects the model and is compared, and others beside it."""
+        return (self.metric,)
 
     @abstractmethod
     def sizes(self, options: Any) -> dict[str, int]:
