@@ -166,6 +166,11 @@ def test_bench_refuses_unknown_shapes_before_it_measures(machine):
     assert "measuring" not in done.stderr
 
 
+def test_bench_refuses_a_shape_where_it_would_have_no_effect(capsys):
+    assert run(["bench", "loop", "--shape", "digits"]) == 2
+    assert "bench loop: measures whole trainings, which have no --shape" in capsys.readouterr().err
+
+
 def test_the_papers_shapes_are_those_of_the_recipes():
     assert list(PAPER) == [name for name in PAPER if name in tasks.TASKS]
     for name, shape in PAPER.items():

@@ -120,6 +120,15 @@ def test_out_file_is_written_whole(finished: Machine, tmp_path: Path) -> None:
     assert error == "--watch and --json exclude each other"
 
 
+def test_json_and_another_format_exclude_each_other(finished: Machine) -> None:
+    for arguments in (("report", "sDigits", "--profile", "smoke"), ("report", "--all", "--profile", "smoke")):
+        for name in ("csv", "table"):
+            found = error_and_hint(finished, *arguments, "--json", "--format", name, code=2)
+            assert found == (f"--json and --format {name} exclude each other", "leave one of them out")
+        expected = finished.run(*arguments, "--json").stdout
+        assert finished.run(*arguments, "--json", "--format", "json").stdout == expected
+
+
 def test_worker_that_always_dies_ends_the_command(machine: Machine) -> None:
     """The command ends soon, with the reason, if no worker can claim a run."""
     broken = machine.folder / "site"

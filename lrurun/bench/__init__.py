@@ -389,6 +389,8 @@ def measure(
     for name in shapes:
         if name not in known:
             raise UsageError(f"bench: expected one of {', '.join(known)}, found {name!r}", "lrurun bench --help")
+    if what == "loop" and shapes:
+        raise UsageError("bench loop: measures whole trainings, which have no --shape", "leave --shape out")
     original = original_in(against) if against else None
     chosen = original.choose(what) if original else LAYERS if what == "layers" else [what] if what else ALL
     results: list[Result] = []

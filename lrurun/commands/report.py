@@ -23,7 +23,7 @@ from lrurun.commands.options import (
     TunedInstance,
     number,
 )
-from lrurun.commands.request import LadderRequest, instance_options
+from lrurun.commands.request import LadderRequest, instance_options, is_given
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def report(
         )
     request = LadderRequest(task=task or "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     given = instance_options(context, request)
+    if json and format != "json" and is_given(context, "format"):
+        raise UsageError(f"--json and --format {format} exclude each other", "leave one of them out")
     chosen: FormatName = "json" if json else format
     if all_:
         return _report_all(places, request, format=chosen, out=out, limit=limit)

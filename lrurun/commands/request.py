@@ -86,11 +86,16 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         return planning.choose_rungs(plan, self.rungs), seeds_of(seeds)
 
 
+def is_given(context: typer.Context, parameter: str) -> bool:
+    """Whether the command line has this option; else its value is the default."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name != "DEFAULT"
+
+
 def instance_options(context: typer.Context, request: LadderRequest) -> dict[str, Any]:
     """Option -> its value, for the options of the request that name an instance: only those that were given."""
     given = {"--profile": request.profile, "--tune": request.tune, "--set": request.sets}
-    source = context.get_parameter_source("ladder")
-    if source is not None and source.name != "DEFAULT":
+    if is_given(context, "ladder"):
         given["--ladder"] = request.ladder
     return {option: value for option, value in given.items() if value}
 
