@@ -53,7 +53,7 @@ def out(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 TABLE = """\
-all tasks, not tuned: from a tanh RNN to the Linear Recurrent Unit
+all tasks, without --tune: from a tanh RNN to the Linear Recurrent Unit
 
                                                                                     Text                                     sDigits
 rung        title                           sCIFAR              Image               selected on test    sDigits              profile smoke
@@ -72,11 +72,11 @@ FOOT = [
     "Learning rate untuned (the recipe's default): sCIFAR; Image; Text, selected on test.",
     "Learning rate chosen for the rung: sDigits; sDigits, profile smoke.",
     "Published: Orvieto et al. 2023, Table 6 (sCIFAR, Text). They are for the full tasks; these profiles are smaller (smoke).",
-    "Note: left out, because profile, --set or --tune differ: ladder lru on sCIFAR, not tuned, optim.lr=0.5",
+    "Note: left out, because profile, --set or --tune differ: ladder lru on sCIFAR, without --tune, optim.lr=0.5",
 ]
 
 MARKDOWN = """\
-### all tasks, not tuned: from a tanh RNN to the Linear Recurrent Unit
+### all tasks, without --tune: from a tanh RNN to the Linear Recurrent Unit
 
 | rung | title | sCIFAR | Image | Text<br>selected on test | sDigits | sDigits<br>profile smoke |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -85,7 +85,7 @@ MARKDOWN = """\
 
 """
 
-LATEX = r"""\caption{all tasks, not tuned: from a tanh RNN to the Linear Recurrent Unit.}
+LATEX = r"""\caption{all tasks, without -{}-tune: from a tanh RNN to the Linear Recurrent Unit.}
 \label{tab:lru-all}
 \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
 \begin{tabular}{llllll}
@@ -259,7 +259,7 @@ def test_a_profile_is_a_column_of_its_own_or_asked_for(ledger: Path, capsys: pyt
     assert tasks(capsys, "--profile", "smoke") == [("sDigits", "smoke")]
     found = json.loads(out(capsys, "--all", "--json", "--profile", "smoke"))
     assert found["rows"][0]["cells"][0]["mean"] == 0.25
-    titles = [f"ladder lru on {name}" for name in ("sCIFAR, not tuned", "sCIFAR, not tuned, optim.lr=0.5", "Image, not tuned", "Text, not tuned, train.protocol=paper", "sDigits, not tuned")]  # fmt: skip
+    titles = [f"ladder lru on {name}" for name in ("sCIFAR, without --tune", "sCIFAR, without --tune, optim.lr=0.5", "Image, without --tune", "Text, without --tune, train.protocol=paper", "sDigits, without --tune")]  # fmt: skip
     assert found["notes"] == [f"left out, because profile, --set or --tune differ: {'; '.join(titles)}"]
 
 
@@ -291,7 +291,7 @@ def test_an_instance_of_unequal_data_is_left_out_and_named(ledger: Path, capsys:
     found = json.loads(out(capsys, "--all", "--json"))
     assert ("sDigits", None) not in [(one["task"], one["profile"]) for one in found["columns"]]
     assert found["notes"][0].startswith(
-        "left out: ladder lru on sDigits, not tuned: these runs were trained on unequal data and are never"
+        "left out: ladder lru on sDigits, without --tune: these runs were trained on unequal data and are never"
     )
 
 
@@ -329,7 +329,7 @@ def test_without_results_it_says_so(ledger: Path, capsys: pytest.CaptureFixture[
     assert (code, text) == (4, "")
     assert (
         err
-        == "error: ladder stability, not tuned: on no task of this ledger\nhint: run: lrurun ladder TASK --ladder stability\n"
+        == "error: ladder stability, without --tune: on no task of this ledger\nhint: run: lrurun ladder TASK --ladder stability\n"
     )
     code, text, err = lrurun(capsys, "--all", "--ledger", "none.db")
     assert (code, text) == (4, "")
@@ -354,7 +354,9 @@ def test_latex_of_the_matrix_compiles(ledger: Path, capsys: pytest.CaptureFixtur
 
 def test_the_title_has_the_settings_of_all_columns(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = out(capsys, "--all", "--set", "optim.lr=0.5")
-    assert text.splitlines()[0] == "all tasks, not tuned, optim.lr=0.5: from a tanh RNN to the Linear Recurrent Unit"
+    assert (
+        text.splitlines()[0] == "all tasks, without --tune, optim.lr=0.5: from a tanh RNN to the Linear Recurrent Unit"
+    )
     column = json.loads(out(capsys, "--all", "--set", "optim.lr=0.5", "--json"))["columns"][0]
     assert (column["set"], column["tune"]) == ({"optim.lr": 0.5}, False)
     assert r"\label{tab:lru-all-optim.lr-0.5}" in out(capsys, "--all", "--set", "optim.lr=0.5", "--format", "latex")
@@ -365,5 +367,7 @@ def test_a_task_of_ones_own_that_is_not_loaded_is_left_out_with_a_hint(
 ) -> None:
     with Ledger.open(ledger) as opened:
         opened.add_ladder("lru", "Parity", None, {"set": {}, "tune": False})
-    note = "left out: ladder lru on Parity, not tuned: unknown task 'Parity'; --load FILE if it is a task of your own"
+    note = (
+        "left out: ladder lru on Parity, without --tune: unknown task 'Parity'; --load FILE if it is a task of your own"
+    )
     assert note in json.loads(out(capsys, "--all", "--json"))["notes"]

@@ -25,7 +25,7 @@ LATEX = r"""% Needs \usepackage{booktabs} and \usepackage{graphicx} in the pream
 \end{itemize}
 \begin{table}[htbp]
 \centering
-\caption{sDigits, profile laptop, not tuned: four rungs. Which of them matters?}
+\caption{sDigits, profile laptop, without -{}-tune: four rungs. Which of them matters?}
 \label{tab:mini-sDigits-laptop}
 \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%
 \begin{tabular}{llrrrrrr}

@@ -298,7 +298,7 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
         (
             ["sDigits", "--out", "a.png"],
             4,
-            "ladder lru on sDigits, not tuned: not in this ledger",
+            "ladder lru on sDigits, without --tune: not in this ledger",
             "run: lrurun ladder sDigits",
         ),
         (["sCIFRA", "--out", "a.png"], 2, "unknown task 'sCIFRA'", "did you mean 'sCIFAR'?"),

@@ -253,7 +253,7 @@ def test_the_command_prints_the_speeds_of_the_ledger(ledger: Path, capsys: pytes
     assert [line["rung"] for line in csv.DictReader(io.StringIO(out))] == ["tanh-rnn", "linear-rnn"]
     code, out, _ = lrurun(capsys, "sCIFAR", "--speed", "--format", "md", "--out", "speed.md")
     assert (code, out) == (0, "")
-    assert Path("speed.md").read_text().startswith("### sCIFAR, not tuned: training speed, from a tanh RNN to the ")
+    assert Path("speed.md").read_text().startswith("### sCIFAR, without --tune: training speed, from a tanh RNN to")
     instance = found["instance"]
     assert json.loads(lrurun(capsys, "sCIFAR", "--speed", "--json", "--instance", instance)[1]) == found
     # the other table is as it was
@@ -263,7 +263,7 @@ def test_the_command_prints_the_speeds_of_the_ledger(ledger: Path, capsys: pytes
 def test_without_results_the_command_says_so(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = lrurun(capsys, "sDigits", "--speed")
     assert (code, out) == (4, "")
-    assert err.startswith("error: ladder lru on sDigits, not tuned: not in this ledger\nhint: ")
+    assert err.startswith("error: ladder lru on sDigits, without --tune: not in this ledger\nhint: ")
     code, out, err = lrurun(capsys, "sCIFAR", "--speed", "--ledger", "none.db")
     assert (code, out) == (4, "")
     assert err == "error: none.db: there is no ledger, so there are no results\nhint: run: lrurun ladder sCIFAR\n"

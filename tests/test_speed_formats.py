@@ -26,7 +26,7 @@ Speed-ups depend on the device: those of a CPU cannot be compared with the publi
 Note: a note"""
 
 TABLE_100 = """\
-sDigits, profile laptop, not tuned: training speed, three rungs
+sDigits, profile laptop, without --tune: training speed, three rungs
 
 rung      steps/s            speed-up  device       parameters  published    its speed-up
 ────────  ─────────────────  ────────  ───────────  ──────────  ───────────  ────────────
@@ -60,7 +60,7 @@ lru
   its speed-up: 7.50×"""
 
 MARKDOWN = """\
-### sDigits, profile laptop, not tuned: training speed, three rungs
+### sDigits, profile laptop, without --tune: training speed, three rungs
 
 | rung | title | steps/s | speed-up | device | parameters | published | its speed-up |
 | --- | --- | --- | ---: | --- | ---: | ---: | ---: |
@@ -73,10 +73,10 @@ MARKDOWN = """\
 
 CSV = """\
 task,ladder,profile,instance,metric,rung,title,n,steps_per_second,stderr,speedup,parameters,device,threads,packed,steps_per_dispatch,same_as_before,published_value,published_speedup,published_device,published_source,runs,code_versions,numerics,label
-sDigits,mini,laptop,k,machine/steps_per_second,tanh-rnn,dense RNN,3,12.0,1.154700538,1.0,12345,Xeon,1,1,25,false,2.0,1.0,A100,"Paper, Table 4",t0 t1 t2,0.1.0 abc,2,"sDigits, profile laptop, not tuned"
-sDigits,mini,laptop,k,machine/steps_per_second,diagonal,diagonal,0,,,,,,,,,false,,,,,,,,"sDigits, profile laptop, not tuned"
-sDigits,mini,laptop,k,machine/steps_per_second,lru,the | whole,2,40.0,10.0,3.333333333,12345,Xeon,1,1,25,false,15.0,7.5,A100,"Paper, Table 4",l0 l2,0.1.0 abc,2,"sDigits, profile laptop, not tuned"
-sDigits,mini,laptop,k,machine/steps_per_second,lru,the | whole,1,600.0,,1.0,12345,NVIDIA H100,1,1,25,false,15.0,7.5,A100,"Paper, Table 4",l1,0.1.0 abc,2,"sDigits, profile laptop, not tuned"
+sDigits,mini,laptop,k,machine/steps_per_second,tanh-rnn,dense RNN,3,12.0,1.154700538,1.0,12345,Xeon,1,1,25,false,2.0,1.0,A100,"Paper, Table 4",t0 t1 t2,0.1.0 abc,2,"sDigits, profile laptop, without --tune"
+sDigits,mini,laptop,k,machine/steps_per_second,diagonal,diagonal,0,,,,,,,,,false,,,,,,,,"sDigits, profile laptop, without --tune"
+sDigits,mini,laptop,k,machine/steps_per_second,lru,the | whole,2,40.0,10.0,3.333333333,12345,Xeon,1,1,25,false,15.0,7.5,A100,"Paper, Table 4",l0 l2,0.1.0 abc,2,"sDigits, profile laptop, without --tune"
+sDigits,mini,laptop,k,machine/steps_per_second,lru,the | whole,1,600.0,,1.0,12345,NVIDIA H100,1,1,25,false,15.0,7.5,A100,"Paper, Table 4",l1,0.1.0 abc,2,"sDigits, profile laptop, without --tune"
 """.rstrip()
 
 JSON_ROW = {
@@ -131,7 +131,7 @@ def test_json() -> None:
         "notes": ["a note"],
         "set": {},
         "data": {},
-        "label": "sDigits, profile laptop, not tuned",
+        "label": "sDigits, profile laptop, without --tune",
         "tune": False,
     }
     assert rows[3] == JSON_ROW

@@ -165,7 +165,7 @@ def _reports(
         if refused is not None:
             raise refused
         wanted = f"ladder {ladder}" + (f", profile {request.profile}" if request.profile else "")
-        wanted += ", tuned" if request.tune else ", not tuned"
+        wanted += ", tuned" if request.tune else ", without --tune"
         wanted += "".join(f", {text}" for text in request.sets)
         hint = f"this ledger has: {_some(others)}" if others else f"run: lrurun ladder TASK --ladder {ladder}"
         raise NotFoundError(f"{wanted}: on no task of this ledger", hint)

@@ -25,11 +25,11 @@ class InstanceLabel(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As in "sDigits, profile smoke, not tuned, train.batch=5000, packaged data"."""
+        """As in "sDigits, profile smoke, without --tune, train.batch=5000, packaged data"."""
         parts = [
             self.task,
             *([f"profile {self.profile}"] if self.profile else []),
-            "tuned" if self.tune else "not tuned",
+            "tuned" if self.tune else "without --tune",
             *(f"{path}={setting(value)}" for path, value in self.changes.items()),
             *([self.data] if self.data else []),
         ]
@@ -85,7 +85,7 @@ def make_label(
 
 
 def instance_title(ladder: str, task: str, profile: str | None, spec: Mapping[str, Any]) -> str:
-    """As in "ladder lru on sDigits, profile smoke, not tuned, optim.lr=0.01"; `spec` is that of the instance."""
+    """As in "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"; `spec` is that of the instance."""
     label = make_label(task, profile, bool(spec.get("tune")), spec.get("set", {}), {})
     return f"ladder {clean(ladder)} on {label.text}"
 

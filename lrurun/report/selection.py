@@ -92,7 +92,7 @@ def _instance(ledger: Ledger, plan: planning.Plan) -> LadderInstance:
 
 
 def title(instance: LadderInstance) -> str:
-    """As in "ladder lru on sDigits, profile smoke, not tuned, optim.lr=0.01"."""
+    """As in "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"."""
     return instance_title(instance.name, instance.task, instance.profile, instance.spec)
 
 
