@@ -33,7 +33,8 @@ if "lrurun" in sys.orig_argv or "lrurun.runner.worker" in sys.orig_argv:
                lambda found, *_, **__: note("idle") if found is None else note("claimed", found.run.id, found.attempt))
         around(ledger, "describe",
                lambda self, claim, environment=None, **_: "device" in (environment or {{}}) and note("compile"))
-        around(ledger, "rewind", None, lambda _, self, claim, step: note("from", claim.run.id, claim.attempt, step))
+        around(ledger, "rewind", None,
+               lambda _, self, claim, step, **__: note("from", claim.run.id, claim.attempt, step))
         around(ledger, "begin_checkpoint",
                lambda self, claim, step, path: note("saving", claim.run.id, claim.attempt, step))
         around(ledger, "commit_checkpoint", None,
@@ -48,7 +49,7 @@ if "lrurun" in sys.orig_argv or "lrurun.runner.worker" in sys.orig_argv:
                     note("reached", event.step)
                 yield event
         module.train_together = train_together
-        around(module, "evaluate", lambda *_: note("evaluate"), lambda *_: note("evaluated"))
+        around(module, "evaluate", lambda *_, **__: note("evaluate"), lambda *_, **__: note("evaluated"))
 
     def of_migrate(module):
         around(module, "_upgrade_locked", lambda *_: note("migration"), lambda *_: note("migrated"))

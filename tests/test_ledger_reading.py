@@ -203,6 +203,16 @@ def test_state_summaries_are_the_runs_taken_together(ledger: Ledger, key: str) -
     assert ("dense", "done") not in {(s.rung, s.state) for s in ledger.state_summaries(key)}
 
 
+def test_state_summaries_have_the_scores_of_a_metric(ledger: Ledger, key: str) -> None:
+    ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(5)])
+    for result in ({"val/r2": -3.0, "val/accuracy": 0.5}, {"val/r2": 1.0}, {"val/r2": math.nan}, {"val/accuracy": 0.5}):
+        ledger.finish(take(ledger, key), "done", result=result, step=100)
+    ledger.record(take(ledger, key), [(10, "val/r2", -0.25), (10, "val/accuracy", 0.5)], 10, score="val/r2")
+    found = {one.state: one.score for one in ledger.state_summaries(key, "val/r2")}
+    assert found == {"done": -1.0, "running": -0.25}
+    assert {one.state: one.score for one in ledger.state_summaries(key)}["done"] == 0.5
+
+
 def test_progress_adds_up(ledger: Ledger, key: str) -> None:
     ledger.enqueue(key, [want(rung, seed, position=seed) for rung in ("dense", "ring") for seed in range(3)])
     for _ in range(3):

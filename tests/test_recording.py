@@ -198,6 +198,22 @@ def test_a_run_holds_the_newest_value_of_what_lists_show(ledger: Ledger, key: st
     assert raw(path, f"SELECT {columns} FROM runs") == [(0.75, None, None)]
 
 
+def test_the_newest_score_is_of_the_metric_that_selects_the_model(ledger: Ledger, key: str) -> None:
+    [run] = ledger.enqueue(key, [want()])
+    claim = take(ledger, key)
+    rows = [
+        (step, name, value)
+        for name, value in (("val/loss", 3.0), ("val/r2", 0.5), ("val/other", 7.0))
+        for step in (20, 40)
+    ]
+    ledger.record(claim, [*rows, (40, "val/r2", -0.25)], 40, score="val/r2")
+    assert newest(ledger, run.id) == (None, -0.25, None)
+    ledger.record(claim, [(60, "val/accuracy", 0.75)], 60, score="val/r2")
+    assert newest(ledger, run.id) == (None, -0.25, None)
+    ledger.rewind(claim, 30, score="val/r2")
+    assert newest(ledger, run.id) == (None, 0.5, None)
+
+
 def test_runs_that_differ_in_the_seed_share_their_settings(ledger: Ledger, key: str, path: Path) -> None:
     odd = {"note": 'a "seed":1, in a text', "seed": 1, "model": {"seed": None}, "π": "é"}
     wanted = [want(seed=seed, position=seed) for seed in (0, 1, -5, 2**62)]

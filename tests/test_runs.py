@@ -11,6 +11,7 @@ from lrurun.config.schema import RunConfig, decode, fingerprint
 from lrurun.config.settings import flatten
 from lrurun.errors import UsageError
 from tests.plans import RECIPE, changed, error, make, write_documents
+from tests.scored import tasks  # noqa: F401
 
 
 @pytest.fixture(autouse=True)
@@ -166,3 +167,14 @@ def test_point_is_chosen_on_validation_and_ties_go_to_the_lower_loss() -> None:
     assert choose_point(made, [None, result(0.1, 3.0)]) == high
     assert choose_point(made, [result(0.9, float("nan")), result(0.1, 3.0)]) == high
     assert choose_point(made, [None, None]) is None
+
+
+@pytest.mark.usefixtures("tasks")
+@pytest.mark.parametrize(("task", "better"), [("Wave", 1), ("Letters", 0)])
+def test_point_is_chosen_by_the_metric_of_the_task_and_its_direction(task: str, better: int) -> None:
+    made = planning.make(task, ladder="sizes", profile="small", tune=True)
+    name = made.task.metric.name
+    results = [{f"val/{name}": score, "val/accuracy": 1 - score, "val/loss": 1.0} for score in (-0.5, 0.25)]
+    assert choose_point(made, results) == grid_points(made.grid)[better]
+    results[better][f"val/{name}"] = float("nan")
+    assert choose_point(made, results) == grid_points(made.grid)[1 - better]

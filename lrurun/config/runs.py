@@ -86,12 +86,16 @@ def choose_point(plan: Plan, results: Sequence[dict[str, float] | None]) -> dict
     """The point of the grid with the best validation score; None where no point has a result.
 
     `results` holds the metrics of each point, in the order of `grid_points`. Of two equal scores the lower loss wins,
-    then the earlier point.
+    then the earlier point. A point whose loss or score is not finite is never chosen.
     """
+    metric = plan.task.metric
+    sign = 1 if metric.higher_is_better else -1
     scored = [
-        (result["val/accuracy"], -result["val/loss"], -k)
+        (sign * score, -result["val/loss"], -k)
         for k, result in enumerate(results)
-        if result is not None and math.isfinite(result["val/loss"])
+        if result is not None
+        and math.isfinite(result["val/loss"])
+        and math.isfinite(score := result[f"val/{metric.name}"])
     ]
     return grid_points(plan.grid)[-max(scored)[-1]] if scored else None
 

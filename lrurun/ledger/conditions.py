@@ -95,7 +95,7 @@ def in_order(wanted: Select[Any], sort: str | None, *, descending: bool) -> Sele
         missing: ColumnElement[bool] = and_(number.is_(None), text.is_(None))
         ranks: list[ColumnElement[Any]] = [text.is_not(None), number, text]  # numbers come before text
     else:
-        column = _field(sort) if sort in FIELDS else _result(sort)
+        column = _field(sort) if sort in FIELDS else result(sort)
         missing, ranks = column.is_(None), [column]
     return wanted.order_by(missing, *(rank.desc() if descending else rank.asc() for rank in ranks), newest)
 
@@ -115,7 +115,7 @@ def _comparison(wanted: Comparison) -> ColumnElement[bool]:
         return _time_holds(runs.c[name], wanted)
     if name in FIELDS:
         return _true(compare(_field(name), wanted.number if FIELDS[name] == "number" else wanted.text))
-    holds = _true(compare(_result(name), literal(wanted.number) if name in _RESULTS else _as_json(wanted.number)))
+    holds = _true(compare(result(name), literal(wanted.number) if name in _RESULTS else _as_json(wanted.number)))
     if wanted.operator == "!=":  # which is true of NaN
         holds = or_(holds, _true(func.json_extract(runs.c.result, _path(name)) == "nan"))
     return holds
@@ -183,7 +183,7 @@ def _text_of(second: int) -> str:
 _NUMBERS = ("integer", "real")
 
 
-def _result(name: str) -> ColumnElement[Any]:
+def result(name: str) -> ColumnElement[Any]:
     """A number of a run's result; null if it is NaN or there is none."""
     if name in _RESULTS:
         return _RESULTS[name]

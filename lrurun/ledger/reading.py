@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     REAL,
+    CompoundSelect,
     Connection,
     Select,
     and_,
@@ -52,6 +54,7 @@ from lrurun.ledger.schema import (
     runs,
 )
 from lrurun.ledger.values import (
+    SCORE,
     Attempt,
     Checkpoint,
     Event,
@@ -297,14 +300,15 @@ class Reading(LedgerFile):
             found = [build(Event, row) for row in connection.execute(wanted)]
         return found[::-1] if limit is not None else found
 
-    def state_summaries(self, ladder_key: str) -> list[StateSummary]:
+    def state_summaries(self, ladder_key: str, score: str = SCORE) -> list[StateSummary]:
         """The runs of a ladder by rung, stage and state, in the order of the ladder.
 
-        Runs that were started over are left out. One statement: a ladder may have thousands of runs.
+        `score` is the metric that selects the model, as in "val/r2". Runs that were started over are left out. One
+        statement: a ladder may have thousands of runs.
         """
         with self._reading() as connection:
             ladder = self._ladder_number(connection, ladder_key)
-            found = connection.execute(_SUMMARIES, {"ladder": ladder}).all()
+            found = connection.execute(_summaries(score), {"ladder": ladder}).all()
         return [
             build(
                 StateSummary,
@@ -404,15 +408,22 @@ _OTHER = runs.alias("other")
 # The literal is that of the index.
 _NOT_DONE = ladder_runs.c.run.in_(select(_OTHER.c.number).where(_OTHER.c.state != literal_column("'done'")))
 # The index of ladder_runs has rungs and stages in order, so that SQLite sorts no finished runs.
-_SUMMARIES = union_all(
-    _by_state(_DONE, _finite(runs.c.val_accuracy), _finite(runs.c.steps_per_second)),
-    _by_state(
-        and_(_NOT_DONE, not_(_DONE)),
-        case((runs.c.state == "running", runs.c.last_score), else_=_finite(runs.c.val_accuracy)),
-        _finite(case((runs.c.result.is_(None), runs.c.last_speed), else_=runs.c.steps_per_second)),
-        runs.c.state,
-    ),
-).order_by("position", "rung", "stage", "state")
+
+
+@cache
+def _summaries(score: str) -> CompoundSelect[Any]:
+    result = _finite(conditions.result(score))
+    return union_all(
+        _by_state(_DONE, result, _finite(runs.c.steps_per_second)),
+        _by_state(
+            and_(_NOT_DONE, not_(_DONE)),
+            case((runs.c.state == "running", runs.c.last_score), else_=result),
+            _finite(case((runs.c.result.is_(None), runs.c.last_speed), else_=runs.c.steps_per_second)),
+            runs.c.state,
+        ),
+    ).order_by("position", "rung", "stage", "state")
+
+
 _MEMBERS = and_(
     runs.c.superseded == 0,
     runs.c.number.in_(select(ladder_runs.c.run).where(ladder_runs.c.ladder == bindparam("ladder"))),

@@ -41,7 +41,7 @@ from lrurun.ledger.schema import (
     runs,
     tags,
 )
-from lrurun.ledger.values import ClaimedRun, Moment, Run
+from lrurun.ledger.values import SCORE, ClaimedRun, Moment, Run
 
 _ENDS = ("done", "diverged", "failed", "interrupted")
 
@@ -55,20 +55,28 @@ class Recording(LedgerFile):
 
     # Of a claimed run
 
-    def rewind(self, claim: ClaimedRun, step: int) -> None:
-        """Start the attempt from `step`: metric rows past it are deleted, and all of them when it is 0."""
+    def rewind(self, claim: ClaimedRun, step: int, *, score: str = SCORE) -> None:
+        """Start the attempt from `step`: metric rows past it are deleted, and all of them when it is 0.
+
+        `score` is the metric that selects the model, as in `record`.
+        """
         with self._writing() as connection:
             number = _held(connection, claim)
             past = delete(metrics).where(metrics.c.run == number)
             connection.execute(past.where(metrics.c.step > step) if step > 0 else past)
             connection.execute(_SET_STEP, {"of": number, "at": step})
-            for statement in _SET_NEWEST.values():
-                connection.execute(statement, {"of": number})
+            for key, column in _newest(score).items():
+                connection.execute(_SET_NEWEST[column], {"of": number, "key": key})
             connection.execute(update(attempts).where(_attempt_of(claim, number)).values(resumed_from=step))
 
-    def record(self, claim: ClaimedRun, rows: Iterable[tuple[int, str, float]], step: int) -> None:
-        """Write metric rows (step, key, value), over older ones of the same step and key, and the run's step."""
-        given = list(rows)
+    def record(
+        self, claim: ClaimedRun, rows: Iterable[tuple[int, str, float]], step: int, *, score: str = SCORE
+    ) -> None:
+        """Write metric rows (step, key, value), over older ones of the same step and key, and the run's step.
+
+        `score` is the metric that selects the model, as in "val/r2": its newest value is the run's `last_score`.
+        """
+        given, newest = list(rows), _newest(score)
         with self._writing(durable=False) as connection:
             number = _held(connection, claim)
             names = {key for _, key, _ in given}
@@ -82,8 +90,8 @@ class Recording(LedgerFile):
                     ],
                 )
             connection.execute(_SET_STEP, {"of": number, "at": int(step)})
-            for key in names & _NEWEST.keys():
-                connection.execute(_SET_NEWEST[key], {"of": number})
+            for key in names & newest.keys():
+                connection.execute(_SET_NEWEST[newest[key]], {"of": number, "key": key})
         # Only after the commit: before it, a new key may be rolled back.
         self._metric_numbers.update(keys)
 
@@ -288,12 +296,10 @@ class Recording(LedgerFile):
             return after
 
 
-_NEWEST = {
-    "train/loss": "last_loss",
-    "val/accuracy": "last_score",
-    "machine/steps_per_second": "last_speed",
-}
-"""Metric -> the column of runs that holds the value of its newest row, so that no reader has to search for it."""
+def _newest(score: str) -> dict[str, str]:
+    """Metric -> the column of runs that holds the value of its newest row, so that no reader has to search for it."""
+    return {"train/loss": "last_loss", score: "last_score", "machine/steps_per_second": "last_speed"}
+
 
 _OF_RESULT = {
     "val_accuracy": "val/accuracy",
@@ -306,15 +312,15 @@ _OF_RESULT = {
 _SET_STEP = update(runs).where(runs.c.number == bindparam("of")).values(step=bindparam("at"))
 
 
-def _newest_value(key: str) -> Any:
+def _newest_value() -> Any:
     curve = select(metrics.c.value).join(metric_keys, metric_keys.c.id == metrics.c.key)
-    mine = curve.where(metrics.c.run == bindparam("of"), metric_keys.c.name == key)
+    mine = curve.where(metrics.c.run == bindparam("of"), metric_keys.c.name == bindparam("key"))
     return mine.order_by(metrics.c.step.desc()).limit(1).scalar_subquery()
 
 
 _SET_NEWEST = {
-    key: update(runs).where(runs.c.number == bindparam("of")).values({column: _newest_value(key)})
-    for key, column in _NEWEST.items()
+    column: update(runs).where(runs.c.number == bindparam("of")).values({column: _newest_value()})
+    for column in _newest(SCORE).values()
 }
 
 

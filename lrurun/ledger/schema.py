@@ -94,7 +94,7 @@ runs = Table(
     Column("steps", Integer, nullable=False),
     Column("parameters", Integer),
     Column("last_loss", REAL, comment="the newest training loss; null if it is NaN or there is none"),
-    Column("last_score", REAL, comment="the newest validation accuracy"),
+    Column("last_score", REAL, comment="the newest validation score"),
     Column("last_speed", REAL, comment="the newest steps per second"),
     Column("val_accuracy", REAL, comment="validation accuracy in `result`; null if it is NaN or there is none"),
     Column("test_accuracy", REAL, comment="test accuracy in `result`"),

@@ -10,6 +10,9 @@ STATES = ("queued", "running", "done", "diverged", "failed", "interrupted")
 FINISHED = ("done", "diverged")
 """States that are results: a run in one of them never changes again."""
 
+SCORE = "val/accuracy"
+"""The validation score of tasks that declare no other metric."""
+
 Moment = Literal["start", "end"]
 """When eigenvalues were recorded: at initialisation, after the last step."""
 
@@ -57,7 +60,7 @@ class Run(Struct, frozen=True, kw_only=True):
     last_loss: float | None = None
     """The newest training loss that was recorded, as the next two; None if it is NaN or there is none."""
     last_score: float | None = None
-    """The newest validation accuracy."""
+    """The newest validation score: of the metric that selects the model."""
     last_speed: float | None = None
     """The newest steps per second."""
     config_id: int
@@ -100,7 +103,7 @@ class StateSummary(Struct, frozen=True, kw_only=True):
     loss: float | None
     """The mean of their last training losses: infinite if one is, None if there is none."""
     score: float | None
-    """The mean of the validation accuracies in their results; of running runs, of the newest ones."""
+    """The mean of the validation scores in their results; of running runs, of the newest ones."""
     speeds: list[float]
     """Steps per second of those that have recorded them."""
     first_config: int
