@@ -143,6 +143,25 @@ def test_of_designs_that_are_recorded_at_once_the_first_counts(capsys: pytest.Ca
         assert len(ledger.events(ladder_key=instance.key, of_runs=False)) == 5  # two designs, the command, two looks
 
 
+def test_plan_ladder_and_report_say_that_runs_finished_before_the_design(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the design is recorded, and after it; not of other instances, and only while a look is left."""
+    caution = "runs finished before the design: its error rate holds only if their results are not the reason for"
+    assert caution not in run(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
+    fill_ladder(5)
+    fill(Path("ledger.db"), "sDigits", {"relu-rnn": [0.5]}, ladder=LADDER[1], profile="smoke", sets=["optim.lr=0.1"])
+    planned = run(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
+    assert f"15 {caution} choosing it." in " ".join(planned.split())
+    assert (
+        json.loads(run(capsys, "plan", "sDigits", *LADDER, "--decide", "--json")[1])["design"]["finished_before"] == 15
+    )
+    _, out, err = run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")
+    assert f"warning: 15 {caution} choosing it\n" in err
+    assert f"15 {caution} choosing it." in " ".join(out.split())
+    planned = run(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
+    assert f"15 {caution} choosing it." in " ".join(planned.split())
+    assert caution not in run(capsys, "ladder", "sDigits", *LADDER, "--decide")[2]
+
+
 def test_an_excluded_run_leaves_its_questions_undecided(capsys: pytest.CaptureFixture[str]) -> None:
     fill_ladder(5)
     run_id = report(capsys)["rows"][0]["runs"][2]

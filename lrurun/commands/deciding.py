@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from lrurun import console
 from lrurun.config import plan as planning
 from lrurun.errors import plural
 from lrurun.runner.selection import Selection
@@ -28,7 +29,7 @@ def selections(
     """
     from lrurun.report import design_record
 
-    found = design_record.find(plan, instance, ledger) or design_record.planned(plan, max_seeds)
+    found = design_record.find(plan, instance, ledger) or design_record.planned(plan, instance, ledger, max_seeds)
     design_record.check(found, max_seeds)
     return _rounds(ledger, plan, instance, max_seeds, display)
 
@@ -36,9 +37,11 @@ def selections(
 def _rounds(
     ledger: Ledger, plan: planning.Plan, instance: LadderInstance, max_seeds: int | None, display: LadderView
 ) -> Iterator[Selection]:
-    from lrurun.report import design_record, selection
+    from lrurun.report import design_record, selection, sequential
 
     so_far = design_record.begin(plan, instance, ledger, max_seeds)
+    if so_far.next_look is not None and (known := sequential.known_before(so_far.design.finished_before)):
+        console.warn(known)
     while (look := so_far.next_look) is not None:
         rungs = planning.choose_rungs(plan, sorted(so_far.next_rungs))
         yield Selection(plan=plan, rungs=rungs, seeds=range(look.seeds))

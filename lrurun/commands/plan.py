@@ -177,11 +177,11 @@ def _next_look(
     from lrurun.config import plan as planning
     from lrurun.report import design_record, rung_runs, sequential
 
-    so_far = None
+    instance = so_far = None
     for found in ledger.ladders(made.ladder.name, made.recipe.task) if ledger is not None else ():
         if ledger is not None and found.profile == made.profile and found.spec == made.spec:
-            so_far = design_record.find(made, found, ledger)
-    so_far = so_far or design_record.planned(made, max_seeds)
+            instance, so_far = found, design_record.find(made, found, ledger)
+    so_far = so_far or design_record.planned(made, instance, ledger, max_seeds)
     design_record.check(so_far, max_seeds)
     summary = sequential.summary(so_far, rung_runs.first_of_same(made.ladder, made.same_as_base))
     look = so_far.next_look
@@ -287,6 +287,7 @@ def _past_speed(rung: planning.ResolvedRung, speeds: Sequence[tuple[dict[str, An
 
 
 def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
+    from lrurun.report import sequential
     from lrurun.report.instance_label import data_sentence
 
     previous = dict(pairwise(rung.name for rung in reversed(made.rungs)))
@@ -305,6 +306,8 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
     console.paragraph(f"Instance: {document.label}.")
     if document.design:
         console.paragraph(_design(document.design))
+        if known := sequential.known_before(document.design["finished_before"]):
+            console.paragraph(f"{known}.")
     if source := data_sentence(document.data):
         console.paragraph(source)
     for sentence in _rates(document.rungs):

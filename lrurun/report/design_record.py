@@ -45,7 +45,7 @@ def begin(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, max_see
     """
     found = find(plan, instance, ledger)
     if found is None:
-        ledger.event(DESIGN, _text(_design(plan, instance, ledger, max_seeds or MAX_SEEDS)), ladder=instance.key)
+        ledger.event(DESIGN, _text(planned(plan, instance, ledger, max_seeds).design), ladder=instance.key)
         found = find(plan, instance, ledger)  # that of another terminal, if it was faster
         assert found is not None
     check(found, max_seeds)
@@ -73,15 +73,23 @@ def digest(design: Design) -> str:
     return _digest(msgspec.to_builtins(design))
 
 
-def planned(plan: planning.Plan, max_seeds: int | None) -> Progress:
-    """What `begin` would record in an empty ledger."""
-    return Progress(design=_new(plan, max_seeds or MAX_SEEDS, finished_before=0))
+def planned(
+    plan: planning.Plan, instance: LadderInstance | None, ledger: Ledger | None, max_seeds: int | None
+) -> Progress:
+    """What `begin` would record; without an instance, in a ledger that does not have it yet.
+
+    Raises:
+        UsageError: there is nothing to decide.
+    """
+    before = 0 if instance is None or ledger is None else _finished(instance, ledger)
+    return Progress(design=_new(plan, max_seeds or MAX_SEEDS, finished_before=before))
 
 
-def _design(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, max_seeds: int) -> Design:
+def _finished(instance: LadderInstance, ledger: Ledger) -> int:
+    """How many final runs of the instance are finished."""
     runs = ledger.runs(instance.key, brief=True)
     final = [run for run in runs if any(m.stage == "train" and m.ladder_key == instance.key for m in run.memberships)]
-    return _new(plan, max_seeds, finished_before=sum(run.state in ("done", "diverged") for run in final))
+    return sum(run.state in ("done", "diverged") for run in final)
 
 
 def _new(plan: planning.Plan, max_seeds: int, *, finished_before: int) -> Design:

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from lrurun.console import clean
 from lrurun.errors import plural
-from lrurun.report import cells, content, grid_table, verdicts
+from lrurun.report import cells, content, grid_table, sequential, verdicts
 from lrurun.report.content import NOTHING, PARAMETERS, RUNG, TITLE, Column
 from lrurun.report.instance_label import data_sentence, label_of
 from lrurun.report.ladder_table import LadderReport, LadderRow
@@ -148,9 +148,8 @@ def _design_foot(design: DesignSummary) -> list[str]:
     next_one = "the design is complete"
     if design.next_look is not None and design.level is not None:
         next_one = f"the next look, at {design.next_look} seeds, corrects for {design.hypotheses} hypotheses"
-    before = ""
-    if design.finished_before:
-        before = f" {plural(design.finished_before, 'run')} had finished when the design was recorded."
+    known = sequential.known_before(design.finished_before)
+    before = f" {known}." if known else ""
     return [
         f"Sequential design (--decide --max-seeds {design.max_seeds}): looks at {', '.join(looks)}, with the share "
         f"of a hypothesis's level that each look spends. {plural(design.looks_done, 'look')} taken, "

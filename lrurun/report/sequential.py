@@ -18,6 +18,7 @@ from typing import cast
 
 from msgspec import Struct, structs
 
+from lrurun.errors import plural
 from lrurun.report import questions, verdicts
 from lrurun.report.statistics import ALPHA
 from lrurun.report.verdicts import (
@@ -163,6 +164,16 @@ def summary(progress: Progress, first: Mapping[str, str]) -> DesignSummary:
         questions=len(progress.design.questions),
         undecided=len(progress.undecided),
         finished_before=progress.design.finished_before,
+    )
+
+
+def known_before(finished: int) -> str:
+    """What it means for a design that this number of its runs finished before it is recorded; "" for none."""
+    if not finished:
+        return ""
+    return (
+        f"{plural(finished, 'run')} finished before the design: its error rate holds only if their results are not the "
+        "reason for choosing it"
     )
 
 
