@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from msgspec import structs
+
 from lrurun.config.documents import Ladder
 from lrurun.report import formats
+from lrurun.report.conclusions import conclude
 from lrurun.report.ladder_table import LadderReport
+from lrurun.report.sequential import DesignSummary
 from tests.reports import build, make_run, make_rung
 
 NAMES = ("one", "two", "three", "four", "five")
@@ -31,7 +35,7 @@ def test_each_verdict_has_its_sentence() -> None:
     assert made.conclusions == (
         "What helps: two scores 40.00 points more than one (p < 0.001).",
         "What hurts: three scores 20.00 points less than two (p < 0.001).",
-        "Undecided: four against three (-0.33 points; 100 seeds would not decide so small a difference).",
+        "Undecided, and too small to decide with 100 seeds a side: four against three (-0.33 points).",
         "Not run: five against four.",
     )
 
@@ -42,8 +46,55 @@ def test_the_number_of_seeds_is_that_of_the_verdict_less_those_that_there_are() 
     assert row.verdict == "undecided"
     assert row.seeds_to_decide is not None
     assert made.conclusions[0] == "No difference between rungs is decided yet."
-    assert f"(+1.50 points; about {row.seeds_to_decide - 3} more seeds a side would decide" in made.conclusions[1]
-    assert "two against one (no test yet)" in report((0.5,), (0.6,)).conclusions[1]
+    assert made.conclusions[1] == (
+        f"Undecided: two against one (+1.50 points; about {row.seeds_to_decide - 3} more seeds a side would decide). "
+        "The estimate takes the observed difference as the true one."
+    )
+    assert "Undecided, because there is no test: two against one." in report((0.5,), (0.6,)).conclusions
+
+
+def design(**more: Any) -> DesignSummary:
+    fields: dict[str, Any] = {
+        "max_seeds": 12,
+        "looks": (),
+        "looks_done": 1,
+        "next_look": 8,
+        "hypotheses": 2,
+        "level": 0.01,
+        "questions": 3,
+        "undecided": 2,
+        "finished_before": 0,
+    }
+    return DesignSummary(**(fields | more))
+
+
+def test_seeds_are_added_to_a_sequential_design_only_until_it_is_complete() -> None:
+    made = report((0.50, 0.51, 0.52), (0.51, 0.53, 0.54, 0.52), (0.51, 0.54, 0.52, 0.55))
+    rows = [
+        structs.replace(row, look=5, seeds_to_decide=needed)
+        for row, needed in zip(made.rows[:3], (None, 10, 30), strict=True)
+    ]
+    running, undecided = conclude(rows, (), design())[-2:]
+    assert running == "The sequential design is not complete: its next look is at 8 seeds."
+    assert undecided == (
+        "Undecided: two against one (+1.50 points; about 5 more seeds a side would decide); three against two "
+        "(+0.50 points; about 25 more seeds a side would decide, but this design ends at 12). "
+        "The estimates take the observed differences as the true ones."
+    )
+    first, over, undecided = conclude(rows, (), design(next_look=None, level=None))
+    assert first == "No difference between rungs is decided."
+    assert over == (
+        "The sequential design is complete. What is undecided stays undecided, because seeds that are added now are "
+        "outside the design."
+    )
+    assert undecided == (
+        "Undecided: two against one (+1.50 points; a new design with about 10 seeds a side would decide); three "
+        "against two (+0.50 points; a new design with about 30 seeds a side would decide). "
+        "The estimates take the observed differences as the true ones."
+    )
+    assert conclude(rows[:1], (), design(next_look=None, level=None, undecided=0)) == (
+        "The sequential design is complete: every difference and claim in it is decided.",
+    )
 
 
 def test_claims_are_counted_by_verdict() -> None:

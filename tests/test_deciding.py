@@ -126,6 +126,22 @@ def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: p
     assert run(capsys, "resume")[2] == "nothing to do: every ladder of this ledger is finished\n"
 
 
+def test_a_complete_design_estimates_the_seeds_of_a_new_one(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {rung: scores(center, 0, 5) for rung, center in {**CENTERS, "linear-rnn": 0.84}.items()}
+    fill(Path("ledger.db"), "sDigits", found, ladder=LADDER[1], profile="smoke")
+    assert run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")[0] == 0
+    made = report(capsys)
+    row, claims = made["rows"][2], [one for one in made["claims"] if one["than"] == "tanh-rnn"]
+    needed = f"a new design with about {row['seeds_to_decide']} seeds a side would decide"
+    assert claims
+    assert all(f"{needed}, if the true difference is the observed one" in one["detail"] for one in claims)
+    for name in ("md", "latex", "html", "table", "json"):
+        text = " ".join(run(capsys, "report", "sDigits", *LADDER, "--format", name)[1].split())
+        assert "The sequential design is complete. What is undecided stays undecided" in text, name
+        assert f"(+4.00 points; {needed})" in text.replace("{", "").replace("}", ""), name
+        assert "more seed" not in text, name
+
+
 def test_of_designs_that_are_recorded_at_once_the_first_counts(capsys: pytest.CaptureFixture[str]) -> None:
     fill_ladder(8)
     plan = planning.make("sDigits", ladder=LADDER[1], profile="smoke")

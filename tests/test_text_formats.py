@@ -24,8 +24,8 @@ Which of them matters?
 What helps: linear-rnn scores 4.50 points more than tanh-rnn
 (p = 0.013).
 Undecided: stable-exponential against ring-init (-27.17
-points; about 27 more seeds a side would decide, if it is
-the true one).
+points; about 27 more seeds a side would decide). The
+estimate takes the observed difference as the true one.
 Not compared, because the runs are the same: ring-init
 against linear-rnn.
 Not run: small-phase against stable-exponential.
@@ -86,7 +86,7 @@ sDigits, profile laptop, without --tune: four rungs
 Which of them matters?
 What helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
 Undecided: stable-exponential against ring-init (-27.17 points; about 27 more seeds a side would
-decide, if it is the true one).
+decide). The estimate takes the observed difference as the true one.
 Not compared, because the runs are the same: ring-init against linear-rnn.
 Not run: small-phase against stable-exponential.
 Of 4 claims: 2 undecided, 1 supported, 1 not run.
@@ -147,7 +147,7 @@ MARKDOWN = """\
 Which of them matters?
 
 - What helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
-- Undecided: stable-exponential against ring-init (-27.17 points; about 27 more seeds a side would decide, if it is the true one).
+- Undecided: stable-exponential against ring-init (-27.17 points; about 27 more seeds a side would decide). The estimate takes the observed difference as the true one.
 - Not compared, because the runs are the same: ring-init against linear-rnn.
 - Not run: small-phase against stable-exponential.
 - Of 4 claims: 2 undecided, 1 supported, 1 not run.

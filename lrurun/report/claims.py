@@ -86,6 +86,7 @@ def judge(
         found = questions.answer(ladder, task, compare)
     else:
         found = sequential.answer(progress, questions.asked(ladder, task), compare)
+    complete = progress is not None and progress.next_look is None
     differences = questions.differences(ladder)
     on_tasks = {other: published.judge(ladder, other) for other in {task, *(t for c in ladder.claims for t in c.tasks)}}
     about = [claim for claim in ladder.claims if claim.is_about(task)]
@@ -95,7 +96,7 @@ def judge(
         claims=tuple(
             judge_speed(ladder, claim, task)
             if claim.kind == "faster"
-            else _verdict(claim, task, found, on_tasks, scoring, untuned)
+            else _verdict(claim, task, found, on_tasks, scoring, untuned, complete=complete)
             for claim in about
         ),
         sides=sides,
@@ -166,7 +167,10 @@ def _verdict(
     papers: Mapping[str, Mapping[Question, Judgement]],
     scoring: Scoring,
     untuned: Collection[str],
+    *,
+    complete: bool,
 ) -> Verdict:
+    """`complete`: whether it is from a sequential design that has no look left."""
     question, *difference = questions.of_claim(claim, task)
     judged = found[question]
     beside = found[difference[0]].p_adjusted if difference else None
@@ -178,7 +182,7 @@ def _verdict(
         for other in claim.tasks * stand_in
         if (one := papers[other].get(questions.of_claim(claim, other)[0])) is not None
     }
-    details = describe(judged, scoring, beside)
+    details = describe(judged, scoring, beside, complete=complete)
     if guessed and judged.verdict != NOT_RUN:
         details.append(f"not tuned: the learning rate of {' and '.join(guessed)}")
     if paper is not None:
@@ -251,8 +255,11 @@ def judge_speed(
 # Sentences
 
 
-def describe(judged: Judgement, scoring: Scoring, beside: float | None = None) -> list[str]:
-    """A judgement in phrases; `beside` is the p of the difference beside a claim with a margin."""
+def describe(judged: Judgement, scoring: Scoring, beside: float | None = None, *, complete: bool = False) -> list[str]:
+    """A judgement in phrases; `beside` is the p of the difference beside a claim with a margin.
+
+    Where the sequential design that it is from is complete, more seeds belong to a new one.
+    """
     if judged.verdict == NOT_RUN or judged.same_runs:
         return [judged.reason]
     metric = scoring.metric
@@ -272,13 +279,14 @@ def describe(judged: Judgement, scoring: Scoring, beside: float | None = None) -
         low, high = judged.paired_low * metric.scale, judged.paired_high * metric.scale
         found.append(f"seed by seed [{low:+z.2f}, {high:+z.2f}]")
     if judged.verdict == UNDECIDED and judged.p_adjusted is not None:
-        found.append(_outlook(judged))
+        found.append(_outlook(judged, complete))
     return found
 
 
-def _outlook(judged: Judgement) -> str:
+def _outlook(judged: Judgement, complete: bool) -> str:
     if judged.seeds_to_decide is not None:
-        return f"about {judged.seeds_to_decide} seeds a side would decide, if the true difference is the observed one"
+        seeds = f"{'a new design with ' if complete else ''}about {judged.seeds_to_decide} seeds a side"
+        return f"{seeds} would decide, if the true difference is the observed one"
     close = "too close to the margin" if judged.margin else "the difference is too small"
     return f"{close} to decide with {statistics.MOST_SEEDS} seeds a side"
 

@@ -12,11 +12,13 @@ from lrurun.report.claims import Verdict, p_text
 
 if TYPE_CHECKING:
     from lrurun.report.ladder_table import LadderRow
+    from lrurun.report.sequential import DesignSummary
 
 
-def conclude(rows: Sequence[LadderRow], claims: Sequence[Verdict]) -> tuple[str, ...]:
+def conclude(
+    rows: Sequence[LadderRow], claims: Sequence[Verdict], design: DesignSummary | None = None
+) -> tuple[str, ...]:
     """What helps and hurts, what is undecided, what was not run, and how many claims have which verdict."""
-    by_name = {row.rung: row for row in rows}
     by_verdict: dict[str, list[LadderRow]] = {}
     for row in rows:
         by_verdict.setdefault(row.verdict, []).append(row)
@@ -28,9 +30,10 @@ def conclude(rows: Sequence[LadderRow], claims: Sequence[Verdict]) -> tuple[str,
     if worse:
         sentences.append(f"What hurts: {_list(_decided(row) for row in worse)}.")
     if undecided and not better and not worse:
-        sentences.append("No difference between rungs is decided yet.")
-    if undecided:
-        sentences.append(f"Undecided: {_list(_undecided(row, by_name) for row in undecided)}.")
+        sentences.append(f"No difference between rungs is decided{'' if _is_complete(design) else ' yet'}.")
+    if design is not None:
+        sentences.append(_state(design))
+    sentences += _undecided(undecided, {row.rung: row for row in rows}, design)
     if same := by_verdict.get("same runs"):
         sentences.append(f"Not compared, because the runs are the same: {_list(_pair(row) for row in same)}.")
     if missing := by_verdict.get("not run"):
@@ -40,6 +43,22 @@ def conclude(rows: Sequence[LadderRow], claims: Sequence[Verdict]) -> tuple[str,
     if claims:
         sentences.append(_claims(claims))
     return tuple(sentences)
+
+
+def _is_complete(design: DesignSummary | None) -> bool:
+    return design is not None and design.next_look is None
+
+
+def _state(design: DesignSummary) -> str:
+    """How far a sequential design is."""
+    if design.next_look is not None:
+        return f"The sequential design is not complete: its next look is at {design.next_look} seeds."
+    if not design.undecided:
+        return "The sequential design is complete: every difference and claim in it is decided."
+    return (
+        "The sequential design is complete. What is undecided stays undecided, because seeds that are added now are "
+        "outside the design."
+    )
 
 
 def _list(parts: Iterable[str]) -> str:
@@ -61,21 +80,49 @@ def _remark(row: LadderRow) -> str:
     return ", though neither learns" if row.neither_learns else ""
 
 
-def _undecided(row: LadderRow, rows: Mapping[str, LadderRow]) -> str:
-    """A difference that is not decided, and how many more seeds would decide it."""
-    if row.counted_delta is None or row.p_adjusted is None:
-        return f"{_pair(row)} (no test yet){_remark(row)}"
-    difference = f"{_pair(row)} ({row.counted_delta * 100:+z.2f} points"
-    if row.seeds_to_decide is None:
-        return f"{difference}; {statistics.MOST_SEEDS} seeds would not decide so small a difference){_remark(row)}"
-    more = plural(_more(row, rows), "more seed")
-    return f"{difference}; about {more} a side would decide, if it is the true one){_remark(row)}"
+def _undecided(
+    undecided: Sequence[LadderRow], rows: Mapping[str, LadderRow], design: DesignSummary | None
+) -> list[str]:
+    """The differences that are not decided: how many seeds would decide them, which are too small, which have no test.
+
+    The number of seeds is that of a new design where this one is complete.
+    """
+    untested = [row for row in undecided if row.p_adjusted is None or row.counted_delta is None]
+    tested = [row for row in undecided if row not in untested]
+    small = [row for row in tested if row.seeds_to_decide is None]
+    others = [row for row in tested if row.seeds_to_decide is not None]
+    sentences = []
+    if others:
+        found = _list(f"{_pair(row)} ({_points(row)}; {_seeds(row, rows, design)}){_remark(row)}" for row in others)
+        assumed = "The estimate takes the observed difference as the true one."
+        if len(others) > 1:
+            assumed = "The estimates take the observed differences as the true ones."
+        sentences.append(f"Undecided: {found}. {assumed}")
+    if small:
+        found = _list(f"{_pair(row)} ({_points(row)}){_remark(row)}" for row in small)
+        sentences.append(f"Undecided, and too small to decide with {statistics.MOST_SEEDS} seeds a side: {found}.")
+    if untested:
+        sentences.append(
+            f"Undecided, because there is no test: {_list(_pair(row) + _remark(row) for row in untested)}."
+        )
+    return sentences
 
 
-def _more(row: LadderRow, rows: Mapping[str, LadderRow]) -> int:
+def _points(row: LadderRow) -> str:
+    return f"{(row.counted_delta or 0.0) * 100:+z.2f} points"
+
+
+def _seeds(row: LadderRow, rows: Mapping[str, LadderRow], design: DesignSummary | None) -> str:
+    """How many seeds would decide a difference."""
+    needed = row.seeds_to_decide or 0
+    if _is_complete(design):
+        return f"a new design with about {plural(needed, 'seed')} a side would decide"
     base = rows.get(row.on or "")
     have = row.look or (min(row.counted_n, base.counted_n) if base else row.counted_n)
-    return max((row.seeds_to_decide or 0) - have, 1)
+    more = f"about {plural(max(needed - have, 1), 'more seed')} a side would decide"
+    return (
+        more if design is None or needed <= design.max_seeds else f"{more}, but this design ends at {design.max_seeds}"
+    )
 
 
 def _claims(claims: Sequence[Verdict]) -> str:

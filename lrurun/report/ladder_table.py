@@ -183,6 +183,7 @@ def build(
     shown = {rung.name for rung in ladder.rungs[:limit]}
     rows = _rows(ladder, selected, task, rates, judged, untuned)[:limit]
     about = tuple(one for one in judged.claims if {one.rung, one.than or one.rung} <= shown)
+    design = sequential.summary(progress, {rung: one.of for rung, one in results.items()}) if progress else None
     return LadderReport(
         task=task,
         ladder=ladder.name,
@@ -202,8 +203,8 @@ def build(
         tune=tune,
         label=make_label(task, profile, tune, changes, data).text,
         chance=scoring.chance,
-        conclusions=(*conclude(rows, about), *_limits(limit, len(ladder.rungs))),
-        design=sequential.summary(progress, {rung: one.of for rung, one in results.items()}) if progress else None,
+        conclusions=(*conclude(rows, about, design), *_limits(limit, len(ladder.rungs))),
+        design=design,
     )
 
 
