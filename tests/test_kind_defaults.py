@@ -1,0 +1,68 @@
+"""The defaults of every recurrence: fingerprints leave them out."""
+
+import msgspec
+import pytest
+
+from lrurun.config import schema
+from lrurun.config.recurrences import KINDS
+
+DEFAULTS = {
+    "dense": {"activation": "identity", "draw": "normal"},
+    "diagonal": {
+        "parametrization": "stable-exponential",
+        "phase": "plain",
+        "r_min": 0.0,
+        "r_max": 1.0,
+        "max_phase": 6.283185307179586,
+        "normalize": False,
+        "conjugate": False,
+        "heads": 0,
+    },
+    "rotrnn": {
+        "heads": 1,
+        "r_min": 0.9,
+        "r_max": 0.999,
+        "draw": "log",
+        "max_phase": 6.283185307179586,
+        "normalizer": "trace",
+        "slow_rotations": True,
+    },
+    "dlr": {
+        "cast": "real",
+        "poles": "complex",
+        "weights": "complex",
+        "phases": "uniform",
+        "dt_min": 0.0005,
+        "dt_max": 0.5,
+        "kernel_length": 0,
+    },
+    "dss": {"init": "lin", "dt_min": 0.001, "dt_max": 0.1, "kernel_length": 0},
+    "s4": {"dt_min": 0.001, "dt_max": 0.1, "n_ssm": 0, "slow_dt": True, "clip_b": False},
+    "s4d": {
+        "init": "lin",
+        "discretization": "zoh",
+        "dt_min": 0.001,
+        "dt_max": 0.1,
+        "n_ssm": 0,
+        "train_b": True,
+        "slow_dt": True,
+    },
+    "s5": {
+        "blocks": 1,
+        "conj_sym": True,
+        "discretization": "zoh",
+        "c_init": "truncated",
+        "dt_min": 0.001,
+        "dt_max": 0.1,
+        "clip_eigs": False,
+        "slow_b": True,
+        "slow_dt": True,
+    },
+}
+"""Of every kind: a new one is added here."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_defaults_of_a_kind_change_only_together_with_the_config_version(kind):
+    assert schema.CONFIG_VERSION == 1
+    assert msgspec.to_builtins(KINDS[kind].settings()) == {"kind": kind, **DEFAULTS[kind]}
