@@ -357,14 +357,14 @@ change = {{ "model.recurrence.kind" = "{kind}", "optim.lr" = 0.01 }}
             "kernel_length=65",
             "--set model.recurrence.kernel_length: kernel_length must not be larger than the task's sequences, "
             "64 steps, found 65",
-            "give it a smaller value",
+            "the length of the sequences always fits: model.recurrence.kernel_length = 64",
         ),
         (
             "dss",
             "kernel_length=65",
             "--set model.recurrence.kernel_length: kernel_length must not be larger than the task's sequences, "
             "64 steps, found 65",
-            "give it a smaller value",
+            "the length of the sequences always fits: model.recurrence.kernel_length = 64",
         ),
         ("dlr", "poles=real", 'poles = "real" needs cast = "real" and weights = "real"', "change"),
         ("dlr", "dt_min=0.7", "dt_min must not be larger than dt_max, found dt_min = 0.7, dt_max = 0.5", "change"),

@@ -47,6 +47,7 @@ DEFAULTS = {
         "train_b": True,
         "slow_dt": True,
     },
+    "sgconv": {"alpha_min": 0.5, "alpha_max": 0.5, "train_alpha": False, "init": "one", "kernel_length": 0},
     "s5": {
         "blocks": 1,
         "conj_sym": True,

@@ -153,15 +153,15 @@ def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
 
 
 def _check_length(rung: ResolvedRung, options: Options) -> None:
-    """Refuse a rung whose recurrence needs longer sequences than the task's."""
+    """Refuse a rung whose recurrence does not fit the length of the task's sequences."""
     config = rung.config
+    length = tasks.get(config.task).spec(options).length
     try:
-        config.model.recurrence.fits_length(tasks.get(config.task).spec(options).length)
+        config.model.recurrence.fits_length(length)
     except ValueError as error:
         path = "model.recurrence.kernel_length"
-        raise UsageError(
-            f"{decoding.place(rung.sources.get(path, config.task), path)}: {error}", "give it a smaller value"
-        ) from None
+        at = decoding.place(rung.sources.get(path, config.task), path)
+        raise UsageError(f"{at}: {error}", f"the length of the sequences always fits: {path} = {length}") from None
 
 
 def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:

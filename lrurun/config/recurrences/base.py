@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from msgspec import Meta, Struct
 
@@ -28,7 +28,11 @@ class RecurrenceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
         """
 
     def fits_length(self, length: int) -> None:
-        """Raise ValueError, with such a message, where sequences of `length` steps are too short for these settings."""
+        """Raise ValueError, with such a message, where sequences of `length` steps do not fit these settings."""
+
+    def at_length(self, length: int) -> Self:
+        """These settings for a model of sequences of `length` steps, for kinds whose parameters depend on it."""
+        return self
 
 
 class Declaration(Struct, frozen=True, kw_only=True):

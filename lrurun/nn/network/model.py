@@ -68,7 +68,7 @@ class Model:
         self.remat = remat
         self.spec = spec
         self.recurrence = recurrences.build(
-            config.recurrence,
+            config.recurrence.at_length(spec.length),
             width=config.width,
             state=config.state,
             bidirectional=config.bidirectional,
