@@ -177,18 +177,44 @@ def test_the_papers_own_numbers_are_beside_the_verdict() -> None:
     assert claims["gamma-norm", "faster"].paper_ratio == pytest.approx(15.9 / 2.0)
 
 
-def test_pairs_at_chance_are_remarked_beside_the_verdict_and_counted_apart() -> None:
-    scores = {"a": (0.10, 0.11), "b": (0.12, 0.11), "c": (0.90, 0.91)}
-    runs = [make_run(f"{rung}{n}", rung, n, score) for rung in scores for n, score in enumerate(scores[rung])]
-    claim = documents.Claim(text="c", source="s", rung="b", than="a")
-    ladder = msgspec.structs.replace(MINI, rungs=tuple(make_rung(rung) for rung in scores), claims=(claim,))
-    report = build(ladder, runs)
-    assert [row.neither_learns for row in report.rows] == [False, True, False]
+def near_chance(*scores: float) -> LadderReport:
+    """Of a rung b with these scores, beside a at chance and c, which learns."""
+    others = {"a": (0.10,) * len(scores), "b": scores, "c": [0.90 + seed / 1000 for seed in range(len(scores))]}
+    return report_on({rung: list(found) for rung, found in others.items()}, {"than": "a"})
+
+
+def test_pairs_near_chance_are_remarked_beside_the_verdict_and_counted_apart() -> None:
+    report = near_chance(0.12, 0.11)
+    assert [row.near_chance for row in report.rows] == [False, True, False]
+    assert [row.remark for row in report.rows] == ["", "neither learns", ""]
     assert report.claims[0].neither_learns
-    assert report.claims[0].detail.startswith("neither learns; b 11.50 ± 0.50 (n=2), a 10.50 ± 0.50 (n=2)")
+    assert report.claims[0].detail.startswith("neither learns; b 11.50 ± 0.50 (n=2), a 10.00")
+    assert "b against a (+1.50 points; neither learns" in " ".join(report.conclusions)
     text = " ".join(formats.render(report, "table").split())
-    assert "Neither learns: in 1 difference (b) both rungs are within 3 points of chance. Other differences: 1," in text
-    assert "Neither learns" not in formats.render(build(), "table")
+    assert (
+        "Near chance: 1 of 2 differences (b). Fewer than half of the seeds of each rung learn, and the mean of the "
+        "others is near chance. A seed learns if it scores better than 15.20. The other difference is decided."
+    ) in text
+    assert "Near chance" not in formats.render(build(), "table")
+
+
+@pytest.mark.parametrize("seeds", [5, 8, 12])
+def test_neither_learns_is_not_said_of_a_pair_where_few_seeds_learn(seeds: int) -> None:
+    """The same two seeds are enough to move the mean out of 3 points of chance, or not."""
+    report = near_chance(*[0.31, 0.29, *[0.08] * 10][:seeds])
+    assert abs((report.rows[1].mean or 0.0) - 0.1) < 0.03 or seeds < 12
+    assert report.rows[1].remark == f"only 2 of {seeds} seeds of b learn"
+    assert report.claims[0].detail.startswith(f"only 2 of {seeds} seeds of b learn; b ")
+    for name in ("table", "md", "latex", "html", "json"):
+        text = " ".join(formats.render(report, name).split())  # type: ignore[arg-type]
+        assert f"only 2 of {seeds} seeds of b learn" in text, name
+        assert "neither learns" not in text, name
+    assert near_chance(0.31, *[0.08] * (seeds - 1)).rows[1].remark == f"only 1 of {seeds} seeds of b learns"
+
+
+def test_both_rungs_may_have_seeds_that_learn() -> None:
+    few: list[float | None] = [0.31, 0.08, 0.08, 0.08]
+    assert report_on({"a": few, "b": few}).rows[1].remark == "only 1 of 4 seeds of b and 1 of 4 seeds of a learn"
 
 
 def test_a_claim_is_not_run_until_both_rungs_have_results() -> None:

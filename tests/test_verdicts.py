@@ -318,32 +318,55 @@ def test_chance(kind: str, mine: list[float | None], margin: float, verdict: str
         assert found.reason == "diverged runs do not support that a model stays at chance"
 
 
+# Of 300 items at a chance of 10 %, a seed learns above 10 + 3 * 1.73 = 15.2 %.
+_FEW = [0.32, 0.29, *[0.08] * 10]
+
+
 @pytest.mark.parametrize(
-    ("mine", "other", "neither"),
+    ("mine", "other", "near", "learning"),
     [
-        ([0.10, 0.11], [0.12, 0.13], True),
-        ([0.07, 0.08], [0.13, 0.13], True),
-        ([None, None], [0.10, 0.12], True),  # diverged runs are at chance
-        ([0.10, 0.11], [0.13, 0.14], False),
-        ([0.06, 0.07], [0.10, 0.10], False),
-        ([0.90, 0.91], [0.10, 0.10], False),
+        ([0.10, 0.11], [0.12, 0.13], True, (0, 0)),
+        ([None, None], [0.10, 0.12], True, (0, 0)),  # diverged runs are at chance
+        ([0.05, 0.07], [0.10, 0.10], True, (0, 0)),  # worse than chance is not learned
+        ([0.09, 0.15], [0.10, 0.10], True, (0, 0)),  # a test set of this size shows that by accident
+        ([0.13, 0.14], [0.10, 0.11], False, (0, 0)),  # but not in every seed
+        (_FEW, [0.09] * 12, True, (2, 0)),  # the mean is within 3 points
+        (_FEW[:5], [0.09] * 5, True, (2, 0)),  # it is not, of the same seeds
+        (_FEW, _FEW, True, (2, 2)),
+        ([0.32, *[0.14] * 11], [0.09] * 12, False, (1, 0)),
+        ([0.32, 0.10], [0.10, 0.10], False, (1, 0)),
+        ([0.90, 0.91], [0.10, 0.10], False, (2, 0)),
     ],
 )
-def test_a_pair_of_which_both_are_at_chance_is_remarked(
-    mine: list[float | None], other: list[float], neither: bool
+def test_a_pair_near_chance_is_remarked(
+    mine: list[float | None], other: list[float | None], near: bool, learning: tuple[int, int]
 ) -> None:
-    for one, two in ((mine, other), (other, mine)):
-        [found] = verdicts.judge([compare("better", side(one), side(two), chance=0.1)])
-        assert found.neither_learns is neither
-    # the naive predictor may score less than equally likely classes
-    assert verdicts.judge([compare("better", side([0.12, 0.13]), side([0.06]), chance=0.08)])[0].neither_learns
+    found = judged("better", mine, other)
+    assert (found.near_chance, (found.learning, found.than_learning)) == (near, learning)
+    assert found.neither_learns == (near and learning == (0, 0))
+    turned = judged("better", other, mine)
+    assert (turned.near_chance, turned.neither_learns) == (found.near_chance, found.neither_learns)
+
+
+def test_what_a_seed_must_score_to_learn() -> None:
+    def scoring(chance: float | None, items: int | None, **metric: Any) -> Scoring:
+        return Scoring(metric=Accuracy(**({"chance": 0.1} | metric)), chance=chance, items=items)
+
+    assert scoring(0.1, 300).learns_from == pytest.approx(0.1 + 3 * math.sqrt(0.1 * 0.9 / 300))
+    assert scoring(0.1, 10_000).learns_from == pytest.approx(0.13)
+    assert scoring(0.1, None).learns_from == pytest.approx(0.13)
+    # the naive predictor may score less than equally likely classes, or more
+    assert scoring(0.08, None).learns_from == pytest.approx(0.13)
+    assert scoring(0.2, None).learns_from == pytest.approx(0.23)
+    bits = Scoring(metric=Metric(name="b", unit="", higher_is_better=False, near_chance=0.5, chance=8.0), chance=7.0)
+    assert bits.learns_from == 6.5
+    assert [verdicts.side([Result(0, score)], bits).learning for score in (6.4, 6.6, 9.0)] == [1, 0, 0]
+    assert [verdicts.side([Result(0, score)], bits).near_chance for score in (6.4, 6.6, 9.0)] == [False, True, True]
     # not where chance is the other side, is not known, or the metric declares no distance to it
-    continuous = Scoring(metric=Metric(name="r2", unit="", chance=0.1), chance=0.1)
-    assert not verdicts.judge([compare("at-chance", side(mine), margin=0.03, chance=0.1)])[0].neither_learns
-    assert not verdicts.judge([compare("better", side(mine), side(other))])[0].neither_learns
-    assert not verdicts.judge([compare("better", side(mine), side(other), scoring=continuous, chance=0.1)])[
-        0
-    ].neither_learns
+    assert not judged("at-chance", [0.1, 0.11], None, 0.03).near_chance
+    for unknown in (scoring(None, 300), scoring(0.1, 300, near_chance=None)):
+        found = side([0.1, 0.1], unknown)
+        assert (unknown.learns_from, found.learning, found.near_chance) == (None, None, False)
 
 
 def test_lower_may_be_better() -> None:

@@ -153,7 +153,6 @@ def _comparer(
             metric=scoring.metric,
             set_aside=NOT_RUN if missing else "",
             same_runs=[mine] == other and not missing,
-            chance=scoring.chance,
             reason=reason,
         )
 
@@ -264,8 +263,8 @@ def describe(judged: Judgement, scoring: Scoring, beside: float | None = None, *
         return [judged.reason]
     metric = scoring.metric
     found = [_sides(judged, scoring)]
-    if judged.neither_learns:
-        found.insert(0, "neither learns")
+    if remark := chance_remark(judged):
+        found.insert(0, remark)
     if judged.difference is not None:
         found.append(f"difference {_difference_text(judged, metric)}")
     if judged.p_adjusted is not None:
@@ -281,6 +280,16 @@ def describe(judged: Judgement, scoring: Scoring, beside: float | None = None, *
     if judged.verdict == UNDECIDED and judged.p_adjusted is not None:
         found.append(_outlook(judged, complete))
     return found
+
+
+def chance_remark(judged: Judgement) -> str:
+    """What a pair of rungs near chance has learned, as in "only 2 of 12 seeds of linear-rnn learn"; else nothing."""
+    if judged.neither_learns or not judged.near_chance:
+        return "neither learns" if judged.neither_learns else ""
+    sides = [(judged.learning, judged.n, judged.rung), (judged.than_learning, judged.than_n, judged.than)]
+    found = [f"{learning} of {n} seeds of {rung}" for learning, n, rung in sides if learning]
+    verb = "learns" if (judged.learning or 0) + (judged.than_learning or 0) == 1 else "learn"
+    return f"only {' and '.join(found)} {verb}"
 
 
 def _outlook(judged: Judgement, complete: bool) -> str:

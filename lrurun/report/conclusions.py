@@ -72,12 +72,13 @@ def _pair(row: LadderRow) -> str:
 def _decided(row: LadderRow) -> str:
     difference = row.counted_delta or 0.0
     points, direction = abs(difference) * 100, "more" if difference > 0 else "less"
-    p = "" if row.p_adjusted is None else f" ({p_text(row.p_adjusted)})"
-    return f"{row.rung} scores {points:.2f} points {direction} than {row.on}{p}{_remark(row)}"
+    p = "" if row.p_adjusted is None else p_text(row.p_adjusted)
+    return f"{row.rung} scores {points:.2f} points {direction} than {row.on}{_in_brackets(p, row.remark)}"
 
 
-def _remark(row: LadderRow) -> str:
-    return ", though neither learns" if row.neither_learns else ""
+def _in_brackets(*parts: str) -> str:
+    found = _list(filter(None, parts))
+    return f" ({found})" if found else ""
 
 
 def _undecided(
@@ -93,18 +94,17 @@ def _undecided(
     others = [row for row in tested if row.seeds_to_decide is not None]
     sentences = []
     if others:
-        found = _list(f"{_pair(row)} ({_points(row)}; {_seeds(row, rows, design)}){_remark(row)}" for row in others)
+        found = _list(_pair(row) + _in_brackets(_points(row), row.remark, _seeds(row, rows, design)) for row in others)
         assumed = "The estimate takes the observed difference as the true one."
         if len(others) > 1:
             assumed = "The estimates take the observed differences as the true ones."
         sentences.append(f"Undecided: {found}. {assumed}")
     if small:
-        found = _list(f"{_pair(row)} ({_points(row)}){_remark(row)}" for row in small)
+        found = _list(_pair(row) + _in_brackets(_points(row), row.remark) for row in small)
         sentences.append(f"Undecided, and too small to decide with {statistics.MOST_SEEDS} seeds a side: {found}.")
     if untested:
-        sentences.append(
-            f"Undecided, because there is no test: {_list(_pair(row) + _remark(row) for row in untested)}."
-        )
+        found = _list(_pair(row) + _in_brackets(row.remark) for row in untested)
+        sentences.append(f"Undecided, because there is no test: {found}.")
     return sentences
 
 

@@ -101,7 +101,7 @@ def _foot(report: LadderReport) -> list[str]:
         if report.chance is not None:
             chance = f" with the score of chance, {report.chance * 100:.2f}"
         sentences.append(f"Diverged runs count in differences, p and verdicts{chance}, but not in the means.")
-    sentences += _neither_foot(report)
+    sentences += _near_chance_foot(report)
     if report.grid:
         sentences.insert(0, "Grid: the best mean is marked; in parentheses, the published values.")
     if report.detectable is None:
@@ -127,18 +127,23 @@ def _foot(report: LadderReport) -> list[str]:
     return sentences + content.closing_notes(report.rows, report.notes)
 
 
-def _neither_foot(report: LadderReport) -> list[str]:
-    """The differences between two rungs at chance, which are counted apart from the others; nothing without any."""
-    differing = [row for row in report.rows if row.on is not None and row.verdict != verdicts.NOT_RUN]
-    neither = [row.rung for row in differing if row.neither_learns]
-    if not neither:
+def _near_chance_foot(report: LadderReport) -> list[str]:
+    """The differences between two rungs near chance, which are counted apart from the others; nothing without any."""
+    differing = [
+        row for row in report.rows if row.on is not None and row.verdict not in (verdicts.NOT_RUN, "same runs")
+    ]
+    near = [row.rung for row in differing if row.near_chance]
+    if not near or report.learns_from is None:
         return []
-    others = [row.verdict for row in differing if not row.neither_learns]
+    others = [row.verdict for row in differing if not row.near_chance]
     decided = sum(verdict in ("better", "worse") for verdict in others)
-    count = f"{len(neither)} difference{'s' if len(neither) > 1 else ''} ({', '.join(neither)})"
+    apart = f" Of the other {len(others)} differences, {decided} {'is' if decided == 1 else 'are'} decided."
+    if len(others) < 2:
+        apart = f" The other difference is {'decided' if decided else 'undecided'}." * len(others)
     return [
-        f"Neither learns: in {count} both rungs are within 3 points of chance. Other differences: {len(others)}, "
-        f"decided: {decided}."
+        f"Near chance: {len(near)} of {plural(len(differing), 'difference')} ({', '.join(near)}). Fewer than half "
+        "of the seeds of each rung learn, and the mean of the others is near chance. A seed learns if it scores better "
+        f"than {report.learns_from * 100:.2f}.{apart}"
     ]
 
 

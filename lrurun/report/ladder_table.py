@@ -89,8 +89,12 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     """Of the difference, Holm-corrected over all differences and claims of the ladder."""
     verdict: str = ""
     """On the difference to the base: better, worse, undecided, not run, same runs; empty for the first rung."""
+    near_chance: bool = False
+    """Whether this rung and its base are near chance: fewer than half of their seeds learn."""
     neither_learns: bool = False
-    """Whether this rung and its base are both about at chance."""
+    """Whether no seed of either learns."""
+    remark: str = ""
+    """On a pair near chance: "neither learns", or how many seeds learn."""
     seeds_to_decide: int | None = None
     """Seeds a side that would decide if the true difference were the observed one."""
     paper: Judgement | None = None
@@ -133,6 +137,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """The label of the instance: task, profile, tuned or not, `--set`, data."""
     chance: float | None = None
     """The score of a diverged run in comparisons."""
+    learns_from: float | None = None
+    """The score beyond which a seed learns."""
     conclusions: tuple[str, ...] = ()
     """Plain sentences on what rows and claims show."""
     design: sequential.DesignSummary | None = None
@@ -203,6 +209,7 @@ def build(
         tune=tune,
         label=make_label(task, profile, tune, changes, data).text,
         chance=scoring.chance,
+        learns_from=scoring.learns_from,
         conclusions=(*conclude(rows, about, design), *_limits(limit, len(ladder.rungs))),
         design=design,
     )
@@ -335,7 +342,9 @@ def _judged_fields(judged: Judgement) -> dict[str, Any]:
         "counted_high": judged.high,
         "p_adjusted": judged.p_adjusted,
         "verdict": "same runs" if judged.same_runs else names.get(judged.verdict, judged.verdict),
+        "near_chance": judged.near_chance,
         "neither_learns": judged.neither_learns,
+        "remark": claims.chance_remark(judged),
         "look": judged.look,
         "seeds_to_decide": judged.seeds_to_decide,
     }

@@ -30,6 +30,9 @@ Kind = Literal["better", "no-worse", "equal", "above-chance", "at-chance"]
 _SYMMETRIC = ("better", "equal")
 _LEVEL = 0.95
 """Of printed intervals: each is for its comparison alone."""
+_ACCIDENTAL = 3
+"""A score that is further above chance than this many standard errors of the test set is no accident [ours]: of models
+that predict at random, about one in 500 scores better."""
 
 
 # 1. Scores
@@ -52,6 +55,32 @@ class Scoring(Struct, frozen=True, kw_only=True):
     items: int | None = None
     """Test items."""
 
+    @property
+    def best_chance(self) -> float | None:
+        """The better one of what the naive predictor of the data scores and what equally likely classes score.
+
+        A model that has learned nothing may also predict another class than the naive predictor does.
+        """
+        if self.chance is None or self.metric.chance is None:
+            return self.chance
+        return (max if self.metric.higher_is_better else min)(self.chance, self.metric.chance)
+
+    @property
+    def learns_from(self) -> float | None:
+        """The score beyond which a seed learns; None where chance is not known or the metric declares no distance.
+
+        It is further from chance than `near_chance`, and than what a test set of this size can show by accident.
+        """
+        chance, near = self.best_chance, self.metric.near_chance
+        if chance is None or near is None:
+            return None
+        variance = None if self.items is None else self.metric.variance(chance, self.items)
+        distance = max(near, _ACCIDENTAL * math.sqrt(variance or 0.0))
+        return chance + distance if self.metric.higher_is_better else chance - distance
+
+    def is_better(self, score: float, than: float) -> bool:
+        return score > than if self.metric.higher_is_better else score < than
+
 
 class Side(Struct, frozen=True, kw_only=True):
     """One side of a comparison."""
@@ -69,6 +98,10 @@ class Side(Struct, frozen=True, kw_only=True):
     """Seed -> counted score."""
     missing: str = ""
     """Why `counted` is None."""
+    learning: int | None = None
+    """Seeds that learn: that score better than `Scoring.learns_from`; None where that is not known."""
+    near_chance: bool = False
+    """Whether fewer than half of the seeds learn, and the mean of the others is near chance."""
 
 
 def side(results: Sequence[Result], scoring: Scoring) -> Side:
@@ -80,6 +113,7 @@ def side(results: Sequence[Result], scoring: Scoring) -> Side:
     unknown = diverged > 0 and scoring.chance is None
     counted = finished + [scoring.chance] * diverged if scoring.chance is not None else finished
     missing = "runs diverged, and chance is not known on this task" if unknown else "n = 1: no test"
+    learning, near_chance = _learning(counted, scoring)
     return Side(
         counted=None if unknown else estimate(counted, scoring),
         finished=estimate(finished, scoring),
@@ -88,7 +122,24 @@ def side(results: Sequence[Result], scoring: Scoring) -> Side:
         diverged=diverged,
         scores=scores,
         missing=missing,
+        learning=learning,
+        near_chance=near_chance,
     )
+
+
+def _learning(scores: Sequence[float], scoring: Scoring) -> tuple[int | None, bool]:
+    """How many seeds learn, and whether they are fewer than half while the others are near chance.
+
+    Few seeds that learn can move the mean of a rung by any amount: that of the others is compared with chance.
+    """
+    bound, chance, near = scoring.learns_from, scoring.best_chance, scoring.metric.near_chance
+    if bound is None or chance is None or near is None:
+        return None, False
+    others = [score for score in scores if not scoring.is_better(score, bound)]
+    learning = len(scores) - len(others)
+    mean = statistics.mean(others)
+    gain = 0.0 if mean is None else mean - chance if scoring.metric.higher_is_better else chance - mean
+    return learning, 2 * learning < len(scores) and gain <= near
 
 
 def estimate(scores: Sequence[float], scoring: Scoring) -> Estimate | None:
@@ -218,21 +269,6 @@ class Comparison(Struct, frozen=True, kw_only=True):
     """Of that verdict."""
     same_runs: bool = False
     """Whether both sides are the same runs, which is set aside too."""
-    chance: float | None = None
-    """The score of chance on the task; None: not known."""
-
-    @property
-    def neither_learns(self) -> bool:
-        """Whether both sides are at chance or nearly so, which says little about the change between them."""
-        near = self.metric.near_chance
-        # A model that has learned nothing may also predict another class than the naive predictor of the data does.
-        chances = [chance for chance in (self.chance, self.metric.chance) if chance is not None]
-        if near is None or self.chance is None or self.question.than is None:
-            return False
-        return all(
-            mean is not None and any(abs(mean - chance) <= near for chance in chances)
-            for mean in (self.mine.mean, self.other.mean)
-        )
 
     @property
     def p_values(self) -> tuple[PValue, ...]:
@@ -272,8 +308,13 @@ class Judgement(Struct, frozen=True, kw_only=True):
     """Seeds a side that would decide an undecided comparison if the true difference were the observed one."""
     same_runs: bool = False
     """Whether both sides are the same runs."""
+    near_chance: bool = False
+    """Whether both rungs are near chance: fewer than half of their seeds learn, the others score about chance."""
     neither_learns: bool = False
-    """Whether both rungs are about at chance."""
+    """Whether both rungs are near chance and none of their seeds learns."""
+    learning: int | None = None
+    """Counted seeds of `rung` that learn; None where chance is not known or the metric declares no distance to it."""
+    than_learning: int | None = None
     reason: str = ""
     """Why there is no test."""
     look: int | None = None
@@ -323,6 +364,7 @@ def _judgement(
         low, high = statistics.between(mine.counted, other.counted).interval(_LEVEL) or (None, None)
     tested = shown is not None and shown.p is not None
     paired_low, paired_high = _paired(mine, other) or (None, None)
+    near_chance = mine.near_chance and other.near_chance
     return Judgement(
         kind=question.kind,
         rung=question.rung,
@@ -346,7 +388,10 @@ def _judgement(
         paired_high=paired_high,
         seeds_to_decide=_seeds(comparison, level) if verdict == UNDECIDED and tested else None,
         same_runs=comparison.same_runs,
-        neither_learns=comparison.neither_learns,
+        near_chance=near_chance,
+        neither_learns=near_chance and not mine.learning and not other.learning,
+        learning=mine.learning,
+        than_learning=other.learning,
         reason=comparison.reason if not found else "" if tested else _why_no_test(comparison),
     )
 
