@@ -16,7 +16,8 @@ import scipy.stats
 from lrurun.config import documents
 from lrurun.config.resolve import RateSource
 from lrurun.errors import LrurunError
-from lrurun.report import formats
+from lrurun.report import formats, statistics
+from lrurun.report.ladder_table import LadderReport
 from tests.reports import (
     GRID,
     GRID_RUNS,
@@ -225,6 +226,27 @@ def test_the_spread_of_shared_runs_is_counted_once() -> None:
     expected = np.sqrt((np.var(TANH, ddof=1) + np.var(LINEAR, ddof=1)) / 2)
     assert report.spread == pytest.approx(expected)
     assert report.detectable_seeds == 3
+
+
+def test_the_smallest_difference_is_for_the_seeds_of_undecided_comparisons() -> None:
+    def made(*counts: int) -> LadderReport:
+        """Of rungs with these numbers of seeds; the first two differ, the others do not."""
+        centers = dict(zip("abcd", (0.2, 0.8, 0.8, 0.8), strict=False))
+        runs = [
+            make_run(f"{rung}{seed}", rung, seed, centers[rung] + 0.01 * (7 * seed % 5))
+            for rung, count in zip(centers, counts, strict=False)
+            for seed in range(count)
+        ]
+        rungs = tuple(make_rung(rung) for rung in centers)
+        return build(documents.Ladder(name="x", title="x", source="s", rungs=rungs), runs)
+
+    for counts, seeds in (((5, 8, 8), 8), ((5, 8, 7), 7), ((5, 8, 7, 6), 6), ((5, 8), 5), ((5, 8, 1), 5)):
+        report = made(*counts)
+        assert report.rows[1].verdict == "better"
+        assert report.detectable_seeds == seeds
+        assert report.spread is not None
+        assert report.detectable == statistics.detectable(report.spread, seeds)
+        assert f"Smallest difference that {seeds} seeds a side" in formats.render(report, "md")
 
 
 def test_runs_of_unequal_data_are_refused_with_their_names() -> None:

@@ -53,8 +53,8 @@ claims of the ladder. Steps/s: median; speed-up over
 tanh-rnn.
 Diverged runs count in differences, p and verdicts with the
 score of chance, 10.00, but not in the means.
-Smallest difference that 2 seeds a side could have shown:
-4.38 points (two-sided 5 %, power 80 %, from the spread over
+Smallest difference that 3 seeds a side could have shown:
+2.38 points (two-sided 5 %, power 80 %, from the spread over
 seeds seen here, 0.77).
 One test item is 0.33 points (300 items).
 Published: Paper, Table 1 (tanh-rnn); Paper, Table 2
@@ -110,7 +110,7 @@ Holm's method over all differences and claims of the ladder. Steps/s: median; sp
 tanh-rnn.
 Diverged runs count in differences, p and verdicts with the score of chance, 10.00, but not in the
 means.
-Smallest difference that 2 seeds a side could have shown: 4.38 points (two-sided 5 %, power 80 %,
+Smallest difference that 3 seeds a side could have shown: 2.38 points (two-sided 5 %, power 80 %,
 from the spread over seeds seen here, 0.77).
 One test item is 0.33 points (300 items).
 Published: Paper, Table 1 (tanh-rnn); Paper, Table 2 (stable-exponential: not above chance). They
@@ -162,7 +162,7 @@ Which of them matters?
 
 - Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided (Welch), corrected by Holm's method over all differences and claims of the ladder. Steps/s: median; speed-up over tanh-rnn.
 - Diverged runs count in differences, p and verdicts with the score of chance, 10.00, but not in the means.
-- Smallest difference that 2 seeds a side could have shown: 4.38 points (two-sided 5 %, power 80 %, from the spread over seeds seen here, 0.77).
+- Smallest difference that 3 seeds a side could have shown: 2.38 points (two-sided 5 %, power 80 %, from the spread over seeds seen here, 0.77).
 - One test item is 0.33 points (300 items).
 - Published: Paper, Table 1 (tanh-rnn); Paper, Table 2 (stable-exponential: not above chance).
 - These runs come from more than one code version: 0.1.0 abc; 0.2.0 def.

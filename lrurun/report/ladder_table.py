@@ -120,6 +120,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     detectable: float | None
     """The smallest difference that `detectable_seeds` seeds a side could have shown."""
     detectable_seeds: int | None
+    """The fewest of an undecided comparison; if all are decided, of a rung."""
     spread: float | None
     """Standard deviation over seeds, pooled over the rungs."""
     test_items: int | None
@@ -200,7 +201,7 @@ def build(
         metric=name,
         rows=rows,
         claims=about,
-        **_spread(selected),
+        **_spread(selected, judged),
         test_items=test_items,
         data=dict(data),
         notes=tuple(notes),
@@ -228,14 +229,20 @@ def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None) 
     return Scoring(metric=metric, chance=chance, items=test_items)
 
 
-def _spread(selected: Mapping[str, RungRuns]) -> dict[str, Any]:
-    """The fields of a report on the spread over seeds, pooled over the rungs."""
+def _spread(selected: Mapping[str, RungRuns], judged: claims.Judged) -> dict[str, Any]:
+    """The fields of a report on the spread over seeds, pooled over the rungs, and what the undecided comparisons could
+    have shown with it."""
     # A shared rung has no seeds of its own: counted twice, its runs would claim too many degrees of freedom.
     samples = [one.scores for rung, one in selected.items() if one.of == rung]
     spread = statistics.pooled_spread(samples)
     if spread is None:
         return {"spread": None, "detectable": None, "detectable_seeds": None}
-    seeds = min(len(one) for one in samples if len(one) >= 2)
+    undecided = [
+        min(one.n, one.than_n)
+        for one in (*judged.differences.values(), *judged.claims)
+        if one.verdict == verdicts.UNDECIDED and one.p_adjusted is not None and one.than is not None
+    ]
+    seeds = min(undecided or [len(one) for one in samples if len(one) >= 2])
     return {"spread": spread, "detectable": statistics.detectable(spread, seeds), "detectable_seeds": seeds}
 
 
