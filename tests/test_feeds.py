@@ -268,7 +268,9 @@ data = Data(spec=spec, sha256="sha256:0", train=large, validation=small, test=sm
 ended = list(train(RUNS["pairs"], Execution(), data))[-1]
 assert (ended.state, ended.step) == ("done", 23)
 assert "grain" in sys.modules
-evaluate(SimpleNamespace(evaluate=lambda *_: (np.zeros(2), np.zeros(1)), pack=1), None, large, 500)
+sums = {"loss": np.zeros(()), "count": np.ones(())}
+programs = SimpleNamespace(evaluate=lambda *_: (sums, np.zeros(1)), pack=1, member=lambda tree, _: tree)
+evaluate(programs, None, large, 500, ())
 over = True
 watcher.join()
 print(large.inputs.nbytes, before, peak)

@@ -57,7 +57,7 @@ def test_eigenvalues_are_reported_at_start_and_end(undisturbed: list[Event], dat
     assert undisturbed[1] is found[0]
     assert undisturbed[-2] is found[1]
     last = undisturbed[-1].snapshot  # type: ignore[union-attr]
-    first = programs_for(config(), EXECUTION, data.spec).init(np.uint32(3))
+    first = programs_for(config(), EXECUTION, data).init(np.uint32(3))
     for event, params in zip(found, (first.params, last.live.params), strict=True):
         (layer,) = event.layers
         assert layer.dtype == np.complex128
@@ -120,7 +120,7 @@ def test_resume_is_bit_identical(
             checkpoints.save(tmp_path / "saved", event.snapshot(), name)
             break
     programs._CACHE.clear()
-    compiled = programs_for(config(), EXECUTION, data.spec)
+    compiled = programs_for(config(), EXECUTION, data)
     restored = checkpoints.restore(tmp_path / "saved", compiled, name)
     assert restored.step == stop
     assert ((20, "train/loss") in history(first)) == (stop == 20 and slow < 0)
@@ -173,7 +173,7 @@ def test_all_programs_are_compiled_before_the_first_step(data: Data, caplog: pyt
 
 
 def test_the_first_state_is_that_of_model_and_optimiser(data: Data) -> None:
-    compiled = programs_for(config(), EXECUTION, data.spec)
+    compiled = programs_for(config(), EXECUTION, data)
     jax.tree.map(np.testing.assert_array_equal, compiled.init(np.uint32(3)), jax.jit(compiled._init)(np.uint32(3)))
 
 
@@ -183,10 +183,12 @@ def test_a_worse_model_later_does_not_replace_the_best(data: Data) -> None:
     ended = events[-1]
     assert isinstance(ended, Ended)
     assert ended.snapshot.best_step < 60
-    compiled = programs_for(config(lr=0.5, steps=60, eval_every=2), EXECUTION, data.spec)
-    again = evaluate(compiled, jax.tree.map(np.asarray, ended.snapshot.best), data.test, 8)[0].scores
+    compiled = programs_for(config(lr=0.5, steps=60, eval_every=2), EXECUTION, data)
+    again = evaluate(compiled, jax.tree.map(np.asarray, ended.snapshot.best), data.test, 8, data.metrics)[0].scores
     assert ended.result["test/accuracy"] == again["accuracy"]
-    last = evaluate(compiled, Best(ended.snapshot.live.params, ended.snapshot.live.stats), data.test, 8)[0]
+    last = evaluate(compiled, Best(ended.snapshot.live.params, ended.snapshot.live.stats), data.test, 8, data.metrics)[
+        0
+    ]
     assert last.scores["loss"] != again["loss"]
 
 
@@ -228,10 +230,10 @@ def test_tuning_never_sees_test(data: Data) -> None:
 def test_evaluation_counts_each_example_once(data: Data) -> None:
     """Batches of 8 over 21 examples, one by one, and all at once give the same mean."""
     run = config()
-    compiled = programs_for(run, EXECUTION, data.spec)
+    compiled = programs_for(run, EXECUTION, data)
     live = compiled.init(np.uint32(0))
     best = Best(live.params, live.stats)
-    values = [evaluate(compiled, best, data.validation, batch)[0].scores for batch in (1, 8, 21)]
+    values = [evaluate(compiled, best, data.validation, batch, data.metrics)[0].scores for batch in (1, 8, 21)]
     model = compiled.model
     split = data.validation
     logits, _ = model.apply(live.params, live.stats, split.inputs, split.lengths, train=False)
@@ -254,7 +256,7 @@ def test_training_learns(data: Data) -> None:
 def test_checkpoint_of_another_run_is_refused(data: Data, tmp_path) -> None:
     ended = list(train(config(), EXECUTION, data))[-1]
     checkpoints.save(tmp_path / "saved", ended.snapshot, fingerprint(config()))  # type: ignore[union-attr]
-    compiled = programs_for(config(), EXECUTION, data.spec)
+    compiled = programs_for(config(), EXECUTION, data)
     with pytest.raises(LrurunError, match="another run or format"):
         checkpoints.restore(tmp_path / "saved", compiled, fingerprint(config(seed=4)))
 
@@ -278,7 +280,7 @@ def test_digest_sees_every_byte_and_name(data: Data, tmp_path) -> None:
 def test_moments_follow_the_schedule(data: Data) -> None:
     """Two steps of the whole program equal two steps by hand: gradient, AdamW, rate of each step."""
     run = config(dropout=0.0, steps=2, eval_every=2)
-    compiled = programs_for(run, EXECUTION, data.spec)
+    compiled = programs_for(run, EXECUTION, data)
     live = compiled.init(np.uint32(run.seed))
     params, stats, moments = live.params, live.stats, live.moments
     model, groups = compiled.model, compiled.model.groups(live.params)

@@ -117,7 +117,7 @@ def bare(model: str) -> Turn:
         execution = convert(claim.run.execution, Execution, "bench")
         data = store.load(plan.task, plan.options, Path(place) / plan.data_name)
         ledger.close()
-    compiled = programs_for(config, execution, data.spec)
+    compiled = programs_for(config, execution, data)
     n = min(execution.steps_per_dispatch, config.train.log_every)
     index = np.arange(compiled.rows * config.train.batch, dtype=np.int32).reshape(compiled.rows, -1)
     arrays = (jnp.asarray(data.train.inputs), jnp.asarray(data.train.labels, jnp.int32), None)

@@ -98,6 +98,7 @@ def make(
     for rung in rungs:
         _check_protocol(rung, recipe)
         _check_length(rung, options)
+        _check_pooling(rung, options)
     grid = _free_grid(recipe, profile, reduced, changes, tune)
     for rung in rungs:
         for path, (values, source) in grid.items():
@@ -154,14 +155,23 @@ def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
 
 def _check_length(rung: ResolvedRung, options: Options) -> None:
     """Refuse a rung whose recurrence does not fit the length of the task's sequences."""
-    config = rung.config
-    length = tasks.get(config.task).spec(options).length
+    config, task = rung.config, tasks.get(rung.config.task)
+    lengths = {task.spec(one).length for one in (options, *task.settings(options).values())}
     try:
-        config.model.recurrence.fits_length(length)
+        for length in sorted(lengths):
+            config.model.recurrence.fits_length(length)
     except ValueError as error:
         path = "model.recurrence.kernel_length"
         at = decoding.place(rung.sources.get(path, config.task), path)
         raise UsageError(f"{at}: {error}", f"the length of the sequences always fits: {path} = {length}") from None
+
+
+def _check_pooling(rung: ResolvedRung, options: Options) -> None:
+    """Refuse a pooling where every position has an output: it would change nothing."""
+    source = rung.sources.get("model.pooling", "default")
+    if tasks.get(rung.config.task).spec(options).output.at == "positions" and source != "default":
+        at = decoding.place(source, "model.pooling")
+        raise UsageError(f"{at}: {rung.config.task} has outputs at positions, which are not pooled", "remove it")
 
 
 def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:

@@ -49,6 +49,10 @@ class Metric(Struct, frozen=True, kw_only=True):
         """The score of an evaluation."""
         raise NotImplementedError(f"{type(self).__name__} defines no value")
 
+    def oriented(self, score: float) -> float:
+        """The score, negated where lower is better."""
+        return score if self.higher_is_better else -score
+
     def step(self, items: int) -> float | None:
         """The smallest difference between two scores on a test set of `items`; None for a continuous score."""
         return None

@@ -21,6 +21,7 @@ from lrurun import __version__, files
 from lrurun.data import download, published, reading
 from lrurun.data.arrays import Writer, sha256
 from lrurun.data.metric import Accuracy
+from lrurun.data.output import Output
 from lrurun.data.task import SPLITS, Data, Options, Progress, Published, Source, Spec, Split, Task, majority
 from lrurun.decoding import canonical
 from lrurun.errors import LrurunError
@@ -52,11 +53,12 @@ class _Manifest(msgspec.Struct):
     source: _Text
     counts: _Counts
     sha256: dict[
-        Annotated[str, Meta(pattern=r"^(train|validation|test)-(inputs|labels|lengths)\Z")],
+        Annotated[str, Meta(pattern=r"^(train|validation|test|test@[A-Za-z0-9_.]+)-(inputs|labels|lengths)\Z")],
         Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")],
     ]
     code: _Name = ""
     options: dict[str, Any] = {}
+    settings: dict[_Name, _Count] = {}
     kind: Literal["embedded", "folder", "download", "generated"] = "embedded"
     published: Published | None = None
     generator: dict[str, Any] = {}
@@ -148,7 +150,8 @@ def _make(task: Task, options: Options, where: Path, source: Source, progress: P
         progress(f"preparing {where.name}: {source.text}", 0, None)
         known, note = _identified(task, source, progress)
         source.fill(writer, progress)
-        for split, part in product(SPLITS, ("inputs", "labels")):
+        others = [f"test@{name}" for name in task.settings(options)]
+        for split, part in product([*SPLITS, *others], ("inputs", "labels")):
             if (name := f"{split}-{part}") not in writer.arrays:
                 raise LrurunError(
                     f"{where.name}: the array {name} is missing: the code of task {task.name} has not written it",
@@ -168,6 +171,7 @@ def _make(task: Task, options: Options, where: Path, source: Source, progress: P
             "published": known,
             "generator": source.generator,
             "counts": counts,
+            "settings": {split: writer.arrays[f"{split}-labels"].shape[0] for split in others},
             "sha256": digests,
             "vocabulary": writer.vocabulary,
             "baselines": baselines,
@@ -183,7 +187,7 @@ def _majority(task: Task, work: Path) -> dict[str, float]:
     train, test = (np.load(work / f"{split}-labels.npy", allow_pickle=False) for split in ("train", "test"))
     if not isinstance(task.metric, Accuracy) or not (train.size and test.size):
         return {}
-    return {"majority class": majority(train, test)}
+    return {"majority class": majority(train[train >= 0], test[test >= 0])}
 
 
 def _identified(task: Task, source: Source, progress: Progress) -> tuple[Published | None, list[str]]:
@@ -318,6 +322,10 @@ def load(
         found = len(table["vocabulary"])
         raise LrurunError(f"{where}: expected a vocabulary of {spec.features:,} tokens, found {found:,}", _REMAKE)
     splits: Any = {split: _split(split, table, spec, where, progress) for split in SPLITS}
+    settings = {
+        name: _split(f"test@{name}", table, task.spec(of_setting), where, progress)
+        for name, of_setting in task.settings(options).items()
+    }
     _count_notes(task, options, table["counts"], where)
     if protocol == "paper":
         splits = {
@@ -333,6 +341,8 @@ def load(
         published=table.get("published"),
         baselines=table.get("baselines", {}),
         metrics=task.metrics,
+        sampler=task.sampler(options),
+        settings=settings,
         **splits,
     )
 
@@ -344,7 +354,7 @@ def _split(split: str, table: Mapping[str, Any], spec: Spec, where: Path, progre
         if name in table["sha256"]:
             progress(f"checking {name}.npy", 0, None)
             parts[part] = _mapped(where / f"{name}.npy", table["sha256"][name])
-    wanted = table["counts"][split]
+    wanted = (table["counts"] | table.get("settings", {}))[split]
     for part in ("inputs", "labels"):
         count = len(parts[part]) if part in parts else 0
         if count != wanted:
@@ -383,6 +393,9 @@ def _check(array: np.ndarray, part: str, spec: Spec, name: str, hint: str) -> No
         LrurunError: its type, its shape, or a value.
     """
     count, pairs = len(array), (2,) if spec.pair else ()
+    if part == "labels" and spec.output != Output():
+        _check_labels(array, spec, name, hint)
+        return
     shapes: dict[str, list[tuple[int, ...]]] = {
         "inputs": [(count, *pairs, spec.length)],
         "labels": [(count,)],
@@ -401,6 +414,31 @@ def _check(array: np.ndarray, part: str, spec: Spec, name: str, hint: str) -> No
     found = (int(array.min()), int(array.max()))
     if found[0] < least or found[1] > most:
         raise LrurunError(f"{name}: expected numbers from {least} to {most}, found {found[0]} to {found[1]}", hint)
+
+
+def _check_labels(array: np.ndarray, spec: Spec, name: str, hint: str) -> None:
+    """Refuses labels that do not fit an output at positions or of real values.
+
+    Raises:
+        LrurunError: their type, their shape, a class, or an example without a label.
+    """
+    output, values = spec.output, spec.output.loss == "squared-error"
+    places = (min(array.shape[1] if array.ndim > 1 else 0, spec.length),) if output.at == "positions" else ()
+    shape = (len(array), *places, *((spec.classes,) if values else ()))
+    if array.dtype.kind not in ("f" if values else "iu") or not array.dtype.isnative:
+        raise LrurunError(f"{name}: expected {'real' if values else 'whole'} numbers, found {array.dtype}", hint)
+    if array.shape != shape or places == (0,):
+        raise LrurunError(f"{name}: expected the shape {shape}, found {array.shape}", hint)
+    if not values and array.size and not -1 <= array.min() <= array.max() < spec.classes:
+        found = f"{array.min()} to {array.max()}"
+        raise LrurunError(f"{name}: expected classes from 0 to {spec.classes - 1}, or -1, found {found}", hint)
+    labelled = (~np.isnan(array)).all(axis=-1) if values else array >= 0
+    per_example = labelled.reshape(len(array), -1).sum(axis=1)
+    if array.size and not per_example.all():
+        raise LrurunError(f"{name}: example {int(per_example.argmin())} has no labelled position", hint)
+    if output.labelled is not None and array.size and per_example.max() > output.labelled:
+        found = f"example {int(per_example.argmax())} has {per_example.max()} labelled positions"
+        raise LrurunError(f"{name}: {found}, its task declares at most {output.labelled}", hint)
 
 
 def _joined(first: Split, second: Split) -> Split:

@@ -57,6 +57,10 @@ class Split(Struct, frozen=True, kw_only=True):
     """(n,) or (n, 2) true lengths; None if every example has the full length."""
 
 
+Sampler = Callable[[Any, int], tuple[Any, Any, Any]]
+"""(key of jax.random, batch size) -> inputs, labels and lengths or None, as arrays of jax; it is traced."""
+
+
 class Data(Struct, frozen=True, kw_only=True):
     """A prepared task, verified against its manifest."""
 
@@ -76,6 +80,10 @@ class Data(Struct, frozen=True, kw_only=True):
     """Naive predictor -> its score on the test split, a fraction."""
     metrics: tuple[Metric, ...] = (Accuracy(),)
     """Those of the task; the first one selects the model."""
+    sampler: Sampler | None = None
+    """Where it is set, every training step has new examples, and `train` is only a sample of them."""
+    settings: dict[str, Split] = field(default_factory=dict)
+    """Test splits of other settings than those of training, such as longer sequences, by name."""
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -168,6 +176,14 @@ class Task(ABC):
     def offline(self, options: Any) -> Source | None:
         """Data that need no copy: packaged with a library, or generated; None if there are none."""
         return None
+
+    def sampler(self, options: Any) -> Sampler | None:
+        """Samples the examples of every training step on the device; None where they are those of the split."""
+        return None
+
+    def settings(self, options: Any) -> Mapping[str, Any]:
+        """Name -> the options of a further test split, such as a longer one, on which every run is evaluated too."""
+        return {}
 
     def tolerance(self, split: str) -> int:
         """The number of examples by which a split may differ from `sizes`; the manifest then has a note."""

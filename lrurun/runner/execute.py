@@ -39,7 +39,7 @@ def execute(active: list[ActiveAttempt], stop: StopRequest) -> None:
             writer.begin(snapshot.step if snapshot else 0, packed=len(members))
         first = members[0].attempt
         compiling = stack.enter_context(contextlib.ExitStack())
-        if not programs_for(first.config, first.execution, first.data.spec, len(members)).ready:
+        if not programs_for(first.config, first.execution, first.data, len(members)).ready:
             compiling.enter_context(turn(json.dumps([*first.program, len(members)]), stop))
         if _stopped(active, stop):
             return
@@ -99,7 +99,7 @@ def _restore(writers: Sequence[EventWriter], active: list[ActiveAttempt]) -> lis
     first, resume = writers[0].attempt, list[Snapshot | None]()
     for writer in writers:
         attempt = writer.attempt
-        programs = programs_for(attempt.config, attempt.execution, attempt.data.spec)
+        programs = programs_for(attempt.config, attempt.execution, attempt.data)
         snapshot = writer.snapshots.restore(programs)
         if resume and (attempt.program, snapshot and snapshot.step) != (first.program, resume[0] and resume[0].step):
             active.remove(attempt)

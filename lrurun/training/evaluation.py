@@ -1,14 +1,16 @@
-"""Loss, accuracy and state norms of packed runs over a split."""
+"""Loss, metrics and state norms of packed runs over a split."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from lrurun.data.metric import Metric
 from lrurun.data.task import Split
-from lrurun.training.feed import to_device
+from lrurun.training.feed import label_type, to_device
 from lrurun.training.programs import Best, Programs
 
 MAX_IN_FLIGHT = 2
@@ -19,12 +21,12 @@ class Evaluation(NamedTuple):
     """One run on one split."""
 
     scores: dict[str, float]
-    """Mean loss and accuracy, each example counted once."""
+    """Mean loss and every metric, each example counted once."""
     norms: dict[str, float]
     """Mean norm of the recurrent state, layer by layer, on the first batch."""
 
 
-def evaluate(compiled: Programs, best: Best, split: Split, batch: int) -> list[Evaluation]:
+def evaluate(compiled: Programs, best: Best, split: Split, batch: int, metrics: Sequence[Metric]) -> list[Evaluation]:
     """Scores and norms of each run. The last batch is padded, so that nothing is compiled twice."""
     count = len(split.labels)
     found = []
@@ -41,15 +43,15 @@ def evaluate(compiled: Programs, best: Best, split: Split, batch: int) -> list[E
         if len(found) > MAX_IN_FLIGHT:
             jax.block_until_ready(found[-MAX_IN_FLIGHT])  # otherwise the inputs of all batches wait in memory
     sums, norms = zip(*jax.device_get(found), strict=True)
-    means = np.sum(np.asarray(sums, np.float64), axis=0).reshape(-1, 2) / count
-    layers = np.asarray(norms[0], np.float64).reshape(compiled.pack, -1)
-    return [
-        Evaluation(
-            scores={"loss": loss, "accuracy": accuracy},
-            norms={f"norm/layer{layer}": value for layer, value in enumerate(row)},
-        )
-        for (loss, accuracy), row in zip(means.tolist(), layers.tolist(), strict=True)
-    ]
+    layers = np.asarray(norms[0], np.float64).reshape(compiled.pack, -1).tolist()
+    evaluations = []
+    for member, row in enumerate(layers):
+        of_run = [compiled.member(one, member) for one in sums]
+        batches = {name: np.asarray([one[name] for one in of_run], np.float64) for name in of_run[0]}
+        scores = {"loss": float(batches["loss"].sum() / batches["count"].sum())}
+        scores |= {metric.name: metric.value(batches) for metric in metrics}
+        evaluations.append(Evaluation(scores, {f"norm/layer{layer}": value for layer, value in enumerate(row)}))
+    return evaluations
 
 
 def compile_for(compiled: Programs, split: Split, batch: int) -> None:
@@ -62,5 +64,6 @@ def compile_for(compiled: Programs, split: Split, batch: int) -> None:
     best = Best(compiled.abstract.params, compiled.abstract.stats)
     best = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(runs + leaf.shape, leaf.dtype), best)
     lengths = None if split.lengths is None else like(split.lengths, np.int32)
-    inputs = (like(split.inputs, split.inputs.dtype), like(split.labels, np.int32), lengths)
-    compiled.evaluate.lower(best, inputs, like(split.labels, np.float32), like(split.labels, np.bool_)).compile()
+    inputs = (like(split.inputs, split.inputs.dtype), like(split.labels, label_type(split)), lengths)
+    weight, counted = (jax.ShapeDtypeStruct((batch,), dtype) for dtype in (np.float32, np.bool_))
+    compiled.evaluate.lower(best, inputs, weight, counted).compile()

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.config.schema import Execution, TrainConfig
-from lrurun.data.task import Split
+from lrurun.data.task import Data, Split
 from lrurun.training.programs import Tree
 
 RESIDENT_ACCELERATOR = 4_000_000_000
@@ -85,7 +85,7 @@ DispatchInputs = Generator[DispatchInput, None, None]
 
 
 def dispatch_inputs(
-    execution: Execution, split: Split, batches: Sequence[Batches], schedule: TrainConfig, start: int, rows: int
+    execution: Execution, data: Data, batches: Sequence[Batches], schedule: TrainConfig, start: int, rows: int
 ) -> DispatchInputs:
     """The input of every dispatch from step `start` on; the caller closes the generator.
 
@@ -94,9 +94,17 @@ def dispatch_inputs(
         rows: of `DispatchInput.places`, at least as many as a dispatch has steps.
     """
     plan = dispatches(schedule, execution.steps_per_dispatch, start)
-    if streams(execution, split):
-        return streamed(split, batches, plan, rows, longest(schedule, execution.steps_per_dispatch))
-    return resident(split, batches, plan, rows)
+    if data.sampler is not None:
+        return sampled(len(batches), plan, rows)
+    if streams(execution, data.train):
+        return streamed(data.train, batches, plan, rows, longest(schedule, execution.steps_per_dispatch))
+    return resident(data.train, batches, plan, rows)
+
+
+def sampled(runs: int, plan: np.ndarray, rows: int) -> DispatchInputs:
+    """Inputs without arrays: the device samples the examples of each step."""
+    for step, n in plan.tolist():
+        yield DispatchInput(step, n, np.zeros((runs, rows, 1), np.int32), ())
 
 
 def streams(execution: Execution, split: Split) -> bool:
@@ -110,7 +118,12 @@ def streams(execution: Execution, split: Split) -> bool:
 def to_device(split: Split) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Inputs, labels and lengths as arrays on the device."""
     lengths = None if split.lengths is None else jnp.asarray(split.lengths, jnp.int32)
-    return jnp.asarray(split.inputs), jnp.asarray(split.labels, jnp.int32), lengths
+    return jnp.asarray(split.inputs), jnp.asarray(split.labels, label_type(split)), lengths
+
+
+def label_type(split: Split) -> type:
+    """Of labels on the device: classes are int32, real values float32."""
+    return np.float32 if split.labels.dtype.kind == "f" else np.int32
 
 
 def resident(split: Split, batches: Sequence[Batches], plan: np.ndarray, rows: int) -> DispatchInputs:
@@ -136,7 +149,7 @@ def streamed(split: Split, batches: Sequence[Batches], plan: np.ndarray, rows: i
     runs, size = len(batches), batches[0].batch
     within = np.minimum(np.arange(rows * size, dtype=np.int32), steps * size - 1).reshape(rows, size)
     places = np.stack([run * steps * size + within for run in range(runs)])
-    sources = ((split.inputs, split.inputs.dtype), (split.labels, np.int32), (split.lengths, np.int32))
+    sources = ((split.inputs, split.inputs.dtype), (split.labels, label_type(split)), (split.lengths, np.int32))
     threads: set[threading.Thread] = set()
     closed = threading.Event()
 

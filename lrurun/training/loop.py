@@ -20,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.config.schema import Execution, RunConfig, program_key
-from lrurun.data.task import Data
+from lrurun.data.task import Data, Split
 from lrurun.nn.spectra import eigenvalues
 from lrurun.training import feed, optimizer
-from lrurun.training.evaluation import compile_for, evaluate
+from lrurun.training.evaluation import Evaluation, compile_for, evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from lrurun.training.programs import Best, Programs, Readings, Tree, programs_for
 
@@ -60,12 +60,10 @@ def train_together(
     if len({program_key(config, execution) for config in configs}) > 1 or len({r.step for r in resume or ()}) > 1:
         raise ValueError("runs trained together must differ only in seed and learning rate, and be at one step")
     schedule = configs[0].train
-    compiled = programs_for(configs[0], execution, data.spec, len(configs))
+    compiled = programs_for(configs[0], execution, data, len(configs))
     batches = [feed.Batches(config.seed, schedule.batch, len(data.train.labels)) for config in configs]
     start = resume[0].step if resume else 0
-    with contextlib.closing(
-        feed.dispatch_inputs(execution, data.train, batches, schedule, start, compiled.rows)
-    ) as inputs:
+    with contextlib.closing(feed.dispatch_inputs(execution, data, batches, schedule, start, compiled.rows)) as inputs:
         first = next(inputs)  # has no steps: it compiles
         began = time.perf_counter()
         with ThreadPoolExecutor(max_workers=1) as thread:
@@ -168,9 +166,10 @@ class _PackedRuns:
             sums = np.asarray(readings.window, np.float64).reshape(-1, 3)
             for member in self.active:
                 loss, correct, count = sums[member].tolist()
-                yield Measured(
-                    member=member, step=step, values={"train/loss": loss / count, "train/accuracy": correct / count}
-                )
+                values = {"train/loss": loss / count}
+                if self.data.spec.output.loss == "cross-entropy":
+                    values["train/accuracy"] = correct / count
+                yield Measured(member=member, step=step, values=values)
 
     def validate(self) -> Iterator[Event]:
         """Scores on the validation split, and keeps the parameters of a new best one."""
@@ -178,13 +177,13 @@ class _PackedRuns:
             return
         now, speed = time.perf_counter(), self.speed(self.step)
         current = Best(self.state.params, self.state.stats)
-        found = evaluate(self.compiled, current, self.data.validation, self.schedule.batch)
+        found = self._evaluate(current, self.data.validation)
         self.began += time.perf_counter() - now  # evaluation is no part of the training speed
         is_better = np.zeros(self.compiled.pack, bool)
         for member in self.active:
-            accuracy = found[member].scores["accuracy"]
-            if accuracy > self.scores[member]:
-                self.scores[member], self.best_steps[member] = accuracy, self.step
+            score = self.data.metrics[0].oriented(found[member].scores[self.data.metrics[0].name])
+            if score > self.scores[member]:
+                self.scores[member], self.best_steps[member] = score, self.step
                 is_better[member] = True
         if is_better.all():
             self.best = self.compiled.keep(self.state)
@@ -195,6 +194,9 @@ class _PackedRuns:
             values = speed | {f"val/{name}": value for name, value in scores.items()} | norms
             yield Measured(member=member, step=self.step, values=values)
 
+    def _evaluate(self, best: Best, split: Split) -> list[Evaluation]:
+        return evaluate(self.compiled, best, split, self.schedule.batch, self.data.metrics)
+
     def boundary(self) -> Iterator[Event]:
         """The events at which runs may be saved or stopped."""
         for member in list(self.active):
@@ -204,14 +206,17 @@ class _PackedRuns:
         """The last scores, at the best validation step, and the ends of all runs that did not diverge."""
         if not self.active:
             return
-        splits = {"val": self.data.validation} | ({"test": self.data.test} if test else {})
-        found = {name: evaluate(self.compiled, self.best, split, self.schedule.batch) for name, split in splits.items()}
+        splits = {"val": self.data.validation}
+        if test:
+            settings = {f"test@{name}": split for name, split in self.data.settings.items()}
+            splits |= {"test": self.data.test} | settings
+        found = {name: self._evaluate(self.best, split) for name, split in splits.items()}
         for member in self.active:
             scores = {
                 f"{name}/{key}": x for name, of_runs in found.items() for key, x in of_runs[member].scores.items()
             }
             if test:
-                tested = {key: value for key, value in scores.items() if key.startswith("test/")}
+                tested = {key: value for key, value in scores.items() if key.startswith("test")}
                 yield Measured(member=member, step=self.best_steps[member], values=tested)
             result = {"best_step": float(self.best_steps[member])} | scores | speed
             last = self.snapshot(member, self.step)

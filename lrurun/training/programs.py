@@ -14,18 +14,20 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from lrurun.config.schema import Execution, RunConfig, program_key
-from lrurun.data.task import Spec
+from lrurun.data.metric import Accuracy, Metric
+from lrurun.data.on_device import training_key
+from lrurun.data.task import Data, Sampler, Spec
 from lrurun.nn.network import Model
 from lrurun.training import PROGRAMS_KEPT, optimizer
+from lrurun.training.objective import Objective
 
 Tree = Any
 """Nested dictionaries of arrays."""
 
 Batch = tuple[jax.Array, ...]
-"""Inputs, labels (B,) and lengths, which are None where every position is real."""
+"""Inputs, labels and lengths, which are None where every position is real."""
 
 
 class TrainState(NamedTuple):
@@ -42,7 +44,7 @@ class TrainState(NamedTuple):
     moments: Tree
     """State of the optimiser."""
     window: jax.Array
-    """(3,) float32: summed loss, correct predictions and examples since the last row of the training curve."""
+    """(3,) float32: summed loss, correct predictions and labels since the last row of the training curve."""
     bad_step: jax.Array
     """() int32: the first step whose loss was not finite, or -1."""
 
@@ -73,13 +75,25 @@ class Programs:
 
     Attributes:
         dispatch: TrainState, seed, index, rates, reset, n, split -> TrainState, Readings; see `_dispatch`.
-        evaluate: Best, batch, weight, counted -> (2,) and (depth,) float32, see `_evaluate`.
+        evaluate: Best, batch, weight, counted -> sums and (depth,) float32, see `_evaluate`.
         keep: TrainState -> Best, a copy.
         select: Best, TrainState, is_better -> Best of each of several runs so far.
     """
 
-    def __init__(self, config: RunConfig, execution: Execution, spec: Spec, pack: int = 1) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        execution: Execution,
+        spec: Spec,
+        pack: int = 1,
+        *,
+        metrics: Sequence[Metric] = (Accuracy(),),
+        sampler: Sampler | None = None,
+    ) -> None:
         self.pack = pack
+        self.batch = config.train.batch
+        self.sampler = sampler
+        self.objective = Objective(spec, metrics)
         self.ready = False
         """Whether this process has compiled them."""
         self.optim = config.optim
@@ -124,22 +138,21 @@ class Programs:
         )
 
     def _loss(self, params: Tree, stats: Tree, batch: Batch, key: jax.Array | None) -> Any:
-        """Mean loss of a batch, and: the new statistics, the number of correct predictions."""
+        """Mean loss of a batch, and: the new statistics, the number of correct predictions, that of labels."""
         inputs, labels, lengths = batch
-        logits, new_stats = self.model.apply(params, stats, inputs, lengths, train=True, key=key)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-        correct = jnp.sum(jnp.argmax(logits, -1) == labels)
-        return jnp.mean(losses), (new_stats, correct)
+        places, labels = self.objective.places(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
+        outputs, new_stats = self.model.apply(params, stats, inputs, lengths, train=True, key=key, places=places)
+        loss, correct, count = self.objective.loss(outputs, labels)
+        return loss, (new_stats, correct, count)
 
     def _train_step(self, state: TrainState, seed: jax.Array, batch: Batch, rate: jax.Array) -> TrainState:
         key = jax.random.fold_in(stream(seed, "dropout"), state.step) if self.drops else None
-        (loss, (stats, correct)), grads = jax.value_and_grad(self._loss, has_aux=True)(
+        (loss, (stats, correct, count)), grads = jax.value_and_grad(self._loss, has_aux=True)(
             state.params, state.stats, batch, key
         )
         params, moments = optimizer.update(self.optim, self.groups, grads, state.moments, state.params, rate)
         step = state.step + 1
-        size = jnp.float32(batch[1].shape[0])
-        window = state.window + jnp.stack([loss * size, correct.astype(jnp.float32), size])
+        window = state.window + jnp.stack([loss * count, correct, count])
         bad_step = jnp.where((state.bad_step < 0) & ~jnp.isfinite(loss), step, state.bad_step)
         return TrainState(step=step, params=params, stats=stats, moments=moments, window=window, bad_step=bad_step)
 
@@ -155,7 +168,8 @@ class Programs:
     ) -> tuple[TrainState, Readings]:
         """Trains `n` steps, at most as many as `index` (rows, batch) and `rates` (rows,) hold.
 
-        Row i of `index` has the places in `split` of the examples of step i. `reset` starts a new row of the curve.
+        Row i of `index` has the places in `split` of the examples of step i; a sampler does not need them. `reset`
+        starts a new row of the curve.
         """
         if self.pack == 1:  # a run that has diverged stays at that step; when several are packed, the others continue
             healthy = state.bad_step < 0
@@ -163,23 +177,27 @@ class Programs:
         state = state._replace(window=jnp.where(reset, jnp.zeros_like(state.window), state.window))
 
         def body(i: jax.Array, state: TrainState) -> TrainState:
-            batch = jax.tree.map(lambda array: jnp.take(array, index[i], axis=0), split)
+            if self.sampler is None:
+                batch = jax.tree.map(lambda array: jnp.take(array, index[i], axis=0), split)
+            else:
+                batch = self.sampler(training_key(seed, state.step), self.batch)
             return self._train_step(state, seed, batch, rates[i])
 
         state = jax.lax.fori_loop(0, n, body, state)
         return state, Readings(state.window, state.bad_step)
 
-    def _evaluate(self, best: Best, batch: Batch, weight: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """(2,) float32: loss and correct predictions, summed over a batch with weights (B,), 0 for padding.
+    def _evaluate(
+        self, best: Best, batch: Batch, weight: jax.Array, counted: jax.Array
+    ) -> tuple[dict[str, jax.Array], jax.Array]:
+        """Loss, labels and what the metrics need, summed over a batch with weights (B,), 0 for padding.
 
         And (depth,) float32: the mean norm of the recurrent state of each layer, over the examples where `counted` (B,)
         is true; one program for both, because programs take long to compile.
         """
         inputs, labels, lengths = batch
-        logits, norms = self.model.evaluate(best.params, best.stats, inputs, lengths, counted)
-        losses = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
-        correct = (jnp.argmax(logits, -1) == labels).astype(jnp.float32)
-        return jnp.stack([jnp.sum(losses * weight), jnp.sum(correct * weight)]), norms
+        places, labels = self.objective.places(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
+        outputs, norms = self.model.evaluate(best.params, best.stats, inputs, lengths, counted, places)
+        return self.objective.sums(outputs, labels, weight), norms
 
     def stack(self, parts: Sequence[Any] | np.ndarray) -> Any:
         """Arrays of each run, or trees of them, as the compiled functions take them."""
@@ -201,11 +219,11 @@ def _select(best: Best, state: TrainState, is_better: jax.Array) -> Best:
 _CACHE: OrderedDict[str, Programs] = OrderedDict()
 
 
-def programs_for(config: RunConfig, execution: Execution, spec: Spec, pack: int = 1) -> Programs:
-    """The programs of a configuration, cached for the next run of the same rung."""
-    key = program_key(config, execution) + f"|{execution.steps_per_dispatch}|{spec}|{pack}"
+def programs_for(config: RunConfig, execution: Execution, data: Data, pack: int = 1) -> Programs:
+    """The programs of a configuration on its data, cached for the next run of the same rung."""
+    key = program_key(config, execution) + f"|{execution.steps_per_dispatch}|{data.spec}|{data.metrics}|{pack}"
     if key not in _CACHE:
-        _CACHE[key] = Programs(config, execution, spec, pack)
+        _CACHE[key] = Programs(config, execution, data.spec, pack, metrics=data.metrics, sampler=data.sampler)
         while len(_CACHE) > PROGRAMS_KEPT:
             _CACHE.popitem(last=False)
     _CACHE.move_to_end(key)

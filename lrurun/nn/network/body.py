@@ -19,11 +19,14 @@ from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
 from lrurun.nn.network.layers import Linear, expand, lecun_normals, norm_of
 from lrurun.nn.recurrences import Recurrence
-from lrurun.nn.scan import split
+from lrurun.nn.scan import join, split
 
 Tree = dict[str, Any]
 """Nested dictionaries of arrays."""
 
+
+Places = int | Array
+"""Which positions are decoded: the last ones, how many; or (B, K) their indices, counted from 0."""
 
 Drop = Callable[[Array, int], Array]
 """Applies dropout to (..., B, H); the number is its place in the block, 0 or 1."""
@@ -64,7 +67,7 @@ class Block(nnx.Module):
 
 
 class Network(nnx.Module):
-    """Encoder, blocks, an optional final norm, pooling over real positions, head."""
+    """Encoder, blocks, an optional final norm, pooling over real positions unless each is decoded, head."""
 
     def __init__(self, key: Array, config: ModelConfig, spec: Spec, recurrence: Recurrence, remat: bool) -> None:
         self.config = config
@@ -101,7 +104,9 @@ class Network(nnx.Module):
             self.hidden = Linear(weights["hidden"], config.precision)
         self.head = Linear(weights["head"], config.precision)
 
-    def __call__(self, inputs: Array, lengths: Array | None, train: bool, key: Array | None) -> Array:
+    def __call__(
+        self, inputs: Array, lengths: Array | None, train: bool, key: Array | None, places: Places | None = None
+    ) -> Array:
         if self.spec.pair:
             # both documents in one batch: all first ones, then all second ones
             inputs = inputs.swapaxes(0, 1).reshape(-1, *inputs.shape[2:])
@@ -132,6 +137,8 @@ class Network(nnx.Module):
             x = (nnx.remat(call) if self.remat else call)(block, x, within)
         if self.config.final_norm:
             x = self.final(x, within, train)
+        if self.spec.output.at == "positions":
+            return self._decode(x, x[..., 0, 0].size if places is None else places)
         pooled = self._pool(x, mask if last is None else last)
         if self.spec.pair:
             a, b = jnp.split(pooled, 2)
@@ -139,6 +146,15 @@ class Network(nnx.Module):
             pooled = activation(self.hidden(jnp.concatenate([a, b, a - b, a * b], axis=-1)))
         logits: Array = self.head(pooled)
         return logits
+
+    def _decode(self, x: Array, places: Places) -> Array:
+        """(B, K, classes): the head at K positions, where nothing else is computed."""
+        x = join(x) if x.ndim == 4 else x
+        chosen = (
+            x[len(x) - places :] if isinstance(places, int) else jnp.take_along_axis(x, places.T[..., None], axis=0)
+        )
+        logits: Array = self.head(chosen)
+        return logits.swapaxes(0, 1)
 
     def _drops(self, like: Array, key: Array | None) -> list[Drop]:
         """The dropout of each block, for arrays like `like`; none without a key."""

@@ -17,7 +17,7 @@ from jax import Array
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
 from lrurun.nn import recurrences
-from lrurun.nn.network.body import Network, Tree
+from lrurun.nn.network.body import Network, Places, Tree
 from lrurun.nn.recurrences import Recurrence
 from lrurun.nn.scan import join
 
@@ -97,8 +97,12 @@ class Model:
         *,
         train: bool,
         key: Array | None = None,
+        places: Places | None = None,
     ) -> tuple[Array, Tree]:
         """Logits (B, classes), and the norm statistics after this batch.
+
+        Where the task has outputs at positions, they are (B, K, classes) for the K positions of `places`, which are all
+        without it.
 
         `inputs` are integers, (B, L), (B, L, features), or (B, 2, L) for pairs; `lengths` (B,), or (B, 2) for pairs,
         the number of real positions, None if all are. With `train`, norms use and update the statistics of the batch,
@@ -109,15 +113,21 @@ class Model:
         if train and self.config.dropout > 0.0 and key is None:
             raise ValueError(f"training with dropout = {self.config.dropout} needs a key")
         network = nnx.merge(self._graph, _fill(self._abstract[0], params), _fill(self._abstract[1], stats), copy=True)
-        logits = network(inputs, lengths, train, key)
+        logits = network(inputs, lengths, train, key, places)
         if not train:
             return logits, stats
         return logits, _plain(nnx.to_pure_dict(nnx.state(network, nnx.BatchStat)))
 
     def evaluate(
-        self, params: Tree, stats: Tree, inputs: Array, lengths: Array | None, counted: Array
+        self,
+        params: Tree,
+        stats: Tree,
+        inputs: Array,
+        lengths: Array | None,
+        counted: Array,
+        places: Places | None = None,
     ) -> tuple[Array, Array]:
-        """Logits (B, classes), and (depth,) the mean norm of the state of each layer over real positions.
+        """Logits as of `apply`, and (depth,) the mean norm of the state of each layer over real positions.
 
         The mean is over the sequences where `counted` (B,) is true; if it is nowhere, the norms are 0 and cost nothing.
         The other arguments are those of `apply`.
@@ -131,7 +141,7 @@ class Model:
         network.recurrence = probe = _NormProbe(self.recurrence, real)
         for block in network.blocks:
             block.layer = probe
-        logits = network(inputs, lengths, False, None)
+        logits = network(inputs, lengths, False, None, places)
         return logits, jnp.stack(probe.found)
 
     def groups(self, params: Tree, *, decay_norm_bias: bool = True) -> Tree:

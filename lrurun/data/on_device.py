@@ -1,0 +1,93 @@
+"""Tasks whose examples are sampled where they are trained on: new ones at every step, fixed ones for evaluation.
+
+Their functions import jax when they are called, which is in workers only.
+"""
+
+from __future__ import annotations
+
+import zlib
+from abc import abstractmethod
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from lrurun.data.arrays import Writer
+from lrurun.data.task import Count, Options, Progress, Sampler, Seed, Source, Task
+
+if TYPE_CHECKING:
+    import jax
+
+PRNG = "threefry2x32"
+"""Part of every version: its bits are the same on every device and in every release of jax."""
+SAMPLE = 64
+"""Examples of the training stream that are stored, to be looked at, and so that the digest of the data covers it."""
+_BLOCK = 64
+"""Examples that are sampled at once."""
+
+
+class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sizes of the fixed splits, and their seed; the training examples depend on the seed of the run."""
+
+    train: Count | None = SAMPLE
+    """Stored examples of the training stream."""
+    validation: Count | None = 1024
+    test: Count | None = 1024
+    seed: Seed = 0
+    """Of the validation and the test split."""
+
+
+class Sampled(Task):
+    """A task that is a distribution: a subclass defines `spec` and `sample`."""
+
+    options: ClassVar[type[Options]] = SampledOptions
+
+    @abstractmethod
+    def sample(self, key: jax.Array, count: int, options: Any) -> tuple[Any, Any, Any]:
+        """`count` examples: inputs, labels as `Output` describes them, and lengths or None. Traced by jax."""
+
+    def sizes(self, options: Any) -> dict[str, int]:
+        return {"train": options.train, "validation": options.validation, "test": options.test}
+
+    def sampler(self, options: Any) -> Sampler:
+        return partial(self.sample, options=options)
+
+    def offline(self, options: Any) -> Source:
+        return Source(
+            kind="generated",
+            text=f"sampled by lrurun, {PRNG}, seed {options.seed}",
+            fill=partial(self._fill, options),
+            generator={"name": self.name, "version": self.version, "prng": PRNG, "seed": options.seed},
+        )
+
+    def _fill(self, options: Any, writer: Writer, progress: Progress) -> None:
+        """Writes the fixed splits, and step 0 of the training stream of seed 0 as `train`."""
+        import jax
+
+        settings = {f"test@{name}": one for name, one in self.settings(options).items()}
+        splits = dict.fromkeys(("train", "validation", "test"), options) | settings
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            for split, one in splits.items():
+                progress(f"sampling {split}", 0, None)
+                count = self.sizes(one)[split.partition("@")[0]]
+                sampled = jax.jit(partial(self.sample, count=count if split == "train" else _BLOCK, options=one))
+                base = stream(options.seed, f"{self.name}/{split}")
+                keys = [jax.random.fold_in(base, block) for block in range(-(-count // _BLOCK))]
+                blocks = [jax.device_get(sampled(k)) for k in ([training_key(0, 0)] if split == "train" else keys)]
+                for part, arrays in zip(("inputs", "labels", "lengths"), zip(*blocks, strict=True), strict=True):
+                    if arrays[0] is not None:
+                        writer.save(split, part, np.concatenate(arrays)[:count])
+
+
+def stream(seed: Any, name: str) -> jax.Array:
+    """The random key of a stream, a pure function of seed and name; the seed may be traced."""
+    import jax
+
+    return jax.random.fold_in(jax.random.key(seed, impl=PRNG), np.uint32(zlib.crc32(name.encode())))
+
+
+def training_key(seed: Any, step: Any) -> jax.Array:
+    """The key of the examples of training step `step`, counted from 0; both may be traced."""
+    import jax
+
+    return jax.random.fold_in(stream(seed, "data"), step)

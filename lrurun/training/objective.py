@@ -1,0 +1,100 @@
+"""The loss of a task's output, and the sums from which its metrics are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from lrurun.data.metric import Metric
+from lrurun.data.output import Output
+from lrurun.data.task import Spec
+from lrurun.nn.network.body import Places
+
+
+class Objective:
+    """Loss and sums, as pure functions of a model's outputs and of labels, which `Output` describes.
+
+    Attributes:
+        wanted: names of the sums that the metrics need, beside "loss" and "count".
+    """
+
+    def __init__(self, spec: Spec, metrics: Sequence[Metric]) -> None:
+        self.output: Output = spec.output
+        self.classes = spec.classes
+        self.wanted = tuple(dict.fromkeys(name for metric in metrics for name in metric.sums))
+
+    def places(self, labels: Array, length: int) -> tuple[Places | None, Array]:
+        """The positions to decode, of `length`, and the labels there; None and all labels for one of a sequence."""
+        if self.output.at == "sequence":
+            return None, labels
+        count = labels.shape[1]
+        if self.output.labelled is None or self.output.labelled >= count:
+            return count, labels
+        # stable: the labelled positions first, in their order
+        order = jnp.argsort(~self._labelled(labels), axis=1, stable=True)[:, : self.output.labelled]
+        index = order if labels.ndim == 2 else order[..., None]
+        return order + (length - count), jnp.take_along_axis(labels, index, axis=1)
+
+    def _labelled(self, labels: Array) -> Array:
+        """(B,) or (B, P) bool."""
+        return labels >= 0 if self.output.loss == "cross-entropy" else ~jnp.isnan(labels[..., 0])
+
+    def loss(self, outputs: Array, labels: Array) -> tuple[Array, Array, Array]:
+        """The mean over the labels of a batch, the number of correct predictions (0 for values), that of labels."""
+        if self.output == Output():
+            losses = optax.softmax_cross_entropy_with_integer_labels(outputs, labels)
+            correct = jnp.sum(jnp.argmax(outputs, -1) == labels)
+            return jnp.mean(losses), correct.astype(jnp.float32), jnp.float32(labels.shape[0])
+        losses, labelled = self._losses(outputs, labels)
+        count = jnp.maximum(jnp.sum(labelled, dtype=jnp.float32), 1.0)
+        if self.output.loss == "squared-error":
+            return jnp.sum(losses) / count, jnp.float32(0.0), count
+        correct = jnp.sum((jnp.argmax(outputs, -1) == labels) & labelled, dtype=jnp.float32)
+        if self.output.balanced:
+            member = jax.nn.one_hot(jnp.where(labelled, labels, -1), self.classes)
+            inside = jnp.sum(member, axis=tuple(range(labels.ndim)))
+            weight = jnp.where(inside > 0, 1 / jnp.maximum(inside, 1.0), 0.0)
+            return jnp.sum(losses * (member @ weight)) / jnp.sum(weight * inside), correct, count
+        return jnp.sum(losses) / count, correct, count
+
+    def _losses(self, outputs: Array, labels: Array) -> tuple[Array, Array]:
+        """The loss at each position, 0 without a label, and where there is one; values count by their mean."""
+        labelled = self._labelled(labels)
+        if self.output.loss == "squared-error":
+            errors = jnp.where(labelled[..., None], outputs - labels, 0.0)
+            return jnp.mean(jnp.square(errors), axis=-1), labelled
+        losses = optax.softmax_cross_entropy_with_integer_labels(outputs, jnp.maximum(labels, 0))
+        return jnp.where(labelled, losses, 0.0), labelled
+
+    def sums(self, outputs: Array, labels: Array, weight: Array) -> dict[str, Array]:
+        """The sums of `lrurun.data.metric.Sums` over a batch whose examples have weights (B,), 0 for padding."""
+        losses, labelled = self._losses(outputs, labels)
+        if losses.ndim > 1:
+            weight = weight[:, None]
+        real = labelled * weight
+        found = {"loss": jnp.sum(losses * weight), "count": jnp.sum(real)}
+        if self.output.loss == "squared-error":
+            mean = jnp.sum(jnp.where(labelled, jnp.mean(labels, -1), 0.0) * weight) / jnp.maximum(found["count"], 1.0)
+            centred = jnp.where(labelled, jnp.mean(jnp.square(labels - mean), -1), 0.0)
+            found |= {"mean": mean, "variation": jnp.sum(centred * weight)}
+        else:
+            found |= self._sums_of_classes(jnp.argmax(outputs, -1), labels, labelled, weight)
+        return {name: found[name] for name in ("loss", "count", *self.wanted)}
+
+    def _sums_of_classes(self, predicted: Array, labels: Array, labelled: Array, weight: Array) -> dict[str, Array]:
+        right = (predicted == labels) & labelled
+        found = {"correct": jnp.sum(right.astype(jnp.float32) * weight)}
+        if {"exact", "sequences"} & {*self.wanted}:
+            rows = tuple(range(1, labels.ndim))
+            some, wrong = jnp.any(labelled, axis=rows), jnp.any(labelled & ~right, axis=rows)
+            each = weight.reshape(-1)
+            found |= {"sequences": jnp.sum(some * each), "exact": jnp.sum((some & ~wrong) * each)}
+        if "confusion" in self.wanted:
+            actual = jax.nn.one_hot(jnp.where(labelled, labels, -1), self.classes) * weight[..., None]
+            guess = jax.nn.one_hot(predicted, self.classes)
+            found["confusion"] = jnp.einsum("...c,...d->cd", actual, guess, precision="float32")
+        return found

@@ -1,0 +1,202 @@
+"""Outputs at positions and of real values: losses and metrics against scikit-learn, and training on sampled data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score, f1_score, r2_score
+
+from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
+from lrurun.data import on_device, store
+from lrurun.data.metric import R2, Accuracy, BatchR2, BitsPerByte, Exact, MacroF1, Metric, Perplexity
+from lrurun.data.output import Output
+from lrurun.data.task import Data, Spec
+from lrurun.errors import LrurunError
+from lrurun.nn.network import Model
+from lrurun.training.events import Ended, Measured, Reached
+from lrurun.training.loop import train
+from lrurun.training.objective import Objective
+
+RANDOM = np.random.default_rng(7)
+TAGS = Output(at="positions")
+VALUES = Output(loss="squared-error", at="positions")
+
+
+def spec(output: Output, classes: int = 3, length: int = 12, features: int = 1) -> Spec:
+    return Spec(name="t", kind="features", features=features, classes=classes, length=length, output=output)
+
+
+def sums_of(output: Output, metrics: list[Metric], outputs: np.ndarray, labels: np.ndarray, batch: int = 4) -> Any:
+    """The sums of batches of 4, of which the last one is padded with an example that must not count."""
+    objective = Objective(spec(output, outputs.shape[-1]), metrics)
+    found = []
+    for start in range(0, len(labels), batch):
+        index = np.minimum(np.arange(start, start + batch), len(labels) - 1)
+        weight = (np.arange(start, start + batch) < len(labels)).astype(np.float32)
+        found.append(jax.jit(objective.sums)(outputs[index], labels[index], weight))
+    return {name: np.asarray([one[name] for one in found], np.float64) for name in found[0]}
+
+
+def test_metrics_of_tags_are_those_of_scikit_learn() -> None:
+    outputs = RANDOM.normal(size=(10, 12, 3)).astype(np.float32)
+    labels = RANDOM.integers(-1, 3, size=(10, 12)).astype(np.int32)
+    labels[0] = -1  # nothing of it counts
+    labels[1] = np.argmax(outputs[1], -1)
+    metrics = [Accuracy(), MacroF1(), Exact(), BitsPerByte(), Perplexity()]
+    sums = sums_of(TAGS, metrics, outputs, labels)
+    real = labels >= 0
+    truth, guess = labels[real], np.argmax(outputs, -1)[real]
+    exact = [
+        np.array_equal(g[r], t[r]) for g, t, r in zip(np.argmax(outputs, -1), labels, real, strict=True) if r.any()
+    ]
+    logs = np.log(np.exp(outputs.astype(np.float64)).sum(-1))[real] - outputs[real][np.arange(len(truth)), truth]
+    wanted = [
+        accuracy_score(truth, guess),
+        f1_score(truth, guess, average="macro"),
+        np.mean(exact),
+        logs.mean() / np.log(2),
+        np.exp(logs.mean()),
+    ]
+    np.testing.assert_allclose([metric.value(sums) for metric in metrics], wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_r2_is_that_of_scikit_learn(size: int) -> None:
+    outputs = RANDOM.normal(size=(10, 12, size)).astype(np.float32)
+    labels = (outputs + RANDOM.normal(size=outputs.shape) + 5).astype(np.float32)
+    labels[2, 3:] = np.nan
+    sums = sums_of(VALUES, [R2(), BatchR2()], outputs, labels)
+
+    def reference(rows: slice) -> float:
+        real = ~np.isnan(labels[rows])
+        return float(r2_score(labels[rows][real].astype(np.float64), outputs[rows][real].astype(np.float64)))
+
+    assert R2().value(sums) == pytest.approx(reference(slice(None)), rel=1e-5)
+    batches = [reference(slice(start, start + 4)) for start in (0, 4, 8)]
+    assert BatchR2().value(sums) == pytest.approx(np.mean(batches), rel=1e-5)
+
+
+def test_a_balanced_loss_is_the_mean_over_the_classes() -> None:
+    outputs = RANDOM.normal(size=(4, 12, 3)).astype(np.float32)
+    labels = RANDOM.choice([-1, 0, 0, 0, 2], size=(4, 12)).astype(np.int32)
+    loss, _, count = Objective(spec(Output(at="positions", balanced=True)), ()).loss(outputs, labels)
+    each = np.log(np.exp(outputs).sum(-1)) - np.take_along_axis(outputs, np.maximum(labels, 0)[..., None], -1)[..., 0]
+    assert loss == pytest.approx(np.mean([each[labels == k].mean() for k in (0, 2)]), rel=1e-5)
+    assert count == (labels >= 0).sum()
+
+
+@pytest.mark.parametrize("length", [12, 4096], ids=["whole", "chunks"])
+def test_only_labelled_positions_are_decoded(length: int) -> None:
+    """They are those of the last positions, in order, whether the recurrence processes chunks side by side or not."""
+    config = ModelConfig[DiagonalRecurrence](
+        recurrence=DiagonalRecurrence(parametrization="stable-exponential", r_min=0.5, r_max=0.9),
+        depth=1,
+        width=4,
+        state=4,
+        norm="layer",
+    )
+    sparse = spec(Output(at="positions", labelled=3), length=length)
+    model = Model(config, sparse)
+    params, stats = model.init(jax.random.key(0))
+    inputs = RANDOM.normal(size=(2, length)).astype(np.float32)
+    labels = np.full((2, 10), -1, np.int32)
+    labels[0, [1, 5, 9]], labels[1, [0, 2]] = [2, 0, 1], [1, 1]
+    places, chosen = Objective(sparse, ()).places(jnp.asarray(labels), length)
+    some, _ = model.apply(params, stats, inputs, train=False, places=places)
+    everywhere, _ = model.apply(params, stats, inputs, train=False)
+    assert (everywhere.shape, some.shape) == ((2, length, 3), (2, 3, 3))
+    np.testing.assert_array_equal(chosen[0], [2, 0, 1])
+    np.testing.assert_array_equal(chosen[1], [1, 1, -1])
+    np.testing.assert_allclose(some[0], everywhere[0, length - 10 + np.array([1, 5, 9])], atol=1e-6)
+    np.testing.assert_allclose(some[1, :2], everywhere[1, length - 10 + np.array([0, 2])], atol=1e-6)
+    last, _ = model.apply(params, stats, inputs, train=False, places=10)
+    np.testing.assert_allclose(last, everywhere[:, -10:], atol=1e-6)
+
+
+class Delay(on_device.Sampled):
+    """The input of 4 steps ago; also at 32 steps."""
+
+    name, title, version, classes = "Delay", "delay", "1", 1
+    options = on_device.SampledOptions
+    metric = R2()
+
+    def settings(self, options: Any) -> dict[str, Any]:
+        return {"easy": options}
+
+    def spec(self, options: Any, vocabulary: Any = ()) -> Spec:
+        return spec(VALUES, 1, 16)
+
+    def sample(self, key: Any, count: int, options: Any) -> Any:
+        x = jax.random.normal(key, (count, 16, 1))
+        return x, jnp.roll(x, 4, axis=1).at[:, :4].set(0.0), None
+
+
+def run_config(seed: int = 0) -> RunConfig[DiagonalRecurrence]:
+    return RunConfig(
+        task="Delay",
+        data={"version": "1"},
+        model=ModelConfig(
+            recurrence=DiagonalRecurrence(parametrization="stable-exponential", r_min=0.5, r_max=0.99),
+            depth=1,
+            width=16,
+            state=32,
+            norm="layer",
+        ),
+        optim=OptimConfig(lr=0.01, recurrent_factor=1.0, weight_decay=0.0),
+        train=TrainConfig(steps=150, batch=16, eval_every=50),
+        seed=seed,
+    )
+
+
+@pytest.fixture(scope="module")
+def delay(tmp_path_factory: pytest.TempPathFactory) -> Data:
+    task, options = Delay(), on_device.SampledOptions(validation=96, test=70)
+    folder = tmp_path_factory.mktemp("data") / "Delay"
+    store.prepare(task, options, folder)
+    return store.load(task, options, folder)
+
+
+def test_sampled_examples_are_new_at_every_step_and_resume_gives_the_same_bits(delay: Data) -> None:
+    assert delay.sampler is not None
+    assert (len(delay.validation.labels), len(delay.test.labels), len(delay.settings["easy"].labels)) == (96, 70, 70)
+    assert not np.array_equal(delay.test.inputs[:64], delay.validation.inputs[:64])
+    first, second = (delay.sampler(on_device.training_key(0, step), 16)[0] for step in (0, 1))
+    assert not np.isin(np.asarray(second), np.asarray(first)).any()
+    events = list(train(run_config(), Execution(), delay))
+    assert isinstance(events[-1], Ended)
+    result = events[-1].result
+    assert {"val/r2", "test/r2", "test@easy/r2", "val/loss"} <= result.keys()
+    assert "val/accuracy" not in result
+    assert result["test/r2"] > 0.6
+    assert not any("train/accuracy" in event.values for event in events if isinstance(event, Measured))
+    snapshot = None
+    for event in train(run_config(), Execution(), delay):
+        if isinstance(event, Reached) and event.step == 75:
+            snapshot = event.snapshot()
+            break
+    resumed = list(train(run_config(), Execution(), delay, resume=snapshot))[-1]
+    assert isinstance(resumed, Ended)
+    jax.tree.map(np.testing.assert_array_equal, resumed.snapshot.live.params, events[-1].snapshot.live.params)
+    assert resumed.result["test/r2"] == result["test/r2"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "output", "message"),
+    [
+        (np.full((2, 4), 3), TAGS, "expected classes from 0 to 2, or -1, found 3 to 3"),
+        (np.array([[0, 1], [-1, -1]]), TAGS, "example 1 has no labelled position"),
+        (np.zeros((2, 13), int), TAGS, r"expected the shape \(2, 12\), found \(2, 13\)"),
+        (np.zeros((2, 4, 1)), TAGS, "expected whole numbers, found float64"),
+        (np.zeros((2, 4, 2)), VALUES, r"expected the shape \(2, 4, 3\), found \(2, 4, 2\)"),
+        (np.zeros((2, 4), int), VALUES, "expected real numbers, found int64"),
+        (np.zeros((2, 4), int), Output(at="positions", labelled=3), "has 4 labelled positions, its task declares"),
+    ],
+)
+def test_labels_that_do_not_fit_the_output_are_refused(labels: np.ndarray, output: Output, message: str) -> None:
+    with pytest.raises(LrurunError, match=message):
+        store._check(labels, "labels", spec(output), "test-labels", "")
