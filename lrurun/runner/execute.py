@@ -129,7 +129,7 @@ class EventWriter:
 
     def __init__(self, attempt: ActiveAttempt) -> None:
         self.attempt, self.ledger, self.claim = attempt, attempt.ledger, attempt.claim
-        self.recorder = Recorder(self.ledger, self.claim)
+        self.recorder = Recorder(self.ledger, self.claim, f"val/{attempt.data.metrics[0].name}")
         self.snapshots = Snapshots(attempt)
         self._saved = time.monotonic()
 
@@ -152,7 +152,7 @@ class EventWriter:
 
     def begin(self, step: int, packed: int) -> None:
         """Deletes what the ledger has past `step`, where training starts, as one of `packed` runs."""
-        self.ledger.rewind(self.claim, step)
+        self.ledger.rewind(self.claim, step, score=self.recorder.score)
         if packed > 1:
             logs.write(f"one of {packed} runs in one program")
             self.ledger.describe(self.claim, environment={"packed": packed})

@@ -16,8 +16,9 @@ FLUSH_SECONDS = 0.5
 class Recorder:
     """Writes the metric rows of one attempt in batches, by a thread: training never waits for a busy ledger."""
 
-    def __init__(self, ledger: Ledger, claim: ClaimedRun) -> None:
-        self.ledger, self.claim = ledger, claim
+    def __init__(self, ledger: Ledger, claim: ClaimedRun, score: str) -> None:
+        """`score` is the metric that selects the model, as in "val/r2"."""
+        self.ledger, self.claim, self.score = ledger, claim, score
         self._rows: list[tuple[int, Mapping[str, float]]] = []
         self._flushed = time.monotonic()
         self._thread = ThreadPoolExecutor(max_workers=1)
@@ -57,4 +58,5 @@ class Recorder:
             pending.result()
 
     def _write(self, rows: list[tuple[int, Mapping[str, float]]], step: int) -> None:
-        self.ledger.record(self.claim, [(at, key, value) for at, values in rows for key, value in values.items()], step)
+        flat = [(at, key, value) for at, values in rows for key, value in values.items()]
+        self.ledger.record(self.claim, flat, step, score=self.score)
