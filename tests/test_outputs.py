@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score, f1_score, r2_score
 
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
-from lrurun.data import on_device, store
+from lrurun.data import array_checks, on_device, store
 from lrurun.data.metric import R2, Accuracy, BatchR2, BitsPerByte, Exact, MacroF1, Metric, Perplexity
 from lrurun.data.output import Output
 from lrurun.data.task import Data, Spec
@@ -199,4 +199,4 @@ def test_sampled_examples_are_new_at_every_step_and_resume_gives_the_same_bits(d
 )
 def test_labels_that_do_not_fit_the_output_are_refused(labels: np.ndarray, output: Output, message: str) -> None:
     with pytest.raises(LrurunError, match=message):
-        store._check(labels, "labels", spec(output), "test-labels", "")
+        array_checks.check(labels, "labels", spec(output), "test-labels", "")
