@@ -71,14 +71,14 @@ def design(**more: Any) -> DesignSummary:
 def test_seeds_are_added_to_a_sequential_design_only_until_it_is_complete() -> None:
     made = report((0.50, 0.51, 0.52), (0.51, 0.53, 0.54, 0.52), (0.51, 0.54, 0.52, 0.55))
     rows = [
-        structs.replace(row, look=5, seeds_to_decide=needed)
+        structs.replace(row, look=5, counted_n=5, counted_base_n=5, seeds_to_decide=needed)
         for row, needed in zip(made.rows[:3], (None, 10, 30), strict=True)
     ]
     running, undecided = conclude(rows, (), design())[-2:]
     assert running == "The sequential design is not complete: its next look is at 8 seeds."
     assert undecided == (
-        "Undecided: two against one (+1.50 points; about 5 more seeds a side would decide); three against two "
-        "(+0.50 points; about 25 more seeds a side would decide, but this design ends at 12). "
+        "Undecided: two against one (+1.50 points at 5 seeds; about 5 more seeds a side would decide); three "
+        "against two (+0.50 points at 5 seeds; about 25 more seeds a side would decide, but this design ends at 12). "
         "The estimates take the observed differences as the true ones."
     )
     first, over, undecided = conclude(rows, (), design(next_look=None, level=None))
@@ -88,8 +88,8 @@ def test_seeds_are_added_to_a_sequential_design_only_until_it_is_complete() -> N
         "outside the design."
     )
     assert undecided == (
-        "Undecided: two against one (+1.50 points; a new design with about 10 seeds a side would decide); three "
-        "against two (+0.50 points; a new design with about 30 seeds a side would decide). "
+        "Undecided: two against one (+1.50 points at 5 seeds; a new design with about 10 seeds a side would decide); "
+        "three against two (+0.50 points at 5 seeds; a new design with about 30 seeds a side would decide). "
         "The estimates take the observed differences as the true ones."
     )
     assert conclude(rows[:1], (), design(next_look=None, level=None, undecided=0)) == (

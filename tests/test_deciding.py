@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import scipy.stats
 from msgspec import structs
 
 from lrurun import __main__ as entry
@@ -104,6 +106,14 @@ def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: p
     assert made["design"]["finished_before"] == 24
     assert [(row["verdict"], row["look"]) for row in made["rows"]] == [("", None), ("better", 5), ("undecided", 8)]
     assert "What helps: tanh-rnn scores 60.00 points more than relu-rnn" in made["conclusions"][0]
+    assert made["conclusions"][0].endswith(" at 5 seeds).")
+    assert [row["n"] for row in made["rows"]] == [8, 8, 8]
+    assert [(row["counted_n"], row["counted_base_n"]) for row in made["rows"]] == [(8, None), (5, 5), (8, 8)]
+    assert made["rows"][1]["counted_stderr"] == pytest.approx(scipy.stats.sem(scores(0.8, 0, 5)))
+    assert made["rows"][1]["counted_base_stderr"] == pytest.approx(scipy.stats.sem(scores(0.2, 0, 5)))
+    assert made["rows"][1]["stderr"] == pytest.approx(scipy.stats.sem(scores(0.8, 0, 8)))
+    for row in made["rows"][1:]:
+        assert row["counted_delta"] == row["counted_mean"] - row["counted_base_mean"]
 
     fill_ladder(20, first=8)
     code, _, err = run(capsys, "exclude", made["rows"][1]["runs"][0], "--why", "a test")
@@ -115,6 +125,8 @@ def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: p
     for name in ("md", "latex", "html", "table"):
         text = run(capsys, "report", "sDigits", *LADDER, "--format", name)[1]
         assert "Sequential design (" in text
+        assert re.search(r"\+60\.00 .*] at 5 seeds.*\n", text.replace("{]}", "]")), name
+        assert "points at 8 seeds" in " ".join(text.split()), name
     assert run(capsys, "report", "sDigits", *LADDER, "--format", "csv")[1].splitlines()[2].count(",5,") >= 1
 
     code, out, err = run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "12")
@@ -138,7 +150,7 @@ def test_a_complete_design_estimates_the_seeds_of_a_new_one(capsys: pytest.Captu
     for name in ("md", "latex", "html", "table", "json"):
         text = " ".join(run(capsys, "report", "sDigits", *LADDER, "--format", name)[1].split())
         assert "The sequential design is complete. What is undecided stays undecided" in text, name
-        assert f"(+4.00 points; {needed})" in text.replace("{", "").replace("}", ""), name
+        assert f"(+4.00 points at 5 seeds; {needed})" in text.replace("{", "").replace("}", ""), name
         assert "more seed" not in text, name
 
 

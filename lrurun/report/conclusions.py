@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lrurun.errors import plural
@@ -33,7 +33,7 @@ def conclude(
         sentences.append(f"No difference between rungs is decided{'' if _is_complete(design) else ' yet'}.")
     if design is not None:
         sentences.append(_state(design))
-    sentences += _undecided(undecided, {row.rung: row for row in rows}, design)
+    sentences += _undecided(undecided, design)
     if same := by_verdict.get("same runs"):
         sentences.append(f"Not compared, because the runs are the same: {_list(_pair(row) for row in same)}.")
     if missing := by_verdict.get("not run"):
@@ -73,7 +73,11 @@ def _decided(row: LadderRow) -> str:
     difference = row.counted_delta or 0.0
     points, direction = abs(difference) * 100, "more" if difference > 0 else "less"
     p = "" if row.p_adjusted is None else p_text(row.p_adjusted)
-    return f"{row.rung} scores {points:.2f} points {direction} than {row.on}{_in_brackets(p, row.remark)}"
+    return f"{row.rung} scores {points:.2f} points {direction} than {row.on}{_in_brackets(p + _look(row), row.remark)}"
+
+
+def _look(row: LadderRow) -> str:
+    return "" if row.look is None else f" at {row.look} seeds"
 
 
 def _in_brackets(*parts: str) -> str:
@@ -81,9 +85,7 @@ def _in_brackets(*parts: str) -> str:
     return f" ({found})" if found else ""
 
 
-def _undecided(
-    undecided: Sequence[LadderRow], rows: Mapping[str, LadderRow], design: DesignSummary | None
-) -> list[str]:
+def _undecided(undecided: Sequence[LadderRow], design: DesignSummary | None) -> list[str]:
     """The differences that are not decided: how many seeds would decide them, which are too small, which have no test.
 
     The number of seeds is that of a new design where this one is complete.
@@ -94,7 +96,7 @@ def _undecided(
     others = [row for row in tested if row.seeds_to_decide is not None]
     sentences = []
     if others:
-        found = _list(_pair(row) + _in_brackets(_points(row), row.remark, _seeds(row, rows, design)) for row in others)
+        found = _list(_pair(row) + _in_brackets(_points(row), row.remark, _seeds(row, design)) for row in others)
         assumed = "The estimate takes the observed difference as the true one."
         if len(others) > 1:
             assumed = "The estimates take the observed differences as the true ones."
@@ -109,16 +111,15 @@ def _undecided(
 
 
 def _points(row: LadderRow) -> str:
-    return f"{(row.counted_delta or 0.0) * 100:+z.2f} points"
+    return f"{(row.counted_delta or 0.0) * 100:+z.2f} points{_look(row)}"
 
 
-def _seeds(row: LadderRow, rows: Mapping[str, LadderRow], design: DesignSummary | None) -> str:
+def _seeds(row: LadderRow, design: DesignSummary | None) -> str:
     """How many seeds would decide a difference."""
     needed = row.seeds_to_decide or 0
     if _is_complete(design):
         return f"a new design with about {plural(needed, 'seed')} a side would decide"
-    base = rows.get(row.on or "")
-    have = row.look or (min(row.counted_n, base.counted_n) if base else row.counted_n)
+    have = row.counted_n if row.counted_base_n is None else min(row.counted_n, row.counted_base_n)
     more = f"about {plural(max(needed - have, 1), 'more seed')} a side would decide"
     return (
         more if design is None or needed <= design.max_seeds else f"{more}, but this design ends at {design.max_seeds}"

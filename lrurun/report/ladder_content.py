@@ -67,13 +67,19 @@ _CSV_COLUMNS = (
 def _delta(row: LadderRow) -> str:
     if row.same_as_before:
         return f"as {clean(row.on or '')}"
-    return NOTHING if row.counted_delta is None else f"{row.counted_delta * 100:+z.2f}"
+    return NOTHING if row.counted_delta is None else f"{row.counted_delta * 100:+z.2f}{_look(row)}"
 
 
 def _delta_interval(row: LadderRow) -> str:
     if row.counted_low is None or row.counted_high is None:
         return _delta(row)
-    return f"{_delta(row)} [{row.counted_low * 100:+z.2f}, {row.counted_high * 100:+z.2f}]"
+    interval = f"[{row.counted_low * 100:+z.2f}, {row.counted_high * 100:+z.2f}]"
+    return f"{(row.counted_delta or 0.0) * 100:+z.2f} {interval}{_look(row)}"
+
+
+def _look(row: LadderRow) -> str:
+    """The look that a difference is from: the mean of the rung may be of more seeds."""
+    return "" if row.look is None else f" at {row.look} seeds"
 
 
 def _delta_short(row: LadderRow) -> str:
@@ -159,8 +165,9 @@ def _design_foot(design: DesignSummary) -> list[str]:
         f"Sequential design (--decide --max-seeds {design.max_seeds}): looks at {', '.join(looks)}, with the share "
         f"of a hypothesis's level that each look spends. {plural(design.looks_done, 'look')} taken, "
         f"{design.undecided} of {plural(design.questions, 'question')} undecided; {next_one}.{before}",
-        "Differences, p and verdicts are those of the look that decided them, else of the last look, from exactly the "
-        "first seeds of both rungs. Intervals are not adjusted for stopping. Later seeds, claims and exclusions are "
+        "Differences, p and verdicts are those of the look that decided them, else of the last look, as marked: from "
+        "exactly the first seeds of both rungs. Means are over all finished seeds. Intervals are not adjusted for "
+        "stopping. Later seeds, claims and exclusions are "
         "outside the design and change no verdict.",
     ]
 

@@ -78,9 +78,14 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     test_selected: bool
     """Whether a counted model was selected on the test split."""
     counted_n: int = 0
-    """Finished and diverged runs, of which the latter score chance. The verdict rests on these."""
+    """Finished and diverged runs, of which the latter score chance. The verdict rests on these: in a sequential design,
+    on those of `look`."""
     counted_mean: float | None = None
     counted_stderr: float | None = None
+    counted_base_n: int | None = None
+    """Of the base rung, in this comparison; None for the first rung."""
+    counted_base_mean: float | None = None
+    counted_base_stderr: float | None = None
     counted_delta: float | None = None
     counted_low: float | None = None
     counted_high: float | None = None
@@ -102,7 +107,8 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     untuned: tuple[str, ...] = ()
     """Of this rung and its base, those whose learning rate is the recipe's default: the verdict is about that rate."""
     look: int | None = None
-    """The seeds a side of the look that the difference, p and verdict are from, in a sequential design."""
+    """In a sequential design, the seeds a side of the look that the verdict, p and all counted numbers are from; None:
+    they are from all seeds."""
 
 
 class LadderReport(Struct, frozen=True, kw_only=True):
@@ -331,19 +337,28 @@ def _row(
         code_versions=tuple(sorted({version for run in runs.counted for version in run.code})),
         numerics=numerics(runs.counted),
         test_selected=any(map(_test_selected, runs.counted)),
-        counted_n=side.n,
-        counted_mean=side.mean,
-        counted_stderr=side.counted.stderr if side.counted else None,
-        **(_judged_fields(judged) if judged else {}),
+        **(_side_fields(side) | (_judged_fields(judged) if judged else {})),
         paper=paper,
         untuned=untuned,
     )
 
 
+def _side_fields(side: verdicts.Side) -> dict[str, Any]:
+    """The fields of a row on all its counted runs."""
+    stderr = side.counted.stderr if side.counted else None
+    return {"counted_n": side.n, "counted_mean": side.mean, "counted_stderr": stderr}
+
+
 def _judged_fields(judged: Judgement) -> dict[str, Any]:
-    """The fields of a row on the difference to its base."""
+    """The fields of a row on the difference to its base, with the two sides as they were compared."""
     names = {verdicts.SUPPORTED: "better", verdicts.CONTRADICTED: "worse"}
     return {
+        "counted_n": judged.n,
+        "counted_mean": judged.mean,
+        "counted_stderr": judged.stderr,
+        "counted_base_n": judged.than_n,
+        "counted_base_mean": judged.than_mean,
+        "counted_base_stderr": judged.than_stderr,
         "counted_delta": judged.difference,
         "counted_low": judged.low,
         "counted_high": judged.high,
