@@ -287,6 +287,13 @@ def load_installed(what: PluginKind, name: Any) -> None:
         return
 
 
+def installed_names() -> set[str]:
+    """The names of all entry points: recurrences and tasks of installed packages, which are not imported for it."""
+    from importlib.metadata import entry_points
+
+    return set(entry_points(group=GROUP).names)
+
+
 def loaded() -> dict[str, Any]:
     """The plug-ins that this process has loaded, as plain data for `load_all` in another process."""
     return {

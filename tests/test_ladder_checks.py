@@ -8,6 +8,7 @@ import pytest
 
 from lrurun.__main__ import run
 from lrurun.config import documents
+from lrurun.data import TASKS
 from tests.mistakes import LADDER, changed, folder, ladder_error
 
 __all__ = ["folder"]  # a fixture
@@ -64,7 +65,7 @@ __all__ = ["folder"]  # a fixture
             'name = "mine"',
             'name = "mine"\nimport = ["mine.py"]',
             "l.toml, import: unknown name",
-            "known names here: name, title, source, question, load, rung, speed, claim, grid",
+            "known names here: name, title, source, question, other_tasks, load, rung, speed, claim, grid",
         ),
     ],
 )
@@ -229,8 +230,42 @@ def test_a_wrong_speed_is_refused(speed, message, hint):
 
 def test_speeds_of_other_sources_devices_and_systems_are_no_repetition(folder):
     others = [changed(SPEED, 's"\nd', 't"\nd'), changed(SPEED, '"d"', '"e"'), changed(SPEED, 'rung = "first"\n', "")]
-    (folder / "l.toml").write_text(LADDER + SPEED + "".join(others))
+    text = (SPEED + "".join(others)).replace("{ A =", "{ Text =").replace("B =", "PathX =")
+    (folder / "l.toml").write_text(LADDER + text)
     assert [one.rung for one in documents.load_ladder("./l.toml").speeds] == ["first", "first", "first", None]
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        (CLAIM + 'tasks = ["Text", "Txet"]', "claim 't', tasks"),
+        (CLAIM + 'kind = "equal"\nmargin = 0.1\nmargins = { Txet = 0.2 }', "claim 't', margins"),
+        ('\n[[rung.published.Txet]]\nsource = "s"\nvalue = 0.5\n', "rung second, published"),
+        (changed(SPEED, "{ A = 2.0, B", "{ Text = 2.0, Txet"), "speed of 'RNN', steps_per_second"),
+    ],
+)
+def test_an_unknown_task_is_refused(text, where, folder, capsys):
+    error = f"l.toml, {where}: unknown task 'Txet'"
+    own = "--load FILE if it is a task of your own, other_tasks = ['Txet'] if only a paper has it"
+    hint = f"did you mean 'Text'? tasks: {', '.join(TASKS)}; {own}"
+    assert ladder_error(LADDER + text) == (error, hint)
+    assert documents.load_ladder("./l.toml", imports=False).name == "mine"  # a plug-in of it may not be loaded
+    for arguments in (["check", "ladder", "l.toml"], ["plan", "sDigits", "--ladder", "l.toml"]):
+        assert run(arguments) == 2
+        assert capsys.readouterr().err == f"error: {error}\nhint: {hint}\n"
+    (folder / "recipes").mkdir()
+    (folder / "recipes" / "Txet.toml").write_text("")
+    assert (
+        documents.load_ladder("./l.toml").name == "mine"
+    )  # a task of the user's own, which this command does not need
+    (folder / "recipes" / "Txet.toml").unlink()
+    (folder / "l.toml").write_text('other_tasks = ["Txet"]' + LADDER + text)
+    assert run(["check", "ladder", "l.toml"]) == 0
+
+
+def test_the_ladder_dlr_of_0_1_0_names_tasks_of_its_paper(folder):
+    (folder / "l.toml").write_text(LADDER + CLAIM + 'tasks = ["Shift", "CumSum", "MIPS", "Pathfinder-Segmentation"]')
+    assert documents.load_ladder("./l.toml").name == "mine"
 
 
 def test_check_says_which_rungs_share_runs_and_counts_in_the_right_number(capsys):

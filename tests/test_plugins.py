@@ -310,6 +310,14 @@ def test_what_an_option_loaded_is_named_again_for_resume(folder: Path, capsys: p
         requests.remember(ledger, instance, asked, asked.plan(), [0])
         [remembered] = requests.recorded(ledger, instance)
         assert remembered.load == [str(folder / "averages.py")]
+        Path("majority.py").write_text(MAJORITY)
+        plugins.load_named(["majority.py"])
+        claim = '[[claim]]\ntext = "t"\nsource = "s"\nrung = "ring"\nthan = "disk"\ntasks = ["Majority"]\n'
+        Path("claims.toml").write_text(RADIUS + claim)
+        other = msgspec.structs.replace(asked, ladder="claims.toml")
+        key = ledger.add_ladder("claims", "sDigits", "other", {"set": {}, "tune": False})
+        requests.remember(ledger, key, other, other.plan(), [0])
+        assert requests.recorded(ledger, key)[0].load == [str(folder / "majority.py")]
         # of what a ladder does not use, or names itself, nothing is remembered
         for name, text in (("radius", RADIUS), ("averages", LADDER)):
             Path(f"{name}-2.toml").write_text(text)

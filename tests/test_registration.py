@@ -274,6 +274,32 @@ def test_entry_points_of_installed_packages(
     assert "entry point 'averages' of package means: raised ModuleNotFoundError: No module named 'means.gone'" in err
 
 
+def test_a_ladder_names_tasks_of_plug_ins(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a file that it or the command loads, or of an installed package, which is not imported for it."""
+    claim = '[[claim]]\ntext = "t"\nsource = "s"\nrung = "averages"\nthan = "lru"\ntasks = ["Majority"]\n'
+    Path("majority.py").write_text(MAJORITY)
+    Path("loads.toml").write_text(LADDER.replace('["averages.py"]', '["averages.py", "majority.py"]') + claim)
+    Path("claims.toml").write_text(LADDER + claim)
+    arguments = ("plan", "sDigits", "--ladder", "claims.toml")
+    for _ in range(2):  # what another command loaded is not known to the next
+        code, _, err = said(capsys, *arguments)
+        assert code == 2
+        assert "claims.toml, claim 't', tasks: unknown task 'Majority'" in err
+        assert "; --load FILE if it is a task of your own" in err
+        assert said(capsys, *arguments, "--load", "majority.py")[0] == 0
+        forget()
+        assert said(capsys, "plan", "sDigits", "--ladder", "loads.toml")[0] == 0
+        forget()
+    site = folder / "site" / "votes-1.0.dist-info"
+    site.mkdir(parents=True)
+    (site / "METADATA").write_text("Metadata-Version: 2.1\nName: votes\nVersion: 1.0\n")
+    (site / "entry_points.txt").write_text("[lrurun]\nMajority = votes.gone\n")
+    monkeypatch.syspath_prepend(site.parent)
+    assert said(capsys, *arguments)[0] == 0
+
+
 def test_the_command_line_knows_no_plug_in_of_a_test_before() -> None:
     assert entry.run(["list", "recurrences", "-q"]) == 0
     assert list(KINDS) == BUILT_IN

@@ -10,9 +10,11 @@ import pytest
 from lrurun import paths
 from lrurun.config import plan as planning
 from lrurun.config.documents import load_ladder, load_recipe
+from lrurun.config.ladder_checks import named_tasks
 from lrurun.config.runs import final_runs
 from lrurun.config.schema import KIND, fingerprint
 from lrurun.config.settings import flatten
+from lrurun.data import TASKS
 from lrurun.nn import recurrences
 from tests.plans import differences, rungs, write_documents
 
@@ -75,6 +77,12 @@ def test_shipped_ladders_run_on_shipped_recipes_and_declare_what_they_change(tas
         for move in rung.differences:
             other_kind = KIND in declared and move.path.startswith("model.recurrence.")
             assert move.path in declared or other_kind, (rung.name, move)
+
+
+@pytest.mark.parametrize("name", LADDERS)
+def test_tasks_that_only_papers_have_are_those_that_lrurun_does_not_have(name):
+    ladder = load_ladder(name)
+    assert set(ladder.other_tasks) == {task for _, task in named_tasks(ladder)} - set(TASKS)
 
 
 def test_shipped_recipes_set_values_for_rungs_that_exist_and_in_the_present_form():

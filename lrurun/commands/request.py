@@ -105,12 +105,14 @@ def remember(
 ) -> None:
     """Records the request in the ledger, once, so that `lrurun resume` can repeat it from any folder."""
     from lrurun import plugins
-    from lrurun.config import plugin_code
+    from lrurun.config import ladder_checks, plugin_code
 
     folder = paths.find("ablations", request.ladder).parent
     own = {os.path.realpath(folder / file) for file in plan.ladder.load}
-    used = {file for rung in plan.rungs for file in plugin_code.files_of(rung.config)} - own
-    load = [file for file in plugins.named_files() if os.path.realpath(file) in used]
+    used = {file for rung in plan.rungs for file in plugin_code.files_of(rung.config)}
+    sources = (plugins.source_of("task", task) for _, task in ladder_checks.named_tasks(plan.ladder))
+    used |= {source.file for source in sources if source is not None and source.file is not None}
+    load = [file for file in plugins.named_files() if os.path.realpath(file) in used - own]
     table = {
         "task": _absolute("recipes", request.task),
         "ladder": _absolute("ablations", request.ladder),

@@ -102,6 +102,8 @@ class Ladder(_Document, frozen=True, kw_only=True):
     title: str
     source: str
     question: str = ""
+    other_tasks: tuple[str, ...] = ()
+    """Tasks of the papers that lrurun does not have: claims and published scores may name them."""
     load: tuple[str, ...] = ()
     """Files of plug-ins, `lrurun.plugins`, from the folder of this one."""
     rungs: tuple[Rung, ...] = field(name="rung", default=())
@@ -286,7 +288,7 @@ def load_ladder(name: str, *, imports: bool = True) -> Ladder:
         UsageError: unknown name, a plug-in that cannot be loaded, TOML, unknown or missing keys, a rung that declares
             nothing or an unknown path, two rungs of one name, a rung that changes none of the earlier ones, a speed of
             an unknown rung or one that is listed twice, a claim about an unknown rung, a grid whose cells are not the
-            rungs.
+            rungs; with `imports`, an unknown task.
     """
     ladder = read_ladder(name)
     where = ladder.path
@@ -302,7 +304,15 @@ def load_ladder(name: str, *, imports: bool = True) -> Ladder:
         for rung in ladder.rungs:
             _find_recurrence(rung.change)
     ladder_checks.check(ladder)
+    if imports:
+        ladder_checks.check_tasks(ladder, _tasks_of_papers)
     return ladder
+
+
+def _tasks_of_papers() -> set[str]:
+    """The `other_tasks` of the packaged ladders: copies of these from 0.1.0, which had no such key, stay valid."""
+    ladders = (read_ladder(str(path)) for path in paths.packaged("ablations").glob("*.toml"))
+    return {name for ladder in ladders for name in ladder.other_tasks}
 
 
 def _find_recurrence(table: dict[str, Any]) -> None:

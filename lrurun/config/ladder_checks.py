@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from lrurun import paths, plugins
 from lrurun.config.settings import check_path, settings
 from lrurun.errors import UsageError, hint_for
 
@@ -90,6 +92,37 @@ def _check_claims(ladder: Ladder) -> None:
             if claim.tasks and task not in claim.tasks:
                 hint = hint_for(task, claim.tasks, "its tasks")
                 raise UsageError(f"{source}, margins: {task!r} is not among the tasks of the claim", hint)
+
+
+def named_tasks(ladder: Ladder) -> Iterator[tuple[str, str]]:
+    """Where the ladder names a task, and which."""
+    for rung in ladder.rungs:
+        yield from ((f"rung {rung.name}, published", task) for task in rung.published)
+    for speed in ladder.speeds:
+        yield from ((f"speed of {speed.system!r}, steps_per_second", task) for task in speed.steps_per_second)
+    for claim in ladder.claims:
+        yield from ((f"claim {claim.text!r}, tasks", task) for task in claim.tasks)
+        yield from ((f"claim {claim.text!r}, margins", task) for task in claim.margins)
+
+
+def check_tasks(ladder: Ladder, others: Callable[[], Iterable[str]]) -> None:
+    """Refuse unknown tasks, once the plug-ins of the command are loaded.
+
+    Those of installed packages and of recipes here are known without an import. `others` returns tasks that only papers
+    have, beside those that the ladder declares.
+    """
+    # Documents are also read without tasks, to complete names quickly.
+    from lrurun import data as tasks
+
+    for where, name in named_tasks(ladder):
+        if name in tasks.TASKS or name in ladder.other_tasks:
+            continue
+        known = dict.fromkeys([*tasks.TASKS, *plugins.installed_names(), *paths.names("recipes"), *ladder.other_tasks])
+        if name not in known and name not in others():
+            hint = (
+                f"{hint_for(name, known, 'tasks')}; {tasks.OF_PLUG_IN}, other_tasks = [{name!r}] if only a paper has it"
+            )
+            raise UsageError(f"{ladder.path}, {where}: unknown task {name!r}", hint)
 
 
 def check_chance(ladder: Ladder, task: str, chance: float | None) -> None:
