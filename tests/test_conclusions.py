@@ -99,9 +99,15 @@ def test_seeds_are_added_to_a_sequential_design_only_until_it_is_complete() -> N
 
 def test_claims_are_counted_by_verdict() -> None:
     made = build()
-    assert made.conclusions[-1] == "Of 4 claims: 2 undecided, 1 supported, 1 not run."
-    counts = [claim.verdict for claim in made.claims]
-    assert (counts.count("undecided"), counts.count("supported"), counts.count("not run")) == (2, 1, 1)
+    assert made.conclusions[-1] == ("Of 4 claims: 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs).")
+    assert [(claim.verdict, claim.same_runs) for claim in made.claims] == [
+        ("supported", False),
+        ("undecided", True),
+        ("undecided", False),
+        ("not run", False),
+    ]
+    without = report((0.5, 0.6), (0.7, 0.8)).conclusions
+    assert not any("claim" in one for one in without)
     assert build(limit=2).conclusions == (
         made.conclusions[0],
         "Of 1 claim: 1 supported.",

@@ -54,7 +54,7 @@ def test_html_has_the_table_the_claims_and_the_notes() -> None:
         ["stable-exponential\nstable | exponential", "97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions", "-27.17 [-152.65, +98.32]", "0.450", "12,345", "1234", "12.2×", "chance"],
         ["small-phase\nsmall phases", "– (n=0)", "–", "–", "–", "–", "–", "–"],
     ]  # fmt: skip
-    assert page.texts["dt"][1] == "undecided: The ring helps. (Paper, 2)"
+    assert page.texts["dt"][1] == "not comparable: The ring helps. (Paper, 2)"
     assert page.texts["dd"][1] == "ring-init and linear-rnn are the same runs on this task."
     assert page.texts["li"][-1] == "Note: a note"
 

@@ -29,7 +29,8 @@ estimate takes the observed difference as the true one.
 Not compared, because the runs are the same: ring-init
 against linear-rnn.
 Not run: small-phase against stable-exponential.
-Of 4 claims: 2 undecided, 1 supported, 1 not run.
+Of 4 claims: 1 supported, 1 undecided, 1 not run, 1 not
+comparable (same runs).
 
 rung                test accuracy       diff.   published
 ──────────────────  ──────────────────  ──────  ──────────
@@ -70,7 +71,7 @@ supported: Linear is better. (Paper, 1)
     91.00 ± 0.58 (n=3); difference +4.50 points
     [+2.42, +6.58]; p = 0.013; sDigits is not among the
     tasks of this claim in the paper (sCIFAR): a stand-in.
-undecided: The ring helps. (Paper, 2)
+not comparable: The ring helps. (Paper, 2)
     ring-init and linear-rnn are the same runs on this task.
 undecided: Stable is better. (Paper, 3)
     stable-exponential 68.33 ± 29.17 (n=3, 1 diverged,
@@ -89,7 +90,7 @@ Undecided: stable-exponential against ring-init (-27.17 points; about 27 more se
 decide). The estimate takes the observed difference as the true one.
 Not compared, because the runs are the same: ring-init against linear-rnn.
 Not run: small-phase against stable-exponential.
-Of 4 claims: 2 undecided, 1 supported, 1 not run.
+Of 4 claims: 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs).
 
 rung                test accuracy       difference [95 %]         p      speed-up  published
 ──────────────────  ──────────────────  ────────────────────────  ─────  ────────  ──────────
@@ -123,7 +124,7 @@ supported: Linear is better. (Paper, 1)
     linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn 91.00 ± 0.58 (n=3); difference +4.50 points
     [+2.42, +6.58]; p = 0.013; sDigits is not among the tasks of this claim in the paper (sCIFAR): a
     stand-in.
-undecided: The ring helps. (Paper, 2)
+not comparable: The ring helps. (Paper, 2)
     ring-init and linear-rnn are the same runs on this task.
 undecided: Stable is better. (Paper, 3)
     stable-exponential 68.33 ± 29.17 (n=3, 1 diverged, counted as chance, 10.00), ring-init
@@ -150,7 +151,7 @@ Which of them matters?
 - Undecided: stable-exponential against ring-init (-27.17 points; about 27 more seeds a side would decide). The estimate takes the observed difference as the true one.
 - Not compared, because the runs are the same: ring-init against linear-rnn.
 - Not run: small-phase against stable-exponential.
-- Of 4 claims: 2 undecided, 1 supported, 1 not run.
+- Of 4 claims: 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs).
 
 | rung | title | test accuracy | difference [95 %] | p | parameters | steps/s | speed-up | published |
 | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -170,7 +171,7 @@ Which of them matters?
 **Claims**
 
 - **supported**: Linear is better. (Paper, 1) linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn 91.00 ± 0.58 (n=3); difference +4.50 points [+2.42, +6.58]; p = 0.013; sDigits is not among the tasks of this claim in the paper (sCIFAR): a stand-in.
-- **undecided**: The ring helps. (Paper, 2) ring-init and linear-rnn are the same runs on this task.
+- **not comparable**: The ring helps. (Paper, 2) ring-init and linear-rnn are the same runs on this task.
 - **undecided**: Stable is better. (Paper, 3) stable-exponential 68.33 ± 29.17 (n=3, 1 diverged, counted as chance, 10.00), ring-init 95.50 ± 0.29 (n=3); difference -27.17 points [-152.65, +98.32]; p = 0.450; about 30 seeds a side would decide, if the true difference is the observed one.
 - **not run**: Phases do not matter. (Paper, 4) no finished runs of small-phase."""
 

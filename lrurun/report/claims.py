@@ -12,6 +12,7 @@ from lrurun.report import published, questions, sequential, statistics, verdicts
 from lrurun.report.sequential import LookRecord, Progress
 from lrurun.report.verdicts import (
     CONTRADICTED,
+    NOT_COMPARABLE,
     NOT_JUDGED,
     NOT_RUN,
     SUPPORTED,
@@ -55,6 +56,11 @@ class Verdict(Judgement, frozen=True, kw_only=True):
     """For "faster": how many times as fast the rung trains, measured in turns, and the interval of that."""
     paper_ratio: float | None = None
     """For "faster": the same of the published speeds."""
+
+    @property
+    def shown(self) -> str:
+        """The verdict, as reports print it."""
+        return NOT_COMPARABLE if self.same_runs else self.verdict
 
 
 class Judged(Struct, frozen=True, kw_only=True):

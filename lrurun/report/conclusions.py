@@ -127,6 +127,8 @@ def _seeds(row: LadderRow, design: DesignSummary | None) -> str:
 
 
 def _claims(claims: Sequence[Verdict]) -> str:
-    counts = Counter(claim.verdict for claim in claims)
-    text = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return f"Of {plural(len(claims), 'claim')}: {text}."
+    counts = Counter(claim.verdict for claim in claims if not claim.same_runs)
+    found = [f"{count} {verdict}" for verdict, count in counts.most_common()]
+    if same := sum(claim.same_runs for claim in claims):
+        found.append(f"{same} not comparable (same runs)")
+    return f"Of {plural(len(claims), 'claim')}: {', '.join(found)}."

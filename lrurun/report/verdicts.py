@@ -25,6 +25,8 @@ from lrurun.report.statistics import ALPHA, Estimate, MeanDifference
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 NOT_RUN, NOT_JUDGED = "not run", "not judged"
+NOT_COMPARABLE = "not comparable"
+"""How reports print the verdict on two rungs with the same runs; in JSON it is "undecided", with `same_runs`."""
 
 Kind = Literal["better", "no-worse", "equal", "above-chance", "at-chance"]
 _SYMMETRIC = ("better", "equal")

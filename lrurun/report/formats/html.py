@@ -45,7 +45,7 @@ dt .faint { font-weight: 400; }
 dd { margin: 0; }
 .supported { color: var(--supported); }
 .contradicted { color: var(--contradicted); }
-.undecided, .not-run { color: var(--undecided); }
+.undecided, .not-run, .not-comparable { color: var(--undecided); }
 .foot { color: var(--faint); font-size: 0.9rem; padding-left: 1.2rem; }
 figure { margin: 0; max-width: 34rem; }
 figcaption { color: var(--faint); font-size: 0.9rem; }
@@ -95,9 +95,9 @@ def render(content: ReportContent, details: Mapping[str, RunDetail]) -> str:
     if content.claims:
         parts += ["<h2>Claims</h2>", "<dl>"]
         for claim in content.claims:
-            style = claim.verdict.replace(" ", "-")
+            style = claim.shown.replace(" ", "-")
             parts.append(
-                f'<dt><span class="{style}">{claim.verdict}</span>: {_text(sentence(claim.text))} '
+                f'<dt><span class="{style}">{claim.shown}</span>: {_text(sentence(claim.text))} '
                 f'<span class="faint">({_text(claim.source)})</span></dt>'
             )
             parts.append(f"<dd>{_text(sentence(claim.detail))}</dd>")

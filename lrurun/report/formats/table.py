@@ -25,6 +25,7 @@ _STYLES = {
     verdicts.UNDECIDED: "yellow",
     verdicts.NOT_RUN: "dim",
     verdicts.NOT_JUDGED: "dim",
+    verdicts.NOT_COMPARABLE: "dim",
 }
 
 
@@ -82,7 +83,7 @@ def render(content: ReportContent, *, width: int, color: bool) -> str:
         line()
         line("Claims", "bold")
         for claim in content.claims:
-            line(claim.verdict, _STYLES[claim.verdict], f": {clean(sentence(claim.text))} ({clean(claim.source)})")
+            line(claim.shown, _STYLES[claim.shown], f": {clean(sentence(claim.text))} ({clean(claim.source)})")
             line(clean(sentence(claim.detail)), indent=4)
     # Rich pads cells with blanks, which are removed at the ends of lines.
     return "\n".join(one.rstrip() for one in text.getvalue().splitlines()).rstrip("\n")
