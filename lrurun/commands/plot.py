@@ -128,9 +128,9 @@ def _of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path) -> Fi
 
 
 def _of_task(kind: str, plan: planning.Plan, instance: LadderInstance, ledger: Ledger, folder: Path) -> Figure:
-    from lrurun.report import drawing, ladder_table, rung_runs, selection
+    from lrurun.report import drawing, rung_runs, scores, selection
 
-    metric = rung_runs.SPEED if kind == "speed" else ladder_table.METRIC
+    metric = rung_runs.SPEED if kind == "speed" else scores.form_of(plan.task.metric).result
     selected, notes = selection.counted(plan, instance, ledger, metric)
     if not any(one.counted for one in selected.values()):
         task = plan.recipe.task + (f" --profile {plan.profile}" if plan.profile else "")

@@ -13,7 +13,8 @@ from msgspec import Struct, structs
 from lrurun.config import documents
 from lrurun.report import cells, content
 from lrurun.report.instance_label import InstanceLabel, data_sentence
-from lrurun.report.ladder_table import METRIC, PAPER_PROTOCOL, LadderReport, LadderRow
+from lrurun.report.ladder_table import PAPER_PROTOCOL, LadderReport, LadderRow, settings_of
+from lrurun.report.scores import ScoreForm
 
 
 class TaskColumn(Struct, frozen=True, kw_only=True):
@@ -32,6 +33,9 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
     """Whether it was tuned."""
     label: str
     """The label of the instance."""
+    metric: str
+    score: ScoreForm
+    """How scores are printed, and their direction."""
 
     @property
     def name(self) -> str:
@@ -52,6 +56,7 @@ class TaskCell(LadderRow, frozen=True, kw_only=True):
     instance: str
     label: str
     """The label of the instance."""
+    metric: str
 
 
 class AllTasksRow(Struct, frozen=True, kw_only=True):
@@ -69,6 +74,7 @@ class AllTasksReport(Struct, frozen=True, kw_only=True):
     ladder: str
     title: str
     metric: str
+    """Of all columns; with several, their names."""
     tasks: tuple[str, ...]
     columns: tuple[TaskColumn, ...]
     rows: tuple[AllTasksRow, ...]
@@ -90,6 +96,8 @@ def build(ladder: documents.Ladder, reports: Sequence[LadderReport], notes: Sequ
             set=report.set,
             tune=report.tune,
             label=report.label,
+            metric=report.metric,
+            score=report.score,
         )
         for report in reports
     )
@@ -102,7 +110,7 @@ def build(ladder: documents.Ladder, reports: Sequence[LadderReport], notes: Sequ
     return AllTasksReport(
         ladder=ladder.name,
         title=ladder.title,
-        metric=METRIC,
+        metric=", ".join(dict.fromkeys(column.metric for column in columns)),
         tasks=tuple(dict.fromkeys(column.task for column in columns)),
         columns=columns,
         rows=tuple(
@@ -123,7 +131,14 @@ def _label(columns: Sequence[TaskColumn]) -> InstanceLabel:
 
 def _cell(report: LadderReport, k: int) -> TaskCell:
     row = structs.asdict(report.rows[k])
-    return TaskCell(task=report.task, profile=report.profile, instance=report.instance, label=report.label, **row)
+    return TaskCell(
+        task=report.task,
+        profile=report.profile,
+        instance=report.instance,
+        label=report.label,
+        metric=report.metric,
+        **row,
+    )
 
 
 _CSV_COLUMNS = (
@@ -142,9 +157,8 @@ def content_of(report: AllTasksReport) -> content.ReportContent:
         table=content.Table(columns=(content.RUNG, content.TITLE, *columns), rows=report.rows),
         foot=tuple(_foot(report)),
         groups=tuple(_group(column, cell) for k, column in enumerate(report.columns) for cell in _of(report, k)),
-        metric=report.metric,
         label=structs.replace(label, task="all").anchor(report.ladder),
-        csv=_CSV_COLUMNS,
+        csv=(*_CSV_COLUMNS, *content.setting_fields(settings_of(cell for row in report.rows for cell in row.cells))),
     )
 
 
@@ -165,6 +179,8 @@ def _group(column: TaskColumn, cell: LadderRow) -> content.RunGroup:
         others=tuple(run.id for run in cell.other_runs),
         on=on,
         same_as=on if cell.same_as_before else None,
+        metric=column.metric,
+        score=column.score,
     )
 
 
@@ -172,15 +188,14 @@ def _column(k: int, column: TaskColumn) -> content.Column:
     def link(row: AllTasksRow) -> str:
         return _anchor(column, row.rung)
 
-    return content.Column(
-        name=column.name.replace(", ", "\n"), cell=lambda row: cells.in_grid(row.cells[k]), right=False, link=link
-    )
+    text = cells.in_grid(column.score)
+    name = column.name.replace(", ", "\n")
+    return content.Column(name=name, cell=lambda row: text(row.cells[k]), right=False, link=link)
 
 
 def _foot(report: AllTasksReport) -> list[str]:
-    metric = report.metric.replace("/", " ").capitalize()
     sentences = [
-        f"{metric} in per cent: mean ± standard error over n finished seeds; in parentheses, the published values. "
+        f"{_metrics(report)}: mean ± standard error over n finished seeds; in parentheses, the published values. "
         "Each column is a separate task, and nothing is averaged over columns."
     ]
     names = {column.task for column in report.columns}
@@ -198,6 +213,16 @@ def _foot(report: AllTasksReport) -> list[str]:
     sentences += _rates(report)
     sentences.append(_published(report))
     return sentences + content.closing_notes([cell for row in report.rows for cell in row.cells], report.notes)
+
+
+def _metrics(report: AllTasksReport) -> str:
+    """As in "Test accuracy in per cent"; with several metrics, each with its tasks."""
+    by_metric: dict[str, list[str]] = {}
+    for column in report.columns:
+        by_metric.setdefault(column.score.sentence, []).append(column.name)
+    if len(by_metric) == 1:
+        return next(iter(by_metric))
+    return "; ".join(f"{sentence} ({'; '.join(names)})" for sentence, names in by_metric.items())
 
 
 _RATES = {

@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from lrurun.config import documents
+from collections.abc import Callable
+
 from lrurun.report.content import NOTHING, mixed_versions
 from lrurun.report.ladder_table import LadderRow
+from lrurun.report.scores import ScoreForm
 
 
-def score(row: LadderRow) -> str:
-    if row.mean is None:
-        return f"{NOTHING} (n=0)"
-    error = "" if row.stderr is None else f" ± {row.stderr * 100:.2f}"
-    return f"{row.mean * 100:.2f}{error} (n={row.n})"
+def score(row: LadderRow, form: ScoreForm) -> str:
+    """The mean with its error."""
+    return f"{_mean(row.mean, row.stderr, form)} (n={row.n})"
+
+
+def setting(row: LadderRow, name: str, form: ScoreForm) -> str:
+    """The mean in another setting; the number of seeds where it is not that of the row."""
+    for one in row.settings:
+        if one.setting == name:
+            return _mean(one.mean, one.stderr, form) + (f" (n={one.n})" if one.n != row.n else "")
+    return NOTHING
+
+
+def settings(row: LadderRow, form: ScoreForm) -> list[str]:
+    """The means in all other settings."""
+    return [f"at {one.setting}: {setting(row, one.setting, form)}" for one in row.settings]
+
+
+def _mean(mean: float | None, stderr: float | None, form: ScoreForm) -> str:
+    if mean is None:
+        return NOTHING
+    return form.full(mean) + ("" if stderr is None else f" ± {form.full(stderr)}")
 
 
 def remarks(row: LadderRow) -> list[str]:
@@ -20,24 +39,21 @@ def remarks(row: LadderRow) -> list[str]:
     return [f"{count} {state}" for count, state in counts if count] + mixed_versions(row)
 
 
-def in_grid(row: LadderRow) -> str:
-    """The text of a cell of a table that has a rung in every cell."""
-    values = [f"({published(row)})"] if row.published else []
-    return "\n".join([score(row), *remarks(row), *values])
+def in_grid(form: ScoreForm) -> Callable[[LadderRow], str]:
+    """Makes the text of a cell of a table that has a rung in every cell."""
+
+    def text(row: LadderRow) -> str:
+        values = [f"({published(row, form)})"] if row.published else []
+        return "\n".join([score(row, form), *settings(row, form), *remarks(row), *values])
+
+    return text
 
 
-def published(row: LadderRow) -> str:
-    return " / ".join(_published_score(one) for one in row.published) or NOTHING
+def published(row: LadderRow, form: ScoreForm) -> str:
+    """The published scores, with one or two decimals in per cent, as published."""
 
+    def text(value: float, stderr: float | None) -> str:
+        return form.published(value) + ("" if stderr is None else f" ± {form.published(stderr)}")
 
-def _published_score(one: documents.Published) -> str:
-    if one.value is None:
-        return "chance"
-    error = "" if one.stderr is None else f" ± {_percent(one.stderr)}"
-    return _percent(one.value) + error
-
-
-def _percent(value: float) -> str:
-    """In per cent, with one or two decimals, as published."""
-    text = f"{value * 100:.2f}"
-    return text[:-1] if text.endswith("0") else text
+    found = ["chance" if one.value is None else text(one.value, one.stderr) for one in row.published]
+    return " / ".join(found) or NOTHING

@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 from lrurun.config import documents
 from lrurun.data.metric import Metric
 from lrurun.report import published, questions, sequential, statistics, verdicts
+from lrurun.report.scores import ScoreForm, form_of
 from lrurun.report.sequential import LookRecord, Progress
 from lrurun.report.verdicts import (
     CONTRADICTED,
@@ -267,22 +268,21 @@ def describe(judged: Judgement, scoring: Scoring, beside: float | None = None, *
     """
     if judged.verdict == NOT_RUN or judged.same_runs:
         return [judged.reason]
-    metric = scoring.metric
+    form = form_of(scoring.metric)
     found = [_sides(judged, scoring)]
     if remark := chance_remark(judged):
         found.insert(0, remark)
     if judged.difference is not None:
-        found.append(f"difference {_difference_text(judged, metric)}")
+        found.append(f"difference {_difference_text(judged, form)}")
     if judged.p_adjusted is not None:
-        margin = f"margin {judged.margin * metric.scale:.2f}, " if judged.margin else ""
+        margin = f"margin {form.full(judged.margin)}, " if judged.margin else ""
         found.append(margin + p_text(judged.p_adjusted))
     elif judged.reason:
         found.append(judged.reason)
     if beside is not None:
         found.append(f"test of the difference: {p_text(beside)}")
     if judged.paired_low is not None and judged.paired_high is not None:
-        low, high = judged.paired_low * metric.scale, judged.paired_high * metric.scale
-        found.append(f"seed by seed [{low:+z.2f}, {high:+z.2f}]")
+        found.append(f"seed by seed [{form.difference(judged.paired_low)}, {form.difference(judged.paired_high)}]")
     if judged.verdict == UNDECIDED and judged.p_adjusted is not None:
         found.append(_outlook(judged, complete))
     return found
@@ -310,9 +310,10 @@ def in_short(judged: Judgement, metric: Metric) -> str:
     """A judgement of published numbers, as in "undecided, -1.1 [-4.0, +1.8], p = 0.21"."""
     if judged.difference is None:
         return f"{judged.verdict}: {judged.reason}"
-    text = f"{judged.verdict}, {judged.difference * metric.scale:+z.1f}"
+    form = form_of(metric)
+    text = f"{judged.verdict}, {form.short_difference(judged.difference)}"
     if judged.low is not None and judged.high is not None:
-        text += f" [{judged.low * metric.scale:+z.1f}, {judged.high * metric.scale:+z.1f}]"
+        text += f" [{form.short_difference(judged.low)}, {form.short_difference(judged.high)}]"
     return text + (f", {p_text(judged.p_adjusted)}" if judged.p_adjusted is not None else f": {judged.reason}")
 
 
@@ -321,28 +322,28 @@ def p_text(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def _difference_text(judged: Judgement, metric: Metric) -> str:
-    text = f"{(judged.difference or 0.0) * metric.scale:+z.2f} {metric.unit}"
+def _difference_text(judged: Judgement, form: ScoreForm) -> str:
+    text = f"{form.difference(judged.difference or 0.0)} {form.unit}"
     if judged.low is None or judged.high is None:
         return text
-    return f"{text} [{judged.low * metric.scale:+z.2f}, {judged.high * metric.scale:+z.2f}]"
+    return f"{text} [{form.difference(judged.low)}, {form.difference(judged.high)}]"
 
 
 def _sides(judged: Judgement, scoring: Scoring) -> str:
-    mine = _points(judged.rung, judged.mean, judged.stderr, judged.n, judged.diverged, scoring)
+    mine = _side(judged.rung, judged.mean, judged.stderr, judged.n, judged.diverged, scoring)
     if judged.than is None:
-        return f"{mine}, chance {_number(scoring.chance, scoring.metric)}"
-    other = _points(judged.than, judged.than_mean, judged.than_stderr, judged.than_n, judged.than_diverged, scoring)
+        return f"{mine}, chance {_number(scoring.chance, scoring)}"
+    other = _side(judged.than, judged.than_mean, judged.than_stderr, judged.than_n, judged.than_diverged, scoring)
     return f"{mine}, {other}"
 
 
-def _points(name: str, mean: float | None, stderr: float | None, n: int, diverged: int, scoring: Scoring) -> str:
-    error = "" if stderr is None else f" ± {stderr * scoring.metric.scale:.2f}"
+def _side(name: str, mean: float | None, stderr: float | None, n: int, diverged: int, scoring: Scoring) -> str:
+    error = "" if stderr is None else f" ± {_number(stderr, scoring)}"
     lost = f", {diverged} diverged" if diverged else ""
     if diverged and scoring.chance is not None:
-        lost += f", counted as chance, {_number(scoring.chance, scoring.metric)}"
-    return f"{name} {_number(mean, scoring.metric)}{error} (n={n}{lost})"
+        lost += f", counted as chance, {_number(scoring.chance, scoring)}"
+    return f"{name} {_number(mean, scoring)}{error} (n={n}{lost})"
 
 
-def _number(score: float | None, metric: Metric) -> str:
-    return "no score" if score is None else f"{score * metric.scale:.2f}"
+def _number(score: float | None, scoring: Scoring) -> str:
+    return "no score" if score is None else form_of(scoring.metric).full(score)

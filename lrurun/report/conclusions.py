@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from lrurun.errors import plural
 from lrurun.report import statistics
 from lrurun.report.claims import Verdict, p_text
+from lrurun.report.scores import ACCURACY, ScoreForm
 
 if TYPE_CHECKING:
     from lrurun.report.ladder_table import LadderRow
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def conclude(
-    rows: Sequence[LadderRow], claims: Sequence[Verdict], design: DesignSummary | None = None
+    rows: Sequence[LadderRow],
+    claims: Sequence[Verdict],
+    design: DesignSummary | None = None,
+    form: ScoreForm = ACCURACY,
 ) -> tuple[str, ...]:
     """What helps and hurts, what is undecided, what was not run, and how many claims have which verdict."""
     by_verdict: dict[str, list[LadderRow]] = {}
@@ -26,14 +30,14 @@ def conclude(
     undecided = by_verdict.get("undecided", [])
     sentences = []
     if better:
-        sentences.append(f"What helps: {_list(_decided(row) for row in better)}.")
+        sentences.append(f"What helps: {_list(_decided(row, form) for row in better)}.")
     if worse:
-        sentences.append(f"What hurts: {_list(_decided(row) for row in worse)}.")
+        sentences.append(f"What hurts: {_list(_decided(row, form) for row in worse)}.")
     if undecided and not better and not worse:
         sentences.append(f"No difference between rungs is decided{'' if _is_complete(design) else ' yet'}.")
     if design is not None:
         sentences.append(_state(design))
-    sentences += _undecided(undecided, design)
+    sentences += _undecided(undecided, design, form)
     if same := by_verdict.get("same runs"):
         sentences.append(f"Not compared, because the runs are the same: {_list(_pair(row) for row in same)}.")
     if missing := by_verdict.get("not run"):
@@ -69,11 +73,11 @@ def _pair(row: LadderRow) -> str:
     return f"{row.rung} against {row.on}"
 
 
-def _decided(row: LadderRow) -> str:
+def _decided(row: LadderRow, form: ScoreForm) -> str:
     difference = row.counted_delta or 0.0
-    points, direction = abs(difference) * 100, "more" if difference > 0 else "less"
+    size, direction = f"{form.full(abs(difference))} {form.unit}", "more" if difference > 0 else "less"
     p = "" if row.p_adjusted is None else p_text(row.p_adjusted)
-    return f"{row.rung} scores {points:.2f} points {direction} than {row.on}{_in_brackets(p + _look(row), row.remark)}"
+    return f"{row.rung} scores {size} {direction} than {row.on}{_in_brackets(p + _look(row), row.remark)}"
 
 
 def _look(row: LadderRow) -> str:
@@ -85,7 +89,7 @@ def _in_brackets(*parts: str) -> str:
     return f" ({found})" if found else ""
 
 
-def _undecided(undecided: Sequence[LadderRow], design: DesignSummary | None) -> list[str]:
+def _undecided(undecided: Sequence[LadderRow], design: DesignSummary | None, form: ScoreForm) -> list[str]:
     """The differences that are not decided: how many seeds would decide them, which are too small, which have no test.
 
     The number of seeds is that of a new design where this one is complete.
@@ -96,13 +100,15 @@ def _undecided(undecided: Sequence[LadderRow], design: DesignSummary | None) -> 
     others = [row for row in tested if row.seeds_to_decide is not None]
     sentences = []
     if others:
-        found = _list(_pair(row) + _in_brackets(_points(row), row.remark, _seeds(row, design)) for row in others)
+        found = _list(
+            _pair(row) + _in_brackets(_difference(row, form), row.remark, _seeds(row, design)) for row in others
+        )
         assumed = "The estimate takes the observed difference as the true one."
         if len(others) > 1:
             assumed = "The estimates take the observed differences as the true ones."
         sentences.append(f"Undecided: {found}. {assumed}")
     if small:
-        found = _list(_pair(row) + _in_brackets(_points(row), row.remark) for row in small)
+        found = _list(_pair(row) + _in_brackets(_difference(row, form), row.remark) for row in small)
         sentences.append(f"Undecided, and too small to decide with {statistics.MOST_SEEDS} seeds a side: {found}.")
     if untested:
         found = _list(_pair(row) + _in_brackets(row.remark) for row in untested)
@@ -110,8 +116,8 @@ def _undecided(undecided: Sequence[LadderRow], design: DesignSummary | None) -> 
     return sentences
 
 
-def _points(row: LadderRow) -> str:
-    return f"{(row.counted_delta or 0.0) * 100:+z.2f} points{_look(row)}"
+def _difference(row: LadderRow, form: ScoreForm) -> str:
+    return f"{form.difference(row.counted_delta or 0.0)} {form.unit}{_look(row)}"
 
 
 def _seeds(row: LadderRow, design: DesignSummary | None) -> str:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from lrurun.console import clean
 from lrurun.report import claims
+from lrurun.report.scores import ScoreForm
 
 NOTHING = "–"
 KEPT = 100
@@ -50,6 +51,10 @@ class RunGroup(Struct, frozen=True, kw_only=True):
     """The group that it is compared with."""
     same_as: str | None = None
     """The group whose runs these are."""
+    metric: str
+    """Of the runs' result: what is shown of each."""
+    score: ScoreForm | None = None
+    """How it is printed, if it is a score."""
 
 
 def narrowed(columns: Sequence[Column], priority: int) -> tuple[Column, ...]:
@@ -112,13 +117,17 @@ class ReportContent(Struct, frozen=True, kw_only=True):
     foot: tuple[str, ...]
     groups: tuple[RunGroup, ...]
     claims: tuple[claims.Verdict, ...] = ()
-    metric: str
     label: str
     """Of LaTeX's table."""
     csv: Sequence[str]
     """The columns of CSV: names of fields."""
     curves: bool = False
     """Whether the HTML page shows learning curves and eigenvalues."""
+
+
+def setting_fields(settings: Sequence[str]) -> list[str]:
+    """The columns of CSV for the scores in other settings."""
+    return [f"{field}@{name}" for name in settings for field in ("mean", "stderr", "n")]
 
 
 def three_digits(value: float) -> str:

@@ -9,6 +9,7 @@ from lrurun.errors import NotFoundError
 from lrurun.report import content, figures, ladder_table, rung_runs, speed
 from lrurun.report.figures import Mark, Panel, RungMeans, SpectrumPanel
 from lrurun.report.instance_label import InstanceLabel, label_of
+from lrurun.report.scores import curves_of, form_of, of_task
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +29,12 @@ SpectraOf = Callable[["Run"], tuple[int, Layers, Layers]]
 
 
 def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Figure:
-    """The test accuracy of every rung; `scores` are those of the runs that count, by their ids."""
+    """The test score of every rung; `scores` are those of the runs that count, by their ids."""
+    form = report.score
+
+    def scaled(value: float | None) -> float | None:
+        return None if value is None else form.scale * value
+
     lines = []
     without_value: dict[str, list[str]] = {}
     for row in report.rows:
@@ -39,11 +45,11 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
             RungMeans(
                 name=row.rung,
                 note=_note(row),
-                mean=_percent(row.mean),
-                stderr=_percent(row.stderr),
-                seeds=tuple(100 * scores[run] for run in row.runs),
+                mean=scaled(row.mean),
+                stderr=scaled(row.stderr),
+                seeds=tuple(form.scale * scores[run] for run in row.runs),
                 published=tuple(
-                    Mark(value=100 * one.value, stderr=_percent(one.stderr))
+                    Mark(value=form.scale * one.value, stderr=scaled(one.stderr))
                     for one in row.published
                     if one.value is not None
                 ),
@@ -56,7 +62,7 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
     sentences += [f"Published without a value ({note}): {', '.join(rungs)}." for note, rungs in without_value.items()]
     return figures.means(
         lines,
-        label="test accuracy [%]",
+        label=f"test {form.axis}",
         title=label_of(report).title(report.title),
         caption=_caption(sentences, report.notes),
     )
@@ -126,10 +132,12 @@ def ladder_curves(
     notes: Sequence[str],
     ledger: Ledger,
 ) -> Figure:
-    """Loss and validation accuracy of every rung, as means over its finished seeds."""
+    """Loss and validation score of every rung, as means over its finished seeds."""
     own = {rung: one for rung, one in selected.items() if one.of == rung and one.counted}
-    known = {rung: [ledger.metrics(run.id, figures.CURVES) for run in one.counted] for rung, one in own.items()}
-    panels = figures.curve_panels({f"{rung} (n={len(seeds)})": seeds for rung, seeds in known.items()})
+    form = form_of(plan.task.metric)
+    drawn = curves_of(form)
+    known = {rung: [ledger.metrics(run.id, drawn) for run in one.counted] for rung, one in own.items()}
+    panels = figures.curve_panels({f"{rung} (n={len(seeds)})": seeds for rung, seeds in known.items()}, form)
     if not panels:
         raise _no_curves(f"ladder {plan.ladder.name}")
     sentences = [figures.BAND]
@@ -151,9 +159,10 @@ def ladder_curves(
 
 
 def run_curves(runs: Sequence[Run], ledger: Ledger, of: str) -> Figure:
-    """Loss and validation accuracy of single runs of the instances `of`, up to their current steps."""
-    known = {run.id: ledger.metrics(run.id, figures.CURVES) for run in runs}
-    panels = figures.curve_panels({_name(run): [known[run.id]] for run in runs})
+    """Loss and validation score of single runs of the instances `of`, up to their current steps."""
+    known = {run.id: ledger.metrics(run.id) for run in runs}
+    forms = {form.name: form for form in (of_task(run.task, known[run.id]) for run in runs)}
+    panels = figures.curve_panels({_name(run): [known[run.id]] for run in runs}, *forms.values())
     if not panels:
         raise _no_curves(f"run {', '.join(known)}")
     return figures.curves(panels, title=_heading(runs, of), caption=_states(runs))
@@ -271,10 +280,6 @@ def _states(runs: Sequence[Run]) -> str:
     """A sentence for each run that is not done."""
     unfinished = [run for run in runs if run.state != "done"]
     return " ".join(f"{run.id} is {run.state}, at step {run.step:,} of {run.steps:,}." for run in unfinished)
-
-
-def _percent(value: float | None) -> float | None:
-    return None if value is None else 100 * value
 
 
 def _caption(sentences: Sequence[str], notes: Sequence[str]) -> str:

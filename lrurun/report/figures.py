@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from lrurun.console import clean
 from lrurun.report import statistics
+from lrurun.report.scores import ScoreForm, curves_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +35,6 @@ WIDTH = 3.3
 """Inches: a column of a paper in two columns."""
 DPI = 300
 
-CURVES = {"train/loss": "training loss", "val/accuracy": "validation accuracy [%]"}
-"""Metric -> the label of its axis."""
 BAND = "Line: mean over n finished seeds; band: ± standard error."
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#7F7F7F")
@@ -135,14 +134,15 @@ def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
     )
 
 
-def curve_panels(seeds: Mapping[str, Sequence[Mapping[str, Sequence[tuple[int, float]]]]]) -> list[Panel]:
-    """A panel for each metric of CURVES; a name has a line in it if all of its seeds have the metric.
+def curve_panels(
+    seeds: Mapping[str, Sequence[Mapping[str, Sequence[tuple[int, float]]]]], *forms: ScoreForm | None
+) -> list[Panel]:
+    """A panel for each metric of `curves_of`; a name has a line in it if all of its seeds have the metric.
 
     `seeds` is name -> metric -> curve, for each seed.
     """
     panels = []
-    for metric, label in CURVES.items():
-        scale = 100 if metric.endswith("accuracy") else 1
+    for metric, (label, scale) in curves_of(*forms).items():
         found = [
             average(name, [[(step, scale * value) for step, value in curves[metric]] for curves in each])
             for name, each in seeds.items()

@@ -11,6 +11,7 @@ from lrurun.console import clean
 from lrurun.report import content
 from lrurun.report.content import Column, Table
 from lrurun.report.ladder_table import LadderRow
+from lrurun.report.scores import ScoreForm
 
 
 class GridLine(Struct, frozen=True, kw_only=True):
@@ -21,20 +22,31 @@ class GridLine(Struct, frozen=True, kw_only=True):
     """None where the ladder has no rung."""
 
 
-def tables(grid: documents.Grid, rows: Sequence[LadderRow], text: Callable[[LadderRow], str]) -> tuple[Table, ...]:
-    """The grid as declared, and transposed; `text` gives the cell of a rung."""
+def tables(
+    grid: documents.Grid, rows: Sequence[LadderRow], text: Callable[[LadderRow], str], form: ScoreForm
+) -> tuple[Table, ...]:
+    """The grid as declared, and transposed; `text` gives the cell of a rung, `form` says which score is better."""
     by_rung = {row.rung: row for row in rows}
-    best = max((row.mean for row in rows if row.mean is not None), default=None)
+    best = form.best(row.mean for row in rows if row.mean is not None)
+
+    def is_best(row: LadderRow) -> bool:
+        # Compared as printed: scores that look equal are marked alike.
+        return row.mean is not None and best is not None and form.full(row.mean) == form.full(best)
+
     wide = [GridLine(name=name, cells=tuple(map(by_rung.get, rungs))) for name, rungs in grid.rows.items()]
     tall = [GridLine(name=name, cells=tuple(line.cells[k] for line in wide)) for k, name in enumerate(grid.columns)]
     return (
-        _table(grid.down, grid.columns, wide, text, best),
-        _table(grid.across, tuple(grid.rows), tall, text, best),
+        _table(grid.down, grid.columns, wide, text, is_best),
+        _table(grid.across, tuple(grid.rows), tall, text, is_best),
     )
 
 
 def _table(
-    corner: str, names: Sequence[str], lines: Sequence[GridLine], text: Callable[[LadderRow], str], best: float | None
+    corner: str,
+    names: Sequence[str],
+    lines: Sequence[GridLine],
+    text: Callable[[LadderRow], str],
+    is_best: Callable[[LadderRow], bool],
 ) -> Table:
     def column(k: int, name: str) -> Column:
         def cell(line: GridLine) -> str:
@@ -47,8 +59,7 @@ def _table(
 
         def marked(line: GridLine) -> bool:
             row = line.cells[k]
-            # Compared as printed: scores that look equal are marked alike.
-            return row is not None and None not in (row.mean, best) and f"{row.mean:.4f}" == f"{best:.4f}"
+            return row is not None and is_best(row)
 
         return Column(name=clean(name), cell=cell, right=False, link=link, marked=marked)
 

@@ -9,7 +9,8 @@ from lrurun.errors import plural
 from lrurun.report import cells, content, grid_table, sequential, verdicts
 from lrurun.report.content import NOTHING, PARAMETERS, RUNG, TITLE, Column
 from lrurun.report.instance_label import data_sentence, label_of
-from lrurun.report.ladder_table import LadderReport, LadderRow
+from lrurun.report.ladder_table import LadderReport, LadderRow, settings_of
+from lrurun.report.scores import ScoreForm
 from lrurun.report.sequential import DesignSummary
 
 
@@ -20,19 +21,20 @@ def content_of(report: LadderReport) -> content.ReportContent:
         title=label.title(report.title),
         question=report.question,
         conclusions=report.conclusions,
-        above=grid_table.tables(report.grid, report.rows, cells.in_grid) if report.grid else (),
+        above=grid_table.tables(report.grid, report.rows, cells.in_grid(report.score), report.score)
+        if report.grid
+        else (),
         table=content.Table(columns=_columns(report), rows=report.rows),
         foot=tuple(_foot(report)),
-        groups=tuple(_group(row) for row in report.rows),
+        groups=tuple(_group(row, report.score) for row in report.rows),
         claims=report.claims,
-        metric=report.metric,
         label=label.anchor(report.ladder),
-        csv=_CSV_COLUMNS,
+        csv=(*_CSV_COLUMNS, *content.setting_fields(settings_of(report.rows))),
         curves=True,
     )
 
 
-def _group(row: LadderRow) -> content.RunGroup:
+def _group(row: LadderRow, form: ScoreForm) -> content.RunGroup:
     on = None if row.on is None else content.anchor(row.on)
     return content.RunGroup(
         anchor=content.anchor(row.rung),
@@ -41,6 +43,8 @@ def _group(row: LadderRow) -> content.RunGroup:
         others=tuple(run.id for run in row.other_runs),
         on=on,
         same_as=on if row.same_as_before else None,
+        metric=form.result,
+        score=form,
     )
 
 
@@ -50,10 +54,10 @@ _CSV_FIRST = (
     "published_source published_note runs code_versions learning_rate rate_source_kind rate_source_text"
 ).split()
 """The columns of CSV that keep this order; those of other fields follow them."""
-_NOT_IN_CSV = {"branches", "published", "rate_source", "other_runs", "test_selected", "paper", "untuned"}
-"""Fields of a row that are no column: `published` and `rate_source` have columns for their parts, `branches` follows
-from `on`, a note says what `test_selected` does, and JSON has the runs that are not counted, the paper's numbers, and
-which side of a difference is untuned."""
+_NOT_IN_CSV = {"branches", "published", "rate_source", "other_runs", "test_selected", "paper", "untuned", "settings"}
+"""Fields of a row that are no column: `published`, `rate_source` and `settings` have columns for their parts,
+`branches` follows from `on`, a note says what `test_selected` does, and JSON has the runs that are not counted, the
+paper's numbers, and which side of a difference is untuned."""
 _CSV_COLUMNS = (
     *_CSV_FIRST,
     *(name for name in LadderRow.__struct_fields__ if name not in {*_CSV_FIRST, *_NOT_IN_CSV}),
@@ -64,48 +68,27 @@ _CSV_COLUMNS = (
 # Cells and footnotes
 
 
-def _delta(row: LadderRow) -> str:
-    if row.same_as_before:
-        return f"as {clean(row.on or '')}"
-    return NOTHING if row.counted_delta is None else f"{row.counted_delta * 100:+z.2f}{_look(row)}"
-
-
-def _delta_interval(row: LadderRow) -> str:
-    if row.counted_low is None or row.counted_high is None:
-        return _delta(row)
-    interval = f"[{row.counted_low * 100:+z.2f}, {row.counted_high * 100:+z.2f}]"
-    return f"{(row.counted_delta or 0.0) * 100:+z.2f} {interval}{_look(row)}"
-
-
 def _look(row: LadderRow) -> str:
     """The look that a difference is from: the mean of the rung may be of more seeds."""
     return "" if row.look is None else f" at {row.look} seeds"
-
-
-def _delta_short(row: LadderRow) -> str:
-    return "same" if row.same_as_before else _delta(row)
-
-
-def _metric(report: LadderReport) -> str:
-    """As in "test accuracy"."""
-    return report.metric.replace("/", " ")
 
 
 def _foot(report: LadderReport) -> list[str]:
     first = report.rows[0].rung if report.rows else "the first rung"
     base = "base rung" if _branches(report) else "previous rung"
     corrected = f"method over all differences and claims of the ladder{', at each look' if report.design else ''}."
+    form = report.score
     sentences = [
-        f"{_metric(report).capitalize()} in per cent: mean ± standard error over n finished seeds. Difference: to the "
-        f"{base}, in points, with its 95 % interval (Welch), not corrected. p: two-sided (Welch), corrected by Holm's "
-        f"{corrected} Steps/s: median; speed-up over {first}."
+        f"{form.sentence}: mean ± standard error over n finished seeds. Difference: to the "
+        f"{base}, in {form.unit}, with its 95 % interval (Welch), not corrected. p: two-sided (Welch), corrected by "
+        f"Holm's {corrected} Steps/s: median; speed-up over {first}."
     ]
     if report.design is not None:
         sentences += _design_foot(report.design)
     if any(row.diverged for row in report.rows):
         chance = "; chance is not known on this task, which leaves their comparisons undecided"
         if report.chance is not None:
-            chance = f" with the score of chance, {report.chance * 100:.2f}"
+            chance = f" with the score of chance, {form.full(report.chance)}"
         sentences.append(f"Diverged runs count in differences, p and verdicts{chance}, but not in the means.")
     sentences += _near_chance_foot(report)
     if report.grid:
@@ -118,19 +101,27 @@ def _foot(report: LadderReport) -> list[str]:
     else:
         sentences.append(
             f"Smallest difference that {report.detectable_seeds} seeds a side could have shown: "
-            f"{report.detectable * 100:.2f} points (two-sided 5 %, power 80 %, from the spread over seeds seen here, "
-            f"{(report.spread or 0.0) * 100:.2f})."
+            f"{form.full(report.detectable)} {form.unit} (two-sided 5 %, power 80 %, from the spread over seeds seen "
+            f"here, {form.full(report.spread or 0.0)})."
         )
     if source := data_sentence(report.data):
         sentences.append(source)
-    if report.data.get("baselines"):
-        naive = ", ".join(f"{clean(name)} {score * 100:.1f} %" for name, score in report.data["baselines"].items())
-        sentences.append(f"Naive predictors on the same test items: {naive}.")
-    if report.test_items:
-        sentences.append(f"One test item is {100 / report.test_items:.2f} points ({report.test_items:,} items).")
+    sentences += _items_foot(report)
     sentences += _rates_foot(report)
     sentences.append(_published_foot(report))
     return sentences + content.closing_notes(report.rows, report.notes)
+
+
+def _items_foot(report: LadderReport) -> list[str]:
+    """Naive predictors on the test items, and what one of these counts for."""
+    form, sentences = report.score, []
+    if report.data.get("baselines"):
+        known = report.data["baselines"].items()
+        naive = ", ".join(f"{clean(name)} {form.with_symbol(form.short(score))}" for name, score in known)
+        sentences.append(f"Naive predictors on the same test items: {naive}.")
+    if report.test_step is not None:
+        sentences.append(f"One test item is {form.full(report.test_step)} {form.unit} ({report.test_items:,} items).")
+    return sentences
 
 
 def _near_chance_foot(report: LadderReport) -> list[str]:
@@ -149,7 +140,7 @@ def _near_chance_foot(report: LadderReport) -> list[str]:
     return [
         f"Near chance: {len(near)} of {plural(len(differing), 'difference')} ({', '.join(near)}). Fewer than half "
         "of the seeds of each rung learn, and the mean of the others is near chance. A seed learns if it scores better "
-        f"than {report.learns_from * 100:.2f}.{apart}"
+        f"than {report.score.full(report.learns_from)}.{apart}"
     ]
 
 
@@ -220,34 +211,45 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         RUNG,
         *((base,) if _branches(report) else ()),
         TITLE,
-        _score_column(_metric(report)),
-        _DIFFERENCE,
+        _score_column(report.score),
+        *(_setting_column(name, report.score) for name in settings_of(report.rows)),
+        _difference_column(report.score),
         content.number("p", "p_adjusted", lambda p: "<0.001" if p < 0.001 else f"{p:.3f}", priority=6),
         PARAMETERS,
         content.number("steps/s", "steps_per_second", content.three_digits, priority=4),
         content.number("speed-up", "speedup", lambda ratio: f"{content.three_digits(ratio)}×", priority=5),
-        Column(name="published", cell=cells.published, priority=9),
+        Column(name="published", cell=lambda row: cells.published(row, report.score), priority=9),
     )
 
 
-def _score_column(metric: str) -> Column:
+def _score_column(form: ScoreForm) -> Column:
     def lines(row: LadderRow) -> str:
-        return "\n".join([cells.score(row), *cells.remarks(row)])
+        return "\n".join([cells.score(row, form), *cells.remarks(row)])
 
-    narrow = Column(name=metric, cell=lines, right=False, link=content.runs_of)
+    narrow = Column(name=f"test {form.title}", cell=lines, right=False, link=content.runs_of)
     return structs.replace(narrow, cell=lambda row: lines(row).replace("\n", ", "), priority=2, narrower=narrow)
 
 
-_DIFFERENCE = Column(
-    name="difference [95 %]",
-    cell=_delta_interval,
-    link=content.runs_of,
-    priority=7,
-    narrower=Column(
-        name="difference",
-        cell=_delta,
-        link=content.runs_of,
-        priority=8,
-        narrower=Column(name="diff.", cell=_delta_short, link=content.runs_of, priority=11),
-    ),
-)
+def _setting_column(name: str, form: ScoreForm) -> Column:
+    heading = f"{form.title} at {clean(name)}"
+    return Column(name=heading, cell=lambda row: cells.setting(row, name, form), link=content.runs_of, priority=7)
+
+
+def _difference_column(form: ScoreForm) -> Column:
+    def alone(row: LadderRow) -> str:
+        if row.same_as_before:
+            return f"as {clean(row.on or '')}"
+        return NOTHING if row.counted_delta is None else f"{form.difference(row.counted_delta)}{_look(row)}"
+
+    def interval(row: LadderRow) -> str:
+        if row.counted_low is None or row.counted_high is None:
+            return alone(row)
+        interval = f"[{form.difference(row.counted_low)}, {form.difference(row.counted_high)}]"
+        return f"{form.difference(row.counted_delta or 0.0)} {interval}{_look(row)}"
+
+    def short(row: LadderRow) -> str:
+        return "same" if row.same_as_before else alone(row)
+
+    narrowest = Column(name="diff.", cell=short, link=content.runs_of, priority=11)
+    narrow = Column(name="difference", cell=alone, link=content.runs_of, priority=8, narrower=narrowest)
+    return Column(name="difference [95 %]", cell=interval, link=content.runs_of, priority=7, narrower=narrow)

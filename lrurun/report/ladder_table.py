@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -16,13 +16,13 @@ from lrurun.report.claims import Verdict
 from lrurun.report.conclusions import conclude
 from lrurun.report.instance_label import make_label
 from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
+from lrurun.report.scores import ScoreForm, form_of
 from lrurun.report.sequential import Progress
 from lrurun.report.verdicts import Judgement, Result, Scoring
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run
 
-METRIC = "test/accuracy"
 PAPER_PROTOCOL = 'protocol = "paper": models were selected as published, where that used the test split'
 """The note on runs that were trained with this protocol."""
 
@@ -34,8 +34,19 @@ class OtherRun(Struct, frozen=True, kw_only=True):
     state: str
 
 
+class SettingScore(Struct, frozen=True, kw_only=True):
+    """The test score of a rung in another setting, such as longer sequences: over the seeds that its mean is over."""
+
+    setting: str
+    """As in "256" of the result "test@256/accuracy"."""
+    n: int
+    """Seeds with a finite score."""
+    mean: float | None
+    stderr: float | None
+
+
 class LadderRow(Struct, frozen=True, kw_only=True):
-    """A rung. Scores and differences are fractions."""
+    """A rung. Scores and differences are as the metric has them, not scaled."""
 
     rung: str
     title: str
@@ -109,6 +120,8 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     look: int | None = None
     """In a sequential design, the seeds a side of the look that the verdict, p and all counted numbers are from; None:
     they are from all seeds."""
+    settings: tuple[SettingScore, ...] = ()
+    """The test scores in other settings than those of training."""
 
 
 class LadderReport(Struct, frozen=True, kw_only=True):
@@ -150,6 +163,10 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """Plain sentences on what rows and claims show."""
     design: sequential.DesignSummary | None = None
     """The sequential design that the verdicts are from."""
+    score: ScoreForm = ScoreForm()
+    """How scores are printed, and their direction."""
+    test_step: float | None = None
+    """The smallest difference between two scores on the test items; None for a continuous score."""
 
 
 # long: a field for each part of a report
@@ -185,7 +202,8 @@ def build(
     """
     notes, rates, changes, data = list(notes), rates or {}, changes or {}, data or {}
     metric = metric or Accuracy()
-    name = f"test/{metric.name}"
+    form = form_of(metric)
+    name = form.result
     selected = select(ladder, instance=instance, runs=runs, same_as_before=same_as_before, metric=name, notes=notes)
     if any(_test_selected(run) for one in selected.values() for run in one.runs):
         notes.append(PAPER_PROTOCOL)
@@ -194,7 +212,7 @@ def build(
     scoring = scoring_of(metric, data, test_items)
     judged = claims.judge(ladder, results, task=task, scoring=scoring, untuned=untuned, progress=progress)
     shown = {rung.name for rung in ladder.rungs[:limit]}
-    rows = _rows(ladder, selected, task, rates, judged, untuned)[:limit]
+    rows = _rows(ladder, selected, task, rates, judged, untuned, name)[:limit]
     about = tuple(one for one in judged.claims if {one.rung, one.than or one.rung} <= shown)
     design = sequential.summary(progress, {rung: one.of for rung, one in results.items()}) if progress else None
     return LadderReport(
@@ -217,8 +235,10 @@ def build(
         label=make_label(task, profile, tune, changes, data).text,
         chance=scoring.chance,
         learns_from=scoring.learns_from,
-        conclusions=(*conclude(rows, about, design), *_limits(limit, len(ladder.rungs))),
+        conclusions=(*conclude(rows, about, design, form), *_limits(limit, len(ladder.rungs))),
         design=design,
+        score=form,
+        test_step=metric.step(test_items) if test_items else None,
     )
 
 
@@ -259,6 +279,7 @@ def _rows(
     rates: Mapping[str, tuple[float | None, RateSource]],
     judged: claims.Judged,
     untuned: Collection[str],
+    metric: str,
 ) -> tuple[LadderRow, ...]:
     bases = ladder.bases
     differences = {
@@ -284,6 +305,7 @@ def _rows(
             side=judged.sides[rung.name],
             paper=judged.papers.get(rung.name),
             untuned=tuple(one for one in (rung.name, bases[rung.name]) if one is not None and one in untuned),
+            metric=metric,
         )
         for rung, before in zip(ladder.rungs, previous, strict=False)
     )
@@ -303,6 +325,7 @@ def _row(
     side: verdicts.Side,
     paper: Judgement | None,
     untuned: tuple[str, ...],
+    metric: str,
 ) -> LadderRow:
     difference, p_value = test
     low, high = (difference.interval(0.95) if difference else None) or (None, None)
@@ -340,6 +363,23 @@ def _row(
         **(_side_fields(side) | (_judged_fields(judged) if judged else {})),
         paper=paper,
         untuned=untuned,
+        settings=_settings(runs.counted, metric),
+    )
+
+
+def _settings(runs: Sequence[Run], metric: str) -> tuple[SettingScore, ...]:
+    """The scores in other settings, in the order of the results: those of "test@NAME/accuracy" for "test/accuracy"."""
+    split, _, name = metric.partition("/")
+    first, last = f"{split}@", f"/{name}"
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        for key, score in (run.result or {}).items():
+            if key.startswith(first) and key.endswith(last):
+                scores = found.setdefault(key[len(first) : -len(last)], [])
+                scores += [score] * math.isfinite(score)
+    return tuple(
+        SettingScore(setting=setting, n=len(scores), mean=statistics.mean(scores), stderr=statistics.stderr(scores))
+        for setting, scores in found.items()
     )
 
 
@@ -378,6 +418,11 @@ def results_of(one: RungRuns) -> claims.RungResults:
     scores |= {run.id: None for run in one.runs if run.state == "diverged"}
     results = tuple(Result(run.seed, scores[run.id]) for run in one.runs if run.id in scores)
     return claims.RungResults(of=one.of, results=results)
+
+
+def settings_of(rows: Iterable[LadderRow]) -> tuple[str, ...]:
+    """The other settings that the runs of these rows were tested in."""
+    return tuple(dict.fromkeys(one.setting for row in rows for one in row.settings))
 
 
 def _learning_rate(runs: Sequence[Run], planned: float | None) -> float | None:

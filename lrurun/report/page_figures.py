@@ -43,7 +43,8 @@ def of(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> list[Pag
 def _curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> PageFigure | None:
     seeds = {group: [details[run].curves for run in group.runs if run in details] for group in groups}
     names = {group: f"{group.title} (n={len(curves)})" for group, curves in seeds.items()}
-    panels = figures.curve_panels({names[group]: curves for group, curves in seeds.items()})
+    forms = dict.fromkeys(group.score for group in groups)
+    panels = figures.curve_panels({names[group]: curves for group, curves in seeds.items()}, *forms)
     if not panels:
         return None
     drawn = {curve.name for panel in panels for curve in panel.curves}

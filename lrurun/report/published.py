@@ -1,7 +1,7 @@
 """The paper's own numbers under the rule for runs, so that an undecided claim does not look like a failed reproduction.
 
 A printed standard error over n seeds is taken as the spread of a side; a printed 0.0 counts as 0.05, half of the last
-digit. Numbers without a spread are shown, but not judged, and "not above chance" is no number.
+digit of accuracies. Numbers without a spread are shown, but not judged, and "not above chance" is no number.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from lrurun.config import documents
 from lrurun.config.documents import Ladder, Published
 from lrurun.data.metric import Metric
 from lrurun.report import questions
+from lrurun.report.scores import form_of
 from lrurun.report.statistics import Estimate
 from lrurun.report.verdicts import NOT_JUDGED, Comparison, Judgement, Question, Scoring, Side, chance_side
-
-_PRINTED_ZERO = 0.05
-"""What a printed standard error of 0.0 counts as."""
 
 
 def judge(ladder: Ladder, task: str) -> dict[Question, Judgement]:
@@ -60,7 +58,7 @@ def _side(one: Published | None, metric: Metric) -> Side:
         return Side(counted=None, finished=None, n=0)
     if one.stderr is None or one.n is None:
         return Side(counted=None, finished=None, mean=one.value, n=one.n or 0)
-    spread = one.stderr or _PRINTED_ZERO / metric.scale
+    spread = one.stderr or 0.5 * 10**-metric.decimals / metric.scale
     estimate = Estimate(mean=one.value, variance=spread**2, df=one.n - 1, n=one.n)
     return Side(counted=estimate, finished=estimate, mean=one.value, n=one.n)
 
@@ -79,8 +77,8 @@ def _reason(question: Question, mine: Published | None, other: Published | None,
 def _reported(one: Published, metric: Metric) -> str:
     if one.value is None:
         return "not above chance"
-    error = "" if one.stderr is None else f" ± {one.stderr * metric.scale:.1f}"
-    return f"{one.value * metric.scale:.1f}{error}"
+    form = form_of(metric)
+    return form.short(one.value) + ("" if one.stderr is None else f" ± {form.short(one.stderr)}")
 
 
 def speed_ratio(ladder: Ladder, claim: documents.Claim, task: str) -> tuple[float, str] | None:

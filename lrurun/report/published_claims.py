@@ -8,8 +8,8 @@ from msgspec import Struct, structs
 
 from lrurun import data as tasks
 from lrurun.config.documents import Claim, Ladder
-from lrurun.data.metric import Metric
 from lrurun.report import claims, published, questions
+from lrurun.report.scores import ScoreForm, form_of
 from lrurun.report.verdicts import NOT_JUDGED, Judgement, Question
 
 HEADERS = ("ladder", "task", "claim", "difference [95 %]", "p", "by the paper's own numbers")
@@ -68,12 +68,12 @@ def _judged(ladder: Ladder, claim: Claim, task: str, judged: dict[Question, Judg
 
 def cells(one: PublishedClaim) -> list[str]:
     """A line of the table."""
-    metric = tasks.TASKS[one.task].metric
-    return [one.ladder, one.task, _statement(one, metric), _difference(one, metric), _p(one), _verdict(one)]
+    form = form_of(tasks.TASKS[one.task].metric)
+    return [one.ladder, one.task, _statement(one, form), _difference(one, form), _p(one), _verdict(one)]
 
 
-def _statement(one: PublishedClaim, metric: Metric) -> str:
-    margin = "" if one.margin is None else f"{one.margin * metric.scale:.1f} {metric.unit}"
+def _statement(one: PublishedClaim, form: ScoreForm) -> str:
+    margin = "" if one.margin is None else f"{form.short(one.margin)} {form.unit}"
     relation = {
         "better": f"better than {one.than}",
         "faster": f"faster than {one.than}",
@@ -85,13 +85,13 @@ def _statement(one: PublishedClaim, metric: Metric) -> str:
     return f"{one.rung} {relation}"
 
 
-def _difference(one: PublishedClaim, metric: Metric) -> str:
+def _difference(one: PublishedClaim, form: ScoreForm) -> str:
     if one.difference is None:
         return ""
-    text = f"{one.difference * metric.scale:+z.1f}"
+    text = form.short_difference(one.difference)
     if one.low is None or one.high is None:
         return text
-    return f"{text} [{one.low * metric.scale:+z.1f}, {one.high * metric.scale:+z.1f}]"
+    return f"{text} [{form.short_difference(one.low)}, {form.short_difference(one.high)}]"
 
 
 def _p(one: PublishedClaim) -> str:

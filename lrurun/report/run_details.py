@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from lrurun.config.settings import flatten
 from lrurun.report.content import ReportContent
-from lrurun.report.figures import CURVES
+from lrurun.report.scores import curves_of
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -35,10 +35,10 @@ class RunDetail(Struct, frozen=True, kw_only=True):
 
 def collect(content: ReportContent, ledger: Ledger) -> dict[str, RunDetail]:
     """Run id -> detail of every run behind the report."""
-    ids = {run for group in content.groups for run in (*group.runs, *group.others)}
+    groups = {run: group for group in reversed(content.groups) for run in (*group.runs, *group.others)}
     drawn = {group.runs[0] for group in content.groups if group.runs} if content.curves else set()
     found = {}
-    for run in ledger.runs(ids=ids, superseded=True):
+    for run in ledger.runs(ids=set(groups), superseded=True):
         settings = dict(flatten(run.config))
         settings.pop("seed", None)
         recorded = ledger.eigenvalues(run.id) if run.id in drawn else {}
@@ -47,10 +47,10 @@ def collect(content: ReportContent, ledger: Ledger) -> dict[str, RunDetail]:
             state=run.state,
             step=run.step,
             steps=run.steps,
-            score=(run.result or {}).get(content.metric),
+            score=(run.result or {}).get(groups[run.id].metric),
             attempts=len(ledger.attempts(run.id)),
             settings=settings,
-            curves=ledger.metrics(run.id, CURVES) if content.curves else {},
+            curves=ledger.metrics(run.id, curves_of(groups[run.id].score)) if content.curves else {},
             eigenvalues={
                 moment: tuple(value for layer in layers for value in layer or ()) for moment, layers in recorded.items()
             },

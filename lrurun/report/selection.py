@@ -19,6 +19,7 @@ from lrurun.data import published
 from lrurun.errors import LedgerError, NotFoundError
 from lrurun.report import claims, design_record, ladder_table, rung_runs, speed
 from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, make_label
+from lrurun.report.scores import form_of
 
 if TYPE_CHECKING:
     from lrurun.config.resolve import ResolvedRung
@@ -132,7 +133,7 @@ def take_look(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, so_
         instance=instance.key,
         runs=current,
         same_as_before=plan.same_as_base,
-        metric=f"test/{metric.name}",
+        metric=form_of(metric).result,
         notes=[],
     )
     used = {run.id for rung in so_far.next_rungs for run in selected[rung].runs if run.seed < look.seeds}
@@ -199,9 +200,12 @@ def _first_label(run: Run, ledger: Ledger) -> str:
 
 
 def counted(
-    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, metric: str = ladder_table.METRIC
+    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, metric: str | None = None
 ) -> tuple[dict[str, rung_runs.RungRuns], list[str]]:
-    """Rung -> the runs of an instance that a report counts, and notes on those that it leaves out."""
+    """Rung -> the runs of an instance that a report counts, and notes on those that it leaves out.
+
+    `metric` is what they must have; without it, the test score.
+    """
     current, notes = _current(plan, instance, ledger.runs(instance.key))
     return (
         rung_runs.select(
@@ -209,7 +213,7 @@ def counted(
             instance=instance.key,
             runs=current,
             same_as_before=plan.same_as_base,
-            metric=metric,
+            metric=metric or form_of(plan.task.metric).result,
             notes=notes,
         ),
         notes,

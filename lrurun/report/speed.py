@@ -307,10 +307,10 @@ def content_of(report: SpeedReport) -> content.ReportContent:
                 anchor=content.anchor(rung),
                 title=rung,
                 runs=tuple(run for row in report.rows if row.rung == rung for run in row.runs),
+                metric=report.metric,
             )
             for rung in dict.fromkeys(row.rung for row in report.rows)
         ),
-        metric=report.metric,
         label=label.anchor(report.ladder, "speed"),
         csv=_CSV_COLUMNS,
     )

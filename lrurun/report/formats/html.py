@@ -11,6 +11,7 @@ from lrurun.console import clean
 from lrurun.report import page_figures
 from lrurun.report.content import NOTHING, TITLE, Column, ReportContent, RunGroup, Table, sentence, three_digits
 from lrurun.report.run_details import RunDetail
+from lrurun.report.scores import ScoreForm
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --faint: #667078; --rule: #d5d9de; --band: #eef3f9;
@@ -105,7 +106,7 @@ def render(content: ReportContent, details: Mapping[str, RunDetail]) -> str:
     if content.curves:
         for figure in page_figures.of(groups, details):
             parts += _figure(figure)
-    parts += _runs(groups, content.metric, details)
+    parts += _runs(groups, details)
     return "\n".join([*parts, "</main>", "</body>", "</html>"])
 
 
@@ -164,11 +165,12 @@ def _figure(figure: page_figures.PageFigure) -> list[str]:
 # The runs
 
 
-def _runs(groups: Sequence[RunGroup], metric: str, details: Mapping[str, RunDetail]) -> list[str]:
+def _runs(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> list[str]:
     if not groups:
         return []
-    speed = metric.startswith("machine/")
-    names = ["run", "seed", "state", "steps/s" if speed else f"{metric.replace('/', ' ')} %"]
+    headings = {"steps/s" if one.score is None else f"test {one.score.title} {one.score.symbol}" for one in groups}
+    mixed = len(headings) > 1
+    names = ["run", "seed", "state", "test score" if mixed else headings.pop().strip()]
     parts = ["<h2>Runs</h2>", '<div class="box">', "<table>", "<thead>", "<tr>"]
     right = ["", ' class="right"', "", *[' class="right"'] * 3]
     parts += [
@@ -184,17 +186,20 @@ def _runs(groups: Sequence[RunGroup], metric: str, details: Mapping[str, RunDeta
         parts += [f'<tbody id="{_text(group.anchor)}">', head]
         if group.same_as is None:
             for run in (*group.runs, *group.others):
-                cells = _run(details[run], speed) if run in details else ["", "", "", "", ""]
+                cells = _run(details[run], group.score, mixed) if run in details else ["", "", "", "", ""]
                 tds = "".join(f"<td{style}>{cell}</td>" for cell, style in zip(cells, right[1:], strict=True))
                 parts.append(f'<tr><th scope="row">{_text(run)}</th>{tds}</tr>')
         parts.append("</tbody>")
     return [*parts, "</table>", "</div>"]
 
 
-def _run(detail: RunDetail, speed: bool) -> list[str]:
+def _run(detail: RunDetail, form: ScoreForm | None, mixed: bool) -> list[str]:
+    """`mixed`: whether other groups have other metrics."""
     score = NOTHING
     if detail.score is not None and math.isfinite(detail.score):
-        score = three_digits(detail.score) if speed else f"{detail.score * 100:.2f}"
+        score = three_digits(detail.score) if form is None else form.full(detail.score)
+        if mixed and form is not None:
+            score = _text(form.labelled(score))
     return [
         str(detail.seed),
         _text(detail.state),

@@ -1,0 +1,120 @@
+"""How the scores of a metric are printed, and which of the columns of a task's results hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from lrurun import data as tasks
+from lrurun.data.metric import Accuracy, Metric
+
+
+class ScoreForm(Struct, frozen=True, kw_only=True):
+    """How scores are printed: times `scale`. Means over seeds have one decimal more than single numbers, see `Metric`.
+
+    Differences have the `unit`; of two scores the higher one is better, or the lower one.
+    """
+
+    name: str = Accuracy().name
+    unit: str = Accuracy().unit
+    scale: float = Accuracy().scale
+    decimals: int = Accuracy().decimals
+    symbol: str = Accuracy().symbol
+    higher_is_better: bool = True
+
+    @property
+    def title(self) -> str:
+        """The metric in a sentence."""
+        return self.name.replace("_", " ")
+
+    @property
+    def heading(self) -> str:
+        """The metric in a narrow column: its symbol, if it has one."""
+        return self.symbol or self.title
+
+    @property
+    def sentence(self) -> str:
+        """As in "Test accuracy in per cent", before a colon."""
+        unit = {"": "", "%": " in per cent"}.get(self.symbol, f" in {self.symbol}")
+        return f"Test {self.title}{unit}{'' if self.higher_is_better else ', lower is better'}"
+
+    @property
+    def result(self) -> str:
+        """The name of the test score in a result."""
+        return f"test/{self.name}"
+
+    @property
+    def validation(self) -> str:
+        """The name of the validation score, and of its curve."""
+        return f"val/{self.name}"
+
+    @property
+    def axis(self) -> str:
+        """The metric on the axis of a figure, after "test" or "validation"."""
+        return f"{self.title} [{self.symbol}]" if self.symbol else self.title
+
+    def short(self, score: float) -> str:
+        """With `decimals`, without a symbol."""
+        return f"{score * self.scale:.{self.decimals}f}"
+
+    def full(self, score: float) -> str:
+        """With one decimal more: means, their errors, and the scores of single runs."""
+        return f"{score * self.scale:.{self.decimals + 1}f}"
+
+    def with_symbol(self, text: str) -> str:
+        """As in "70.2 %"."""
+        return f"{text} {self.symbol}" if self.symbol else text
+
+    def labelled(self, text: str) -> str:
+        """As in "70.2 %" or "0.912 r2", beside scores of other metrics."""
+        return f"{text} {self.heading}"
+
+    def difference(self, value: float) -> str:
+        """With its sign, without the unit."""
+        return f"{value * self.scale:+z.{self.decimals + 1}f}"
+
+    def short_difference(self, value: float) -> str:
+        return f"{value * self.scale:+z.{self.decimals}f}"
+
+    def published(self, score: float) -> str:
+        """As published: without a last decimal that is 0."""
+        text = self.full(score)
+        return text[:-1] if text.endswith("0") else text
+
+    def best(self, scores: Iterable[float]) -> float | None:
+        """The best of them; None for none."""
+        found = list(scores)
+        if not found:
+            return None
+        return max(found) if self.higher_is_better else min(found)
+
+
+ACCURACY = ScoreForm()
+
+
+def form_of(metric: Metric) -> ScoreForm:
+    """The printed form of a metric."""
+    return ScoreForm(**{name: getattr(metric, name) for name in ScoreForm.__struct_fields__})
+
+
+def of_task(task: str, results: Iterable[str] = ()) -> ScoreForm:
+    """The form of the metric that selects the models of a task.
+
+    The task of a plug-in that is not loaded declares nothing: its metric is then the first validation score among the
+    names of its `results`, printed as it is; without one, accuracy.
+    """
+    if task in tasks.TASKS:
+        return form_of(tasks.TASKS[task].metric)
+    names = [name.removeprefix("val/") for name in results if name.startswith("val/") and name != "val/loss"]
+    if not names or Accuracy().name in names:
+        return ACCURACY
+    return ScoreForm(name=names[0], unit=names[0].replace("_", " "), scale=1.0, decimals=3, symbol="")
+
+
+def curves_of(*forms: ScoreForm | None) -> dict[str, tuple[str, float]]:
+    """Metric -> the label and the scale of its axis: the training loss, and the validation scores of these forms."""
+    scores = [form for form in forms if form is not None]
+    return {"train/loss": ("training loss", 1)} | {
+        form.validation: (f"validation {form.axis}", form.scale) for form in scores
+    }

@@ -1,0 +1,192 @@
+"""Reports on tasks whose metric is not accuracy: R^2, and bits per byte, of which fewer are better."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from lrurun.config import documents
+from lrurun.data.metric import R2 as RSquared
+from lrurun.data.metric import Accuracy, BitsPerByte, Metric
+from lrurun.ledger.values import Run
+from lrurun.report import all_tasks, figures, formats, scores
+from lrurun.report.ladder_table import LadderReport
+from lrurun.report.run_details import RunDetail
+from tests.reports import GRID, make_run, make_rung
+from tests.reports import build as build_report
+
+BITS = BitsPerByte(chance=8.0)
+R2 = RSquared()
+FORMATS: tuple[formats.Format, ...] = ("table", "markdown", "latex", "csv", "json")
+CLAIM = documents.Claim(text="b is as good", source="s", rung="b", than="a", kind="no-worse", margin=0.25)
+
+
+def runs_of(metric: Metric, rung: str, scores: Sequence[float], **settings: Sequence[float]) -> list[Run]:
+    """Runs with these scores and, setting -> scores, those in other settings."""
+    found = []
+    for seed, score in enumerate(scores):
+        others = {f"test@{name}/{metric.name}": values[seed] for name, values in settings.items()}
+        result = {f"test/{metric.name}": score, f"val/{metric.name}": score, "test/loss": 7.0, "test@x/loss": 7.0}
+        found.append(make_run(f"{rung}{seed}", rung, seed, result={**result, **others}))
+    return found
+
+
+def build(metric: Metric, runs: Sequence[Run], *claims: documents.Claim, **more: Any) -> LadderReport:
+    published = documents.Published(source="Paper", value=-1.5 if metric is R2 else 1.25, stderr=0.5)
+    rungs = (make_rung("a", sDigits=(published,)), make_rung("b"))
+    ladder = documents.Ladder(name="two", title="two", source="s", rungs=rungs, claims=claims)
+    return build_report(ladder, list(runs), metric=metric, **more)
+
+
+def bits(**more: Any) -> LadderReport:
+    """b has half a bit less than a."""
+    runs = runs_of(BITS, "a", (2.5, 2.51, 2.52)) + runs_of(BITS, "b", (2.0, 2.01, 2.02))
+    return build(BITS, runs, CLAIM, **more)
+
+
+def test_of_a_metric_of_which_less_is_better_the_lower_score_wins() -> None:
+    report = bits()
+    row = report.rows[1]
+    assert (row.verdict, round(row.counted_delta or 0, 9)) == ("better", -0.5)
+    assert report.conclusions[0].startswith("What helps: b scores 0.5000 bits per byte less than a (p")
+    worse = build(BITS, runs_of(BITS, "a", (2.0, 2.01, 2.02)) + runs_of(BITS, "b", (2.5, 2.51, 2.52)))
+    assert worse.rows[1].verdict == "worse"
+    assert worse.conclusions[0].startswith("What hurts: b scores 0.5000 bits per byte more than a (p")
+
+
+def test_a_margin_is_in_the_units_of_the_metric() -> None:
+    [claim] = bits().claims
+    assert claim.verdict == "supported"
+    assert "b 2.0100 ± 0.0058 (n=3), a 2.5100 ± 0.0058 (n=3)" in claim.detail
+    assert "difference -0.5000 bits per byte [-0.5227, -0.4773]; margin 0.2500, p" in claim.detail
+
+
+def test_the_table_has_the_unit_and_decimals_of_the_metric() -> None:
+    table = formats.render(bits(), "table", width=200)
+    assert "test bits per byte" in table
+    assert "2.0100 ± 0.0058 (n=3)" in table
+    assert "-0.5000 [-0.5227, -0.4773]" in table
+    assert "1.250 ± 0.500" in table
+    assert "Test bits per byte, lower is better: mean ± standard error over n finished seeds." in " ".join(
+        table.split()
+    )
+    assert "in bits per byte, with its 95 % interval" in " ".join(table.split())
+
+
+@pytest.mark.parametrize("metric", [R2, BITS])
+@pytest.mark.parametrize("format", FORMATS)
+def test_no_format_has_the_units_of_accuracy(metric: Metric, format: formats.Format) -> None:
+    runs = runs_of(metric, "a", (-0.5, 0.25, 0.125)) + runs_of(metric, "b", (0.5, 0.75, 0.625))
+    text = formats.render(build(metric, [*runs, make_run("lost", "b", 9, state="diverged")], CLAIM), format, width=200)
+    for word in ("accuracy", "points", "per cent", "test item is"):
+        assert word not in text
+    assert metric.name in text or metric.name.replace("_", " ") in text
+
+
+def test_a_continuous_score_has_no_size_of_a_test_item() -> None:
+    assert bits().test_step is None
+    assert build(Accuracy(chance=0.5), runs_of(Accuracy(), "a", (0.5,)), test_items=50).test_step == 0.02
+
+
+def test_the_best_cell_of_a_grid_is_the_lowest_where_less_is_better() -> None:
+    scores = {"free-1": 3.0, "stable-1": 2.0, "free-2": 2.00004, "stable-2": 2.5}
+    runs = [run for rung, score in scores.items() for run in runs_of(BITS, rung, (score,))]
+    rows = {form: tuple(f"{form}-{k}" for k in (1, 2, 3)) for form in ("free", "stable")}
+    ladder = structs.replace(GRID, grid=documents.Grid(down="form", across="ring", columns=("1", "2", "3"), rows=rows))
+    [wide, tall] = formats.content_of(build_report(ladder, runs, metric=BITS)).above
+    for table in (wide, tall):
+        cells = [(column.cell(row), column.is_marked(row)) for row in table.rows for column in table.columns[1:]]
+        assert sorted(text for text, marked in cells if marked) == ["2.0000 (n=1)"] * 2, "they look equal"
+
+
+# Other settings
+
+
+def lengths(metric: Metric = R2) -> LadderReport:
+    """Scores at three other lengths, of which b has one, and that not for all seeds."""
+    a = runs_of(metric, "a", (0.5, 0.75), **{"256": (0.25, 0.5), "1024": (-1.0, -1.5), "64": (0.5, float("nan"))})
+    b = runs_of(metric, "b", (0.5, 0.75), **{"256": (0.5, 0.5)})
+    return build(metric, [*a, *b])
+
+
+def test_scores_in_other_settings_are_columns_of_every_format() -> None:
+    report = lengths()
+    assert [(one.setting, one.n, one.mean, one.stderr) for one in report.rows[0].settings] == [
+        ("256", 2, 0.375, 0.125),
+        ("1024", 2, -1.25, 0.25),
+        ("64", 1, 0.5, None),
+    ]
+    table = formats.render(report, "table", width=250)
+    for text in ("r2 at 256", "r2 at 1024", "r2 at 64", "0.3750 ± 0.1250", "-1.2500 ± 0.2500", "0.5000 (n=1)"):
+        assert text in table
+    assert "loss" not in table
+    for format in ("markdown", "latex"):
+        text = formats.render(report, format, width=200)  # type: ignore[arg-type]
+        assert "r2 at 1024" in text
+        assert "0.3750" in text
+    [row, _] = json.loads(formats.render(report, "json"))["rows"]
+    assert row["settings"][0] == {"setting": "256", "n": 2, "mean": 0.375, "stderr": 0.125}
+    head, first, second = formats.render(report, "csv").splitlines()
+    assert head.endswith(",label,mean@256,stderr@256,n@256,mean@1024,stderr@1024,n@1024,mean@64,stderr@64,n@64")
+    assert first.endswith(",0.375,0.125,2,-1.25,0.25,2,0.5,,1")
+    assert second.endswith(",0.5,0.0,2,,,,,,")
+
+
+def test_scores_in_other_settings_are_on_the_page_and_in_the_table_of_all_tasks() -> None:
+    page = formats.render(lengths(), "html", details={})
+    assert "r2 at 256" in page
+    ladder = documents.Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))
+    text = formats.render(all_tasks.build(ladder, [lengths()]), "table", width=200)
+    assert "at 256: 0.3750 ± 0.1250" in text
+    assert "at 1024: -1.2500 ± 0.2500" in text
+
+
+# Several tasks
+
+
+def test_columns_of_all_tasks_have_metrics_of_their_own() -> None:
+    ladder = documents.Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))
+    accuracy = build(Accuracy(chance=0.5), runs_of(Accuracy(), "a", (0.5, 0.75)), task="sCIFAR")
+    report = all_tasks.build(ladder, [bits(), accuracy])
+    table = " ".join(formats.render(report, "table", width=200).split())
+    assert "2.5100 ± 0.0058 (n=3)" in table
+    assert "62.50 ± 12.50 (n=2)" in table
+    assert "Test bits per byte, lower is better (sDigits); Test accuracy in per cent (sCIFAR): mean" in table
+    found = json.loads(formats.render(report, "json"))
+    assert found["metric"] == "test/bits_per_byte, test/accuracy"
+    assert [column["score"]["higher_is_better"] for column in found["columns"]] == [False, True]
+    lines = [line.split(",") for line in formats.render(report, "csv").splitlines()]
+    place = lines[0].index("metric")
+    assert [line[place] for line in lines[1:]] == ["test/bits_per_byte", "test/accuracy"] * 2
+
+
+def test_the_page_names_the_metric_of_every_run() -> None:
+    def detail(score: float) -> RunDetail:
+        return RunDetail(seed=0, state="done", step=1, steps=1, score=score, attempts=1, settings={})
+
+    page = formats.render(bits(), "html", details={"a0": detail(2.5)})
+    assert '<th scope="col" class="right">test bits per byte</th>' in page
+    assert '<td class="right">2.5000</td>' in page
+    ladder = documents.Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))
+    accuracy = build(Accuracy(chance=0.5), [make_run("c0", "a", 0, 0.5)], task="sCIFAR")
+    page = formats.render(
+        all_tasks.build(ladder, [bits(), accuracy]), "html", details={"a0": detail(2.5), "c0": detail(0.5)}
+    )
+    assert '<th scope="col" class="right">test score</th>' in page
+    assert '<td class="right">2.5000 bits per byte</td>' in page
+    assert '<td class="right">50.00 %</td>' in page
+
+
+def test_curves_have_the_label_and_scale_of_the_metric() -> None:
+    curves = {"train/loss": [(10, 3.0)], "val/bits_per_byte": [(10, 3.0)], "val/accuracy": [(10, 0.1)]}
+    for metric, label, value in (
+        (BITS, "validation bits per byte", 3.0),
+        (Accuracy(), "validation accuracy [%]", 10.0),
+    ):
+        loss, score = figures.curve_panels({"a": [curves]}, scores.form_of(metric))
+        assert (loss.label, loss.log) == ("training loss", True)
+        assert (score.label, score.curves[0].values) == (label, (value,))
