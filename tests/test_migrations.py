@@ -231,11 +231,13 @@ def test_a_command_that_migrates_says_so_once(old: Path, monkeypatch, capsys) ->
 
 
 def test_a_backup_is_never_written_over(old: Path, tmp_path: Path) -> None:
-    (tmp_path / "ledger.db.backup-0001").write_text("another one")
+    almost = bytearray(old.read_bytes())
+    almost[-1] ^= 1
+    (tmp_path / "ledger.db.backup-0001").write_bytes(almost)
     (tmp_path / "ledger.db.backup-partial").write_text("left by a killed process")
     backup = migrate.upgrade(old, versions=later(tmp_path))
     assert backup == tmp_path / "ledger.db.backup-0001-2"
-    assert (tmp_path / "ledger.db.backup-0001").read_text() == "another one"
+    assert (tmp_path / "ledger.db.backup-0001").read_bytes() == almost
     assert not (tmp_path / "ledger.db.backup-partial").exists()
 
 
@@ -252,6 +254,8 @@ def test_an_upgrade_that_is_killed_changes_nothing(old: Path, tmp_path: Path, jo
     assert version(old) == "0001"
     with Ledger.open(old) as ledger:
         assert ledger.check() == []
+    assert [p.name for p in tmp_path.glob("*backup*")] == ["ledger.db.backup-0001"]
+    assert rows(tmp_path / "ledger.db.backup-0001") == before
 
 
 def test_a_ledger_whose_creation_was_killed_is_created_by_the_next_process(tmp_path: Path) -> None:
@@ -376,7 +380,8 @@ def test_a_migration_killed_at_any_moment_loses_nothing(large: Path, tmp_path: P
         assert ledger.check() == []
         assert {run.seed for run in ledger.runs() if run.config["seed"] == run.seed} >= set(range(1, 450))
     assert (version(path), kept(before, rows(path))) == (SCHEMA, before)
-    assert rows(tmp_path / "ledger.db.backup-0003-2") == before
+    assert rows(tmp_path / "ledger.db.backup-0003") == before
+    assert not (tmp_path / "ledger.db.backup-0003-2").exists()
     assert path.stat().st_size < large.stat().st_size / 2
 
 

@@ -7,6 +7,7 @@ find it done. If a process is killed meanwhile, the ledger is unchanged.
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -160,7 +161,8 @@ def _has_rows(connection: sqlite3.Connection) -> bool:
 def _backup(path: Path, version: str) -> Path:
     """Copy the ledger, as it is before the open transaction, to the first free name beside it.
 
-    The caller holds the write lock, so that nothing changes meanwhile, and no other process makes a backup.
+    A backup that is equal byte for byte is used instead: a migration that was killed left it. The caller holds the
+    write lock, so that nothing changes meanwhile, and no other process makes a backup.
     """
     partial = path.with_name(path.name + ".backup-partial")
     partial.unlink(missing_ok=True)
@@ -172,6 +174,10 @@ def _backup(path: Path, version: str) -> Path:
     backup = path.with_name(f"{path.name}.backup-{version}")
     count = 1
     while backup.exists():
+        with contextlib.suppress(OSError):  # it is not readable, and so not known to be equal
+            if filecmp.cmp(partial, backup, shallow=False):
+                partial.unlink()
+                return backup
         count += 1
         backup = path.with_name(f"{path.name}.backup-{version}-{count}")
     partial.replace(backup)
