@@ -15,7 +15,7 @@ import pytest
 
 from lrurun import console
 from lrurun.__main__ import run as command
-from lrurun.data import TASKS, store
+from lrurun.data import TASKS, array_checks, store
 from lrurun.data.task import Spec
 from tests.hostile.texts import TEXTS, TOGETHER, check
 
@@ -171,7 +171,7 @@ def test_links_and_other_orders_of_axes_are_read(where: Path, capsys: pytest.Cap
 
 def test_inputs_that_are_measured_may_be_fractions() -> None:
     spec = Spec(name="x", kind="features", features=2, classes=3, length=5)
-    store._check(np.zeros((4, 5, 2), np.float32), "inputs", spec, "x", "hint")
+    array_checks.check(np.zeros((4, 5, 2), np.float32), "inputs", spec, "x", "hint")
     tokens = Spec(name="x", kind="tokens", features=2, classes=3, length=5)
     with pytest.raises(Exception, match="whole numbers"):
-        store._check(np.zeros((4, 5), np.float32), "inputs", tokens, "x", "hint")
+        array_checks.check(np.zeros((4, 5), np.float32), "inputs", tokens, "x", "hint")
