@@ -40,13 +40,15 @@ class Trained(Struct, frozen=True, kw_only=True):
     step: int
     """The step of the best validation score."""
     score: float
-    """Best validation accuracy so far; -inf before the first evaluation."""
+    """The best validation score, negated where lower is better; -inf before the first evaluation."""
     model: Model
     params: dict[str, Any]
     stats: dict[str, Any]
 
     def __call__(self, inputs: Any, lengths: Any = None) -> np.ndarray:
-        """Logits (B, classes) of integer inputs in the task's form: (B, L), (B, L, features) or (B, 2, L).
+        """Logits or values (B, classes) of inputs in the task's form: (B, L), (B, L, features) or (B, 2, L).
+
+        Where the task has outputs at positions, they are (B, L, classes).
 
         `lengths` are the numbers of real positions, (B,), or (B, 2) for pairs; None if all positions are real.
         """

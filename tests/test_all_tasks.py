@@ -366,7 +366,7 @@ def test_a_task_of_ones_own_that_is_not_loaded_is_left_out_with_a_hint(
     ledger: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Ledger.open(ledger) as opened:
-        opened.add_ladder("lru", "Parity", None, {"set": {}, "tune": False})
+        opened.add_ladder("lru", "Oddness", None, {"set": {}, "tune": False})
     note = (
         "left out: ladder lru on Parity, without --tune: unknown task 'Parity'; --load FILE if it is a task of your own"
     )

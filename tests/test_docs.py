@@ -119,6 +119,20 @@ def test_examples_run(page: Path, machine: Machine) -> None:
 
 
 @pytest.mark.slow
+def test_the_example_of_a_regression_is_trained_by_the_recipe_beside_it(machine: Machine) -> None:
+    found = files(ROOT / "docs" / "extending.md")
+    (machine.folder / "waves.py").write_text(found["waves.py"])
+    (machine.folder / "waves.toml").write_text(found["delay.toml"].replace('"Delay"', '"Waves"'))
+    arguments = ("waves.toml", "--load", "waves.py", "--rung", "gamma-norm")
+    machine.run("ladder", *arguments, "--set", "train.steps=600")
+    [run] = machine.json("runs")["runs"]
+    assert run["metrics"]["test/r2"] > 0.8
+    checked = machine.json("data", "check", "waves.toml", "--load", "waves.py")
+    assert checked["splits"]["test"]["labels"] == 1
+    assert abs(checked["splits"]["test"]["values"][0]) < 0.1
+
+
+@pytest.mark.slow
 def test_the_site_builds(tmp_path) -> None:
     subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")],

@@ -34,7 +34,11 @@ class SplitFacts(Struct, frozen=True, kw_only=True):
 
     count: int
     classes: list[int]
-    """Examples of each class."""
+    """Labels of each class; none for real values."""
+    labels: float = 1
+    """Labels of an example, on average."""
+    values: tuple[float, float] | UnsetType = UNSET
+    """Mean and standard deviation of labels that are real values."""
     lengths: tuple[int, int, int] | UnsetType = UNSET
     """Shortest, median, longest."""
     histogram: list[tuple[int, int, int]] | UnsetType = UNSET
@@ -167,6 +171,8 @@ def check(
     examples = _examples(requested.task, data, vocabulary)
     if image is not None:
         _draw(image, requested.task.name, examples)
+    splits = {split: getattr(data, split) for split in SPLITS}
+    splits |= {f"test@{name}": split for name, split in data.settings.items()}
     document = DataCheck(
         task=requested.task.name,
         folder=str(where.absolute()),
@@ -174,7 +180,7 @@ def check(
         source=data.source,
         kind=data.kind,
         published=data.published,
-        splits={split: _facts(data.spec, getattr(data, split)) for split in SPLITS},
+        splits={name: _facts(data.spec, split) for name, split in splits.items()},
         vocabulary=manifest.get("vocabulary", ()),
         baselines=data.baselines,
         notes=manifest.get("notes", ()),
@@ -203,9 +209,13 @@ def _print_check(where: Path, document: DataCheck) -> None:
     if document.vocabulary:
         console.write(f"vocabulary: {len(document.vocabulary)} tokens")
     rows = [
-        [split, f"{facts.count:,}", _shares(facts.classes), _lengths(facts)] for split, facts in document.splits.items()
+        [split, f"{facts.count:,}", *_of_labels(facts), _lengths(facts)] for split, facts in document.splits.items()
     ]
-    console.table(None, ["split", "examples", "share of each class, %", "lengths: shortest / median / longest"], rows)
+    labels = "labels: mean ± deviation" if document.splits["train"].values else "share of each class, %"
+    heads = ["split", "examples", "labels an example", labels, "lengths: shortest / median / longest"]
+    if all(facts.labels == 1 for facts in document.splits.values()):
+        heads, rows = [heads[0], heads[1], *heads[3:]], [[row[0], row[1], *row[3:]] for row in rows]
+    console.table(None, heads, rows)
     if histogram := document.splits["train"].histogram:
         console.write("lengths in train:")
         console.write(_bars(histogram))
@@ -277,26 +287,47 @@ def _from(table: Mapping[str, Any]) -> str:
 def _facts(spec: Spec, split: Split) -> SplitFacts:
     import numpy as np
 
-    counts = np.bincount(np.asarray(split.labels, np.int64), minlength=spec.classes).tolist()
+    labels, count = np.asarray(split.labels), len(split.labels)
+    if spec.output.loss == "squared-error":
+        real = labels[~np.isnan(labels)]
+        number = real.size / spec.classes / max(1, count)
+        facts = SplitFacts(count=count, classes=[], labels=number, values=(float(real.mean()), float(real.std())))
+    else:
+        real = labels[labels >= 0].astype(np.int64)
+        classes = np.bincount(real, minlength=spec.classes).tolist()
+        facts = SplitFacts(count=count, classes=classes, labels=real.size / max(1, count))
     if split.lengths is None:
-        return SplitFacts(count=len(split.labels), classes=counts)
+        return facts
     lengths = np.asarray(split.lengths).ravel()
     heights, edges = np.histogram(lengths, bins=BINS, range=(0, spec.length))
-    return SplitFacts(
-        count=len(split.labels),
-        classes=counts,
+    return structs.replace(
+        facts,
         lengths=(int(lengths.min()), int(np.median(lengths)), int(lengths.max())),
         histogram=[(int(low), int(high), int(n)) for low, high, n in zip(edges[:-1], edges[1:], heights, strict=True)],
     )
 
 
-Examples = Sequence[tuple[int, "str | np.ndarray"]]
-"""(label, text or picture)."""
+Examples = Sequence[tuple[str, "str | np.ndarray"]]
+"""(labels, text or picture)."""
 
 
 def _examples(task: TaskClass, data: Data, vocabulary: Sequence[str]) -> Examples:
     chosen = range(min(EXAMPLES, len(data.train.labels)))
-    return [(int(data.train.labels[k]), task.example(data.spec, data.train, k, vocabulary)) for k in chosen]
+    return [(_label(data.train.labels[k]), task.example(data.spec, data.train, k, vocabulary)) for k in chosen]
+
+
+def _label(label: np.ndarray) -> str:
+    """One label, or the first ones of an example; - where there is none."""
+    import numpy as np
+
+    flat = np.ravel(label)
+    shown = ["-" if number == -1 or np.isnan(number) else f"{number:.3g}" for number in flat[:32].tolist()]
+    return " ".join(shown) + (" ..." if flat.size > 32 else "")
+
+
+def _of_labels(facts: SplitFacts) -> list[str]:
+    shares = "{:.3g} ± {:.3g}".format(*facts.values) if facts.values else _shares(facts.classes)
+    return [f"{facts.labels:.3g}", shares]
 
 
 def _pictures(examples: Examples) -> list[np.ndarray]:

@@ -195,6 +195,8 @@ class Task(ABC):
         if spec.kind == "tokens":
             length = int(split.lengths[index]) if split.lengths is not None else len(row)
             return " ".join(vocabulary[token] for token in row[:length])
+        if row.dtype.kind == "f":
+            return "; ".join(" ".join(f"{number:.3g}" for number in np.atleast_1d(step)) for step in row[:32])
         side = round(spec.length**0.5)
         if side * side == spec.length:
             levels = row.astype(np.float64) * spec.scale * 255
