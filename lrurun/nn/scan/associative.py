@@ -12,7 +12,7 @@ from jax import Array
 from lrurun.nn.pairs import Pair, times, times_add
 
 
-def _interleave(even: Array, odd: Array) -> Array:
+def interleave(even: Array, odd: Array) -> Array:
     count = odd.shape[0]
     pairs = jnp.stack([even[:count], odd], axis=1).reshape(2 * count, *odd.shape[1:])
     return pairs if even.shape[0] == count else jnp.concatenate([pairs, even[count:]])
@@ -28,7 +28,7 @@ def _solve(lam: Pair, v: Pair) -> Pair:
     before = (length - 1) // 2
     rest = times_add(lam, (at_odd[0][:before], at_odd[1][:before]), (even[0][1:], even[1][1:]))
     at_even = [jnp.concatenate([e[:1], r]) for e, r in zip(even, rest, strict=True)]
-    return _interleave(at_even[0], at_odd[0]), _interleave(at_even[1], at_odd[1])
+    return interleave(at_even[0], at_odd[0]), interleave(at_even[1], at_odd[1])
 
 
 def forward(lam: Pair, v: Pair, initial: Pair | None, reverse: bool) -> Pair:

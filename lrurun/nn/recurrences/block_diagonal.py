@@ -1,0 +1,119 @@
+"""The linear recurrence with a real block-diagonal matrix, between a dense one and a complex diagonal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lrurun.nn.axes import Array, Features, Mask, StepFeatures
+from lrurun.nn.pairs import Pair, polar
+from lrurun.nn.recurrences.base import Params, Recurrence
+from lrurun.nn.recurrences.diagonal import ring
+from lrurun.nn.sampling import normals
+from lrurun.nn.scan import linear_scan, resolve
+from lrurun.nn.scan.blocks import block_scan, times_add
+
+
+def remapped(a: Array, r_min: float, max_phase: float) -> Array:
+    """Blocks (M, 2, 2) like `a`, with |lambda| as r_min + (1 - r_min) tanh |lambda| and phases times max_phase / pi.
+
+    Zucchet and Orvieto (2024), eq. 133: the real part of V f(Lambda) V^-1, here without eigenvectors.
+    """
+    mean = 0.5 * (a[:, 0, 0] + a[:, 1, 1])
+    squared = jnp.square(0.5 * (a[:, 0, 0] - a[:, 1, 1])) + a[:, 0, 1] * a[:, 1, 0]
+    apart = jnp.maximum(jnp.sqrt(jnp.abs(squared)), 1e-6)  # lambda = mean +- apart, or mean +- i apart
+    share = max_phase / math.pi
+
+    def radius(size: Array) -> Array:
+        return r_min + (1.0 - r_min) * jnp.tanh(size)
+
+    def real(value: Array) -> Array:
+        return radius(jnp.abs(value)) * jnp.where(value < 0, math.cos(max_phase), 1.0)
+
+    size, phase = radius(jnp.hypot(mean, apart)), share * jnp.arctan2(apart, mean)
+    high, low = real(mean + apart), real(mean - apart)
+    middle = jnp.where(squared < 0, size * jnp.cos(phase), 0.5 * (high + low))
+    slope = jnp.where(squared < 0, size * jnp.sin(phase), 0.5 * (high - low)) / apart
+    return slope[:, None, None] * a + (middle - slope * mean)[:, None, None] * jnp.eye(2, dtype=a.dtype)[None]
+
+
+@final
+class BlockDiagonal(Recurrence):
+    """x_k = A x_(k-1) + B u_k, y_k = C x_k + D u_k, real, A of M = N / 2 blocks (Zucchet and Orvieto 2024, Fig. 3B).
+
+    Trained: A (M, 2, 2), or with `tied` lam_re and lam_im (M,) of the blocks [[lam_re, -lam_im], [lam_im, lam_re]];
+    B (N, H), C (H, N), D (H,). Numbers m and M + m of the state are those of block m. Initially A is `remapped` from
+    entries N(0, 1/2), and the eigenvalues of tied blocks are sampled as the LRU's, see `ring`. B, C and D are those of
+    the dense recurrence: N(0, 1/H), N(0, 1/N), N(0, 1). Bidirectional layers share A and B, add C_back (H, N) for the
+    other direction, and use D once.
+
+    The paper's complex diagonal is `diagonal` with parametrization = "cartesian", whose B and C are complex too.
+    """
+
+    @property
+    def recurrent_parameters(self) -> frozenset[str]:
+        return frozenset({"B", *(("lam_re", "lam_im") if self.settings.tied else ("A",))})
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        return {"B": 1.0 / self.width, **dict.fromkeys(self._readouts, 1.0 / self.state), "D": 1.0}
+
+    @property
+    def _readouts(self) -> tuple[str, ...]:
+        return ("C", "C_back") if self.bidirectional else ("C",)
+
+    def init(self, key: Array) -> Params:
+        n, h, settings = self.state, self.width, self.settings
+        key_a, key_normal = jax.random.split(key)
+        shapes = {"B": (n, h), **dict.fromkeys(self._readouts, (h, n)), "D": (h,)}
+        params = normals(key_normal, shapes, self.variances)
+        if settings.tied:
+            re, im = polar(*ring(key_a, n // 2, settings.r_min, settings.r_max, settings.max_phase))
+            return params | {"lam_re": re, "lam_im": im}
+        a = math.sqrt(0.5) * jax.random.normal(key_a, (n // 2, 2, 2), jnp.float32)
+        return params | {"A": remapped(a, settings.r_min, settings.max_phase)}
+
+    def _blocks(self, params: Params) -> Array:
+        if not self.settings.tied:
+            return params["A"]
+        re, im = params["lam_re"], params["lam_im"]
+        return jnp.stack([jnp.stack([re, -im]), jnp.stack([im, re])]).transpose(2, 0, 1)
+
+    def _driven(self, params: Params, u: Array) -> Pair:
+        v = self.product(u, params["B"])
+        return v[..., : self.state // 2], v[..., self.state // 2 :]
+
+    def _read(self, c: Array, x: Pair) -> Array:
+        return self.product(x[0], c[:, : self.state // 2]) + self.product(x[1], c[:, self.state // 2 :])
+
+    def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
+        seen = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
+        v, y = self._driven(params, seen), params["D"][None, None] * u
+        for name, reverse in zip(self._readouts, (False, True), strict=False):
+            # zero input keeps a zero state at zero, so the backward direction starts at the last real position
+            if self.settings.tied:
+                x = linear_scan((params["lam_re"], params["lam_im"]), v, reverse=reverse, backend=self.backend)
+            else:
+                x = block_scan(params["A"], v, reverse, resolve(self.backend))
+            y = y + self._read(params[name], x)
+        return y
+
+    def initial_state(self, batch: int) -> Pair:
+        zero = jnp.zeros((batch, self.state // 2), jnp.float32)
+        return zero, zero
+
+    def step(self, params: Params, state: Pair, u: StepFeatures) -> tuple[Pair, StepFeatures]:
+        self.require_causal()
+        x = times_add(self._blocks(params), state, self._driven(params, u))
+        return x, self._read(params["C"], x) + params["D"][None] * u
+
+    def spectrum(self, params: Params) -> np.ndarray:
+        blocks = np.asarray(self._blocks(params), np.float64)
+        good = np.all(np.isfinite(blocks), axis=(1, 2))
+        found = np.linalg.eigvals(np.where(good[:, None, None], blocks, 0.0)).astype(complex)
+        return np.where(good[:, None], found, np.nan).ravel()
