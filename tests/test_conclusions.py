@@ -35,7 +35,8 @@ def test_each_verdict_has_its_sentence() -> None:
     assert made.conclusions == (
         "What helps: two scores 40.00 points more than one (p < 0.001).",
         "What hurts: three scores 20.00 points less than two (p < 0.001).",
-        "Undecided, and too small to decide with 100 seeds a side: four against three (-0.33 points).",
+        "Undecided even with 100 seeds a side, if the true difference is as small as the observed one: "
+        "four against three (-0.33 points).",
         "Not run: five against four.",
     )
 

@@ -56,7 +56,7 @@ Note: a\_note\par
 \end{table}
 \paragraph{Claims}
 \begin{itemize}
-\item \textbf{supported}: Linear is better. (Paper, 1) linear-rnn 95.50 $\pm$ 0.29 (n=3), tanh-rnn 91.00 $\pm$ 0.58 (n=3); difference +4.50 points {[}+2.42, +6.58{]}; p = 0.013; sDigits is not among the tasks of this claim in the paper (sCIFAR): a stand-in.
+\item \textbf{supported}: Linear is better. (Paper, 1) linear-rnn 95.50 $\pm$ 0.29 (n=3), tanh-rnn 91.00 $\pm$ 0.58 (n=3); difference +4.50 points {[}+2.42, +6.58{]}; p = 0.013; sDigits stands in for the paper's tasks of this claim (sCIFAR).
 \item \textbf{not comparable}: The ring helps. (Paper, 2) ring-init and linear-rnn are the same runs on this task.
 \item \textbf{undecided}: Stable is better. (Paper, 3) stable-exponential 68.33 $\pm$ 29.17 (n=3, 1 diverged, counted as chance, 10.00), ring-init 95.50 $\pm$ 0.29 (n=3); difference $-$27.17 points {[}$-$152.65, +98.32{]}; p = 0.450; about 30 seeds a side would decide, if the true difference is the observed one.
 \item \textbf{not run}: Phases do not matter. (Paper, 4) no finished runs of small-phase.

@@ -194,12 +194,10 @@ def _verdict(
     if paper is not None:
         details.append(f"by the paper's own numbers: {in_short(paper, scoring.metric)}")
     if stand_in:
-        details.append(
-            f"{task} is not among the tasks of this claim in the paper ({', '.join(claim.tasks)}): a stand-in"
-        )
+        details.append(f"{task} stands in for the paper's tasks of this claim ({', '.join(claim.tasks)})")
     if elsewhere:
         by_task = ", ".join(f"{other} {verdict}" for other, verdict in elsewhere.items())
-        details.append(f"there, by the paper's own numbers: {by_task}")
+        details.append(f"by the paper's own numbers there: {by_task}")
     return Verdict(
         **structs.asdict(judged),
         text=claim.text,
@@ -282,7 +280,7 @@ def describe(judged: Judgement, scoring: Scoring, beside: float | None = None, *
     if beside is not None:
         found.append(f"test of the difference: {p_text(beside)}")
     if judged.paired_low is not None and judged.paired_high is not None:
-        found.append(f"seed by seed [{form.difference(judged.paired_low)}, {form.difference(judged.paired_high)}]")
+        found.append(f"paired by seed [{form.difference(judged.paired_low)}, {form.difference(judged.paired_high)}]")
     if judged.verdict == UNDECIDED and judged.p_adjusted is not None:
         found.append(_outlook(judged, complete))
     return found

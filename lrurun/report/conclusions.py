@@ -109,7 +109,11 @@ def _undecided(undecided: Sequence[LadderRow], design: DesignSummary | None, for
         sentences.append(f"Undecided: {found}. {assumed}")
     if small:
         found = _list(_pair(row) + _in_brackets(_difference(row, form), row.remark) for row in small)
-        sentences.append(f"Undecided, and too small to decide with {statistics.MOST_SEEDS} seeds a side: {found}.")
+        observed = "difference is as small as the observed one"
+        if len(small) > 1:
+            observed = "differences are as small as the observed ones"
+        seeds = f"Undecided even with {statistics.MOST_SEEDS} seeds a side"
+        sentences.append(f"{seeds}, if the true {observed}: {found}.")
     if untested:
         found = _list(_pair(row) + _in_brackets(row.remark) for row in untested)
         sentences.append(f"Undecided, because there is no test: {found}.")

@@ -138,9 +138,9 @@ def _near_chance_foot(report: LadderReport) -> list[str]:
     if len(others) < 2:
         apart = f" The other difference is {'decided' if decided else 'undecided'}." * len(others)
     return [
-        f"Near chance: {len(near)} of {plural(len(differing), 'difference')} ({', '.join(near)}). Fewer than half "
-        "of the seeds of each rung learn, and the mean of the others is near chance. A seed learns if it scores better "
-        f"than {report.score.full(report.learns_from)}.{apart}"
+        f"In {len(near)} of {plural(len(differing), 'difference')} ({', '.join(near)}) both rungs are near chance: "
+        f"fewer than half of their seeds learn (score better than {report.score.full(report.learns_from)}), and the "
+        f"others score about chance.{apart}"
     ]
 
 
@@ -153,13 +153,12 @@ def _design_foot(design: DesignSummary) -> list[str]:
     known = sequential.known_before(design.finished_before)
     before = f" {known}." if known else ""
     return [
-        f"Sequential design (--decide --max-seeds {design.max_seeds}): looks at {', '.join(looks)}, with the share "
-        f"of a hypothesis's level that each look spends. {plural(design.looks_done, 'look')} taken, "
+        f"Sequential design (--decide --max-seeds {design.max_seeds}): looks at {', '.join(looks)}. In brackets: the "
+        f"share of a hypothesis's level that the look spends. {plural(design.looks_done, 'look')} taken, "
         f"{design.undecided} of {plural(design.questions, 'question')} undecided; {next_one}.{before}",
-        "Differences, p and verdicts are those of the look that decided them, else of the last look, as marked: from "
-        "exactly the first seeds of both rungs. Means are over all finished seeds. Intervals are not adjusted for "
-        "stopping. Later seeds, claims and exclusions are "
-        "outside the design and change no verdict.",
+        "A difference, its p and its verdict are from the look beside it: the one that decided it, or the last one. A "
+        "look uses exactly the first seeds of both rungs; means are over all finished seeds. Intervals are not "
+        "adjusted for stopping. Later seeds, claims and exclusions are outside the design and change no verdict.",
     ]
 
 
