@@ -43,7 +43,8 @@ def check(
     """Check a ladder, a recipe or a recurrence.
 
     Ladders and recipes are resolved against each other. A recurrence has to pass the tests of the built-in ones: scan
-    against step, gradients, padding, long sequences, initial variance.
+    against step, gradients, padding, long sequences, initial variance. The exit code is 2 if a ladder or recipe is
+    invalid, 1 if a recurrence fails a test.
     """
     from lrurun.config import documents
     from lrurun.config.recurrences import KINDS
