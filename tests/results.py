@@ -27,12 +27,15 @@ def fill(
     eigenvalues: dict[str, Sequence[complex]] | None = None,
     about: dict[str, Any] | None = None,
     first: int = 0,
+    more: dict[str, float] | None = None,
 ) -> None:
-    """Adds an instance with a finished run a score: rung -> test accuracies in order of their seeds, from `first` on.
+    """Adds an instance with a finished run a score: rung -> test scores in order of their seeds, from `first` on.
 
-    `eigenvalues`, moment -> those of the one layer, are recorded for every run, and `about` its data.
+    `eigenvalues`, moment -> those of the one layer, are recorded for every run, and `about` its data; every result has
+    the values of `more` too.
     """
     plan = planning.make(task, ladder=ladder, profile=profile, sets=sets, tune=tune)
+    name = plan.task.metric.name
     with Ledger.open(path) as ledger:
         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, profile, plan.spec)
         for rung, found in scores.items():
@@ -43,8 +46,10 @@ def fill(
                     instance.key, OWNER, environment={"device": "cpu", **({"data": about} if about else {})}
                 )
                 assert claim is not None
-                ledger.record(claim, [(10, "val/accuracy", score / 2), (20, "val/accuracy", score)], 20)
+                curve = [(10, f"val/{name}", score / 2), (20, f"val/{name}", score)]
+                ledger.record(claim, curve, 20, score=f"val/{name}")
                 for moment, values in (eigenvalues or {}).items():
                     ledger.record_eigenvalues(claim, moment, [values, None])
                 ledger.describe(claim, parameters=1000, data_sha256=data * 64)
-                ledger.finish(claim, "done", result={"test/accuracy": score, "machine/steps_per_second": 10.0}, step=20)
+                result = {f"test/{name}": score, "machine/steps_per_second": 10.0, **(more or {})}
+                ledger.finish(claim, "done", result=result, step=20)

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import structs
 
+from lrurun.__main__ import run as command
 from lrurun.config import documents
 from lrurun.data.metric import R2 as RSquared
 from lrurun.data.metric import Accuracy, BitsPerByte, Metric
+from lrurun.errors import UsageError
+from lrurun.ledger import values
+from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
-from lrurun.report import all_tasks, figures, formats, scores
+from lrurun.report import all_tasks, figures, formats, listing, progress, scores, verification
 from lrurun.report.ladder_table import LadderReport
 from lrurun.report.run_details import RunDetail
+from tests import results
+from tests.plug_ins import forget
 from tests.reports import GRID, make_run, make_rung
 from tests.reports import build as build_report
+from tests.scored import tasks  # noqa: F401
 
 BITS = BitsPerByte(chance=8.0)
 R2 = RSquared()
@@ -190,3 +199,119 @@ def test_curves_have_the_label_and_scale_of_the_metric() -> None:
         loss, score = figures.curve_panels({"a": [curves]}, scores.form_of(metric))
         assert (loss.label, loss.log) == ("training loss", True)
         assert (score.label, score.curves[0].values) == (label, (value,))
+
+
+# Commands, on tasks of a plug-in
+
+
+@pytest.fixture
+def runs(tasks: Path, tmp_path: Path) -> None:  # noqa: F811
+    """A ledger with runs of both tasks."""
+    for task, name, score in (("Wave", "r2", -0.5), ("Letters", "bits_per_byte", 1.5)):
+        more = {f"val/{name}": score, "val/loss": 9.0}
+        results.fill(tmp_path / "ledger.db", task, {"few": [score, score + 1]}, ladder="sizes", more=more)
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert command(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def cells(text: str) -> list[list[str]]:
+    return [re.split(r"  +|\t", line.strip()) for line in text.splitlines() if line.strip()]
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_runs_of_several_metrics_are_in_one_list(capsys: pytest.CaptureFixture[str], is_loaded: bool) -> None:
+    if not is_loaded:
+        forget()
+    head, *lines = cells(said(capsys, "runs", "--sort", "seed"))
+    assert head[7:9] == ["val score", "test score"]
+    assert [line[7:9] for line in lines] == [
+        ["1.5000 bits per byte", "1.5000 bits per byte"],
+        ["-0.5000 r2", "-0.5000 r2"],
+        ["1.5000 bits per byte", "2.5000 bits per byte"],
+        ["-0.5000 r2", "0.5000 r2"],
+    ]
+    head, *lines = cells(said(capsys, "runs", "--where", "task=Wave and test/r2>0"))
+    assert head[7:9] == ["val r2", "test r2"]
+    assert [line[7:9] for line in lines] == [["-0.5000", "0.5000"]]
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize("is_loaded", [True, False])
+def test_status_has_the_score_of_the_metric(capsys: pytest.CaptureFixture[str], is_loaded: bool) -> None:
+    if not is_loaded:
+        forget()
+    found = {one["task"]: one for one in json.loads(said(capsys, "status", "--json"))["ladders"]}
+    assert {task: one["metric"] for task, one in found.items()} == {"Wave": "val/r2", "Letters": "val/bits_per_byte"}
+    [rung] = found["Wave"]["rungs"]
+    assert (rung["score"], rung["val/accuracy"]) == (-0.5, None)
+    text = said(capsys, "status")
+    assert "last val r2" in text
+    assert "last val bits per byte" in text
+    assert " -0.500 " in text
+
+
+def test_status_of_accuracy_is_in_the_field_of_released_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    results.fill(tmp_path / "ledger.db", "sDigits", {"tanh-rnn": [0.5]}, more={"val/accuracy": 0.25})
+    [ladder] = json.loads(said(capsys, "status", "--json"))["ladders"]
+    assert (ladder["metric"], ladder["rungs"][0]["val/accuracy"], ladder["rungs"][0]["score"]) == (
+        "val/accuracy",
+        0.25,
+        0.25,
+    )
+
+
+@pytest.mark.usefixtures("runs")
+def test_show_draws_the_validation_score(capsys: pytest.CaptureFixture[str]) -> None:
+    [run] = json.loads(said(capsys, "runs", "--json", "--where", "task=Letters and seed=0"))["runs"]
+    assert "\nval/bits_per_byte  " in said(capsys, "show", run["id"])
+
+
+@pytest.mark.usefixtures("runs")
+def test_a_line_of_progress_has_the_score_with_its_metric(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        [ladder] = [one for one in ledger.ladders("sizes") if one.task == "Wave"]
+        lines = progress.Lines().update(ladder.key, ledger.runs(ladder.key), lambda: progress.collect(ledger, ladder))
+    assert lines[0].endswith(": done, val -0.5000 r2, test -0.5000 r2")
+
+
+@pytest.mark.usefixtures("tasks")
+def test_scores_of_known_metrics_can_be_named_before_a_run_has_them() -> None:
+    listing.Choice("test/r2>0.5 or val/bits_per_byte<2", "-val/r2", None)
+    with pytest.raises(UsageError, match="unknown name 'val/r3'"):
+        listing.Choice("val/r3>0", None, None)
+
+
+@pytest.mark.usefixtures("runs")
+def test_report_and_plot_read_the_metric_of_the_task(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    found = json.loads(said(capsys, "report", "Letters", "--ladder", "sizes", "--json"))
+    assert (found["metric"], found["rows"][0]["mean"], found["score"]["higher_is_better"]) == (
+        "test/bits_per_byte",
+        2.0,
+        False,
+    )
+    found = json.loads(said(capsys, "report", "--all", "--ladder", "sizes", "--json"))
+    assert [column["metric"] for column in found["columns"]] == ["test/r2", "test/bits_per_byte"]
+    for kind in ("ladder", "curves"):
+        said(capsys, "plot", "Wave", "--ladder", "sizes", "--kind", kind, "--out", f"{kind}.svg")
+        assert (tmp_path / f"{kind}.svg").exists()
+
+
+@pytest.mark.parametrize(("repeated", "verdict"), [(-2.9, "within tolerance"), (-2.5, "different")])
+def test_a_repetition_is_judged_by_scores_of_any_metric(repeated: float, verdict: str) -> None:
+    def recorded(score: float, device: str) -> verification.Recorded:
+        attempt = values.Attempt(
+            run="a", n=1, host="h", boot="b", namespace="n", pid=1, pid_started=1.0, started_at=1.0, heartbeat_at=1.0,
+            seen_at=1.0, ended_at=2.0, reason="done", resumed_from=0, numerics=2,
+            environment={"device": device, "platform": "cpu"},
+        )  # fmt: skip
+        run = make_run("a", "a", 0, result={"test/r2": score, "test/loss": score})
+        return verification.Recorded(run=run, attempts=[attempt], curves={})
+
+    assert verification.verify(recorded(-3.0, "one"), recorded(repeated, "other")).verdict == verdict

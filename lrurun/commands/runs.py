@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
+    from lrurun.report.scores import ScoreForm
 
 
 class RunsDocument(Struct, frozen=True):
@@ -34,7 +35,7 @@ def runs(
     json: Json = False,
 ) -> int:
     """List runs, newest first."""
-    from lrurun.report import listing
+    from lrurun.report import listing, scores
 
     places: Places = context.obj.places
     on_screen = limit is None and not json and console.is_screen()
@@ -56,9 +57,15 @@ def runs(
                 console.say(f"no runs in {places.ledger} yet; lrurun ladder TASK starts some")
             return 0
         texts: dict[str, str] = {}
-        # Most cells are the same text in many rows; one copy of each keeps long lists small.
-        rows = [[texts.setdefault(cell, cell) for cell in _row(run)] for run in found]
-    headers = ["id", "task", "rung", "stage", "seed", "state", "step", "val %", "test %", "numerics", "tags"]
+        rows, forms = [], []
+        for run in found:
+            form = scores.of_task(run.task, run.result or ())
+            # Most cells are the same text in many rows; one copy of each keeps long lists small.
+            rows.append([texts.setdefault(cell, cell) for cell in _row(run, form)])
+            forms.append(form)
+    metric = _label_scores(rows, forms)
+    headers = ["id", "task", "rung", "stage", "seed", "state", "step", f"val {metric}", f"test {metric}"]
+    headers += ["numerics", "tags"]
     for column, hidden in ((10, not any(row[10] for row in rows)), (9, len({row[9] for row in rows} - {""}) < 2)):
         for row in [headers, *rows] if hidden else ():
             del row[column]
@@ -75,7 +82,7 @@ def _check_ladder(ledger: Ledger, name: str) -> None:
         raise NotFoundError(f"ladder {name!r}: this ledger has no runs of it", hint_for(name, names, "ladders here"))
 
 
-def _row(run: Run) -> list[str]:
+def _row(run: Run, form: ScoreForm) -> list[str]:
     from lrurun.report import listing
 
     first = run.memberships[0] if run.memberships else None
@@ -88,12 +95,21 @@ def _row(run: Run) -> list[str]:
         str(run.seed),
         listing.state(run),
         f"{run.step}/{run.steps}",
-        _percent(result.get("val/accuracy")),
-        _percent(result.get("test/accuracy")),
+        *("" if (score := result.get(key)) is None else form.full(score) for key in (form.validation, form.result)),
         str(run.numerics or ""),
         ", ".join(run.tags),
     ]
 
 
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.2f}"
+def _label_scores(rows: list[list[str]], forms: list[ScoreForm]) -> str:
+    """The metric of all scores, for their columns; if they have several, each cell gets its own."""
+    shown = {form.name: form for row, form in zip(rows, forms, strict=True) if any(row[_SCORES])}
+    if len(shown) < 2:
+        return next(iter(shown.values()), forms[0]).heading
+    for row, form in zip(rows, forms, strict=True):
+        row[_SCORES] = [cell and form.labelled(cell) for cell in row[_SCORES]]
+    return "score"
+
+
+_SCORES = slice(7, 9)
+"""The columns of scores."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
     from lrurun.paths import Places
 
-MAIN_CURVES = ("train/loss", "val/accuracy")
-"""The curves that are drawn."""
 LOG_LINES = 10
 """How many lines of the log are printed."""
 
@@ -115,7 +113,7 @@ def show(
     else:
         _print_run(found)
         _print_attempts(attempts)
-        _print_curves(metrics)
+        _print_curves(found.task, metrics)
         _print_eigenvalues(eigenvalues)
         _print_events(events)
         _print_checkpoints(checkpoints)
@@ -208,10 +206,10 @@ def _print_attempts(attempts: list[Attempt]) -> None:
     )
 
 
-def _print_curves(metrics: Curves) -> None:
+def _print_curves(task: str, metrics: Curves) -> None:
     curves = [[k, str(len(c)), *_ends(c)] for k, c in sorted(metrics.items())]
     console.table("curves", ["metric", "points", "first", "last", "min", "max"], curves)
-    for line in sparklines(metrics):
+    for line in sparklines(task, metrics):
         console.write(line)
 
 
@@ -262,14 +260,16 @@ def _print_log(places: Places, run: Run, attempts: list[Attempt]) -> None:
             console.write("\n".join([console.clean(f"log, the last lines of {path}"), *last]) + "\n")
 
 
-def sparklines(metrics: Curves) -> list[str]:
-    """A line for each of the main curves that has more than one point."""
-    from lrurun.report import sparkline
+def sparklines(task: str, metrics: Curves) -> list[str]:
+    """A line for the training loss and for the validation score, if they have more than one point."""
+    from lrurun.report import scores, sparkline
+
+    main = list(scores.curves_of(scores.of_task(task, metrics)))
 
     levels = sparkline.BLOCKS if console.can_show(sparkline.BLOCKS) else sparkline.ASCII
-    wide = max(map(len, MAIN_CURVES))
+    wide = max(map(len, main))
     room = min(console.width(), 100) - wide - 2
-    curves = {name: [value for _, value in metrics.get(name, ())] for name in MAIN_CURVES}
+    curves = {name: [value for _, value in metrics.get(name, ())] for name in main}
     return [f"{k.ljust(wide)}  {sparkline.draw(c, room, levels)}" for k, c in curves.items() if len(c) > 1]
 
 

@@ -38,9 +38,12 @@ class RungStatus(Struct, frozen=True, kw_only=True):
     step: int
     steps: int
     loss: float | None = field(name="train/loss")
-    score: float | None = field(name="val/accuracy")
+    accuracy: float | None = field(name="val/accuracy")
+    """Null for tasks of other metrics."""
     steps_per_second: float | None
     eta_seconds: float | None
+    score: float | None
+    """Of the metric of the ladder."""
 
 
 class LadderStatus(Struct, frozen=True, kw_only=True):
@@ -61,6 +64,8 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
     set: Mapping[str, Any]
     tune: bool
     running_on: Mapping[str, str]
+    metric: str
+    """That which selects the models of the task, as in "val/accuracy"."""
     rungs: list[RungStatus]
 
 
@@ -98,7 +103,7 @@ def status(
             continue
         if number:
             console.write("")
-        console.table(progress.title(one.ladder), progress.COLUMNS, progress.rows(one))
+        console.table(progress.title(one.ladder), progress.columns(one), progress.rows(one))
         console.write("\n".join(map(console.clean, [progress.summary(one), *progress.running_lines(one)])))
     return 0
 
@@ -136,9 +141,9 @@ def _watch(places: Places) -> int:
 
 
 def _output(progress: Progress) -> LadderStatus:
-    from lrurun.ledger.values import STATES
+    from lrurun.ledger.values import SCORE, STATES
 
-    spec = progress.ladder.spec
+    spec, metric = progress.ladder.spec, progress.form.validation
     return LadderStatus(
         ladder=progress.ladder.name,
         task=progress.ladder.task,
@@ -150,6 +155,7 @@ def _output(progress: Progress) -> LadderStatus:
         set=spec.get("set", {}),
         tune=spec.get("tune", False),
         running_on=progress.places,
+        metric=metric,
         rungs=[
             RungStatus(
                 rung=rung.rung,
@@ -159,9 +165,10 @@ def _output(progress: Progress) -> LadderStatus:
                 step=rung.step,
                 steps=rung.steps,
                 loss=rung.loss,
-                score=rung.score,
+                accuracy=rung.score if metric == SCORE else None,
                 steps_per_second=rung.speed,
                 eta_seconds=rung.eta_seconds,
+                score=rung.score,
             )
             for rung in progress.rungs
         ],

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lrurun import data as tasks
 from lrurun.config.schema import known_paths
 from lrurun.config.settings import flatten
 from lrurun.errors import UsageError
@@ -30,7 +31,7 @@ class Choice:
             self._check(condition, sort, ledger.result_names() if ledger is not None else ())
 
     def _check(self, condition: str | None, sort: str | None, metrics: Iterable[str]) -> None:
-        known = filters.names(metrics)
+        known = filters.names((*metrics, *_declared()))
         self._condition = filters.parse(condition, known) if condition is not None else None
         self._descending = sort is not None and sort.startswith("-")
         self._sort = sort.removeprefix("-") if sort is not None else None
@@ -70,6 +71,12 @@ class Choice:
         """Whether the runs' settings are needed to choose among them."""
         compared = filters.comparisons(self._condition) if self._condition is not None else ()
         return not {self._sort, *(one.name for one in compared)}.isdisjoint(known_paths())
+
+
+def _declared() -> list[str]:
+    """The results that the metrics of tasks give, whether or not a run has them."""
+    names = dict.fromkeys(metric.name for task in tasks.TASKS.values() for metric in task.metrics)
+    return [f"{split}/{name}" for split in ("val", "test") for name in names]
 
 
 def _order(run: Run, name: str) -> tuple[int, float | str] | None:

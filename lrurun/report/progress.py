@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from lrurun import data as tasks
 from lrurun.config.position import point
 from lrurun.console import clean, duration, setting
 from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
+from lrurun.report.scores import ACCURACY, ScoreForm, of_task
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -53,6 +55,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     running: tuple[Run, ...]
     places: dict[str, str]
     """Id of a running run -> host, process and device."""
+    form: ScoreForm = ACCURACY
+    """How the scores of its task are printed."""
 
     @property
     def total(self) -> int:
@@ -61,7 +65,8 @@ class Progress(Struct, frozen=True, kw_only=True):
 
 def collect(ledger: Ledger, ladder: LadderInstance) -> Progress:
     """The progress of one ladder instance."""
-    summaries = ledger.state_summaries(ladder.key)
+    form = _form(ledger, ladder)
+    summaries = ledger.state_summaries(ladder.key, form.validation)
     counts = dict.fromkeys(STATES, 0)
     if _may_share_runs(summaries):
         counts |= ledger.state_counts(ladder.key)
@@ -85,7 +90,17 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> Progress:
         eta_seconds=work[None].duration(usual) if None in work else None,
         running=tuple(running),
         places={run.id: _place(attempts[run.id]) for run in running},
+        form=form,
     )
+
+
+def _form(ledger: Ledger, ladder: LadderInstance) -> ScoreForm:
+    """The form of the scores of a ladder's task; if that is not loaded, from what one of its runs has recorded."""
+    if ladder.task in tasks.TASKS:
+        return of_task(ladder.task)
+    begun = ledger.runs(ladder.key, states=("done", "running"), brief=True)
+    names = next((run.result for run in begun if run.result), None)
+    return of_task(ladder.task, names or (ledger.metrics(begun[0].id) if begun else ()))
 
 
 def _may_share_runs(summaries: list[StateSummary]) -> bool:
@@ -102,7 +117,11 @@ def _place(newest: Attempt) -> str:
     return f"{newest.host}:{newest.pid}" + (f" ({device})" if device else "")
 
 
-COLUMNS = ("rung", "runs", "state", "steps", "loss", "last val %", "steps/s", "time left")
+def columns(progress: Progress) -> tuple[str, ...]:
+    """The headings of `rows`."""
+    return ("rung", "runs", "state", "steps", "loss", f"last val {progress.form.heading}", "steps/s", "time left")
+
+
 _TEXT = ("rung", "state")
 """The columns that hold no numbers."""
 _LEAST_WIDTH = {"steps": 76, "loss": 90, "steps/s": 90}
@@ -110,7 +129,7 @@ _LEAST_WIDTH = {"steps": 76, "loss": 90, "steps/s": 90}
 
 
 def rows(progress: Progress) -> list[list[str]]:
-    """One line for each rung, with a cell for each of COLUMNS."""
+    """One line for each rung, with a cell for each of `columns`."""
     return [
         [
             rung.rung + (" (tune)" if rung.stage == "tune" else ""),
@@ -118,7 +137,7 @@ def rows(progress: Progress) -> list[list[str]]:
             state_of(rung.counts),
             f"{rung.step / rung.steps:.0%}" if rung.steps else "",
             "" if rung.loss is None else f"{rung.loss:.3f}",
-            "" if rung.score is None else f"{100 * rung.score:.1f}",
+            "" if rung.score is None else progress.form.short(rung.score),
             "" if rung.speed is None else f"{rung.speed:.0f}",
             "" if rung.eta_seconds is None else duration(rung.eta_seconds),
         ]
@@ -147,12 +166,13 @@ def view(progress: Progress, width: int) -> RenderableType:
     padding = (0, 1, 0, 0) if narrow else (0, 1)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=padding, title_justify="left", caption_justify="left")
     table.title = Text(clean(title(progress.ladder)))
-    for column in COLUMNS:
+    names = columns(progress)
+    for column in names:
         if column not in hidden:
             table.add_column(column, justify="left" if column in _TEXT else "right", no_wrap=True)
     for rung, cells in zip(progress.rungs, rows(progress), strict=True):
         styles = {"state": _STYLE.get(_main(rung.counts), "")}
-        shown = zip(COLUMNS, cells, strict=True)
+        shown = zip(names, cells, strict=True)
         table.add_row(*[Text(clean(cell), style=styles.get(name, "")) for name, cell in shown if name not in hidden])
     lines = [summary(progress), *([] if narrow else running_lines(progress))]
     table.caption = Text("\n".join(map(clean, lines)))
@@ -232,9 +252,10 @@ def _line(run: Run, key: str) -> str:
     if run.state == "running":
         return text
     if run.state == "done" and run.result:
+        form = of_task(run.task, run.result)
         scores = [
-            f"{n} {100 * run.result[k]:.2f} %"
-            for n, k in (("val", "val/accuracy"), ("test", "test/accuracy"))
+            f"{n} {form.labelled(form.full(run.result[k]))}"
+            for n, k in (("val", form.validation), ("test", form.result))
             if k in run.result
         ]
         return f"{text}, {', '.join(scores)}"

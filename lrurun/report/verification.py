@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 BEGINNING = 1e-3
 """Largest relative difference in the first row of the training loss: rounding errors have not grown yet."""
 SCORE = 0.05
-"""Largest difference of an accuracy in the result, a fraction: rounding errors have grown, and the two trainings differ
-like two seeds."""
+"""Largest difference of a score in the result, relative to it where it is above 1: rounding errors have grown, and the
+two trainings differ like two seeds."""
 
 _MACHINE = "machine/"
 """Metrics of the machine, which are not compared."""
@@ -114,13 +114,14 @@ def _same(one: float | None, other: float | None) -> bool:
 def _is_tolerated(one: Difference, first_row: int | None) -> bool:
     """Whether a difference is within the tolerance: the beginning and the scores of the result are judged."""
     judged = (one.metric == "train/loss" and one.step == first_row) or (
-        one.step is None and one.metric.endswith("/accuracy")
+        one.step is None and one.metric.startswith(("val", "test")) and not one.metric.endswith("/loss")
     )
     if not judged:
         return True
     if one.recorded is None or one.repeated is None:
         return False
-    allowed = SCORE if one.step is None else BEGINNING * abs(one.recorded)
+    size = abs(one.recorded)
+    allowed = SCORE * max(1.0, size) if one.step is None else BEGINNING * size
     return abs(one.recorded - one.repeated) <= allowed
 
 
