@@ -19,6 +19,8 @@ DEFAULTS = {
         "conjugate": False,
         "heads": 0,
     },
+    "gru": {"t_max": 0.0, "t_min": 2.0},
+    "lstm": {"t_max": 0.0, "t_min": 2.0},
     "rotrnn": {
         "heads": 1,
         "r_min": 0.9,

@@ -46,10 +46,11 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     width: Annotated[int, Meta(ge=1, le=65536)]
     """H: features between the blocks."""
     state: Annotated[int, Meta(ge=1, le=65536)]
-    """N: size of the recurrent state, as the paper of each kind counts it. dense, block-diagonal, rotrnn: N real
-    numbers; diagonal: N complex ones; dlr, dss: N complex ones, which all channels share; s5: N of the real system, so
-    N / 2 complex ones, or N without `conj_sym`; s4d, s4: N of each channel's real system, so N / 2 complex ones a
-    channel; sgconv, which has no such state: N numbers of the kernel for each scale and channel."""
+    """N: size of the recurrent state, as the paper of each kind counts it. dense, block-diagonal, rotrnn, gru: N real
+    numbers; lstm: N units with two real numbers each; diagonal: N complex ones; dlr, dss: N complex ones, which all
+    channels share; s5: N of the real system, so N / 2 complex ones, or N without `conj_sym`; s4d, s4: N of each
+    channel's real system, so N / 2 complex ones a channel; sgconv, which has no such state: N numbers of the kernel for
+    each scale and channel."""
     norm: Literal["batch", "layer"] = "batch"
     norm_momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.95
     norm_place: Literal["pre", "post"] = "pre"

@@ -1,0 +1,46 @@
+"""The settings of the gated cells, GRU and LSTM."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from lrurun.config.recurrences.base import Declaration, RecurrenceSettings
+
+Steps = Annotated[float, Meta(ge=1, le=1e9)]
+StepsOrOff = Annotated[float, Meta(ge=0, le=1e9)]
+
+T_MIN = 2.0
+
+
+class GatedCell(RecurrenceSettings, frozen=True, kw_only=True):
+    """What the two cells have in common: how long they remember with their initial parameters."""
+
+    t_max: StepsOrOff = 0.0
+    """Longest initial time constant T in steps, see `lrurun.nn.recurrences.cells`; 0: no chrono initialisation
+    [ours]: Tallec and Ollivier (2018) take the longest dependency of the task, so no number suits all tasks."""
+    t_min: Steps = T_MIN
+    """Shortest one, 2 in that paper. Zucchet and Orvieto (2024, appendix C.1) have 1 / (1 - nu), half of t_max."""
+
+    def __post_init__(self) -> None:
+        if not self.t_max and self.t_min != T_MIN:
+            raise ValueError(f"t_min needs t_max, the longest time constant, found t_min = {self.t_min}, t_max = 0")
+        if self.t_max and self.t_max < self.t_min:
+            raise ValueError(f"t_max must be at least t_min, found t_min = {self.t_min}, t_max = {self.t_max}")
+
+
+class GRURecurrence(GatedCell, frozen=True, kw_only=True, tag="gru"):
+    """The gated recurrent unit (Cho et al. 2014), with the reset gate after the product; chrono initialisation."""
+
+
+class LSTMRecurrence(GatedCell, frozen=True, kw_only=True, tag="lstm"):
+    """The LSTM (Hochreiter and Schmidhuber 1997) with forget gate (Gers et al. 2000); chrono initialisation."""
+
+
+_VARIANTS: dict[str, dict[str, Any]] = {"": {}, "chrono": {"t_max": 64.0}}
+
+DECLARATIONS = (
+    Declaration(settings=GRURecurrence, implementation="lrurun.nn.recurrences.cells:GRU", variants=_VARIANTS),
+    Declaration(settings=LSTMRecurrence, implementation="lrurun.nn.recurrences.cells:LSTM", variants=_VARIANTS),
+)
