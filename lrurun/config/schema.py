@@ -49,8 +49,9 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     """N: size of the recurrent state, as the paper of each kind counts it. dense, block-diagonal, rotrnn, gru: N real
     numbers; lstm: N units with two real numbers each; diagonal: N complex ones; dlr, dss: N complex ones, which all
     channels share; s5: N of the real system, so N / 2 complex ones, or N without `conj_sym`; s4d, s4: N of each
-    channel's real system, so N / 2 complex ones a channel; sgconv, which has no such state: N numbers of the kernel for
-    each scale and channel."""
+    channel's real system, so N / 2 complex ones a channel. Two kinds have no such state: in sgconv, N numbers of the
+    kernel for each scale and channel; in attention, N numbers in the query, in the key and in the value of each step,
+    all heads together."""
     norm: Literal["batch", "layer"] = "batch"
     norm_momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.95
     norm_place: Literal["pre", "post"] = "pre"
@@ -75,7 +76,8 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     """Of the dense products around the recurrence, which itself is always float32. "tf32": the default of JAX on NVIDIA
     devices, also for the papers; a CPU then computes in float32."""
     parity: Literal["none", "reference"] = "none"
-    """"reference": batch statistics count padding and a backward scan starts in it, as in the published code."""
+    """"reference": batch statistics count padding, a backward scan starts in it, and attention in both directions sees
+    it, as in the published code."""
 
     def __post_init__(self) -> None:
         if self.final_norm and self.norm_place == "post":

@@ -105,7 +105,8 @@ class Recurrence(abc.ABC):
     def step(self, params: Params, state: Any, u: StepFeatures) -> tuple[Any, StepFeatures]:
         """The state after one input `u` (B, H), and the output (B, H) there.
 
-        Raises ValueError if the layer is bidirectional, because its outputs depend on later inputs.
+        The arrays of the state may change their shape from step to step, as in attention; such a kind needs a `norms`
+        of its own. Raises ValueError if the layer is bidirectional, because its outputs depend on later inputs.
         """
 
     def kernels(self, params: Params, length: int) -> Kernels | None:
