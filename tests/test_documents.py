@@ -260,12 +260,12 @@ def test_a_wrong_recipe_is_refused(old, new, message, hint):
 
 def test_an_error_below_free_keys_names_the_key_even_where_two_are_wrong():
     published = "".join(
-        f'\n[[rung.published.{task}]]\nsource = "s"\nvalue = {value}\n'
-        for task, value in (("A", 0.5), ("B", 69.9), ("C", 70.1))
+        f'\n[[rung.published.{task}]]\nsource = "s"\nstderr = {value}\n'
+        for task, value in (("A", 0.5), ("B", -69.9), ("C", -70.1))
     )
     message, hint = ladder_error(LADDER + published)
-    assert message == "l.toml, rung[second].published.B[0].value: expected a number <= 1, found 69.9"
-    assert hint == "change rung[second].published.B[0].value in l.toml"
+    assert message == "l.toml, rung[second].published.B[0].stderr: expected a number >= 0, found -69.9"
+    assert hint == "change rung[second].published.B[0].stderr in l.toml"
 
 
 def test_an_unknown_profile_gets_the_nearest_one(folder):

@@ -19,14 +19,22 @@ from lrurun.errors import UsageError
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
-from lrurun.report import all_tasks, figures, formats, listing, progress, scores, verification
+from lrurun.report import (
+    all_tasks,
+    figures,
+    formats,
+    listing,
+    progress,
+    scores,
+    verification,
+)
 from lrurun.report.ladder_table import LadderReport
 from lrurun.report.run_details import RunDetail
 from tests import results
 from tests.plug_ins import forget
 from tests.reports import GRID, make_run, make_rung
 from tests.reports import build as build_report
-from tests.scored import tasks  # noqa: F401
+from tests.scored import LADDER, tasks  # noqa: F401
 
 BITS = BitsPerByte(chance=8.0)
 R2 = RSquared()

@@ -10,6 +10,10 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
 
 
+LARGEST = 1e9
+"""Of scores and margins in documents, which excludes infinity; shares are at most 1, see `ladder_checks`."""
+
+
 class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A statement of a paper about a rung, in comparison with another one or with chance."""
 
@@ -20,11 +24,14 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     than: Name | None = None
     """None: chance."""
     kind: Literal["better", "no-worse", "equal", "above-chance", "at-chance", "faster"] = "better"
-    margin: Annotated[float, Meta(gt=0, le=1)] | None = None
-    """For "equal" and "at-chance": the largest difference, as a fraction, at which two scores count as equal. For
-    "no-worse": the largest loss that does not count as one. For "above-chance", optional: what does not count yet."""
-    margins: dict[str, Annotated[float, Meta(gt=0, le=1)]] = field(default_factory=dict)
+    margin: Annotated[float, Meta(gt=0, le=LARGEST)] | None = None
+    """In the units of the metric: 0.005 is half a point of accuracy. For "equal" and "at-chance": the largest
+    difference at which two scores count as equal. For "no-worse": the largest loss that does not count as one. For
+    "above-chance", optional: what does not count yet."""
+    margins: dict[str, Annotated[float, Meta(gt=0, le=LARGEST)]] = field(default_factory=dict)
     """Task -> margin, instead of `margin`."""
+    metric: str = ""
+    """One of the task's metrics, on which the claim is judged; empty: the one that selects the model."""
     tasks: tuple[str, ...] = ()
     """Tasks for which the paper states it; on others the report says so, or leaves out a claim on chance or speed."""
 

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct, field
 
 from lrurun import console, decoding, paths, plugins
 from lrurun.config import ladder_checks
-from lrurun.config.claim import NAME, Name
+from lrurun.config.claim import LARGEST, NAME, Name
 from lrurun.config.claim import Claim as Claim
 from lrurun.config.schema import KIND, SECTIONS
 from lrurun.config.settings import check_path, flatten, settings
@@ -30,9 +30,10 @@ class Published(_Document, frozen=True, kw_only=True):
 
     source: str
     """Paper and table."""
-    value: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """A fraction (0.699 for 69.9 %); None where the paper says that the model stayed at chance."""
-    stderr: Annotated[float, Meta(ge=0, le=1)] | None = None
+    value: Annotated[float, Meta(ge=-LARGEST, le=LARGEST)] | None = None
+    """Of the metric that selects the model, not scaled: accuracy is a fraction (0.699 for 69.9 %). None where the paper
+    says that the model stayed at chance."""
+    stderr: Annotated[float, Meta(ge=0, le=LARGEST)] | None = None
     n: Annotated[int, Meta(ge=2, le=1000)] | None = None
     """Seeds that the standard error is over."""
     note: str = ""

@@ -11,6 +11,8 @@ from lrurun.errors import UsageError, hint_for
 
 if TYPE_CHECKING:
     from lrurun.config.documents import Grid, Ladder
+    from lrurun.data.metric import Metric
+    from lrurun.data.task import Task
 
 
 def check(ladder: Ladder) -> None:
@@ -86,6 +88,8 @@ def _check_claims(ladder: Ladder) -> None:
         if claim.kind in ("better", "faster") and (claim.margin is not None or claim.margins):
             hint = 'remove it, or set kind = "no-worse" or "equal"'
             raise UsageError(f"{source}: {kind} has no margin", hint)
+        if claim.kind == "faster" and claim.metric:
+            raise UsageError(f"{source}: {kind} is about speed, not about a metric", "remove `metric`")
         if claim.kind in ("no-worse", "equal", "at-chance") and claim.margin is None:
             raise UsageError(f"{source}: {kind} needs a margin", "add one, as in margin = 0.005")
         for task in claim.margins:
@@ -115,6 +119,8 @@ def check_tasks(ladder: Ladder, others: Callable[[], Iterable[str]]) -> None:
     from lrurun import data as tasks
 
     for where, name in named_tasks(ladder):
+        if name in tasks.TASKS:
+            check_metrics(ladder, tasks.TASKS[name])
         if name in tasks.TASKS or name in ladder.other_tasks:
             continue
         known = dict.fromkeys([*tasks.TASKS, *plugins.installed_names(), *paths.names("recipes"), *ladder.other_tasks])
@@ -125,14 +131,36 @@ def check_tasks(ladder: Ladder, others: Callable[[], Iterable[str]]) -> None:
             raise UsageError(f"{ladder.path}, {where}: unknown task {name!r}", hint)
 
 
-def check_chance(ladder: Ladder, task: str, chance: float | None) -> None:
-    """Refuse a task without a score of chance where a claim of the ladder compares with it."""
+def check_metrics(ladder: Ladder, task: Task) -> None:
+    """Refuse what a ladder says about scores on a task, if that does not fit the metrics that the task declares."""
+    metrics = {metric.name: metric for metric in task.metrics}
     for claim in ladder.claims:
-        if chance is None and claim.kind.endswith("-chance") and claim.is_about(task):
+        if not claim.is_about(task.name) or claim.kind == "faster":
+            continue
+        source = f"{ladder.path}, claim {claim.text!r}"
+        name = claim.metric or task.metric.name
+        if name not in metrics:
+            hint = hint_for(name, metrics, f"metrics of {task.name}")
+            raise UsageError(f"{source}, metric: {task.name} has no metric {name!r}", hint)
+        if metrics[name].chance is None and claim.kind.endswith("-chance"):
             raise UsageError(
-                f'{ladder.path}, claim {claim.text!r}: kind = "{claim.kind}" needs a score of chance on {task}',
-                f"declare it in the metric of {task} (chance = ...), or restrict the claim to other tasks",
+                f'{source}: kind = "{claim.kind}" needs a score of chance on {task.name}',
+                f"declare it in the metric of {task.name} (chance = ...), or restrict the claim to other tasks",
             )
+        _check_share(claim.margin_on(task.name), metrics[name], f"{source}, margin")
+    for rung in ladder.rungs:
+        for k, one in enumerate(rung.published.get(task.name, ())):
+            source = f"{ladder.path}, rung[{rung.name}].published.{task.name}[{k}]"
+            _check_share(one.value, task.metric, f"{source}.value")
+            _check_share(one.stderr, task.metric, f"{source}.stderr")
+
+
+def _check_share(value: float | None, metric: Metric, source: str) -> None:
+    """Refuse a score in per cent, where the metric is a fraction that is only printed as such."""
+    if metric.symbol == "%" and value is not None and not 0 <= value <= 1:
+        bound = ">= 0" if value < 0 else "<= 1"
+        hint = f"{metric.name.replace('_', ' ')} is a fraction here: 0.699 for 69.9 %"
+        raise UsageError(f"{source}: expected a number {bound}, found {value:g}", hint)
 
 
 def _check_cells(grid: Grid, rungs: list[str], where: str) -> None:

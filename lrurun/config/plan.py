@@ -13,7 +13,7 @@ from lrurun import data as tasks
 from lrurun import decoding, plugins
 from lrurun.config import plugin_code
 from lrurun.config.documents import Ladder, Profile, Recipe, check_scopes, get_profile, load_ladder, load_recipe
-from lrurun.config.ladder_checks import check_chance
+from lrurun.config.ladder_checks import check_metrics
 from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import RATE, TUNED, ResolvedRung, full, resolve, with_point
@@ -88,7 +88,7 @@ def make(
     if recipe.task not in tasks.TASKS:
         raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
     check_scopes(document, recipe)
-    check_chance(document, recipe.task, tasks.get(recipe.task).metric.chance)
+    check_metrics(document, tasks.get(recipe.task))
     reduced = get_profile(recipe, profile)
     changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text) for text in sets)
     if imports:

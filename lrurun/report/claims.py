@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import Struct, structs
 
@@ -33,6 +34,13 @@ class RungResults(Struct, frozen=True, kw_only=True):
     of: str
     """The rung that they belong to: another one where both have the same settings."""
     results: tuple[Result, ...]
+
+
+class Scored(Struct, frozen=True, kw_only=True):
+    """The runs of a ladder with the scores of one metric."""
+
+    rungs: Mapping[str, RungResults]
+    scoring: Scoring
 
 
 class Verdict(Judgement, frozen=True, kw_only=True):
@@ -84,11 +92,13 @@ def judge(
     scoring: Scoring,
     untuned: Collection[str] = (),
     progress: Progress | None = None,
+    others: Mapping[str, Scored] = MappingProxyType({}),
 ) -> Judged:
     """The differences and claims of a ladder on a task, from the runs of its rungs and, with `progress`, from the looks
-    of a sequential design."""
+    of a sequential design. `others` has the scores of other metrics that claims name."""
+    scored = {"": Scored(rungs=rungs, scoring=scoring), **others}
     sides = {name: verdicts.side(one.results, scoring) for name, one in rungs.items()}
-    compare = _comparer(rungs, sides, scoring)
+    compare = _comparer(scored)
     if progress is None:
         found = questions.answer(ladder, task, compare)
     else:
@@ -103,7 +113,7 @@ def judge(
         claims=tuple(
             judge_speed(ladder, claim, task)
             if claim.kind == "faster"
-            else _verdict(claim, task, found, on_tasks, scoring, untuned, complete=complete)
+            else _verdict(claim, task, found, on_tasks, scored, untuned, complete=complete)
             for claim in about
         ),
         sides=sides,
@@ -118,19 +128,26 @@ def take_look(
     scoring: Scoring,
     design: str,
     runs: Sequence[str],
+    others: Mapping[str, Scored] = MappingProxyType({}),
 ) -> LookRecord:
     """The next look of a sequential design: exactly the first seeds of each rung count."""
     seeds = list(range(look.seeds))
-    first = {
-        name: structs.replace(one, results=tuple(result for result in one.results if result.seed < look.seeds))
-        for name, one in rungs.items()
-    }
-    compare = _comparer(first, {name: verdicts.side(one.results, scoring) for name, one in first.items()}, scoring)
+
+    def first_seeds(of: Mapping[str, RungResults]) -> dict[str, RungResults]:
+        return {
+            name: structs.replace(one, results=tuple(result for result in one.results if result.seed < look.seeds))
+            for name, one in of.items()
+        }
+
+    scored = {"": Scored(rungs=rungs, scoring=scoring), **others}
+    scored = {name: structs.replace(one, rungs=first_seeds(one.rungs)) for name, one in scored.items()}
+    compare = _comparer(scored)
 
     def complete(question: Question) -> Comparison:
         found = compare(question)
         names = [name for name in (question.rung, question.than) if name is not None]
-        lacking = [name for name in names if sorted(one.seed for one in first[name].results) != seeds]
+        known = scored[question.metric].rungs
+        lacking = [name for name in names if sorted(one.seed for one in known[name].results) != seeds]
         if not lacking:
             return found
         reason = f"the look at {look.seeds} seeds lacks runs of {' and '.join(lacking)}"
@@ -139,12 +156,16 @@ def take_look(
     return sequential.take(progress, look, design, runs, complete, {name: one.of for name, one in rungs.items()})
 
 
-def _comparer(
-    rungs: Mapping[str, RungResults], sides: Mapping[str, Side], scoring: Scoring
-) -> Callable[[Question], Comparison]:
-    """Finds the sides of a question."""
+def _comparer(scored: Mapping[str, Scored]) -> Callable[[Question], Comparison]:
+    """Finds the sides of a question; `scored` is by metric, "" for the one that selects the model."""
+    all_sides = {
+        metric: {name: verdicts.side(one.results, each.scoring) for name, one in each.rungs.items()}
+        for metric, each in scored.items()
+    }
 
     def compare(question: Question) -> Comparison:
+        rungs, scoring = scored[question.metric].rungs, scored[question.metric].scoring
+        sides = all_sides[question.metric]
         names = [name for name in (question.rung, question.than) if name is not None]
         mine, *other = (rungs[name].of for name in names)
         missing = [name for name in names if not rungs[name].results]
@@ -171,14 +192,14 @@ def _verdict(
     task: str,
     found: Mapping[Question, Judgement],
     papers: Mapping[str, Mapping[Question, Judgement]],
-    scoring: Scoring,
+    scored: Mapping[str, Scored],
     untuned: Collection[str],
     *,
     complete: bool,
 ) -> Verdict:
     """`complete`: whether it is from a sequential design that has no look left."""
     question, *difference = questions.of_claim(claim, task)
-    judged = found[question]
+    judged, scoring = found[question], scored[question.metric].scoring
     beside = found[difference[0]].p_adjusted if difference else None
     guessed = tuple(name for name in (claim.rung, claim.than) if name is not None and name in untuned)
     paper = papers[task].get(question)
@@ -189,6 +210,8 @@ def _verdict(
         if (one := papers[other].get(questions.of_claim(claim, other)[0])) is not None
     }
     details = describe(judged, scoring, beside, complete=complete)
+    if question.metric:
+        details[0] = f"{form_of(scoring.metric).title}: {details[0]}"
     if guessed and judged.verdict != NOT_RUN:
         details.append(f"not tuned: the learning rate of {' and '.join(guessed)}")
     if paper is not None:

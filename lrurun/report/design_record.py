@@ -70,7 +70,11 @@ def record(instance: LadderInstance, ledger: Ledger, look: LookRecord) -> None:
 
 
 def digest(design: Design) -> str:
-    return _digest(msgspec.to_builtins(design))
+    table = msgspec.to_builtins(design)
+    for question in table["questions"]:
+        if not question["metric"]:  # as in designs that were recorded before questions had one
+            del question["metric"]
+    return _digest(table)
 
 
 def planned(

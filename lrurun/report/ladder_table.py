@@ -16,9 +16,10 @@ from lrurun.report.claims import Verdict
 from lrurun.report.conclusions import conclude
 from lrurun.report.instance_label import make_label
 from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
+from lrurun.report.scored_runs import claimed_metrics, results_of, scored, scoring_of
 from lrurun.report.scores import ScoreForm, form_of
 from lrurun.report.sequential import Progress
-from lrurun.report.verdicts import Judgement, Result, Scoring
+from lrurun.report.verdicts import Judgement
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run
@@ -182,6 +183,7 @@ def build(
     test_items: int | None = None,
     data: Mapping[str, Any] | None = None,
     metric: Metric | None = None,
+    metrics: Sequence[Metric] = (),
     notes: Sequence[str] = (),
     changes: Mapping[str, Any] | None = None,
     tune: bool = False,
@@ -195,6 +197,7 @@ def build(
         same_as_before: the rungs whose settings equal those of their base.
         rates: rung -> its planned learning rate, if it is planned, and where that comes from.
         metric: of the task; accuracy without it, with an unknown score of chance.
+        metrics: of the task, those that claims name among them.
         notes: sentences for the end of the footnotes.
         changes: the values of `--set`.
         progress: a sequential design with its looks, from which the verdicts are then.
@@ -210,7 +213,16 @@ def build(
     results = {rung: results_of(one) for rung, one in selected.items()}
     untuned = [rung for rung, (_, source) in rates.items() if source.kind == "default"]
     scoring = scoring_of(metric, data, test_items)
-    judged = claims.judge(ladder, results, task=task, scoring=scoring, untuned=untuned, progress=progress)
+    others = {}
+    for one in claimed_metrics(ladder, task, metrics):
+        its = select(
+            ladder, instance=instance, runs=runs, same_as_before=same_as_before, metric=form_of(one).result, notes=notes
+        )
+        others[one.name] = scored(its, scoring_of(one, data, test_items))
+    notes = list(dict.fromkeys(notes))
+    judged = claims.judge(
+        ladder, results, task=task, scoring=scoring, untuned=untuned, progress=progress, others=others
+    )
     shown = {rung.name for rung in ladder.rungs[:limit]}
     rows = _rows(ladder, selected, task, rates, judged, untuned, name)[:limit]
     about = tuple(one for one in judged.claims if {one.rung, one.than or one.rung} <= shown)
@@ -247,12 +259,6 @@ def _limits(limit: int | None, rungs: int) -> list[str]:
     if limit is None or limit >= rungs:
         return []
     return [f"These sentences are about the first {limit} of {rungs} rungs; p and verdicts take all into account."]
-
-
-def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None) -> Scoring:
-    """How runs on these data are scored: chance is that of the data where they have it, else that of the task."""
-    chance = data.get("baselines", {}).get(metric.naive, metric.chance)
-    return Scoring(metric=metric, chance=chance, items=test_items)
 
 
 def _spread(selected: Mapping[str, RungRuns], judged: claims.Judged) -> dict[str, Any]:
@@ -410,14 +416,6 @@ def _judged_fields(judged: Judgement) -> dict[str, Any]:
         "look": judged.look,
         "seeds_to_decide": judged.seeds_to_decide,
     }
-
-
-def results_of(one: RungRuns) -> claims.RungResults:
-    """The finished runs with a score, and the diverged ones."""
-    scores: dict[str, float | None] = dict(zip((run.id for run in one.counted), one.scores, strict=True))
-    scores |= {run.id: None for run in one.runs if run.state == "diverged"}
-    results = tuple(Result(run.seed, scores[run.id]) for run in one.runs if run.id in scores)
-    return claims.RungResults(of=one.of, results=results)
 
 
 def settings_of(rows: Iterable[LadderRow]) -> tuple[str, ...]:

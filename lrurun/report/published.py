@@ -25,7 +25,7 @@ def judge(ladder: Ladder, task: str) -> dict[Question, Judgement]:
     constant = chance_side(Scoring(metric=metric, chance=metric.chance))
 
     def compare(question: Question) -> Comparison:
-        mine, other = _chosen(rows, question)
+        mine, other = (None, None) if question.metric else _chosen(rows, question)
         sides = (_side(mine, metric), constant if question.than is None else _side(other, metric))
         return Comparison(
             question=question,
@@ -37,7 +37,12 @@ def judge(ladder: Ladder, task: str) -> dict[Question, Judgement]:
         )
 
     found = questions.answer(ladder, task, compare)
-    return {question: one for question, one in found.items() if _chosen(rows, question)[0] is not None}
+    # Published rows are of the metric that selects the model.
+    return {
+        question: one
+        for question, one in found.items()
+        if not question.metric and _chosen(rows, question)[0] is not None
+    }
 
 
 def _chosen(rows: dict[str, tuple[Published, ...]], question: Question) -> tuple[Published | None, Published | None]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
+from lrurun import data as tasks
 from lrurun.config.documents import Claim, Ladder
 from lrurun.errors import UsageError
 from lrurun.report import verdicts
@@ -61,10 +62,19 @@ def of_claim(claim: Claim, task: str) -> list[Question]:
             f"the claim {claim.text!r} is of kind {claim.kind}, but names no margin",
             hint="add the difference that does not count as one: margin = 0.005",
         )
-    asked = [Question(kind=claim.kind, rung=claim.rung, than=claim.than, margin=claim.margin_on(task))]
+    metric = metric_of(claim, task)
+    margin = claim.margin_on(task)
+    asked = [Question(kind=claim.kind, rung=claim.rung, than=claim.than, margin=margin, metric=metric)]
     if claim.kind != "better" and claim.than is not None:
-        asked.append(difference(claim.rung, claim.than))
+        asked.append(structs.replace(difference(claim.rung, claim.than), metric=metric))
     return asked
+
+
+def metric_of(claim: Claim, task: str) -> str:
+    """The metric of the task that a claim is about; empty: the one that selects the model."""
+    if task in tasks.TASKS and tasks.TASKS[task].metric.name == claim.metric:
+        return ""
+    return claim.metric
 
 
 def difference(rung: str, than: str) -> Question:

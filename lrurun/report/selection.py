@@ -16,8 +16,9 @@ from lrurun.config import plan as planning
 from lrurun.config.settings import parse_set
 from lrurun.console import setting
 from lrurun.data import published
+from lrurun.data.metric import Metric
 from lrurun.errors import LedgerError, NotFoundError
-from lrurun.report import claims, design_record, ladder_table, rung_runs, speed
+from lrurun.report import claims, design_record, ladder_table, rung_runs, scored_runs, speed
 from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, make_label
 from lrurun.report.scores import form_of
 
@@ -115,6 +116,7 @@ def build(
         test_items=task.sizes(plan.options)["test"],
         data=_data(plan, ledger, current),
         metric=task.metric,
+        metrics=task.metrics,
         changes=plan.changes,
         tune=plan.tune,
         progress=design_record.find(plan, instance, ledger),
@@ -127,23 +129,31 @@ def take_look(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, so_
     look = so_far.next_look
     assert look is not None
     current, _ = _current(plan, instance, ledger.runs(instance.key))
-    metric = plan.task.metric
-    selected = rung_runs.select(
-        plan.ladder,
-        instance=instance.key,
-        runs=current,
-        same_as_before=plan.same_as_base,
-        metric=form_of(metric).result,
-        notes=[],
-    )
+    data, items = _data(plan, ledger, current), plan.task.sizes(plan.options)["test"]
+
+    def select(metric: Metric) -> dict[str, rung_runs.RungRuns]:
+        return rung_runs.select(
+            plan.ladder,
+            instance=instance.key,
+            runs=current,
+            same_as_before=plan.same_as_base,
+            metric=form_of(metric).result,
+            notes=[],
+        )
+
+    selected = select(plan.task.metric)
     used = {run.id for rung in so_far.next_rungs for run in selected[rung].runs if run.seed < look.seeds}
     return claims.take_look(
         so_far,
         look,
-        {rung: ladder_table.results_of(one) for rung, one in selected.items()},
-        scoring=ladder_table.scoring_of(metric, _data(plan, ledger, current), plan.task.sizes(plan.options)["test"]),
+        {rung: scored_runs.results_of(one) for rung, one in selected.items()},
+        scoring=scored_runs.scoring_of(plan.task.metric, data, items),
         design=design_record.digest(so_far.design),
         runs=sorted(used),
+        others={
+            one.name: scored_runs.scored(select(one), scored_runs.scoring_of(one, data, items))
+            for one in scored_runs.claimed_metrics(plan.ladder, plan.task.name, plan.task.metrics)
+        },
     )
 
 

@@ -219,4 +219,10 @@ def answer(
 
 def question_of(judged: Judgement) -> Question:
     """The question that a recorded judgement answers."""
-    return Question(kind=cast(Kind, judged.kind), rung=judged.rung, than=judged.than, margin=judged.margin or 0.0)
+    return Question(
+        kind=cast(Kind, judged.kind),
+        rung=judged.rung,
+        than=judged.than,
+        margin=judged.margin or 0.0,
+        metric=judged.metric,
+    )

@@ -181,6 +181,8 @@ class Question(Struct, frozen=True, kw_only=True):
     than: str | None = None
     """None: chance."""
     margin: float = 0.0
+    metric: str = ""
+    """One of the task's other metrics; empty: the one that selects the model."""
 
     @property
     def pair(self) -> tuple[str | None, ...]:
@@ -198,12 +200,15 @@ class Hypothesis(NamedTuple):
     margin: float
     opposite: bool
     """Whether it is the opposite of what `kind` states."""
+    metric: str
 
 
 def hypotheses(question: Question) -> tuple[Hypothesis, ...]:
     """The one that supports the question, and the one that contradicts it: the same for "better"."""
     opposites = (False,) if question.kind == "better" else (False, True)
-    return tuple(Hypothesis(question.kind, question.pair, question.margin, opposite) for opposite in opposites)
+    return tuple(
+        Hypothesis(question.kind, question.pair, question.margin, opposite, question.metric) for opposite in opposites
+    )
 
 
 class PValue(NamedTuple):
@@ -321,6 +326,8 @@ class Judgement(Struct, frozen=True, kw_only=True):
     """Why there is no test."""
     look: int | None = None
     """The seeds a side of the look of a sequential design that these numbers are from."""
+    metric: str = ""
+    """One of the task's other metrics; empty: the one that selects the model."""
 
 
 def judge(comparisons: Sequence[Comparison], *, share: float = 1.0, count: int | None = None) -> list[Judgement]:
@@ -372,6 +379,7 @@ def _judgement(
         rung=question.rung,
         than=question.than,
         margin=question.margin if question.kind != "better" else None,
+        metric=question.metric,
         verdict=verdict,
         difference=None if mine.mean is None or other.mean is None else mine.mean - other.mean,
         low=low,

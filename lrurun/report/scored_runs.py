@@ -1,0 +1,37 @@
+"""The runs of a ladder with the scores of one metric, as claims are judged from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lrurun.config import documents
+from lrurun.data.metric import Metric
+from lrurun.report import claims, questions
+from lrurun.report.rung_runs import RungRuns
+from lrurun.report.verdicts import Result, Scoring
+
+
+def claimed_metrics(ladder: documents.Ladder, task: str, metrics: Sequence[Metric]) -> list[Metric]:
+    """Those of a task's metrics, beside the one that selects the model, that claims on it name."""
+    named = {questions.metric_of(claim, task) for claim in ladder.claims if claim.is_about(task)}
+    return [metric for metric in metrics if metric.name in named]
+
+
+def scored(selected: Mapping[str, RungRuns], scoring: Scoring) -> claims.Scored:
+    """The selected runs with the scores of a metric."""
+    return claims.Scored(rungs={rung: results_of(one) for rung, one in selected.items()}, scoring=scoring)
+
+
+def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None) -> Scoring:
+    """How runs on these data are scored: chance is that of the data where they have it, else that of the task."""
+    chance = data.get("baselines", {}).get(metric.naive, metric.chance)
+    return Scoring(metric=metric, chance=chance, items=test_items)
+
+
+def results_of(one: RungRuns) -> claims.RungResults:
+    """The finished runs with a score, and the diverged ones."""
+    scores: dict[str, float | None] = dict(zip((run.id for run in one.counted), one.scores, strict=True))
+    scores |= {run.id: None for run in one.runs if run.state == "diverged"}
+    results = tuple(Result(run.seed, scores[run.id]) for run in one.runs if run.id in scores)
+    return claims.RungResults(of=one.of, results=results)
