@@ -129,8 +129,9 @@ def reference(model, params, inputs, lengths, momentum=None):
                     state = lam * state + b @ u[k]
                     y[k] += (c @ state).real
             g = gelu(y)
-            gate = 1.0 if settings.glu == "none" else sigmoid(linear(block["gate"], g))
-            values = {"full": lambda g=g: linear(block["value"], g), "half2": lambda y=y: y}  # noqa: B023
+            gate = 1.0 if settings.glu in ("linear", "none") else sigmoid(linear(block["gate"], g))
+            mapped = lambda g=g: linear(block["value"], g)  # noqa: B023, E731
+            values = {"full": mapped, "linear": mapped, "half2": lambda y=y: y}
             outputs.append(x + values.get(settings.glu, lambda g=g: g)() * gate)
         xs = outputs if before else normalized(block["norm"], outputs, str(i))
     if settings.final_norm:
@@ -156,11 +157,12 @@ def reference(model, params, inputs, lengths, momentum=None):
             {"pooling": "last", "norm": "layer", "norm_place": "post"}, tokens(pair=True), marks=pytest.mark.slow
         ),
         ({"head_activation": "gelu", "depth": 1}, tokens(pair=True)),
+        ({"glu": "linear", "norm": "layer", "norm_place": "post", "depth": 1}, features()),
         pytest.param(
             {"pooling": "max", "norm": "layer", "final_norm": True, "glu": "half2"}, features(), marks=pytest.mark.slow
         ),
     ],
-    ids="pixels letters-both-ways layer-norm pairs half2-last-final none-max-post last-post pairs-gelu max".split(),
+    ids="pixels both-ways layer-norm pairs half2-last-final none-max-post last-post pairs-gelu linear max".split(),
 )
 def test_logits_statistics_and_gradients(strict, settings, spec):
     model = Model(config(**settings), spec)

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import optax
 import pytest
@@ -21,6 +22,15 @@ def test_schedule_ends_and_peak():
     assert np.all(np.diff(rates[:101]) > 0)
     assert np.all(np.diff(rates[100:]) < 0)
     assert 1e-7 < rates[-1] < 1e-5
+
+
+def test_a_constant_schedule_is_the_peak_after_the_warm_up():
+    config = OptimConfig(lr=4e-3, recurrent_factor=0.5, weight_decay=0.05, warmup=0.1, schedule="constant")
+    rates = optimizer.rates(config, 100)
+    cosine = optimizer.rates(msgspec.structs.replace(config, schedule="cosine"), 100)
+    np.testing.assert_array_equal(rates[:11], cosine[:11])
+    assert set(rates[10:]) == {np.float32(4e-3)}
+    assert set(optimizer.rates(msgspec.structs.replace(config, warmup=0.0), 3)) == {np.float32(4e-3)}
 
 
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.5])

@@ -59,10 +59,11 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     and DLR on some tasks."""
     final_norm: bool = False
     """Whether a norm follows the last block, as in S4 with norm_place = "pre"; LRU and S5 have none."""
-    glu: Literal["full", "half", "half2", "none"] = "full"
+    glu: Literal["full", "half", "half2", "linear", "none"] = "full"
     """What follows the recurrence's output y, with g = dropout(GELU(y)) and dense maps V, W. "full": V(g) sigma(W(g)),
-    as LRU and S4; "half": g sigma(W(g)), as LRU on PathX; "half2": y sigma(W(g)), y itself; "none": g. S5's code (Smith
-    et al. 2023) calls them full_glu, half_glu1, half_glu2 and gelu. A second dropout follows all but "none"."""
+    as LRU and S4; "half": g sigma(W(g)), as LRU on PathX; "half2": y sigma(W(g)), y itself; "linear": V(g), as DLR on
+    atomic tasks; "none": g. S5's code (Smith et al. 2023) calls all but "linear" full_glu, half_glu1, half_glu2 and
+    gelu. A second dropout follows all but "none"."""
     pooling: Literal["mean", "max", "last"] = "mean"
     """Over the real positions of the last block's outputs: the mean, as in LRU, S4 and S5; the maximum of each feature,
     as in DLR (Gupta et al. 2022); the last position."""
@@ -86,7 +87,7 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
 
 
 class OptimConfig(_Frozen, frozen=True, kw_only=True):
-    """AdamW in two groups, linear warm-up, then cosine (Orvieto et al. 2023, appendix D)."""
+    """AdamW in two groups, linear warm-up, then cosine (Orvieto et al. 2023, appendix D) or a constant rate."""
 
     lr: Annotated[float, Meta(gt=0, le=10)]
     recurrent_factor: Annotated[float, Meta(gt=0, le=100)]
@@ -97,8 +98,10 @@ class OptimConfig(_Frozen, frozen=True, kw_only=True):
     in that of S4; no paper says."""
     warmup: Annotated[float, Meta(ge=0, lt=1)] = 0.1
     """Fraction of the steps during which the learning rate rises."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """After the warm-up: a half cosine down to `floor`, or the learning rate itself."""
     floor: Annotated[float, Meta(ge=0, le=1)] = 1e-7
-    """The learning rate at the first and after the last step."""
+    """The learning rate at the first step of a warm-up, and after the last step of a cosine."""
     b1: Annotated[float, Meta(ge=0, lt=1)] = 0.9
     b2: Annotated[float, Meta(ge=0, lt=1)] = 0.999
     eps: Annotated[float, Meta(gt=0, le=1)] = 1e-8

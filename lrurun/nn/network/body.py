@@ -32,7 +32,7 @@ Drop = Callable[[Array, int], Array]
 """Applies dropout to (..., B, H); the number is its place in the block, 0 or 1."""
 
 
-_DENSE_MAPS = {"full": 2, "half": 1, "half2": 1, "none": 0}
+_DENSE_MAPS = {"full": 2, "half": 1, "half2": 1, "linear": 1, "none": 0}
 """Kind of GLU -> how many dense maps it has."""
 
 
@@ -45,10 +45,10 @@ class Block(nnx.Module):
         self.layer = recurrence
         self.norm = norm_of(config)
         self.recurrence = nnx.Dict({name: nnx.Param(value) for name, value in params.items()})
-        if weights is not None:
+        if weights is not None and config.glu != "linear":
             self.gate = Linear(weights[0], config.precision)
-        if weights is not None and config.glu == "full":
-            self.value = Linear(weights[1], config.precision)
+        if weights is not None and config.glu in ("full", "linear"):
+            self.value = Linear(weights[-1], config.precision)
 
     def __call__(self, x: Array, mask: Array | None, train: bool, drop: Drop) -> Array:
         params = {name: param[...] for name, param in self.recurrence.items()}
@@ -62,6 +62,8 @@ class Block(nnx.Module):
         kind = self.config.glu
         if kind == "none":
             return active
+        if kind == "linear":
+            return drop(self.value(active), 1)
         value = self.value(active) if kind == "full" else y if kind == "half2" else active
         return drop(value * jax.nn.sigmoid(self.gate(active)), 1)
 
