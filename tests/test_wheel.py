@@ -61,7 +61,7 @@ def test_a_wheel_without_a_checkout_lists_and_plans_what_it_carries(checkout, tm
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     for kind in ("recipes", "ablations"):
-        shipped = {f"lrurun/_data/{kind}/{path.name}" for path in (checkout / kind).glob("*.toml")}
+        shipped = {f"lrurun/_data/{path.relative_to(checkout)}" for path in (checkout / kind).rglob("*.toml")}
         assert shipped
         assert {name for name in names if name.startswith(f"lrurun/_data/{kind}/")} == shipped
     sources = {str(path.relative_to(checkout)) for path in (checkout / "lrurun").rglob("*.py")}

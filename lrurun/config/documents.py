@@ -12,6 +12,7 @@ from lrurun import console, decoding, paths, plugins
 from lrurun.config import ladder_checks
 from lrurun.config.claim import LARGEST, NAME, Name
 from lrurun.config.claim import Claim as Claim
+from lrurun.config.extends import extended
 from lrurun.config.schema import KIND, SECTIONS
 from lrurun.config.settings import check_path, flatten, settings
 from lrurun.errors import UsageError, hint_for
@@ -396,7 +397,8 @@ def _load(kind: Kind, name: str, type_: type[T]) -> T:
     table = decoding.load_toml(path)
     if "path" in table:
         raise UsageError(f"{where}, path: unknown name", "remove it: lrurun knows the path of the file")
-    return decoding.convert({**table, "path": where}, type_, where)
+    table, sources = extended(table, path) if type_ is Recipe else (table, {})
+    return decoding.convert({**table, "path": where}, type_, where, sources)
 
 
 def _check_tables(document: Recipe | Profile, where: str, prefix: str) -> None:
