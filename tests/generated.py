@@ -42,9 +42,10 @@ def tasks() -> str:
         _, options, _ = data_of(name)
         spec, sizes = task.spec(options), task.sizes(options)
         steps = f"{2 if spec.pair else 1} x {spec.length:,}" if spec.pair else f"{spec.length:,}"
-        split = " / ".join(f"{sizes[part]:,}" for part in ("train", "validation", "test"))
-        rows.append([f"`{name}`", task.title, steps, str(task.classes), split])
-    return table(["task", "data", "steps", "classes", "train / validation / test"], rows)
+        train = "new ones at each step" if task.sampler(options) else f"{sizes['train']:,}"
+        split = f"{train} / {sizes['validation']:,} / {sizes['test']:,}"
+        rows.append([f"`{name}`", task.title, steps, spec.predicted, split])
+    return table(["task", "data", "steps", "predicted", "train / validation / test"], rows)
 
 
 def schema() -> str:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from lrurun import data
 from tests.commands import folder, lrurun
 from tests.plans import SMALL_RECIPE
 
 __all__ = ["folder"]  # a fixture
 
-TASKS = "sCIFAR, Image, ListOps, Text, Retrieval, Pathfinder, PathX, SpeechCommands, sDigits, npDigits, npCIFAR"
+TASKS = ", ".join(data.TASKS)
 
 GOOD_RECIPE = (
     SMALL_RECIPE.replace("\n\n", "\n")
@@ -90,8 +91,8 @@ def documents(kind: str, old: str, new: str) -> None:
         (
             "recipes",
             'task = "sDigits"',
-            'task = "MNIST"',
-            "recipes/sDigits.toml, task: unknown task 'MNIST'",
+            'task = "EnWik8"',
+            "recipes/sDigits.toml, task: unknown task 'EnWik8'",
             f"tasks: {TASKS}; --load FILE if it is a task of your own",
         ),
         (

@@ -209,7 +209,15 @@ def test_the_ladder_of_dlr_has_what_was_published_on_tasks_that_are_here() -> No
     tasks = ("ListOps", "Text", "Retrieval", "Pathfinder", "PathX")
     found = values_from(ladder, "dlr", "Gupta et al. 2023, Table 4")
     assert found == {task: (x,) for task, x in zip(tasks, fractions("60.5 86.7 89.1 92.5 94.5"), strict=True)}
-    assert {rung.name for rung in ladder.rungs if rung.published} == {"dlr"}
+    scores = {
+        "dlr": "1 1 .52 .97 1 .01 0 0 0 0 0",
+        "dss-exp": ".99 1 .51 0 .01 0 0 0 0 0 0",
+    }
+    atomic = "Shift CumSum CumMax SelectFixed SolveFixed Reverse Solve Select Sort ContextShift MIPS".split()
+    for rung, line in scores.items():
+        found = values_from(ladder, rung, "Gupta et al. 2023, Table 1")
+        assert found == {task: (float(x),) for task, x in zip(atomic, line.split(), strict=True)}
+    assert {rung.name for rung in ladder.rungs if rung.published} == set(scores)
 
 
 def spread_of_models(ladder: documents.Ladder, rungs: tuple[str, ...], task: str) -> float:
@@ -262,7 +270,8 @@ def test_the_table_of_the_papers_own_numbers() -> None:
     chance = judge(load("lru"), "PathX")[difference("small-phase", "gamma-norm")]
     assert (chance.verdict, chance.difference) == ("not judged", None)
     assert chance.reason == "as reported, small-phase 94.2 ± 0.4; gamma-norm not above chance"
-    assert judge(load("lru"), "sDigits") == judge(load("dlr"), "Shift") == {}
+    assert {one.reason for one in judge(load("dlr"), "Shift").values()} == {"no spread is given"}
+    assert judge(load("lru"), "sDigits") == judge(load("dlr"), "sCIFAR") == {}
     above = [one for one in judge(load("lru"), "Pathfinder").values() if one.kind == "above-chance"]
     assert [(one.verdict, one.than_mean, one.p_unadjusted) for one in above] == [
         ("undecided", 0.5, pytest.approx(scipy.stats.t.sf(0.154 / 0.09, 2)))

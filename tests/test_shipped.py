@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import jax
 import msgspec
 import numpy as np
@@ -49,10 +51,14 @@ def test_each_rung_of_the_lru_ladder_changes_exactly_what_it_declares():
     assert set(differences(made["small-phase"])) == {"phase", "max_phase"}
 
 
+def own_profiles(path):
+    """The profiles of a recipe; of those that share tables by `extends`, all for the first one only."""
+    own = tomllib.loads(path.read_text())
+    return load_recipe(path.stem).profile if "extends" not in own or path.stem == "Shift" else own.get("profile", {})
+
+
 SHIPPED = sorted(
-    (path.stem, profile or "")
-    for path in paths.packaged("recipes").glob("*.toml")
-    for profile in (None, *load_recipe(path.stem).profile)
+    (path.stem, profile) for path in paths.packaged("recipes").glob("*.toml") for profile in ("", *own_profiles(path))
 )
 
 
@@ -226,6 +232,8 @@ PUBLISHED = {
     ("dlr", "Pathfinder"): (1024, 4e-4, 4e-4, {"dt_min": 1e-4, "dt_max": 0.1, "kernel_length": 0}),
     ("dlr", "PathX"): (2048, 1e-4, 1e-4, {"dt_min": 1e-4, "dt_max": 0.1, "kernel_length": 0}),
     ("dlr", "SpeechCommands"): (2048, 1e-4, 1e-4, {"dt_min": 1e-3, "dt_max": 0.5, "kernel_length": 2000}),
+    ("dlr", "Shift"): (4096, 1e-4, 1e-4, {"dt_min": 1e-5, "dt_max": 1e-5, "kernel_length": 0}),
+    ("dlr", "MIPS"): (4096, 1e-4, 1e-4, {"dt_min": 1e-5, "dt_max": 1e-5, "kernel_length": 0}),
 }
 
 

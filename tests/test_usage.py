@@ -13,7 +13,7 @@ from tests.commands import folder, lrurun
 
 __all__ = ["folder"]  # a fixture
 
-RECIPES = "Image, ListOps, PathX, Pathfinder, Retrieval, SpeechCommands, Text, npCIFAR, npDigits, sCIFAR, sDigits"
+RECIPES = ", ".join(sorted(paths.names("recipes")))
 OF_LEDGER = "path, check, migrate, backup, merge, export, gc"
 COMMANDS = (
     "ladder, resume, plan, status, runs, show, report, claims, plot, compare, verify, query, logs, tag, note, exclude, "

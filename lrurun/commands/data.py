@@ -261,7 +261,7 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
     rows = [
         ["task", f"{named.name}: {named.title}"],
         ["examples", ", ".join(f"{split} {count:,}" for split, count in document.sizes.items())],
-        ["sequences", f"up to {spec.length:,} steps, {named.classes} classes"],
+        ["sequences", f"up to {spec.length:,} steps, {spec.predicted}"],
         [
             "settings",
             ", ".join(f"{key} = {console.setting(value)}" for key, value in changed.items()) or "as published",

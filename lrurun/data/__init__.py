@@ -22,6 +22,17 @@ _CLASSES = (
     "digits:Digits",
     "np_digits:NpDigits",
     "np_cifar:NpCifar",
+    "sampled.atomic:Shift",
+    "sampled.atomic:CumSum",
+    "sampled.atomic:CumMax",
+    "sampled.atomic:Reverse",
+    "sampled.atomic:Sort",
+    "sampled.atomic:Select",
+    "sampled.atomic:SelectFixed",
+    "sampled.atomic:Mips",
+    "sampled.atomic:ContextShift",
+    "sampled.atomic:Solve",
+    "sampled.atomic:SolveFixed",
 )
 
 OF_PLUG_IN = "--load FILE if it is a task of your own"

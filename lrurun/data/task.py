@@ -45,6 +45,12 @@ class Spec(Struct, frozen=True, kw_only=True):
     pair: bool = False
     """Whether an example is two documents, inputs (n, 2, length)."""
 
+    @property
+    def predicted(self) -> str:
+        """What a model predicts, as in "10 classes" or "8 real values at positions"."""
+        what = "classes" if self.output.loss == "cross-entropy" else "real values" if self.classes > 1 else "real value"
+        return f"{self.classes:,} {what}" + (" at positions" if self.output.at == "positions" else "")
+
 
 class Split(Struct, frozen=True, kw_only=True):
     """One split on disk or in memory."""
