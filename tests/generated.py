@@ -48,6 +48,15 @@ def tasks() -> str:
     return table(["task", "data", "steps", "predicted", "train / validation / test"], rows)
 
 
+def stored_tasks() -> str:
+    """The table without the tasks that sample their examples, and then the names of those."""
+    from lrurun.data import TASKS
+
+    sampled = [f"`{name}`" for name, task in TASKS.items() if task.sampler(task.options())]
+    rows = [row for row in tasks().splitlines() if not row.startswith(tuple(f"| {name} |" for name in sampled))]
+    return "\n".join([*rows, "", "New examples are sampled at every training step of:", f"{', '.join(sampled)}."])
+
+
 def schema() -> str:
     from lrurun.ledger.schema import VIEWS, metadata
 
@@ -205,6 +214,7 @@ def first_table() -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "ladders": ladders,
     "tasks": tasks,
+    "stored-tasks": stored_tasks,
     "schema": schema,
     "layers": layers,
     "packages": packages,

@@ -367,7 +367,5 @@ def test_a_task_of_ones_own_that_is_not_loaded_is_left_out_with_a_hint(
 ) -> None:
     with Ledger.open(ledger) as opened:
         opened.add_ladder("lru", "Oddness", None, {"set": {}, "tune": False})
-    note = (
-        "left out: ladder lru on Parity, without --tune: unknown task 'Parity'; --load FILE if it is a task of your own"
-    )
+    note = "left out: ladder lru on Oddness, without --tune: unknown task 'Oddness'; --load FILE if it is a task of your own"
     assert note in json.loads(out(capsys, "--all", "--json"))["notes"]

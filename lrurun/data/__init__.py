@@ -33,6 +33,11 @@ _CLASSES = (
     "sampled.atomic:ContextShift",
     "sampled.atomic:Solve",
     "sampled.atomic:SolveFixed",
+    "sampled.recall:Copy",
+    "sampled.recall:SelectiveCopy",
+    "sampled.recall:Mqar",
+    "sampled.recall:InductionHeads",
+    "sampled.recall:Parity",
 )
 
 OF_PLUG_IN = "--load FILE if it is a task of your own"

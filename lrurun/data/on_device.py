@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from lrurun.data.arrays import Writer
-from lrurun.data.task import Count, Options, Progress, Sampler, Seed, Source, Task
+from lrurun.data.task import Count, Options, Progress, Sampler, Seed, Source, Split, Task
 
 if TYPE_CHECKING:
     import jax
@@ -52,6 +52,10 @@ class Sampled(Task):
     def sampler(self, options: Any) -> Sampler:
         return partial(self.sample, options=options)
 
+    def baselines(self, options: Any, validation: Split, test: Split) -> dict[str, float]:
+        """Naive predictor -> its score on the test split; it may have seen the validation split."""
+        return {}
+
     def offline(self, options: Any) -> Source:
         return Source(
             kind="generated",
@@ -66,6 +70,7 @@ class Sampled(Task):
 
         settings = {f"test@{name}": one for name, one in self.settings(options).items()}
         splits = dict.fromkeys(("train", "validation", "test"), options) | settings
+        made: dict[str, dict[str, np.ndarray]] = {split: {} for split in splits}
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             for split, one in splits.items():
                 progress(f"sampling {split}", 0, None)
@@ -76,7 +81,9 @@ class Sampled(Task):
                 blocks = [jax.device_get(sampled(k)) for k in ([training_key(0, 0)] if split == "train" else keys)]
                 for part, arrays in zip(("inputs", "labels", "lengths"), zip(*blocks, strict=True), strict=True):
                     if arrays[0] is not None:
-                        writer.save(split, part, np.concatenate(arrays)[:count])
+                        made[split][part] = np.concatenate(arrays)[:count]
+                        writer.save(split, part, made[split][part])
+        writer.baselines |= self.baselines(options, Split(**made["validation"]), Split(**made["test"]))
 
 
 def stream(seed: Any, name: str) -> jax.Array:

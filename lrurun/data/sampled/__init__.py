@@ -1,1 +1,1 @@
-"""Synthetic tasks whose examples are sampled on the device: DLR's atomic tasks."""
+"""Synthetic tasks whose examples are sampled on the device."""
