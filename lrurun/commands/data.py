@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lrurun.data.task import Data, Spec, Split
     from lrurun.data.task import Task as TaskClass
     from lrurun.paths import Places
+    from lrurun.report.scores import ScoreForm
 
 EXAMPLES = 4
 """How many examples of the training split `check` shows."""
@@ -160,6 +161,7 @@ def check(
     """
     from lrurun.data import store
     from lrurun.data.task import SPLITS
+    from lrurun.report.scores import form_of
 
     places: Places = context.obj.places
     requested = _requested(task, profile)
@@ -188,7 +190,7 @@ def check(
     if json:
         output.write_json(document)
         return 0
-    _print_check(where, document)
+    _print_check(where, document, form_of(requested.task.metric))
     for label, example in examples:
         if isinstance(example, str):
             text = console.clean(example)
@@ -199,7 +201,7 @@ def check(
     return 0
 
 
-def _print_check(where: Path, document: DataCheck) -> None:
+def _print_check(where: Path, document: DataCheck, form: ScoreForm) -> None:
     console.write(f"{where}: every array has the digest in the manifest\n{document.sha256}")
     console.write(
         f"source: {_from({'source': document.source, 'kind': document.kind, 'published': document.published})}"
@@ -220,7 +222,7 @@ def _print_check(where: Path, document: DataCheck) -> None:
         console.write("lengths in train:")
         console.write(_bars(histogram))
     if document.baselines:
-        scores = ", ".join(f"{k} {v * 100:.1f} %" for k, v in document.baselines.items())
+        scores = ", ".join(f"{k} {form.labelled(form.short(v))}" for k, v in document.baselines.items())
         console.write(console.clean(f"scores of naive predictors on test: {scores}"))
 
 

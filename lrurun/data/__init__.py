@@ -38,6 +38,7 @@ _CLASSES = (
     "sampled.recall:Mqar",
     "sampled.recall:InductionHeads",
     "sampled.recall:Parity",
+    "source_code:SourceCode",
 )
 
 OF_PLUG_IN = "--load FILE if it is a task of your own"

@@ -1,0 +1,48 @@
+"""Models of n bytes as baselines for next-token tasks, by counting."""
+
+from __future__ import annotations
+
+import numpy as np
+
+BYTES = 256
+LONGEST = 7
+"""Bytes that a key of 64 bits can hold."""
+
+
+def bits_per_byte(train: np.ndarray, test: np.ndarray, n: int) -> float:
+    """The cross-entropy in bits of a model of n bytes on `test`, after counting in `train`; both (rows, L + 1) uint8.
+
+    Predicts bytes 1 to L of each row from up to n - 1 bytes before it in its row. n = 1 is the unigram model. Orders
+    are interpolated by Witten and Bell (1991): with T followers of a context seen, a shorter context has weight T.
+    """
+    if not 1 <= n <= LONGEST:
+        raise ValueError(f"n must lie between 1 and {LONGEST}, found {n}")
+    probability = np.full((len(test), test.shape[1] - 1), 1 / BYTES)
+    for context in range(n):
+        counted, asked = _keys(train, context), _keys(test, context)
+        grams, counts = np.unique(counted, return_counts=True)
+        contexts, first = np.unique(grams // BYTES, return_index=True)
+        total, followers = np.add.reduceat(counts, first), np.diff([*first, len(grams)])
+        seen = _found(counts, grams, asked)
+        of_context, kinds = (_found(each, contexts, asked // BYTES) for each in (total, followers))
+        columns = probability[:, max(context, 1) - 1 :]
+        known = of_context > 0
+        mixed = (seen + kinds * columns) / np.where(known, of_context + kinds, 1)
+        columns[...] = np.where(known, mixed, columns)
+    return float(-np.mean(np.log2(probability)))
+
+
+def _keys(rows: np.ndarray, context: int) -> np.ndarray:
+    """A number for each predicted byte and the `context` bytes before it: (rows, columns) uint64."""
+    length = rows.shape[1]
+    start = max(context, 1)
+    keys = np.zeros((len(rows), length - start), np.uint64)
+    for back in range(context, -1, -1):
+        keys = keys * np.uint64(BYTES) + rows[:, start - back : length - back].astype(np.uint64)
+    return keys
+
+
+def _found(values: np.ndarray, keys: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """The value of each asked key among the sorted `keys`; 0 for others."""
+    place = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
+    return np.where(keys[place] == asked, values[place], 0)

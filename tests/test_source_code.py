@@ -1,0 +1,68 @@
+"""sSource: what is predicted, and its n-gram baselines against a slow model of the same definition."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+
+import numpy as np
+import pytest
+
+from lrurun.data import source_code, store
+from lrurun.data.generators.ngrams import bits_per_byte
+from lrurun.data.source_code import SourceCode, SourceOptions
+from lrurun.errors import LrurunError
+
+
+def reference(train: np.ndarray, test: np.ndarray, n: int) -> float:
+    followers: dict[bytes, Counter[int]] = defaultdict(Counter)
+    for row in train:
+        for place in range(1, len(row)):
+            for context in range(min(n - 1, place) + 1):
+                followers[row[place - context : place].tobytes()][int(row[place])] += 1
+
+    def probability(context: bytes, byte: int) -> float:
+        below = probability(context[1:], byte) if context else 1 / 256
+        seen = followers.get(context)
+        return below if seen is None else (seen[byte] + len(seen) * below) / (seen.total() + len(seen))
+
+    bits = [
+        -math.log2(probability(row[max(0, place - n + 1) : place].tobytes(), int(row[place])))
+        for row in test
+        for place in range(1, len(row))
+    ]
+    return float(np.mean(bits))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_baselines_are_interpolated_counts(n: int) -> None:
+    random = np.random.default_rng(0)
+    text = np.frombuffer(b"the cat sat on the mat; a cat and a dog sat. " * 40, np.uint8).copy()
+    text[random.integers(0, len(text), 150)] = random.integers(1, 255, 150)
+    rows = text.reshape(-1, 20)
+    train, test = rows[:60], rows[60:]
+    assert bits_per_byte(train, test, n) == pytest.approx(reference(train, test, n), rel=1e-12)
+
+
+def test_each_byte_is_predicted_from_those_before_it(tmp_path) -> None:
+    task, options = SourceCode(), SourceOptions(length=64, train=400, validation=30, test=50)
+    data = store.load(task, options, _prepared(task, options, tmp_path / "sSource"))
+    np.testing.assert_array_equal(data.train.inputs[:, 1:], data.train.labels[:, :-1])
+    assert data.train.inputs.min() > 0
+    # The first module of each split, in the order of the list: numbers 1, 5 and 10.
+    for split, number in (("train", 1), ("validation", 5), ("test", 10)):
+        text = (source_code.stdlib() / f"{source_code.MODULES[number - 1]}.py").read_bytes()
+        assert getattr(data, split).inputs[0].tobytes() == text[:64]
+    assert 1 < data.baselines["5-gram model"] < data.baselines["unigram model"] < 6
+
+
+def _prepared(task, options, where):
+    store.prepare(task, options, where)
+    return where
+
+
+def test_a_python_without_sources_is_an_error(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(source_code, "stdlib", lambda: tmp_path)
+    with pytest.raises(LrurunError, match="the source of module _pydecimal cannot be read"):
+        store.prepare(SourceCode(), SourceOptions(), tmp_path / "data" / "sSource")
+    assert not (tmp_path / "data").exists()
