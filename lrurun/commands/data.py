@@ -289,15 +289,17 @@ def _from(table: Mapping[str, Any]) -> str:
 def _facts(spec: Spec, split: Split) -> SplitFacts:
     import numpy as np
 
-    labels, count = np.asarray(split.labels), len(split.labels)
+    from lrurun.data import counts
+
+    count = len(split.labels)
     if spec.output.loss == "squared-error":
+        labels = np.asarray(split.labels)
         real = labels[~np.isnan(labels)]
         number = real.size / spec.classes / max(1, count)
         facts = SplitFacts(count=count, classes=[], labels=number, values=(float(real.mean()), float(real.std())))
     else:
-        real = labels[labels >= 0].astype(np.int64)
-        classes = np.bincount(real, minlength=spec.classes).tolist()
-        facts = SplitFacts(count=count, classes=classes, labels=real.size / max(1, count))
+        classes = counts.of_classes(split.labels, spec.classes).tolist()
+        facts = SplitFacts(count=count, classes=classes, labels=sum(classes) / max(1, count))
     if split.lengths is None:
         return facts
     lengths = np.asarray(split.lengths).ravel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lrurun.data import counts
 from lrurun.data.output import Output
 from lrurun.data.task import Spec
 from lrurun.errors import LrurunError
@@ -55,8 +56,8 @@ def _check_labels(array: np.ndarray, spec: Spec, name: str, hint: str) -> None:
     if not values and array.size and not -1 <= array.min() <= array.max() < spec.classes:
         found = f"{array.min()} to {array.max()}"
         raise LrurunError(f"{name}: expected classes from 0 to {spec.classes - 1}, or -1, found {found}", hint)
-    labelled = (~np.isnan(array)).all(axis=-1) if values else array >= 0
-    per_example = labelled.reshape(len(array), -1).sum(axis=1)
+    labelled = ((~np.isnan(rows)).all(axis=-1) if values else rows >= 0 for rows in counts.blocks(array))
+    per_example = np.concatenate([rows.reshape(len(rows), -1).sum(axis=1) for rows in labelled] or [np.zeros(0)])
     if array.size and not per_example.all():
         raise LrurunError(f"{name}: example {int(per_example.argmin())} has no labelled position", hint)
     if output.labelled is not None and array.size and per_example.max() > output.labelled:

@@ -18,6 +18,10 @@ Of real values: mean: of the labels, not summed; variation: summed squares of th
 """
 
 
+MAJORITY = "majority class"
+"""The naive predictor of the most frequent class; preparation measures it."""
+
+
 class Metric(Struct, frozen=True, kw_only=True):
     """A score of a run on a split, how it is computed, compared and printed.
 
@@ -77,7 +81,7 @@ class Accuracy(Metric, frozen=True, kw_only=True):
     decimals: int = 1
     symbol: str = "%"
     sums: tuple[str, ...] = ("correct",)
-    naive: str | None = "majority class"
+    naive: str | None = MAJORITY
     near_chance: float | None = 0.03
 
     def value(self, sums: Sums) -> float:
@@ -112,6 +116,8 @@ class MacroF1(Metric, frozen=True, kw_only=True):
     decimals: int = 1
     symbol: str = "%"
     sums: tuple[str, ...] = ("confusion",)
+    naive: str | None = MAJORITY
+    near_chance: float | None = 0.03
 
     def value(self, sums: Sums) -> float:
         table = sums["confusion"].sum(axis=0)

@@ -18,10 +18,10 @@ import numpy as np
 from msgspec import Meta, structs
 
 from lrurun import __version__, files
-from lrurun.data import array_checks, download, published, reading
+from lrurun.data import array_checks, counts, download, published, reading
 from lrurun.data.arrays import Writer, sha256
-from lrurun.data.metric import Accuracy
-from lrurun.data.task import SPLITS, Data, Options, Progress, Published, Source, Spec, Split, Task, majority
+from lrurun.data.metric import MAJORITY
+from lrurun.data.task import SPLITS, Data, Options, Progress, Published, Source, Spec, Split, Task
 from lrurun.decoding import canonical
 from lrurun.errors import LrurunError
 
@@ -158,8 +158,8 @@ def _make(task: Task, options: Options, where: Path, source: Source, progress: P
                 )
         progress("computing digests", 0, None)
         digests = writer.finish()
-        counts = {split: writer.arrays[f"{split}-labels"].shape[0] for split in SPLITS}
-        baselines = _majority(task, work) | writer.baselines
+        found = {split: writer.arrays[f"{split}-labels"].shape[0] for split in SPLITS}
+        baselines = _majority(task, task.spec(options, writer.vocabulary), work) | writer.baselines
         table = {
             "task": task.name,
             "version": task.version,
@@ -169,24 +169,33 @@ def _make(task: Task, options: Options, where: Path, source: Source, progress: P
             "kind": source.kind,
             "published": known,
             "generator": source.generator,
-            "counts": counts,
+            "counts": found,
             "settings": {split: writer.arrays[f"{split}-labels"].shape[0] for split in others},
             "sha256": digests,
             "vocabulary": writer.vocabulary,
             "baselines": baselines,
-            "notes": [*note, *writer.notes, *_count_notes(task, options, counts, where)],
+            "notes": [*note, *writer.notes, *_count_notes(task, options, found, where)],
             "lrurun": __version__,
         }
         path = work / "manifest.json"
         path.write_text(json.dumps({k: v for k, v in table.items() if v not in ([], {}, "", None)}, indent=1) + "\n")
 
 
-def _majority(task: Task, work: Path) -> dict[str, float]:
-    """The accuracy of the most frequent class, which is chance for comparisons; empty for tasks of other metrics."""
-    train, test = (np.load(work / f"{split}-labels.npy", allow_pickle=False) for split in ("train", "test"))
-    if not isinstance(task.metric, Accuracy) or not (train.size and test.size):
+def _majority(task: Task, spec: Spec, work: Path) -> dict[str, float]:
+    """The score of the most frequent class everywhere, where that is the metric's chance; empty for other metrics."""
+    metric = task.metric
+    if metric.naive != MAJORITY or not {*metric.sums} <= {"correct", "confusion"}:
         return {}
-    return {"majority class": majority(train[train >= 0], test[test >= 0])}
+    train, test = (
+        counts.of_classes(np.load(work / f"{split}-labels.npy", mmap_mode="r", allow_pickle=False), spec.classes)
+        for split in ("train", "test")
+    )
+    if not (train.any() and test.any()):
+        return {}
+    confusion = np.zeros((1, spec.classes, spec.classes))
+    confusion[0, :, train.argmax()] = test
+    correct = test[train.argmax(), None]
+    return {MAJORITY: metric.value({"confusion": confusion, "correct": correct, "count": test.sum(keepdims=True)})}
 
 
 def _identified(task: Task, source: Source, progress: Progress) -> tuple[Published | None, list[str]]:
