@@ -14,6 +14,7 @@ _CLASSES = (
     "images:SCifar",
     "images:Image",
     "listops:ListOps",
+    "listops_subtrees:ListOpsSubTrees",
     "text:Text",
     "retrieval:Retrieval",
     "pathfinder:Pathfinder",

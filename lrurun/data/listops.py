@@ -37,7 +37,7 @@ _BLOCK = 1000
 _HINT = "this is not the released file, or it is damaged: give another copy, or omit --from to generate the data"
 
 
-class ListOpsOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ExpressionOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Other parameters than the published ones give other data, with any number of examples."""
 
     seed: Seed = 0
@@ -47,6 +47,18 @@ class ListOpsOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_length: Annotated[int, Meta(ge=3, le=32_767)] = 2000
     max_depth: Annotated[int, Meta(ge=2, le=100)] = 10
     max_args: Annotated[int, Meta(ge=2, le=100)] = 10
+
+    def __post_init__(self) -> None:
+        if self.min_length > self.max_length - 2:
+            raise ValueError(f"no length is between min_length = {self.min_length} and max_length = {self.max_length}")
+
+    def parameters(self) -> Parameters:
+        return Parameters(self.min_length, self.max_length, self.max_depth, self.max_args)
+
+
+class ListOpsOptions(ExpressionOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Those of lists that are classified."""
+
     eos: bool = False
     """Whether `<eos>` follows every list, as in the code of S4 and S5: 18 tokens, and 2,048 as the width of the arrays
     of published lists."""
@@ -59,13 +71,6 @@ class ListOpsOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     def length(self) -> int:
         """The width of the arrays."""
         return PUBLISHED_LENGTH if self.eos and self.max_length == 2000 else self.max_length
-
-    def __post_init__(self) -> None:
-        if self.min_length > self.max_length - 2:
-            raise ValueError(f"no length is between min_length = {self.min_length} and max_length = {self.max_length}")
-
-    def parameters(self) -> Parameters:
-        return Parameters(self.min_length, self.max_length, self.max_depth, self.max_args)
 
 
 class ListOps(Task):

@@ -50,6 +50,8 @@ class Parameters(NamedTuple):
     max_depth: int = 10
     """Nodes from the root to the deepest digit."""
     max_args: int = 10
+    subtrees: bool = False
+    """Whether all closing brackets are labelled; then no two trees have the same operators and brackets."""
 
 
 PUBLISHED = Parameters()
@@ -63,7 +65,7 @@ class Examples(NamedTuple):
     lengths: np.ndarray
     """(n,) int16."""
     labels: np.ndarray
-    """(n,) uint8, 0 to 9."""
+    """(n,) uint8, 0 to 9. Of subtrees (n, max_length) int8: their values, each at its closing bracket, else -1."""
 
     @property
     def roots(self) -> np.ndarray:
@@ -83,7 +85,7 @@ def generate(count: int, seed: int, parameters: Parameters = PUBLISHED, workers:
     try:
         while len(seen) < count:
             examples = next(stream)
-            new = _new(examples, seen, count)
+            new = _new(examples, seen, count, parameters.subtrees)
             recent.append(len(new))
             yield Examples(*(array[new] for array in examples))
             if len(recent) == _PATIENCE and sum(recent) * (_MOST_ROUNDS // _PATIENCE) < count - len(seen):
@@ -102,7 +104,17 @@ def draw(seed: int, number: int, parameters: Parameters = PUBLISHED, trees: int 
     levels = _grow(random, parameters, trees)
     tokens = [_name(random, arity) for arity in levels]
     values, sizes = _evaluate(levels, tokens)
-    return Examples(_write(levels, tokens, sizes, parameters.max_length), sizes[0].astype(np.int16), values)
+    shape = (len(sizes[0]), parameters.max_length)
+    inputs = np.zeros(shape, np.uint8)
+    labels = np.full(shape, -1, np.int8) if parameters.subtrees else values[0]
+    for level, start in enumerate(_starts(levels, sizes, parameters.max_length)):
+        inputs.reshape(-1)[start] = tokens[level]
+        inner = levels[level] > 0
+        end = start[inner] + sizes[level][inner] - 1
+        inputs.reshape(-1)[end] = CLOSE
+        if parameters.subtrees:
+            labels.reshape(-1)[end] = values[level][inner]
+    return Examples(inputs, sizes[0].astype(np.int16), labels)
 
 
 def baselines(
@@ -117,6 +129,18 @@ def baselines(
     }
 
 
+def operators(inputs: np.ndarray) -> np.ndarray:
+    """(n, width) uint8: at each closing bracket of `inputs` the operator that it ends, elsewhere 0."""
+    row, place = np.nonzero((inputs >= MIN) & (inputs <= CLOSE))
+    tokens = inputs[row, place]
+    closing = (tokens == CLOSE).astype(np.int64)
+    depth = np.cumsum(1 - 2 * closing) + closing  # an operator and the bracket that ends it have the same
+    begin, end = np.lexsort((depth, row)).reshape(-1, 2).T  # stable, so that they are neighbours
+    found = np.zeros_like(inputs)
+    found[row[end], place[end]] = tokens[begin]
+    return found
+
+
 def _described(parameters: Parameters) -> str:
     return (
         f"more than {parameters.min_length} and less than {parameters.max_length} tokens, "
@@ -124,10 +148,15 @@ def _described(parameters: Parameters) -> str:
     )
 
 
-def _new(examples: Examples, seen: set[bytes], count: int) -> list[int]:
-    """Indices of examples that are not in `seen`, until that has `count`; adds them to it."""
+def _new(examples: Examples, seen: set[bytes], count: int, templates: bool) -> list[int]:
+    """Indices of examples that are not in `seen`, until that has `count`; adds them to it.
+
+    With `templates`, two examples are the same if they are without their digits.
+    """
     found = []
     for index, row in enumerate(examples.inputs):
+        if templates:
+            row = row[(row > 0) & (row < ZERO)]
         digest = hashlib.blake2b(row, digest_size=16).digest()
         if digest not in seen and len(seen) < count:
             seen.add(digest)
@@ -171,21 +200,21 @@ def _name(random: np.random.RandomState, arity: np.ndarray) -> np.ndarray:
     return tokens
 
 
-def _evaluate(levels: list[np.ndarray], tokens: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Values of the roots, and per level the number of tokens of each node's subtree."""
+def _evaluate(levels: list[np.ndarray], tokens: list[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Per level, the values and the numbers of tokens of the nodes' subtrees."""
     sizes: list[np.ndarray] = []
-    values = below = np.zeros(0, np.uint8)
+    values: list[np.ndarray] = []
     for arity, names in zip(reversed(levels), reversed(tokens), strict=True):
         size = np.ones(len(arity), np.int32)
-        values = names - np.uint8(ZERO)
+        value = names - np.uint8(ZERO)
         inner = arity > 0
         if inner.any():
             first = _before(arity[inner])
             size[inner] = 2 + np.add.reduceat(sizes[-1], first)
-            values[inner] = _apply(names[inner], arity[inner], first, below)
+            value[inner] = _apply(names[inner], arity[inner], first, values[-1])
         sizes.append(size)
-        below = values
-    return values, sizes[::-1]
+        values.append(value)
+    return values[::-1], sizes[::-1]
 
 
 def _apply(operator: np.ndarray, arity: np.ndarray, first: np.ndarray, below: np.ndarray) -> np.ndarray:
@@ -207,22 +236,18 @@ def _apply(operator: np.ndarray, arity: np.ndarray, first: np.ndarray, below: np
     return result
 
 
-def _write(levels: list[np.ndarray], tokens: list[np.ndarray], sizes: list[np.ndarray], width: int) -> np.ndarray:
-    """(trees, width) token ids, written from the roots downwards."""
-    inputs = np.zeros((len(sizes[0]), width), np.uint8)
-    flat = inputs.reshape(-1)
-    start = np.arange(len(inputs)) * width
-    for depth, (arity, names) in enumerate(zip(levels, tokens, strict=True)):
-        flat[start] = names
+def _starts(levels: list[np.ndarray], sizes: list[np.ndarray], width: int) -> Iterator[np.ndarray]:
+    """Per level, from the roots downwards, the place of each node's first token in a flat array of rows of `width`."""
+    start = np.arange(len(sizes[0])) * width
+    for level, arity in enumerate(levels):
+        yield start
         inner = arity > 0
-        flat[start[inner] + sizes[depth][inner] - 1] = CLOSE
         if not inner.any():
             break
         # a child starts one token after its parent's start, and after its elder siblings
-        before = _before(sizes[depth + 1])
+        before = _before(sizes[level + 1])
         elder = before[_before(arity[inner])]
         start = np.repeat(start[inner] + 1 - elder, arity[inner]) + before
-    return inputs
 
 
 def _before(counts: np.ndarray) -> np.ndarray:
