@@ -40,6 +40,8 @@ _CLASSES = (
     "sampled.recall:InductionHeads",
     "sampled.recall:Parity",
     "source_code:SourceCode",
+    "pg19:PG19",
+    "pg19:PG19Tokens",
 )
 
 OF_PLUG_IN = "--load FILE if it is a task of your own"

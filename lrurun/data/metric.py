@@ -162,6 +162,18 @@ class BitsPerByte(Metric, frozen=True, kw_only=True):
         return _share(sums["loss"], sums["count"]) / math.log(2)
 
 
+class CrossEntropy(Metric, frozen=True, kw_only=True):
+    """The cross-entropy of tokens, in nats. Chance is a unigram model, among the baselines of the data."""
+
+    name: str = "cross_entropy"
+    unit: str = "nats per token"
+    higher_is_better: bool = False
+    naive: str | None = "unigram model"
+
+    def value(self, sums: Sums) -> float:
+        return _share(sums["loss"], sums["count"])
+
+
 class Perplexity(Metric, frozen=True, kw_only=True):
     """exp(cross-entropy) of tokens."""
 

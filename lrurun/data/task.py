@@ -191,8 +191,11 @@ class Task(ABC):
         """Name -> the options of a further test split, such as a longer one, on which every run is evaluated too."""
         return {}
 
-    def tolerance(self, split: str) -> int:
-        """The number of examples by which a split may differ from `sizes`; the manifest then has a note."""
+    def tolerance(self, split: str) -> int | None:
+        """The number of examples by which a split may differ from `sizes`; the manifest then has a note.
+
+        None: `sizes` are estimates.
+        """
         return 0
 
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str | np.ndarray:

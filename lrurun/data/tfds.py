@@ -22,7 +22,7 @@ from lrurun.errors import LrurunError
 _FORMATS = ("array_record", "tfrecord")
 _FEATURES = "tensorflow_datasets.core.features."
 _RECORD_LIMIT = 16 << 20
-"""Bytes of a record: those of the tasks are a review or a small image, some kilobytes."""
+"""Bytes of a record without another limit: a review or a small image, some kilobytes."""
 _DESCRIPTION_LIMIT = 16 << 20
 """Bytes of a JSON file that TFDS has written: they are kilobytes."""
 
@@ -47,9 +47,11 @@ class _Description(msgspec.Struct, rename="camel"):
 class Tfds:
     """A prepared data set."""
 
-    def __init__(self, folder: Path, description: _Description) -> None:
+    def __init__(self, folder: Path, description: _Description, limit: int = _RECORD_LIMIT) -> None:
         self.folder = folder
         """The one with `dataset_info.json`."""
+        self.limit = limit
+        """Bytes of a record in a tfrecord file."""
         self.version = description.version
         self.format = description.file_format
         self.text = f"TFDS {description.name} {self.version}, {self.format}"
@@ -110,7 +112,7 @@ class Tfds:
         decoders = _undecoded_images(builder)
         for path, count in shards:
             found = 0
-            for payload in _records(path):
+            for payload in _records(path, self.limit):
                 try:
                     example = builder.info.features.deserialize_example_np(payload, decoders=decoders)
                 except Exception as error:  # DecodeError of protobuf, ValueError and others
@@ -121,12 +123,13 @@ class Tfds:
                 raise LrurunError(f"{path}: expected {count:,} records, found {found:,}", DAMAGED)
 
 
-def find(path: Path, name: str, *, config: str | None = None) -> Tfds | None:
+def find(path: Path, name: str, *, config: str | None = None, limit: int = _RECORD_LIMIT) -> Tfds | None:
     """The newest version of the TFDS data set `name` at `path`, or None if there is none.
 
     Args:
         path: the folder of a version, of the data set, or of several data sets, as ~/tensorflow_datasets.
         config: the configuration to choose; any by default.
+        limit: bytes of the longest record that is read.
 
     Raises:
         LrurunError: its description cannot be read, or the format of its files is unknown.
@@ -146,7 +149,7 @@ def find(path: Path, name: str, *, config: str | None = None) -> Tfds | None:
     if not found:
         return None
     _, folder, description = max(found, key=lambda one: one[0])
-    return Tfds(folder, description)
+    return Tfds(folder, description, limit)
 
 
 def _description(file: Path) -> _Description:
@@ -200,15 +203,15 @@ def _undecoded_images(builder: Any) -> dict[str, Any]:
     return {name: tensorflow_datasets.decode.SkipDecoding() for name in images}
 
 
-def _records(path: Path) -> Iterator[bytes]:
+def _records(path: Path, limit: int) -> Iterator[bytes]:
     """The records of a tfrecord file: length, its checksum, payload, its checksum. The checksums are not verified."""
     with open_regular(path) as file:
         number = 0
         while head := file.read(12):
             size = struct.unpack("<QI", head)[0] if len(head) == 12 else 0
-            if size > _RECORD_LIMIT:
+            if size > limit:
                 raise LrurunError(
-                    f"{path}: record {number}: {size:,} bytes are more than the {_RECORD_LIMIT:,} allowed", DAMAGED
+                    f"{path}: record {number}: {size:,} bytes are more than the {limit:,} allowed", DAMAGED
                 )
             payload = file.read(size + 4)
             if len(head) != 12 or len(payload) != size + 4:

@@ -1,0 +1,279 @@
+"""PG19 and PG19Tokens: the next byte, or the next piece of a tokenizer, of the books of PG-19 (Rae et al. 2020)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from msgspec import Meta
+
+from lrurun.data import books, reading
+from lrurun.data.arrays import Writer
+from lrurun.data.generators.ngrams import BYTES, bits_per_byte
+from lrurun.data.metric import Accuracy, BitsPerByte, CrossEntropy, Metric, Perplexity
+from lrurun.data.output import Output
+from lrurun.data.task import SPLITS, Options, Progress, Source, Spec, Split, Task
+from lrurun.errors import LrurunError
+
+BOOKS = {"train": 28_602, "validation": 50, "test": 100}
+SIZES = {"train": 11_453_688_452, "validation": 17_402_295, "test": 40_482_852}
+"""About: bytes of the published parquet files before compression, with titles and addresses of the books."""
+TOKENS_PER_BYTE = 720_000 * 4096 / SIZES["train"]
+"""About: of T5's tokenizer. An epoch has 720,000 chunks (Gupta et al. 2023, Table 10: 60,000 steps, 10 epochs, 120)."""
+ORDER = 5
+"""Of the longest n-gram model among the baselines of bytes."""
+_COUNTED = 1 << 24
+"""Bytes of each split that this model sees: counting takes about a hundred times as much memory."""
+_BLOCK = 1 << 24
+"""Tokens that are copied at once."""
+_MODEL_LIMIT = 64 << 20
+"""Bytes of a tokenizer's model: T5's has 0.8 million for 32,000 pieces."""
+
+Encode = Callable[[str], np.ndarray]
+
+
+class BookOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the text is cut. With sizes given, a part of a copy is enough."""
+
+    length: Annotated[int, Meta(ge=2, le=65_536)] = 4096
+    """Tokens of an example; neighbours share none."""
+
+
+class TokenOptions(BookOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tokenizer."""
+
+    tokenizer: Annotated[str, Meta(min_length=1, max_length=1000)] = "spiece.model"
+    """Path of a SentencePiece model: absolute, or from the folder of the copy. The default is the name of T5's."""
+
+
+class _Books(Task):
+    """All books of a split, one after the other in the order of the copy, in chunks of length + 1 tokens.
+
+    Each token of a chunk is predicted from those before it; what remains at the end of a split is dropped.
+    """
+
+    version = "1"
+    """1: rows of length + 1 tokens, without a mark between books."""
+    protocols = ("holdout",)
+    options: ClassVar[type[BookOptions]] = BookOptions
+    tokens_per_byte: ClassVar[float] = 1.0
+    wanted = (
+        "a folder of PG-19 with the folders train, validation and test of texts (*.txt), with parquet files of these "
+        "names, or a TFDS folder of pg19"
+    )
+
+    def __init__(self, published: Mapping[str, int] = BOOKS) -> None:
+        self.published = dict(published)
+        """Books per split of a complete copy."""
+
+    def sizes(self, options: BookOptions) -> dict[str, int]:
+        """Without limits, estimates with two digits."""
+        full = {split: size * self.tokens_per_byte / (options.length + 1) for split, size in SIZES.items()}
+        return {split: getattr(options, split) or int(float(f"{full[split]:.1e}")) for split in SPLITS}
+
+    def tolerance(self, split: str) -> None:
+        return None
+
+    @abstractmethod
+    def encoder(self, options: Any, path: Path) -> tuple[Encode, list[str], str]:
+        """Text -> ids, the vocabulary (empty: bytes), and its name for messages; `path` is that of the copy."""
+
+    @abstractmethod
+    def baselines(self, rows: Mapping[str, np.ndarray], unigram: float, writer: Writer) -> None:
+        """Adds the naive predictors; `unigram` is the cross-entropy of the unigram model in nats."""
+
+    def spec(self, options: BookOptions, vocabulary: Sequence[str] = ()) -> Spec:
+        size = len(vocabulary) or self.classes
+        output = Output(at="positions")
+        return Spec(name=self.name, kind="tokens", features=size, classes=size, length=options.length, output=output)
+
+    def find(self, path: Path, options: BookOptions) -> Source | None:
+        copy = books.find(path)
+        if copy is None:
+            return None
+
+        encode, vocabulary, tokenizer = self.encoder(options, path)
+
+        def fill(writer: Writer, progress: Progress) -> None:
+            writer.vocabulary = vocabulary
+            size = len(vocabulary) or BYTES
+            rows, seen = {}, {}
+            for split in SPLITS:
+                file = writer.folder / f"{split}.tokens"
+                dtype = np.dtype(np.uint8 if size <= BYTES else np.uint16 if size <= 1 << 16 else np.int32)
+                tokens = self._tokens(copy, encode, split, options, progress)
+                rows[split] = _chunks(file, tokens, dtype, options.length + 1, getattr(options, split))
+                self._check(copy, split, len(rows[split]), options)
+                seen[split] = _write(writer, split, rows[split], size)
+            progress("counting for the naive predictors", 0, None)
+            self.baselines(rows, unigram(seen["train"], seen["test"]), writer)
+            for split in SPLITS:
+                (writer.folder / f"{split}.tokens").unlink()
+
+        return Source(kind="folder", text=copy.text + tokenizer, fill=fill)
+
+    def _tokens(
+        self, copy: books.Copy, encode: Encode, split: str, options: BookOptions, progress: Progress
+    ) -> Iterator[np.ndarray]:
+        """The ids of each book.
+
+        Raises:
+            LrurunError: at the end of a split without a limit, if the number of books is not the published one.
+        """
+        number = 0
+        for number, text in enumerate(copy.read(split), start=1):
+            progress(f"reading {split}: books", number, None if getattr(options, split) else self.published[split])
+            yield encode(text)
+        if getattr(options, split) is None and number != self.published[split]:
+            raise LrurunError(
+                f"{copy.text}: {split}: expected {self.published[split]:,} books, found {number:,}",
+                f"{books.HINT}, or set data.{split}, the number of examples to keep, in a recipe",
+            )
+
+    def _check(self, copy: books.Copy, split: str, found: int, options: BookOptions) -> None:
+        """Refuses a split with fewer chunks than its limit, or none.
+
+        Raises:
+            LrurunError: with both numbers.
+        """
+        if found < (wanted := getattr(options, split) or 1):
+            raise LrurunError(
+                f"{copy.text}: {split}: expected {wanted:,} chunks of {options.length + 1:,} tokens, found {found:,}",
+                books.HINT,
+            )
+
+
+class PG19(_Books):
+    """The next byte."""
+
+    name = "PG19"
+    title = "the next byte of books"
+    classes = BYTES
+
+    @property
+    def metric(self) -> Metric:
+        return BitsPerByte()
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (BitsPerByte(), Accuracy(naive=None))
+
+    def encoder(self, options: BookOptions, path: Path) -> tuple[Encode, list[str], str]:
+        return lambda text: np.frombuffer(text.encode(), np.uint8), [], ""
+
+    def baselines(self, rows: Mapping[str, np.ndarray], unigram: float, writer: Writer) -> None:
+        train, test = (_sample(rows[split]) for split in ("train", "test"))
+        writer.baselines["unigram model"] = unigram / math.log(2)
+        partly = train.size < rows["train"].size or test.size < rows["test"].size
+        name = f"{ORDER}-gram model" + " of a sample" * partly
+        writer.baselines[name] = bits_per_byte(train, test, ORDER)
+
+    def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str:
+        return np.asarray(split.inputs[index]).tobytes().decode(errors="replace")
+
+
+class PG19Tokens(_Books):
+    """The next piece of a SentencePiece tokenizer; published numbers are those of T5's."""
+
+    name = "PG19Tokens"
+    title = "the next token of books, of the tokenizer of T5"
+    options = TokenOptions
+    tokens_per_byte = TOKENS_PER_BYTE
+    classes = 32_000
+    """Of T5's tokenizer."""
+
+    @property
+    def metric(self) -> Metric:
+        return CrossEntropy()
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (CrossEntropy(), Perplexity(), Accuracy(naive=None))
+
+    def encoder(self, options: TokenOptions, path: Path) -> tuple[Encode, list[str], str]:
+        file = (path if path.is_dir() else path.parent) / options.tokenizer
+        content = _model(file)
+        pieces = _sentencepiece(content, file)
+        size = pieces.get_piece_size()
+        name = f", {size:,} pieces of {file.name} with sha256 {hashlib.sha256(content).hexdigest()[:12]}"
+        vocabulary = [pieces.id_to_piece(number) for number in range(size)]
+        return lambda text: np.array(pieces.encode(text), np.int32), vocabulary, name
+
+    def baselines(self, rows: Mapping[str, np.ndarray], unigram: float, writer: Writer) -> None:
+        writer.baselines["unigram model"] = unigram
+
+    def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str:
+        return "".join(vocabulary[token] for token in np.asarray(split.inputs[index])).replace("\u2581", " ")
+
+
+def unigram(train: np.ndarray, test: np.ndarray) -> float:
+    """The cross-entropy in nats of a unigram model; both are (classes,) counts. As `bits_per_byte` with n = 1."""
+    kinds = np.count_nonzero(train)
+    probability = (train + kinds / len(train)) / (train.sum() + kinds)
+    return float(-(test @ np.log(probability)) / test.sum())
+
+
+def _chunks(file: Path, tokens: Iterator[np.ndarray], dtype: Any, length: int, most: int | None) -> np.ndarray:
+    """(count, length) ids, at most `most`, which are in `file`: their number is not known before."""
+    room = None if most is None else most * length
+    with file.open("wb") as output:
+        for ids in tokens:
+            ids.astype(dtype)[:room].tofile(output)
+            if room is not None and (room := max(room - len(ids), 0)) == 0:
+                break
+    count = file.stat().st_size // (length * np.dtype(dtype).itemsize)
+    if not count:
+        return np.empty((0, length), dtype)
+    return np.memmap(file, dtype, "r", shape=(count, length))
+
+
+def _write(writer: Writer, split: str, rows: np.ndarray, classes: int) -> np.ndarray:
+    """Writes inputs and, one token later, labels; returns the (classes,) counts of labels."""
+    shape = (len(rows), rows.shape[1] - 1)
+    inputs, labels = (writer.create(split, part, shape, rows.dtype) for part in ("inputs", "labels"))
+    counts = np.zeros(classes, np.int64)
+    step = max(_BLOCK // rows.shape[1], 1)
+    for first in range(0, len(rows), step):
+        block = np.asarray(rows[first : first + step])
+        inputs.put(first, block[:, :-1])
+        labels.put(first, block[:, 1:])
+        counts += np.bincount(block[:, 1:].ravel(), minlength=classes)
+    return counts
+
+
+def _sample(rows: np.ndarray) -> np.ndarray:
+    """At most `_COUNTED` tokens, in rows at equal distances."""
+    count = max(min(_COUNTED // rows.shape[1], len(rows)), 1)
+    return np.asarray(rows[np.arange(count) * len(rows) // count])
+
+
+def _model(file: Path) -> bytes:
+    """The content of a tokenizer's model."""
+    if not file.is_file():
+        raise LrurunError(
+            f"PG19Tokens: there is no SentencePiece model {file}",
+            "put the tokenizer of T5 there, or set data.tokenizer to the path of a model",
+        )
+    return reading.read_file(file, _MODEL_LIMIT)
+
+
+def _sentencepiece(content: bytes, file: Path) -> Any:
+    """The tokenizer of a model."""
+    try:
+        import sentencepiece
+    except ImportError:
+        raise LrurunError(
+            "PG19Tokens: texts are tokenized with sentencepiece, which is not installed", "pip install 'lrurun[pg19]'"
+        ) from None
+    try:
+        if not content:
+            raise ValueError("the file is empty")
+        return sentencepiece.SentencePieceProcessor(model_proto=content)
+    except Exception as error:  # RuntimeError and others
+        found = reading.first_line(error)
+        raise LrurunError(f"{file}: not a SentencePiece model: {found}", reading.DAMAGED) from None
