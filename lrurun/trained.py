@@ -91,9 +91,9 @@ def load(
     config = plugin_code.config_of(found.config, f"run {found.id}")
     _, path = newest(found, entries, places.runs)
     task = tasks.get(config.task)
-    # only the size of the vocabulary matters, which the checkpoint has, so the data are not needed
-    rows = checkpoints.arrays(path, found.fingerprint)[ENCODER].shape[0]
-    spec = task.spec(tasks.options_of(task, config.data), ("",) * rows)
+    # only the size of the vocabulary matters, which the encoder has, so the data are not needed
+    encoder = checkpoints.arrays(path, found.fingerprint).get(ENCODER)
+    spec = task.spec(tasks.options_of(task, config.data), () if encoder is None else ("",) * len(encoder))
     compiled = Programs(config, Execution(), spec)
     snapshot = checkpoints.restore(path, compiled, found.fingerprint)
     return Trained(

@@ -132,6 +132,7 @@ def test_defaults_change_only_together_with_the_config_version():
     found = every_default(make())
     assert schema.CONFIG_VERSION == 1
     assert {path: value for path, value in found.items() if not path.startswith("model__recurrence__")} == {
+        "model__frame": "blocks",
         "model__norm": "batch",
         "model__norm_momentum": 0.95,
         "model__norm_place": "pre",
@@ -175,6 +176,7 @@ def test_every_field_changes_the_fingerprint():
         "model__depth": 3,
         "model__width": 33,
         "model__state": 33,
+        "model__frame": "none",
         "model__norm": "layer",
         "model__norm_momentum": 0.9,
         "model__norm_place": "post",

@@ -192,6 +192,7 @@ def test_the_source_of_every_value_is_kept():
         "model.depth": "r.toml",
         "model.width": "r.toml [profile.small]",
         "model.state": "--set model.state",
+        "model.frame": "default",
         "model.norm": "default",
         "model.norm_momentum": "default",
         "model.norm_place": "default",

@@ -99,6 +99,7 @@ def make(
         _check_protocol(rung, recipe)
         _check_length(rung, options)
         _check_pooling(rung, options)
+        _check_frame(rung, options)
     grid = _free_grid(recipe, profile, reduced, changes, tune)
     for rung in rungs:
         for path, (values, source) in grid.items():
@@ -172,6 +173,19 @@ def _check_pooling(rung: ResolvedRung, options: Options) -> None:
     if tasks.get(rung.config.task).spec(options).output.at == "positions" and source != "default":
         at = decoding.place(source, "model.pooling")
         raise UsageError(f"{at}: {rung.config.task} has outputs at positions, which are not pooled", "remove it")
+
+
+def _check_frame(rung: ResolvedRung, options: Options) -> None:
+    """Refuse recurrences alone where inputs or outputs are not theirs."""
+    model, spec = rung.config.model, tasks.get(rung.config.task).spec(options)
+    if model.frame == "blocks" or (spec.kind == "features" and spec.features == spec.classes == model.width):
+        return
+    at = decoding.place(rung.sources.get("model.frame", "default"), "model.frame")
+    inputs = "tokens" if spec.kind == "tokens" else f"inputs of size {spec.features}"
+    found = f"{rung.config.task} has {inputs} and outputs of size {spec.classes}, width is {model.width}"
+    same = spec.kind == "features" and spec.features == spec.classes
+    hint = f"set model.width = {spec.features}" if same else "remove it"
+    raise UsageError(f'{at}: frame = "none" needs inputs and outputs of the size of width, found: {found}', hint)
 
 
 def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:

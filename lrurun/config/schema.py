@@ -52,6 +52,10 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     channel's real system, so N / 2 complex ones a channel. Two kinds have no such state: in sgconv, N numbers of the
     kernel for each scale and channel; in attention, N numbers in the query, in the key and in the value of each step,
     all heads together."""
+    frame: Literal["blocks", "none"] = "blocks"
+    """What is around the recurrences. "none": nothing, the first one sees the inputs and the outputs of the last one
+    are those of the network (Zucchet and Orvieto 2024, section 4.2). There is no encoder, norm, residual connection,
+    GLU or head then, and `width` is the number of inputs and of outputs."""
     norm: Literal["batch", "layer"] = "batch"
     norm_momentum: Annotated[float, Meta(ge=0, lt=1)] = 0.95
     norm_place: Literal["pre", "post"] = "pre"
@@ -83,6 +87,9 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.final_norm and self.norm_place == "post":
             raise ValueError('final_norm = true needs norm_place = "pre": with "post" the last block ends in a norm')
+        if self.frame == "none" and (self.dropout or self.final_norm):
+            found = f"dropout = {self.dropout}, final_norm = {str(self.final_norm).lower()}"
+            raise ValueError(f'dropout and final_norm need frame = "blocks", found frame = "none", {found}')
         self.recurrence.fits(width=self.width, state=self.state, bidirectional=self.bidirectional)
 
 

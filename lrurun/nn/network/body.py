@@ -37,13 +37,17 @@ _DENSE_MAPS = {"full": 2, "half": 1, "half2": 1, "linear": 1, "none": 0}
 
 
 class Block(nnx.Module):
-    """x + dropout(GLU(dropout(GELU(recurrence(norm(x)))))), or with the norm outside; see `ModelConfig.glu`."""
+    """x + dropout(GLU(dropout(GELU(recurrence(norm(x)))))), or with the norm outside; see `ModelConfig.glu`.
+
+    With frame = "none" it is the recurrence alone.
+    """
 
     def __init__(self, params: Tree, weights: Array | None, config: ModelConfig, recurrence: Recurrence) -> None:
         """`params` are those of the recurrence, `weights` (1 or 2, H, H) those of the GLU, None if it has none."""
         self.config = config
         self.layer = recurrence
-        self.norm = norm_of(config)
+        if config.frame == "blocks":
+            self.norm = norm_of(config)
         self.recurrence = nnx.Dict({name: nnx.Param(value) for name, value in params.items()})
         if weights is not None and config.glu != "linear":
             self.gate = Linear(weights[0], config.precision)
@@ -52,6 +56,8 @@ class Block(nnx.Module):
 
     def __call__(self, x: Array, mask: Array | None, train: bool, drop: Drop) -> Array:
         params = {name: param[...] for name, param in self.recurrence.items()}
+        if self.config.frame == "none":
+            return self.layer.scan(params, x, mask)
         before = self.config.norm_place == "pre"
         y = self.layer.scan(params, self.norm(x, mask, train) if before else x, mask)
         z = x + self._gated(y, drop)
@@ -76,11 +82,12 @@ class Network(nnx.Module):
         self.remat = remat
         self.spec = spec
         self.recurrence = recurrence
-        width, depth = config.width, config.depth
+        width, depth, maps = config.width, config.depth, _DENSE_MAPS[config.glu]
+        framed = config.frame == "blocks"
         key_recurrence, key_weights = jax.random.split(key)
         shapes = {
             "encoder": (spec.features, width),
-            "glu": (depth, _DENSE_MAPS[config.glu], width, width),
+            "glu": (depth, maps, width, width),
             "head": (width, spec.classes),
         }
         if spec.pair:
@@ -88,12 +95,14 @@ class Network(nnx.Module):
         weights = lecun_normals(key_weights, shapes)
         # a loop, so that the initialisation of one block is compiled, not of `depth` blocks
         params = jax.lax.map(recurrence.init, jax.random.split(key_recurrence, depth))
-        self.encoder = Linear(weights["encoder"], config.precision)
+        if framed:
+            self.encoder = Linear(weights["encoder"], config.precision)
+            self.head = Linear(weights["head"], config.precision)
         self.blocks = nnx.List(
             [
                 Block(
                     {name: x[i] for name, x in params.items()},
-                    weights["glu"][i] if _DENSE_MAPS[config.glu] else None,
+                    weights["glu"][i] if maps and framed else None,
                     config,
                     recurrence,
                 )
@@ -104,7 +113,6 @@ class Network(nnx.Module):
             self.final = norm_of(config)
         if spec.pair:
             self.hidden = Linear(weights["hidden"], config.precision)
-        self.head = Linear(weights["head"], config.precision)
 
     def __call__(
         self, inputs: Array, lengths: Array | None, train: bool, key: Array | None, places: Places | None = None
@@ -146,8 +154,11 @@ class Network(nnx.Module):
             a, b = jnp.split(pooled, 2)
             activation = jax.nn.gelu if self.config.head_activation == "gelu" else jax.nn.relu
             pooled = activation(self.hidden(jnp.concatenate([a, b, a - b, a * b], axis=-1)))
-        logits: Array = self.head(pooled)
-        return logits
+        return self._head(pooled)
+
+    def _head(self, x: Array) -> Array:
+        y: Array = self.head(x) if self.config.frame == "blocks" else x
+        return y
 
     def _decode(self, x: Array, places: Places) -> Array:
         """(B, K, classes): the head at K positions, where nothing else is computed."""
@@ -155,8 +166,7 @@ class Network(nnx.Module):
         chosen = (
             x[len(x) - places :] if isinstance(places, int) else jnp.take_along_axis(x, places.T[..., None], axis=0)
         )
-        logits: Array = self.head(chosen)
-        return logits.swapaxes(0, 1)
+        return self._head(chosen).swapaxes(0, 1)
 
     def _drops(self, like: Array, key: Array | None) -> list[Drop]:
         """The dropout of each block, for arrays like `like`; none without a key."""
@@ -187,7 +197,7 @@ class Network(nnx.Module):
             x = x - expand(jnp.asarray(self.spec.mean, jnp.float32), x)
         if self.spec.std:
             x = x / expand(jnp.asarray(self.spec.std, jnp.float32), x)
-        z: Array = self.encoder(x)
+        z: Array = self.encoder(x) if self.config.frame == "blocks" else x
         return z
 
     def _pool(self, x: Array, mask: Array | None) -> Array:
