@@ -8,7 +8,7 @@ from lrurun.config.recurrences import KINDS
 
 DEFAULTS = {
     "attention": {"heads": 4, "chunk": 0, "positions": "rotary"},
-    "block-diagonal": {"tied": False, "r_min": 0.0, "r_max": 1.0, "max_phase": 3.141592653589793},
+    "block-diagonal": {"tied": False, "doubled": False, "r_min": 0.0, "r_max": 1.0, "max_phase": 3.141592653589793},
     "dense": {"activation": "identity", "draw": "normal"},
     "diagonal": {
         "parametrization": "stable-exponential",

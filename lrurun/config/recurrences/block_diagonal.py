@@ -15,6 +15,8 @@ class BlockDiagonalRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag
 
     tied: bool = False
     """Whether each block is a scaled rotation, [[a, -b], [b, a]]: one complex number."""
+    doubled: bool = False
+    """Whether there are N blocks, as many as the complex diagonal has numbers, instead of N / 2."""
     r_min: Fraction = 0.0
     """nu of eq. 133: the initial |lambda| lie above it."""
     r_max: Fraction = 1.0
@@ -28,7 +30,7 @@ class BlockDiagonalRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag
             raise ValueError(f"r_max needs tied = true, found r_max = {self.r_max}, tied = false")
 
     def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
-        if state % 2:
+        if state % 2 and not self.doubled:
             raise ValueError(f"block-diagonal needs an even state, for blocks of size 2, found state = {state}")
 
 
@@ -39,6 +41,7 @@ DECLARATIONS = (
         variants={
             "": {},
             "long memory, small phase": {"r_min": 0.99, "max_phase": 0.3},
+            "doubled": {"doubled": True},
             "tied": {"tied": True},
             "tied, on a ring": {"tied": True, "r_min": 0.9, "r_max": 0.999, "max_phase": 1.0},
         },

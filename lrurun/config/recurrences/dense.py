@@ -11,9 +11,10 @@ class DenseRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dense"
     """x_k = activation(A x_(k-1) + B u_k) with a dense real A (Orvieto et al. 2023, eq. 1 and section 3.1)."""
 
     activation: Literal["tanh", "relu", "identity"] = "identity"
-    draw: Literal["normal", "truncated"] = "normal"
-    """The initial A: N(0, 1/N), whose eigenvalues reach a little beyond the unit circle, or the same distribution
-    truncated at two standard deviations, whose eigenvalues reach about 0.9."""
+    draw: Literal["normal", "truncated", "remapped"] = "normal"
+    """The initial A: N(0, 1/N), whose eigenvalues reach a little beyond the unit circle; the same distribution
+    truncated at two standard deviations, whose eigenvalues reach about 0.9; or the first one with |lambda| replaced by
+    tanh |lambda|, so that they reach about 0.76 (Zucchet and Orvieto 2024, eq. 133)."""
 
 
 DECLARATIONS = (
@@ -25,6 +26,7 @@ DECLARATIONS = (
             "relu": {"activation": "relu"},
             "identity": {"activation": "identity"},
             "identity, truncated": {"draw": "truncated"},
+            "identity, remapped": {"draw": "remapped"},
         },
     ),
 )

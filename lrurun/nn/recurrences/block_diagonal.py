@@ -44,7 +44,9 @@ def remapped(a: Array, r_min: float, max_phase: float) -> Array:
 
 @final
 class BlockDiagonal(Recurrence):
-    """x_k = A x_(k-1) + B u_k, y_k = C x_k + D u_k, real, A of M = N / 2 blocks (Zucchet and Orvieto 2024, Fig. 3B).
+    """x_k = A x_(k-1) + B u_k, y_k = C x_k + D u_k, real, A of M blocks (Zucchet and Orvieto 2024, Fig. 3B).
+
+    M is N / 2, or N with `doubled`; below, N is 2 M.
 
     Trained: A (M, 2, 2), or with `tied` lam_re and lam_im (M,) of the blocks [[lam_re, -lam_im], [lam_im, lam_re]];
     B (N, H), C (H, N), D (H,). Numbers m and M + m of the state are those of block m. Initially A is `remapped` from
@@ -56,19 +58,24 @@ class BlockDiagonal(Recurrence):
     """
 
     @property
+    def modes(self) -> int:
+        """M, the number of blocks."""
+        return self.state if self.settings.doubled else self.state // 2
+
+    @property
     def recurrent_parameters(self) -> frozenset[str]:
         return frozenset({"B", *(("lam_re", "lam_im") if self.settings.tied else ("A",))})
 
     @property
     def variances(self) -> Mapping[str, float]:
-        return {"B": 1.0 / self.width, **dict.fromkeys(self._readouts, 1.0 / self.state), "D": 1.0}
+        return {"B": 1.0 / self.width, **dict.fromkeys(self._readouts, 0.5 / self.modes), "D": 1.0}
 
     @property
     def _readouts(self) -> tuple[str, ...]:
         return ("C", "C_back") if self.bidirectional else ("C",)
 
     def init(self, key: Array) -> Params:
-        n, h, settings = self.state, self.width, self.settings
+        n, h, settings = 2 * self.modes, self.width, self.settings
         key_a, key_normal = jax.random.split(key)
         shapes = {"B": (n, h), **dict.fromkeys(self._readouts, (h, n)), "D": (h,)}
         params = normals(key_normal, shapes, self.variances)
@@ -86,10 +93,10 @@ class BlockDiagonal(Recurrence):
 
     def _driven(self, params: Params, u: Array) -> Pair:
         v = self.product(u, params["B"])
-        return v[..., : self.state // 2], v[..., self.state // 2 :]
+        return v[..., : self.modes], v[..., self.modes :]
 
     def _read(self, c: Array, x: Pair) -> Array:
-        return self.product(x[0], c[:, : self.state // 2]) + self.product(x[1], c[:, self.state // 2 :])
+        return self.product(x[0], c[:, : self.modes]) + self.product(x[1], c[:, self.modes :])
 
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
         seen = u if mask is None or not self.bidirectional else jnp.where(mask[..., None], u, 0.0)
@@ -104,7 +111,7 @@ class BlockDiagonal(Recurrence):
         return y
 
     def initial_state(self, batch: int) -> Pair:
-        zero = jnp.zeros((batch, self.state // 2), jnp.float32)
+        zero = jnp.zeros((batch, self.modes), jnp.float32)
         return zero, zero
 
     def step(self, params: Params, state: Pair, u: StepFeatures) -> tuple[Pair, StepFeatures]:

@@ -67,6 +67,17 @@ def _backward(activation: str, reverse: bool, kept: tuple[Array, Array], g: Arra
 dense_scan.defvjp(_forward, _backward)
 
 
+def remapped(a: Array) -> Array:
+    """A matrix like `a`, with |lambda| as tanh |lambda|: the same phases and eigenvectors.
+
+    Zucchet and Orvieto (2024), eq. 133 with nu = 0 and all phases.
+    """
+    values, vectors = jnp.linalg.eig(a)
+    size = jnp.maximum(jnp.abs(values), 1e-12)
+    moved = (values * jnp.tanh(size) / size)[None, :]
+    return jnp.real(jnp.matmul(vectors * moved, jnp.linalg.inv(vectors), precision="highest"))
+
+
 @final
 class Dense(Recurrence):
     """x_k = activation(A x_(k-1) + B u_k), y_k = C x_k + D u_k (Orvieto et al. 2023, eq. 1).
@@ -74,7 +85,8 @@ class Dense(Recurrence):
     A (N, N), B (N, H), C (H, N), and D (H,), elementwise. A, B and C are sampled from N(0, 1 / fan-in) (section 3.1), D
     from N(0, 1). With `draw = "truncated"`, the normal of A is truncated at two standard deviations and not rescaled,
     as by the default initialiser of the paper's framework, Haiku: standard deviation 0.8796 / sqrt(N), spectral radius
-    about 0.9. Bidirectional layers share A and B, add C_back (H, N) for the other direction, and use D once.
+    about 0.9; with "remapped", its eigenvalues are moved into the unit circle, see `remapped`. Bidirectional layers
+    share A and B, add C_back (H, N) for the other direction, and use D once.
     """
 
     @property
@@ -85,7 +97,8 @@ class Dense(Recurrence):
     def variances(self) -> Mapping[str, float]:
         of_c = dict.fromkeys(self._readouts, 1.0 / self.state)
         spread = TRUNCATED if self.settings.draw == "truncated" else 1.0
-        return {"A": spread**2 / self.state, "B": 1.0 / self.width, **of_c, "D": 1.0}
+        of_a = {} if self.settings.draw == "remapped" else {"A": spread**2 / self.state}
+        return {**of_a, "B": 1.0 / self.width, **of_c, "D": 1.0}
 
     @property
     def bounded(self) -> bool:
@@ -103,6 +116,8 @@ class Dense(Recurrence):
         if self.settings.draw == "normal":
             return normals(key, shapes, self.variances)
         params = normals(key, shapes, {**self.variances, "A": 1.0})
+        if self.settings.draw == "remapped":
+            return params | {"A": remapped(params["A"] * self.state**-0.5)}
         return params | {"A": truncated(params["A"]) * self.state**-0.5}
 
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
