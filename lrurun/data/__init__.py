@@ -39,6 +39,7 @@ _CLASSES = (
     "sampled.recall:Mqar",
     "sampled.recall:InductionHeads",
     "sampled.recall:Parity",
+    "sampled.teacher:TeacherStudent",
     "source_code:SourceCode",
     "pg19:PG19",
     "pg19:PG19Tokens",
