@@ -64,7 +64,7 @@ def test_the_ladder_of_the_paper() -> None:
         assert list(rung.published) == ["sCIFAR", "ListOps", "Text", "Retrieval", "Pathfinder", "PathX"]
 
 
-@pytest.mark.parametrize("name", ["lru", "nonlinearity", "stability", "ssm", "rotrnn", "dlr", "controls"])
+@pytest.mark.parametrize("name", ["lru", "nonlinearity", "stability", "ssm", "rotrnn", "dlr", "controls", "language"])
 def test_a_rung_without_a_published_value_says_why_and_claims_name_rungs(name: str) -> None:
     ladder = load(name)
     assert ladder.name == name
@@ -78,6 +78,23 @@ def test_a_rung_without_a_published_value_says_why_and_claims_name_rungs(name: s
                 assert row.stderr is not None or row.note, "a missing spread is explained"
     assert ladder.claims
     assert all({claim.rung, claim.than or claim.rung} <= names for claim in ladder.claims)
+
+
+def test_the_ladder_of_language_has_the_test_losses_of_table_5() -> None:
+    """Retyped, with the number of experts: what is after the slash in the table; diverged models have no row."""
+    ladder = load("language")
+    found = {
+        rung.name: {row.note.partition(",")[0]: row.value for row in rung.published.get("PG19Tokens", ())}
+        for rung in ladder.rungs
+    }
+    assert found == {
+        "transformer": {"no experts": 2.90, "16 experts": 2.63, "64 experts": 2.58},
+        "transformer-post-norm": {},
+        "dlr": {"16 experts": 2.88, "64 experts": 2.84},
+        "dlr-post-norm": {"16 experts": 2.86, "64 experts": 2.85},
+    }
+    differences = {(q.rung, q.than): one.difference for q, one in judge(ladder, "PG19Tokens").items()}
+    assert differences["dlr", "transformer"] == pytest.approx(0.25), "both with 16 experts"
 
 
 def test_the_ladder_of_nonlinearities() -> None:
