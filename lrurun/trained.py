@@ -90,7 +90,7 @@ def load(
         entries = opened.checkpoints(found.id, "committed")
     config = plugin_code.config_of(found.config, f"run {found.id}")
     _, path = newest(found, entries, places.runs)
-    task = tasks.get(config.task)
+    task = tasks.get(config.task, config.data)
     # only the size of the vocabulary matters, which the encoder has, so the data are not needed
     encoder = checkpoints.arrays(path, found.fingerprint).get(ENCODER)
     spec = task.spec(tasks.options_of(task, config.data), () if encoder is None else ("",) * len(encoder))

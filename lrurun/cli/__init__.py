@@ -14,6 +14,7 @@ from lrurun.commands.bench import bench
 from lrurun.commands.check import check
 from lrurun.commands.claims import claims
 from lrurun.commands.compare import compare
+from lrurun.commands.data_import import import_
 from lrurun.commands.doctor import doctor
 from lrurun.commands.ladder import ladder
 from lrurun.commands.list import list_
@@ -129,5 +130,6 @@ app.command("list")(list_)
 app.command()(check)
 app.command()(doctor)
 app.command()(bench)
+data.app.command("import")(import_)
 app.add_typer(data.app, name="data")
 app.add_typer(ledger.app, name="ledger")

@@ -113,7 +113,7 @@ def _check_recipe(name: str) -> list[CheckResult]:
     from lrurun.config.schema import known_paths
 
     recipe = documents.load_recipe(name)
-    tasks.get(recipe.task)
+    tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")
     findings = [CheckResult(name, "the document", True, f"checked: {recipe.about.checked}")]
     known = {rung.name for ladder in map(documents.read_ladder, paths.names("ablations")) for rung in ladder.rungs}
     for rung in [*recipe.rung, *(r for p in recipe.profile.values() for r in p.rung)]:

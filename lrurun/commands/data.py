@@ -260,6 +260,7 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
         output.write_json(document)
         return 0
     changed = canonical(requested.options)
+    no_copy = "nothing: the arrays were imported" if named.restore else "nothing: no copy is needed"
     rows = [
         ["task", f"{named.name}: {named.title}"],
         ["examples", ", ".join(f"{split} {count:,}" for split, count in document.sizes.items())],
@@ -270,7 +271,7 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
         ],
         ["folder", document.folder],
         ["prepared", f"from {_from(manifest)}" if manifest else "not yet"],
-        ["--from takes", named.wanted or "nothing: no copy is needed"],
+        ["--from takes", named.wanted or no_copy],
         *(["download", r.url + (f", {r.bytes:,} bytes" if r.bytes else "")] for r in named.remotes),
         *([["otherwise", offline.text]] if offline else []),
     ]

@@ -138,7 +138,8 @@ def _data_folder(places: Places, plan: Plan, run: Run) -> str:
     profile = next((f" --profile {m.profile}" for m in run.memberships if m.profile), "")
     raise LrurunError(
         f"{wanted}, which are not in {places.data}",
-        f"run: lrurun data prepare {name}{profile}; or name the folder that has them with --data-dir",
+        plan.task.restore
+        or f"run: lrurun data prepare {name}{profile}; or name the folder that has them with --data-dir",
     )
 
 

@@ -62,7 +62,7 @@ def plan_of(run: Run) -> planning.Plan:
             f"run {run.id}: its configuration has fingerprint {fingerprint(config)[:19]}, not {run.fingerprint[:19]}",
             "the ledger was edited: lrurun ledger check",
         )
-    task = tasks.get(config.task)
+    task = tasks.get(config.task, config.data)
     rung = ResolvedRung(
         name=run.memberships[0].rung if run.memberships else "run",
         title="",
@@ -78,7 +78,7 @@ def plan_of(run: Run) -> planning.Plan:
     about = About(source=f"run {run.id}", expect="", device="", hours=0, checked="never")
     return planning.Plan(
         ladder=Ladder(name=f"again-{run.id}", title=f"run {run.id} again", source=run.fingerprint),
-        recipe=Recipe(task=config.task, about=about, model={}, optim={}, train={}),
+        recipe=Recipe(task=config.task, about=about, data=config.data, model={}, optim={}, train={}),
         profile=None,
         seeds=1,
         changes={},
@@ -97,23 +97,25 @@ def _document(run: Run, config: RunConfig) -> str:
     changes = dict(sorted(changes.items(), key=lambda item: item[0] != KIND))
     title = f"run {run.id} again"
     lines = [
-        f"name = {_value(f'again-{run.id}')}",
-        f"title = {_value(title)}",
-        f"source = {_value(', '.join([*places, run.fingerprint]))}",
-        *([f"load = [{', '.join(map(_value, files))}]"] if (files := plugin_code.files_of(config)) else []),
+        f"name = {toml_value(f'again-{run.id}')}",
+        f"title = {toml_value(title)}",
+        f"source = {toml_value(', '.join([*places, run.fingerprint]))}",
+        *([f"load = [{', '.join(map(toml_value, files))}]"] if (files := plugin_code.files_of(config)) else []),
         "",
         "[[rung]]",
-        f"name = {_value(f'run-{run.id}')}",
-        f"title = {_value(title)}",
+        f"name = {toml_value(f'run-{run.id}')}",
+        f"title = {toml_value(title)}",
         "",
         "[rung.change]",
-        *(f"{_value(path)} = {_value(value)}" for path, value in changes.items()),
+        *(f"{toml_value(path)} = {toml_value(value)}" for path, value in changes.items()),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _value(value: Any) -> str:
-    """A string, number or boolean as TOML writes it."""
+def toml_value(value: Any) -> str:
+    """A string, number, boolean or list of them as TOML writes it."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, str):
         return json.dumps(clean(value), ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else repr(value)
@@ -139,7 +141,7 @@ def _command(run: Run, task: str, profile: str | None, default: Execution, recor
     arguments += ["--seeds", f"{run.seed},"]
     for name in Execution.__struct_fields__:
         if getattr(default, name) != getattr(recorded, name):
-            arguments += ["--set", f"execution.{name}={_value(getattr(recorded, name)).strip(chr(34))}"]
+            arguments += ["--set", f"execution.{name}={toml_value(getattr(recorded, name)).strip(chr(34))}"]
     return (
         f"# Trains run {run.id} again if it is not done already (--fresh trains it in any case):\n"
         f"# {clean(shlex.join(arguments))}"

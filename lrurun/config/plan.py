@@ -19,6 +19,7 @@ from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import RATE, TUNED, ResolvedRung, full, resolve, with_point
 from lrurun.config.schema import KIND, shared_settings
 from lrurun.config.settings import parse_set
+from lrurun.data import imported
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for
 
@@ -46,7 +47,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def task(self) -> Task:
-        return tasks.get(self.recipe.task)
+        return _task_of(self.recipe)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -85,10 +86,8 @@ def make(
     """
     document = load_ladder(ladder, imports=imports)
     recipe = load_recipe(task, imports=imports)
-    if recipe.task not in tasks.TASKS:
-        raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
     check_scopes(document, recipe)
-    check_metrics(document, tasks.get(recipe.task))
+    check_metrics(document, _task_of(recipe))
     reduced = get_profile(recipe, profile)
     changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text) for text in sets)
     if imports:
@@ -147,7 +146,7 @@ def _free_grid(
 
 
 def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
-    known = tasks.TASKS[recipe.task].protocols
+    known = _task_of(recipe).protocols
     if rung.config.train.protocol not in known:
         at = decoding.place(rung.sources.get("train.protocol", recipe.path), "train.protocol")
         found = f"{recipe.task} has no protocol {rung.config.train.protocol!r}"
@@ -156,7 +155,7 @@ def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
 
 def _check_length(rung: ResolvedRung, options: Options) -> None:
     """Refuse a rung whose recurrence does not fit the length of the task's sequences."""
-    config, task = rung.config, tasks.get(rung.config.task)
+    config, task = rung.config, tasks.get(rung.config.task, rung.config.data)
     lengths = {task.spec(one).length for one in (options, *task.settings(options).values())}
     try:
         for length in sorted(lengths):
@@ -170,14 +169,14 @@ def _check_length(rung: ResolvedRung, options: Options) -> None:
 def _check_pooling(rung: ResolvedRung, options: Options) -> None:
     """Refuse a pooling where every position has an output: it would change nothing."""
     source = rung.sources.get("model.pooling", "default")
-    if tasks.get(rung.config.task).spec(options).output.at == "positions" and source != "default":
+    if tasks.get(rung.config.task, rung.config.data).spec(options).output.at == "positions" and source != "default":
         at = decoding.place(source, "model.pooling")
         raise UsageError(f"{at}: {rung.config.task} has outputs at positions, which are not pooled", "remove it")
 
 
 def _check_frame(rung: ResolvedRung, options: Options) -> None:
     """Refuse recurrences alone where inputs or outputs are not theirs."""
-    model, spec = rung.config.model, tasks.get(rung.config.task).spec(options)
+    model, spec = rung.config.model, tasks.get(rung.config.task, rung.config.data).spec(options)
     if model.frame == "blocks" or (spec.kind == "features" and spec.features == spec.classes == model.width):
         return
     at = decoding.place(rung.sources.get("model.frame", "default"), "model.frame")
@@ -197,7 +196,18 @@ def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:
     recipe = load_recipe(task)
     reduced = get_profile(recipe, profile)
     options, _ = _data(recipe, profile, reduced)
-    return tasks.get(recipe.task), options, _data_name(recipe, profile, reduced)
+    return _task_of(recipe), options, _data_name(recipe, profile, reduced)
+
+
+def _task_of(recipe: Recipe) -> Task:
+    """The task of a recipe.
+
+    Raises:
+        UsageError: an unknown name, or wrong settings of imported arrays.
+    """
+    if imported.KEY not in recipe.data and recipe.task not in tasks.TASKS:
+        raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
+    return tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")
 
 
 def _data_name(recipe: Recipe, profile: str | None, reduced: Profile) -> str:
@@ -207,11 +217,14 @@ def _data_name(recipe: Recipe, profile: str | None, reduced: Profile) -> str:
 
 def _data(recipe: Recipe, profile: str | None, reduced: Profile) -> tuple[Options, dict[str, str]]:
     """The settings of the data, and where each came from."""
+    if imported.KEY in recipe.data and reduced.data:
+        raise UsageError(
+            f"{recipe.path} [profile.{profile}.data]: the settings of imported arrays cannot be changed",
+            "import fewer or shorter examples under another name",
+        )
     sources = dict.fromkeys(recipe.data, f"{recipe.path} [data]")
     sources |= dict.fromkeys(reduced.data, f"{recipe.path} [profile.{profile}.data]")
-    options = decoding.convert(
-        recipe.data | reduced.data, tasks.get(recipe.task).options, f"{recipe.path} [data]", sources
-    )
+    options = decoding.convert(recipe.data | reduced.data, _task_of(recipe).options, f"{recipe.path} [data]", sources)
     return options, {f"data.{name}": source for name, source in sources.items()}
 
 

@@ -81,7 +81,7 @@ def resolve(
     Raises:
         UsageError: a value that does not fit, or that the recipe lacks; a path in `sets` that no rung has.
     """
-    data = {"version": tasks.get(recipe.task).version, **canonical(options)}
+    data = {"version": tasks.get(recipe.task, recipe.data).version, **canonical(options)}
     sources = {"task": recipe.path, "data.version": f"task {recipe.task}", **data_sources}
     common = _common(recipe, profile)
     bases = ladder.bases

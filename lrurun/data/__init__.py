@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lrurun import decoding, plugins
+from lrurun.data import imported
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for
 
@@ -55,12 +56,16 @@ for _name in _CLASSES:
     TASKS[_task.name] = _task
 
 
-def get(name: str) -> Task:
-    """The task of that name.
+def get(name: str, data: Mapping[str, Any] | None = None, where: str = "") -> Task:
+    """The task of that name; with `data`, settings in a recipe or of a run, also one of imported arrays.
 
     Raises:
-        UsageError: with the nearest known name.
+        UsageError: an unknown name, with the nearest known one; wrong settings of imported arrays, and `where`.
     """
+    if data is not None and imported.KEY in data:
+        if name in TASKS:
+            raise UsageError(f"task {name!r}: lrurun has one of this name", "import the arrays under another name")
+        return imported.make(name, data, where or f"data of {name}")
     if name not in TASKS:
         raise UsageError(f"unknown task {name!r}", hint(name))
     return TASKS[name]

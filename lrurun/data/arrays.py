@@ -23,14 +23,12 @@ class ArrayFile:
 
     def __init__(self, path: Path, shape: Sequence[int], dtype: Any) -> None:
         self.path, self.shape, self.dtype = path, tuple(map(int, shape)), np.dtype(dtype)
-        head = BytesIO()
-        described = {"descr": np.lib.format.dtype_to_descr(self.dtype), "fortran_order": False, "shape": self.shape}
-        np.lib.format.write_array_header_1_0(head, described)
+        head = header(self.shape, self.dtype)
         self._row = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
-        self._start = head.tell()
+        self._start = len(head)
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         self._filled = np.zeros(self.shape[0], bool)
-        _write(self._descriptor, head.getvalue(), 0)
+        _write(self._descriptor, head, 0)
         size = self._start + self._row * self.shape[0]
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(self._descriptor, 0, size)
@@ -111,6 +109,14 @@ class Writer:
         """Closes every file."""
         for array in self.arrays.values():
             array.close()
+
+
+def header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
+    """The bytes before the numbers of an array in a `.npy` file."""
+    head = BytesIO()
+    described = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, described)
+    return head.getvalue()
 
 
 def sha256(path: Path) -> str:

@@ -28,6 +28,7 @@ from lrurun.errors import LrurunError
 PARTS = ("inputs", "labels", "lengths")
 
 _REMAKE = "remove the folder, and run the command again: it prepares the data again"
+_IMPORT = "remove the folder, and import the same arrays again: lrurun data import"
 _SPACE = "check space and permissions, or choose another folder with --data-dir"
 _MANIFEST_LIMIT = 64 << 20
 """Bytes of a manifest: nearly all of it is the vocabulary, of which a million tokens would be about 16 MB."""
@@ -58,7 +59,7 @@ class _Manifest(msgspec.Struct):
     code: _Name = ""
     options: dict[str, Any] = {}
     settings: dict[_Name, _Count] = {}
-    kind: Literal["embedded", "folder", "download", "generated"] = "embedded"
+    kind: Literal["embedded", "folder", "download", "generated", "imported"] = "embedded"
     published: Published | None = None
     generator: dict[str, Any] = {}
     vocabulary: list[_Name] = []
@@ -91,14 +92,16 @@ def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None
         raise LrurunError(f"{path}: not a manifest: {error}", _REMAKE) from None
     if (table["task"], table["version"]) != (task.name, task.version):
         found = f"{table['task']} version {table['version']}"
-        raise LrurunError(f"{where}: expected {task.name} version {task.version}, found {found}", _REMAKE)
+        raise LrurunError(
+            f"{where}: expected {task.name} version {task.version}, found {found}", task.restore or _REMAKE
+        )
     if table.get("code", "") != task.code:
         raise LrurunError(f"{where}: made by another version of the file that defines task {task.name}", _REMAKE)
     if table.get("options", {}) != canonical(options):
         raise LrurunError(
             f"{where}: expected data made with {_settings(canonical(options))}, "
             f"found {_settings(table.get('options', {}))}",
-            "choose another folder with --data-dir, or remove this one and run the command again",
+            task.restore or "choose another folder with --data-dir, or remove this one and run the command again",
         )
     return published.complete(table, task)
 
@@ -248,6 +251,12 @@ def _downloaded(task: Task, options: Options, where: Path, progress: Progress) -
     return structs.replace(found, kind="download", text=f"{task.remotes[0].url} ({found.text})")
 
 
+def missing(task: Task, where: Path) -> LrurunError:
+    """The error for data that are not in the folder `where`."""
+    hint = task.restore or f"run: lrurun data prepare {_arguments(task, where)}"
+    return LrurunError(f"{where}: there are no prepared data for {task.name}", hint)
+
+
 def how_to_get(task: Task, where: Path) -> str:
     """A hint for users who have a copy; for authors, where the task has no way to get its data."""
     if not task.wanted:
@@ -323,10 +332,7 @@ def load(
     """
     table = manifest(task, options, where)
     if table is None:
-        raise LrurunError(
-            f"{where}: there are no prepared data for {task.name}",
-            f"run: lrurun data prepare {_arguments(task, where)}",
-        )
+        raise missing(task, where)
     spec = task.spec(options, table.get("vocabulary", ()))
     if spec.kind == "tokens" and len(table.get("vocabulary", ())) not in (0, spec.features):
         found = len(table["vocabulary"])
@@ -359,34 +365,35 @@ def load(
 
 def _split(split: str, table: Mapping[str, Any], spec: Spec, where: Path, progress: Progress) -> Split:
     parts: dict[str, np.ndarray] = {}
+    again = _IMPORT if table.get("kind") == "imported" else _REMAKE
     for part in PARTS:
         name = f"{split}-{part}"
         if name in table["sha256"]:
             progress(f"checking {name}.npy", 0, None)
-            parts[part] = _mapped(where / f"{name}.npy", table["sha256"][name])
+            parts[part] = _mapped(where / f"{name}.npy", table["sha256"][name], again)
     wanted = (table["counts"] | table.get("settings", {}))[split]
     for part in ("inputs", "labels"):
         count = len(parts[part]) if part in parts else 0
         if count != wanted:
-            raise LrurunError(f"{where}: {split}-{part}: expected {wanted} examples, found {count}", _REMAKE)
+            raise LrurunError(f"{where}: {split}-{part}: expected {wanted} examples, found {count}", again)
     for part, array in parts.items():
         array_checks.check(array, part, spec, f"{where}: {split}-{part}", _remake(table))
     return Split(**parts)
 
 
-def _mapped(path: Path, expected: str) -> np.ndarray:
+def _mapped(path: Path, expected: str, hint: str) -> np.ndarray:
     """The array in a `.npy` file with this digest. Python objects are refused."""
     try:
         reading.open_regular(path).close()
         if sha256(path) != expected:
-            raise LrurunError(f"{path}: its digest is not that in the manifest", _REMAKE)
+            raise LrurunError(f"{path}: its digest is not that in the manifest", hint)
         return np.atleast_1d(np.lib.format.open_memmap(path, mode="r"))
     except LrurunError:
         raise
     except OSError as error:
-        raise LrurunError(f"{path}: {error.strerror}", _REMAKE) from None
+        raise LrurunError(f"{path}: {error.strerror}", hint) from None
     except Exception as error:  # NumPy raises many types for an invalid header
-        raise LrurunError(f"{path}: not an array of numbers: {reading.first_line(error)}", _REMAKE) from None
+        raise LrurunError(f"{path}: not an array of numbers: {reading.first_line(error)}", hint) from None
 
 
 def _remake(table: Mapping[str, Any]) -> str:

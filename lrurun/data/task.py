@@ -79,7 +79,7 @@ class Data(Struct, frozen=True, kw_only=True):
     source: str = ""
     """Where the data come from, as in the manifest."""
     kind: str = "embedded"
-    """The kind of source: "embedded", "folder", "download" or "generated"."""
+    """The kind of source: "embedded", "folder", "download", "generated" or "imported"."""
     published: Published | None = None
     """Whether a copy or download is the published one; None for data of other kinds."""
     baselines: dict[str, float] = field(default_factory=dict)
@@ -114,14 +114,14 @@ class Fill(Protocol):
 class Source(Struct, frozen=True, kw_only=True):
     """A copy or generator of a task's data, ready to be read."""
 
-    kind: Literal["embedded", "folder", "download", "generated"]
+    kind: Literal["embedded", "folder", "download", "generated", "imported"]
     text: str
     """One line for messages, reports and the manifest: which copy, and its format."""
     fill: Fill
     archive: Path | None = None
     """The file that is read, if it should be one of the task's `remotes`."""
     generator: dict[str, Any] = field(default_factory=dict)
-    """The generator's name, version and seed, if the data are generated."""
+    """The generator's name, version and seed, if the data are generated; the split of imported arrays."""
 
 
 class Remote(Struct, frozen=True, kw_only=True):
@@ -150,6 +150,8 @@ class Task(ABC):
     """Files to download if there is no copy; `find` then gets the folder that holds them."""
     wanted: str = ""
     """What `--from` accepts, for messages."""
+    restore: str = ""
+    """A hint for missing or damaged data that lrurun itself cannot prepare."""
     code: str = ""
     """Digest of the file that defines a plug-in's task; set at registration."""
 

@@ -104,8 +104,8 @@ def data_phrase(data: Mapping[str, Any]) -> str:
     kind = data.get("kind", "embedded")
     if kind == "embedded":
         return _PACKAGED
-    if kind == "generated":
-        return "generated data"
+    if kind in ("generated", "imported"):
+        return f"{kind} data"
     return {"yes": _PUBLISHED, "no": "not the published data"}.get(str(data.get("published")), "unverified data")
 
 
@@ -116,5 +116,5 @@ def data_sentence(data: Mapping[str, Any], of: str = "") -> str:
     """
     if data.get("kind", "embedded") == "embedded":
         return ""
-    known = "" if data["kind"] == "generated" else f" ({data_phrase(data)})"
+    known = "" if data["kind"] in ("generated", "imported") else f" ({data_phrase(data)})"
     return clean(f"Data{of and f' of {of}'}: {data['source']}{known}.")

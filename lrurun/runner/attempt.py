@@ -131,6 +131,6 @@ _DATA: dict[str, Data] = {}
 def _loaded(config: RunConfig, folder: Path) -> Data:
     key = json.dumps([config.task, config.data, config.train.protocol, str(folder)], sort_keys=True)
     if key not in _DATA:
-        task = tasks.get(config.task)
+        task = tasks.get(config.task, config.data)
         _DATA[key] = store.load(task, tasks.options_of(task, config.data), folder, config.train.protocol)
     return _DATA[key]

@@ -91,7 +91,10 @@ def check_data_folder(places: Places, choice: DataChoice) -> None:
     Raises:
         LrurunError: neither holds.
     """
-    if store.manifest(choice.task, choice.options, places.data / choice.data_name) is None:
+    folder = places.data / choice.data_name
+    if store.manifest(choice.task, choice.options, folder) is None:
+        if choice.task.restore:
+            raise store.missing(choice.task, folder)
         above = places.data.absolute()
         while not above.exists():
             above = above.parent

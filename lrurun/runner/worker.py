@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def _prepare(order: PrepareOrder) -> None:
-    task = tasks.get(order.task)
+    task = tasks.get(order.task, order.options)
     sent: tuple[str, float] = ("", 0.0)
 
     def progress(what: str, done: int, total: int | None) -> None:

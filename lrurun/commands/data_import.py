@@ -1,0 +1,248 @@
+"""`lrurun data import`: a task and a recipe from a user's own arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from lrurun import console, files, paths, plugins
+from lrurun.commands.options import number
+from lrurun.errors import LrurunError, UsageError
+
+if TYPE_CHECKING:
+    from lrurun.data.imported import Imported
+    from lrurun.data.task import Progress
+    from lrurun.paths import Places
+
+VALIDATION, TEST = 0.1, 0.1
+"""Fractions of the examples, by default."""
+LONGEST_NAME = 100
+
+
+def _file(name: str, help_: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(name, metavar="FILE.npy", help=help_)
+    return option
+
+
+# long: its options
+def import_(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the new task.")],
+    inputs: Annotated[Path, _file("--inputs", "(n, steps) or (n, steps, features) numbers.")],
+    labels: Annotated[
+        Path, _file("--labels", "(n,) or (n, positions) classes, or (n, values), (n, positions, values) real numbers.")
+    ],
+    lengths: Annotated[Optional[Path], _file("--lengths", "(n,) real steps of each example [all].")] = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Inputs are ids, with 0 for padding.")] = False,
+    classes: Annotated[
+        Optional[int],
+        typer.Option(
+            "--classes",
+            metavar="N",
+            help="Number of classes, if some do not occur [as in the labels].",
+            **number("--classes", int, 2, 1_000_000, example=10),
+        ),
+    ] = None,
+    test_inputs: Annotated[Optional[Path], _file("--test-inputs", "Inputs of a test split of their own.")] = None,
+    test_labels: Annotated[Optional[Path], _file("--test-labels", "Their labels.")] = None,
+    test_lengths: Annotated[Optional[Path], _file("--test-lengths", "Their lengths.")] = None,
+    validation: Annotated[
+        float,
+        typer.Option(
+            "--validation",
+            metavar="SHARE",
+            help="Share of the examples for validation.",
+            **number("--validation", float, 0, 1, example=0.1),
+        ),
+    ] = VALIDATION,
+    test: Annotated[
+        Optional[float],
+        typer.Option(
+            "--test",
+            metavar="SHARE",
+            help=f"Share of the examples for the test [{TEST}].",
+            **number("--test", float, 0, 1, example=0.1),
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="S", help="Seed of the split.", **number("--seed", int, 0, example=0))
+    ] = 0,
+    recipe: Annotated[
+        Optional[Path], typer.Option("--recipe", metavar="FILE", help="Where to write the recipe [recipes/NAME.toml].")
+    ] = None,
+) -> int:
+    """Make a task and a recipe from your own arrays.
+
+    Examples are divided by a random permutation. The arrays are checked and copied into the data folder. The recipe is
+    a beginning: lrurun ladder NAME trains it. Importing the same arrays again changes nothing.
+    """
+    from lrurun.data.array_import import Division, prepared
+    from lrurun.data.own_arrays import given
+    from lrurun.runner.signals import Stopped
+
+    places: Places = context.obj.places
+    _check_name(name)
+    target = _target(name, recipe)
+    if (test_inputs is None) != (test_labels is None) or (test_lengths is not None and test_inputs is None):
+        raise UsageError("--test-inputs and --test-labels belong together", "give both, or neither")
+    if test_inputs is not None and test is not None:
+        raise UsageError("--test and --test-inputs exclude each other", "leave one of them out")
+    division = Division(
+        validation=validation, test=None if test_inputs is not None else TEST if test is None else test, seed=seed
+    )
+    try:
+        with _progress() as progress:
+            progress("checking the arrays", 0, None)
+            of_test = None
+            if test_inputs is not None and test_labels is not None:
+                of_test = given(test_inputs, test_labels, test_lengths, prefix="--test-", tokens=tokens)
+            task = prepared(
+                name,
+                given(inputs, labels, lengths, tokens=tokens),
+                of_test,
+                division,
+                classes=classes,
+                progress=progress,
+            )
+            written = _write(task, places, target, context.obj.arguments, progress)
+    except Stopped as stopped:
+        console.say(f"stopped by {stopped}; nothing incomplete remains in {places.data}")
+        return stopped.exit_code
+    _report(task, places, target, written)
+    return 0
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that is no file name, or that a task has.
+
+    Raises:
+        UsageError: with the reason.
+    """
+    from lrurun import data as tasks
+    from lrurun.config.claim import NAME
+
+    if not re.fullmatch(NAME, name, re.ASCII) or len(name) > LONGEST_NAME or name.endswith(".toml"):
+        hint = f"at most {LONGEST_NAME} letters, digits, '.', '_' and '-', as in lrurun data import wells"
+        raise UsageError(f"NAME: {name!r} cannot be the name of a task and its files", hint)
+    packaged = [path.stem for path in paths.packaged("recipes").glob("*.toml")]
+    for known in dict.fromkeys([*tasks.TASKS, *packaged, *plugins.installed_names()]):
+        if name.lower() == known.lower() or name.startswith(f"{known}-"):
+            raise UsageError(f"NAME: {name!r} is taken by the data of task {known}", "choose another name")
+    if name.lower() == "downloads":
+        raise UsageError(f"NAME: {name!r} is a folder of the data folder", "choose another name")
+
+
+def _target(name: str, recipe: Path | None) -> Path:
+    """Where the recipe is, or will be written.
+
+    Raises:
+        LrurunError: nothing can be written there.
+    """
+    target = Path("recipes") / f"{name}.toml" if recipe is None else recipe
+    if target.suffix != ".toml":
+        raise UsageError(f"--recipe {target}: expected a .toml file", f"as in --recipe {name}.toml")
+    if recipe is not None and not target.parent.is_dir():
+        raise LrurunError(f"--recipe {target}: there is no folder {target.parent}", "create it, or name another one")
+    if target.exists() and not target.is_file():
+        raise LrurunError(f"{target}: exists, and is not a file", "name another one: --recipe FILE")
+    return target
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Progress]:
+    """Shows progress, and raises Stopped at the first call after a signal."""
+    from lrurun.report.live import PreparationView
+    from lrurun.runner.signals import Signals
+
+    signals = Signals()
+    with signals.recorded(), PreparationView() as view:
+
+        def progress(what: str, done: int, total: int | None) -> None:
+            view.update(what, done, total)
+            signals.check()
+
+        yield progress
+
+
+def _write(task: Imported, places: Places, target: Path, arguments: tuple[str, ...], progress: Progress) -> bool:
+    """Writes the data, and the recipe where there is none; returns whether it did. Both appear, or neither.
+
+    Raises:
+        LrurunError: there are other arrays of this name, or a recipe of other arrays; nothing can be written.
+    """
+    from lrurun.config import skeleton
+    from lrurun.data import store
+
+    folder = places.data / task.name
+    _check_folder(task, folder)
+    if target.exists():
+        _check_same(task, target)
+        store.prepare(task, task.facts, folder, progress=progress)
+        return False
+    new = not target.parent.exists()
+    try:
+        target.parent.mkdir(exist_ok=True)
+        with files.atomic(target, target.with_name(f".{target.name}.partial")) as partial:
+            partial.write_text(skeleton.text(task, shlex.join(["lrurun", *arguments])), encoding="utf-8")
+            store.prepare(task, task.facts, folder, progress=progress)
+    except OSError as error:
+        raise LrurunError(f"{target}: {error.strerror}", "choose another file with --recipe") from None
+    finally:
+        if new:
+            with contextlib.suppress(OSError):
+                os.rmdir(target.parent)  # succeeds only while it is empty
+    return True
+
+
+def _check_folder(task: Imported, folder: Path) -> None:
+    """Refuse a data folder with others under this name.
+
+    Raises:
+        LrurunError: there is one.
+    """
+    from lrurun.data import store
+
+    try:
+        store.manifest(task, task.facts, folder)
+    except LrurunError as error:
+        raise LrurunError(
+            f"{folder}: exists, but does not have these arrays in this split; it was not changed",
+            "choose another NAME, or another folder with --data-dir; or remove this one, if no run needs it",
+        ) from error
+
+
+def _check_same(task: Imported, target: Path) -> None:
+    """Refuse a recipe that is not of these arrays.
+
+    Raises:
+        LrurunError: it is of others.
+    """
+    from lrurun.config.documents import read_recipe
+    from lrurun.decoding import canonical
+
+    found = read_recipe(str(target))
+    if found.task != task.name or found.data != canonical(task.facts):
+        whose = f"of task {found.task}" if found.task != task.name else "of other arrays, or of another split"
+        raise LrurunError(
+            f"{target}: exists, and is a recipe {whose}; it was not changed",
+            "choose another NAME, or another file with --recipe; or remove it first",
+        )
+
+
+def _report(task: Imported, places: Places, target: Path, written: bool) -> None:
+    facts = task.facts
+    shape = f"{facts.length:,} steps" + (f" of {facts.features:,} features" if facts.kind == "features" else "")
+    counts = ", ".join(f"{split} {count:,}" for split, count in task.sizes(facts).items())
+    console.write(f"{places.data / task.name}: {task.title}; {shape}; {counts}")
+    if not written:
+        console.say(f"{target} is the recipe of these arrays already; it was not changed")
+        return
+    named = task.name if target == Path("recipes") / f"{task.name}.toml" else str(target)
+    console.write(f"{target}: a recipe to begin with; train it with: lrurun ladder {named}")

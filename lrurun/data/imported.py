@@ -1,0 +1,118 @@
+"""Tasks of users' own arrays: a recipe's `[data]` says all that a model must know, so no code is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from msgspec import Meta
+
+from lrurun import decoding
+from lrurun.data.metric import R2, Accuracy, Exact, Metric
+from lrurun.data.output import Output
+from lrurun.data.task import Count, Options, Source, Spec, Split, Task
+
+KEY = "imported"
+"""The setting that only such data have."""
+_Positive = Annotated[float, Meta(gt=0, le=3e38)]
+_Number = Annotated[float, Meta(ge=-3e38, le=3e38)]
+
+
+class ImportedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `lrurun data import` found in the arrays. The values belong to the digest: others are other data."""
+
+    imported: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}\Z")]
+    """The digest of the prepared arrays, which is the version of the data."""
+    train: Count
+    validation: Count
+    test: Count
+    kind: Literal["features", "tokens"]
+    features: Count
+    """As in `Spec`."""
+    length: Count
+    classes: Count
+    """Classes, or real values, of an output."""
+    loss: Literal["cross-entropy", "squared-error"] = "cross-entropy"
+    at: Literal["sequence", "positions"] = "sequence"
+    labelled: Count | None = None
+    mean: list[_Number] | None = None
+    """Of each input feature over the real positions of the training split."""
+    std: list[_Positive] | None = None
+    label_mean: list[_Number] | None = None
+    """Of each real value of the training labels: prepared labels are (label - label_mean) / label_std."""
+    label_std: list[_Positive] | None = None
+
+    def __post_init__(self) -> None:
+        numbers = self.features if self.kind == "features" else 0
+        values = self.classes if self.loss == "squared-error" else 0
+        for name, count in {"mean": numbers, "std": numbers, "label_mean": values, "label_std": values}.items():
+            if len(getattr(self, name) or ()) != count:
+                raise ValueError(f"{name} must have {count} numbers, found {len(getattr(self, name) or ())}")
+        self.output()
+
+    def output(self) -> Output:
+        """What is predicted, and where."""
+        return Output(loss=self.loss, at=self.at, labelled=self.labelled)
+
+
+class Imported(Task):
+    """The task that these options describe."""
+
+    options: ClassVar[type[Options]] = ImportedOptions
+
+    def __init__(self, name: str, facts: ImportedOptions, source: Source | None = None) -> None:
+        """`source` has the arrays while they are imported; without it, the data must be in the data folder."""
+        self.name, self.facts, self.source = name, facts, source
+        kind = "values" if facts.loss == "squared-error" else "classes"
+        where = " at positions" if facts.at == "positions" else ""
+        self.title = f"imported arrays, {facts.classes} {kind}{where}"
+        self.version, self.classes = facts.imported, facts.classes
+        self.restore = (
+            f"import the same arrays again: lrurun data import {name} ..., as the recipe's first lines say, "
+            f"after removing the folder {name} if there is one; or copy that folder from another data folder"
+        )
+
+    @property
+    def metric(self) -> Metric:
+        """R^2 of real values, accuracy of classes."""
+        return R2() if self.facts.loss == "squared-error" else Accuracy(chance=1 / self.classes)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        per_position = self.facts.loss == "cross-entropy" and self.facts.at == "positions"
+        return (self.metric, Exact()) if per_position else (self.metric,)
+
+    def sizes(self, options: Any) -> dict[str, int]:
+        return {"train": options.train, "validation": options.validation, "test": options.test}
+
+    def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
+        return Spec(
+            name=self.name,
+            kind=options.kind,
+            features=options.features,
+            classes=options.classes,
+            length=options.length,
+            output=options.output(),
+            mean=tuple(options.mean or ()),
+            std=tuple(options.std or ()),
+        )
+
+    def offline(self, options: Any) -> Source | None:
+        return self.source
+
+    def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str | np.ndarray:
+        """Its tokens, or its first numbers."""
+        if spec.kind == "tokens":
+            return super().example(spec, split, index, vocabulary)
+        return " ".join(f"{number:.4g}" for number in np.ravel(split.inputs[index])[:64].tolist())
+
+
+def make(name: str, data: Mapping[str, Any], where: str) -> Imported:
+    """The task of a `data` table with the key `imported`: of a recipe or, then with the version, of a run.
+
+    Raises:
+        UsageError: a setting that is missing, unknown or wrong; `where` is that of the table.
+    """
+    settings = {key: value for key, value in data.items() if key != "version"}
+    return Imported(name, decoding.convert(settings, ImportedOptions, where))
