@@ -94,6 +94,9 @@ def _document(run: Run, config: RunConfig) -> str:
     places = [f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1]]
     table = msgspec.to_builtins(config)
     changes = dict(flatten({name: table[name] for name in ("model", "optim", "train")}))
+    task = tasks.get(config.task, config.data)
+    if task.spec(tasks.options_of(task, config.data)).output.at == "positions":
+        del changes["model.pooling"]  # such outputs have none, and a document must not set it
     changes = dict(sorted(changes.items(), key=lambda item: item[0] != KIND))
     title = f"run {run.id} again"
     lines = [
