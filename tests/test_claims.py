@@ -191,9 +191,20 @@ def test_pairs_near_chance_are_remarked_beside_the_verdict_and_counted_apart() -
     text = " ".join(formats.render(report, "table").split())
     assert (
         "In 1 of 2 differences (b) both rungs are near chance: fewer than half of their seeds learn (score better than "
-        "15.20), and the others score about chance. The other difference is decided."
+        "15.20), and their other seeds score about chance. The other difference is decided."
     ) in text
     assert "near chance" not in formats.render(build(), "table")
+
+
+def test_the_footnote_counts_the_differences_near_chance_in_words_that_fit_one_none_and_several() -> None:
+    none, close = [0.10, 0.10], [0.90, 0.91]
+    one = formats.render(report_on({"a": none, "b": none}), "md")
+    assert "In the only difference (b) both rungs are near chance:" in one
+    undecided = formats.render(report_on({"a": none, "b": none, "c": [0.1, 0.9], "d": [0.2, 0.9]}), "md")
+    assert "In 1 of 3 differences (b) both" in undecided
+    assert "Of the other 2 differences, none is decided." in undecided
+    decided = formats.render(report_on({"a": none, "b": none, "c": close, "d": [0.5, 0.51]}), "md")
+    assert "Of the other 2 differences, 2 are decided." in decided
 
 
 @pytest.mark.parametrize("seeds", [5, 8, 12])

@@ -51,7 +51,14 @@ def test_the_number_of_seeds_is_that_of_the_verdict_less_those_that_there_are() 
         f"Undecided: two against one (+1.50 points; about {row.seeds_to_decide - 3} more seeds a side would decide). "
         "The estimate takes the observed difference as the true one."
     )
-    assert "Undecided, because there is no test: two against one." in report((0.5,), (0.6,)).conclusions
+
+
+def test_why_a_difference_has_no_test() -> None:
+    few = report((0.5,), (0.6, 0.7)).conclusions
+    assert "Undecided, because a test needs at least two seeds a side: two against one." in few
+    runs = [make_run(f"one{seed}", "one", seed, score) for seed, score in enumerate((0.5, 0.6))]
+    runs += [make_run(f"two{seed}", "two", seed, state="diverged") for seed in range(2)]
+    assert "Undecided, because there is no test: two against one." in build(LADDER, runs, metric=None).conclusions
 
 
 def design(**more: Any) -> DesignSummary:

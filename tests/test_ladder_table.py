@@ -331,11 +331,16 @@ def test_differences_with_an_untuned_side_are_named() -> None:
     ladder = documents.Ladder(name="x", title="x", source="s", rungs=rungs)
     chosen = RateSource("chosen", "chosen for this rung: it is ours")
     rates = {rung: (0.1, DEFAULT if rung == "b" else chosen) for rung in "abcd"}
-    report = build(ladder, [make_run(rung, rung, 0, 0.5) for rung in "abcd"], rates=rates)
+    runs_of_all = [make_run(rung, rung, 0, 0.5) for rung in "abcd"]
+    report = build(ladder, runs_of_all, rates=rates)
     assert [row.untuned for row in report.rows] == [(), ("b",), ("b",), ()]
     text = " ".join(formats.render(report, "table").split())
     assert "Untuned: the differences of b, c involve a rung at the recipe's default learning rate" in text
     assert "Untuned" not in formats.render(build(ladder, [], rates=dict.fromkeys("abcd", (0.1, chosen))), "table")
+    everywhere = dict.fromkeys("abcd", (0.1, DEFAULT))
+    for runs, named in (([], False), ([make_run("1", "a", 0, 0.5)], False), (runs_of_all, True)):
+        text = formats.render(build(ladder, runs, rates=everywhere), "table")
+        assert ("Untuned: all differences involve a rung" in text) == ("Untuned:" in text) == named
 
 
 def test_every_format_says_where_the_learning_rates_come_from() -> None:
@@ -360,7 +365,7 @@ def test_every_format_says_where_the_learning_rates_come_from() -> None:
         text = formats.render(report, format)  # type: ignore[arg-type]
         assert "Learning rate (tuned on validation here): 0.04 (a)." in text
         assert "default, untuned): 0.2 (b)." in text
-        assert "Untuned: all differences involve a rung at the recipe" in text
+        assert "Untuned: the difference of b involves a rung at the recipe" in text
     assert [row["untuned"] for row in rows] == [[], ["b"]]
     # one source and one value are said once; what tuning has yet to choose is not known
     assert "Learning rate (the recipe's default, untuned): 0.1." in formats.render(

@@ -215,6 +215,18 @@ def test_what_a_file_prints_goes_to_stderr(folder: Path, capsys: pytest.CaptureF
     assert [entry["name"] for entry in json.loads(out)["recurrences"]][-1] == "averages"
 
 
+def test_the_list_of_recurrences_has_the_first_paragraph_of_the_docstring_on_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = said(capsys, "list", "recurrences", "--json")
+    assert code == 0
+    about = {entry["name"]: entry["what"] for entry in json.loads(out)["recurrences"]}
+    assert about["attention"] == (
+        "Softmax attention in place of a recurrence (Vaswani et al. 2017), with rotary positions (Su et al. 2021)."
+    )
+    assert not [name for name, what in about.items() if "\n" in what or "  " in what]
+
+
 def test_a_class_that_a_program_registers_itself(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An imported module is the same code as its file loaded."""
     Path("averages_of_mine.py").write_text(AVERAGES)

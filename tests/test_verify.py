@@ -17,10 +17,11 @@ from msgspec import structs
 
 from lrurun.commands import verify
 from lrurun.ledger.store import Ledger
-from lrurun.report.verification import Recorded
+from lrurun.report.verification import Recorded, Verification
 from tests.conftest import SHARED
 from tests.machine import Machine, stop, wait_for, workers_of
 from tests.plug_ins import AVERAGES, LADDER, forgotten  # noqa: F401
+from tests.reports import make_run
 
 SMOKE = ("ladder", "sDigits", "--profile", "smoke")
 
@@ -276,6 +277,33 @@ def test_each_difference_of_machines_is_a_reason(finished, repeated, changes: Ma
 def test_another_numerics_version_is_a_reason(finished, repeated):
     run = repeated(lambda one: structs.replace(one, attempts=[structs.replace(one.attempts[-1], numerics=99)]))
     assert finished.json("verify", run)["reasons"] == ["numerics version 2 then, 99 now"]
+
+
+@pytest.mark.parametrize(
+    ("values", "differing", "expected"),
+    [
+        (1, 0, "verified: the only value is equal bit for bit"),
+        (2, 0, "verified: all 2 values of 1 metric are equal bit for bit"),
+        (2, 1, "not verified: 1 of 2 values of 1 metric differs"),
+        (3, 2, "not verified: 2 of 3 values of 1 metric differ"),
+    ],
+)
+def test_the_verdict_counts_values_in_plain_english(
+    values: int, differing: int, expected: str, capsys: pytest.CaptureFixture[str]
+):
+    run = make_run("1", "a", 0, 0.5)
+    recorded = Recorded(run=run, attempts=(), curves={})
+    found = Verification(
+        verdict="different" if differing else "equal",
+        reasons=(),
+        metrics=1,
+        values=values,
+        differing=differing,
+        first=None,
+        beyond=None,
+    )
+    verify._print(found, recorded, recorded)
+    assert capsys.readouterr().out == f"run 1 (sDigits, a, seed 0): {expected}\n"
 
 
 def test_a_run_and_a_repetition_that_end_otherwise_differ(finished, repeated):

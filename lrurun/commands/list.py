@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, Optional, get_args
 
@@ -117,4 +118,9 @@ def _tasks() -> list[ListedTask]:
 def _recurrences() -> list[ListedRecurrence]:
     from lrurun.config.recurrences import KINDS
 
-    return [ListedRecurrence(name, (kind.settings.__doc__ or "").strip()) for name, kind in KINDS.items()]
+    return [ListedRecurrence(name, _summary(kind.settings)) for name, kind in KINDS.items()]
+
+
+def _summary(settings: type) -> str:
+    """The first paragraph of the docstring, on one line."""
+    return " ".join(inspect.cleandoc(settings.__doc__ or "").partition("\n\n")[0].split())

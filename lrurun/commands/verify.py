@@ -215,7 +215,7 @@ def _training(one: Recorded) -> TrainingOutput:
 
 
 _VERDICTS = {
-    "equal": "verified: {all} are equal bit for bit",
+    "equal": "verified: {all} equal bit for bit",
     "within tolerance": "verified within the tolerance: {some}",
     "different": "not verified: {some}",
 }
@@ -225,8 +225,13 @@ def _print(found: Verification, recorded: Recorded, repeated: Recorded) -> None:
     run, again = recorded.run, repeated.run
     rung = f", {run.memberships[0].rung}" if run.memberships else ""
     numbers = f"{plural(found.values, 'value')} of {plural(found.metrics, 'metric')}"
-    some = f"{found.differing} of {numbers} differ" if found.differing else "it ended differently"
-    verdict = _VERDICTS[found.verdict].format(all=f"all {numbers}", some=some)
+    some = (
+        f"{found.differing} of {numbers} {'differs' if found.differing == 1 else 'differ'}"
+        if found.differing
+        else "it ended differently"
+    )
+    every = "the only value is" if found.values == 1 else f"all {numbers} are"
+    verdict = _VERDICTS[found.verdict].format(all=every, some=some)
     console.paragraph(console.clean(f"run {run.id} ({run.task}{rung}, seed {run.seed}): {verdict}"))
     ends = [f"{one.state} at step {one.step}" for one in (run, again)]
     if ends[0] != ends[1]:

@@ -114,9 +114,12 @@ def _undecided(undecided: Sequence[LadderRow], design: DesignSummary | None, for
             observed = "differences are as small as the observed ones"
         seeds = f"Undecided even with {statistics.MOST_SEEDS} seeds a side"
         sentences.append(f"{seeds}, if the true {observed}: {found}.")
-    if untested:
-        found = _list(_pair(row) + _in_brackets(row.remark) for row in untested)
-        sentences.append(f"Undecided, because there is no test: {found}.")
+    few = [row for row in untested if _seeds_a_side(row) < 2]
+    without = [row for row in untested if row not in few]
+    for why, group in (("a test needs at least two seeds a side", few), ("there is no test", without)):
+        if group:
+            found = _list(_pair(row) + _in_brackets(row.remark) for row in group)
+            sentences.append(f"Undecided, because {why}: {found}.")
     return sentences
 
 
@@ -124,13 +127,17 @@ def _difference(row: LadderRow, form: ScoreForm) -> str:
     return f"{form.difference(row.counted_delta or 0.0)} {form.unit}{_look(row)}"
 
 
+def _seeds_a_side(row: LadderRow) -> int:
+    """The seeds of a difference: those of the side that has fewer."""
+    return row.counted_n if row.counted_base_n is None else min(row.counted_n, row.counted_base_n)
+
+
 def _seeds(row: LadderRow, design: DesignSummary | None) -> str:
     """How many seeds would decide a difference."""
     needed = row.seeds_to_decide or 0
     if _is_complete(design):
         return f"a new design with about {plural(needed, 'seed')} a side would decide"
-    have = row.counted_n if row.counted_base_n is None else min(row.counted_n, row.counted_base_n)
-    more = f"about {plural(max(needed - have, 1), 'more seed')} a side would decide"
+    more = f"about {plural(max(needed - _seeds_a_side(row), 1), 'more seed')} a side would decide"
     return (
         more if design is None or needed <= design.max_seeds else f"{more}, but this design ends at {design.max_seeds}"
     )

@@ -134,13 +134,14 @@ def _near_chance_foot(report: LadderReport) -> list[str]:
         return []
     others = [row.verdict for row in differing if not row.near_chance]
     decided = sum(verdict in ("better", "worse") for verdict in others)
-    apart = f" Of the other {len(others)} differences, {decided} {'is' if decided == 1 else 'are'} decided."
+    count = f"{decided} are" if decided > 1 else "1 is" if decided else "none is"
+    apart = f" Of the other {len(others)} differences, {count} decided."
     if len(others) < 2:
         apart = f" The other difference is {'decided' if decided else 'undecided'}." * len(others)
+    which = "the only difference" if len(differing) == 1 else f"{len(near)} of {len(differing)} differences"
     return [
-        f"In {len(near)} of {plural(len(differing), 'difference')} ({', '.join(near)}) both rungs are near chance: "
-        f"fewer than half of their seeds learn (score better than {report.score.full(report.learns_from)}), and the "
-        f"others score about chance.{apart}"
+        f"In {which} ({', '.join(near)}) both rungs are near chance: fewer than half of their seeds learn (score "
+        f"better than {report.score.full(report.learns_from)}), and their other seeds score about chance.{apart}"
     ]
 
 
@@ -174,12 +175,15 @@ def _rates_foot(report: LadderReport) -> list[str]:
         everywhere = len(sources) == len(values) == 1
         shown = [value + ("" if everywhere else f" ({', '.join(rungs)})") for value, rungs in values.items()]
         sentences.append(f"Learning rate ({source}): {'; '.join(shown)}.")
-    differing = [row for row in report.rows if row.on is not None]
+    differing = [row for row in report.rows if row.counted_delta is not None and not row.same_as_before]
     untuned = [row.rung for row in differing if row.untuned]
     if untuned:
         which = "all differences" if len(untuned) == len(differing) else f"the differences of {', '.join(untuned)}"
+        verb = "involve"
+        if len(untuned) == 1:
+            which, verb = f"the difference of {untuned[0]}", "involves"
         sentences.append(
-            f"Untuned: {which} involve a rung at the recipe's default learning rate, which may favour one side. For "
+            f"Untuned: {which} {verb} a rung at the recipe's default learning rate, which may favour one side. For "
             "conclusions, --tune chooses the rate of each rung on validation."
         )
     return sentences
