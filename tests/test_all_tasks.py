@@ -316,7 +316,8 @@ def test_where_everything_is_refused_it_says_why(
         (
             ["--all", "--ladder", "lur"],
             "unknown ladder 'lur'",
-            "did you mean 'lru'? ladders: cells, controls, dlr, language, lru, nonlinearity, rotrnn, ssm, stability",
+            "did you mean 'lru'? ladders: cells, controls, depth, dlr, language, lru, nonlinearity, rotrnn, ssm, "
+            "stability",
         ),
     ],
 )  # fmt: skip

@@ -30,7 +30,8 @@ COMMANDS = (
         (
             ["sDigits", "--ladder", "lur"],
             "unknown ladder 'lur'",
-            "did you mean 'lru'? ladders: cells, controls, dlr, language, lru, nonlinearity, rotrnn, ssm, stability",
+            "did you mean 'lru'? ladders: cells, controls, depth, dlr, language, lru, nonlinearity, rotrnn, ssm, "
+            "stability",
         ),
         (
             ["sDigits", "--rung", "tanh"],
