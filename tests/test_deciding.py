@@ -16,6 +16,7 @@ import scipy.stats
 from msgspec import structs
 
 from lrurun import __main__ as entry
+from lrurun import paths
 from lrurun.config import plan as planning
 from lrurun.ledger.store import Ledger
 from lrurun.report import design_record
@@ -136,6 +137,59 @@ def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: p
     assert code == 0
     assert "look at" not in err
     assert run(capsys, "resume")[2] == "nothing to do: every ladder of this ledger is finished\n"
+
+
+@pytest.fixture
+def extended(capsys: pytest.CaptureFixture[str]) -> tuple[str, ...]:
+    """The options of a ladder that has a complete design, and one more rung since; nothing of that rung is trained."""
+    path = Path("own.toml")
+    path.write_text((paths.packaged("ablations") / "nonlinearity.toml").read_text().replace("nonlinearity", "own"))
+    options = ("--ladder", "own.toml", "--profile", "smoke")
+    found = {rung: scores(center, 0, 8) for rung, center in CENTERS.items()}
+    fill(Path("ledger.db"), "sDigits", found, ladder="own.toml", profile="smoke")
+    assert run(capsys, "ladder", "sDigits", *options, "--decide", "--max-seeds", "8")[0] == 0
+    path.write_text(path.read_text() + EXTRA)
+    return options
+
+
+EXTRA = """
+[[rung]]
+name = "extra"
+title = "One more"
+change = { "model.depth" = 2 }
+"""
+
+
+def test_a_rung_that_is_added_after_the_design_is_listed_as_outside_it(
+    capsys: pytest.CaptureFixture[str], extended: tuple[str, ...]
+) -> None:
+    command = "lrurun ladder sDigits --ladder own.toml --profile smoke --rung extra --seeds 8"
+    said = f"outside the design, which was recorded without them: extra; train with: {command}"
+    out = " ".join(lrurun(capsys, "plan", "sDigits", *extended, "--decide")[1].split())
+    assert "extra" in out
+    assert "(outside the design)" in out
+    assert f"All runs are finished. {said}." in out
+    rows = json.loads(lrurun(capsys, "plan", "sDigits", *extended, "--decide", "--json")[1])["rungs"]
+    assert [(row["rung"], row["runs_left"]) for row in rows if row["outside_design"]] == [("extra", 8)]
+    code, _, err = run(capsys, "ladder", "sDigits", *extended, "--decide")
+    assert (code, err) == (0, f"nothing to do: every run of the sequential design is finished\n{said}\n")
+    fill(Path("ledger.db"), "sDigits", {"extra": scores(0.5, 0, 8)}, ladder="own.toml", profile="smoke")
+    assert "train with" not in lrurun(capsys, "plan", "sDigits", *extended, "--decide")[1]
+    assert "train with" not in run(capsys, "ladder", "sDigits", *extended, "--decide")[2]
+
+
+def test_a_plan_without_decide_names_an_unfinished_design(capsys: pytest.CaptureFixture[str]) -> None:
+    fill_ladder(5)
+    said = "A sequential design is recorded; continue it with --decide."
+    plan = planning.make("sDigits", ladder=LADDER[1], profile="smoke")
+    assert said not in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
+    with Ledger.open(Path("ledger.db")) as ledger:
+        [instance] = ledger.ladders()
+        design_record.begin(plan, instance, ledger, 5)
+    assert said in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
+    assert said not in lrurun(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
+    assert run(capsys, "ladder", "sDigits", *LADDER, "--decide")[0] == 0
+    assert said not in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
 
 
 def test_a_complete_design_estimates_the_seeds_of_a_new_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
     from lrurun.runner.signals import Signals
+    from lrurun.runner.supervisor import Outcome
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -150,8 +151,7 @@ def train(
                             outcomes.append(supervisor.run(lambda: _prepare_data(places, plan, signals)))
                             if outcomes[-1].exit_code:
                                 break
-                    if not any(outcome.worked for outcome in outcomes):
-                        console.say("nothing to do: every run of this ladder is finished")
+                    _say_what_is_left(ledger, instance, request, plan, outcomes)
                     _print_report(ledger, plan, instance)
                     if signals.received is not None and supervisor is not None and supervisor.remaining()[0] > 0:
                         raise Stopped(signals.received)
@@ -209,6 +209,30 @@ def _warn_of_data(places: Places, plan: planning.Plan) -> None:
 def _remove_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.rmdir()
+
+
+def _say_what_is_left(
+    ledger: Ledger,
+    instance: LadderInstance,
+    request: LadderRequest,
+    plan: planning.Plan,
+    outcomes: Sequence[Outcome],
+) -> None:
+    """Says when nothing was to do, and which rungs without runs were added after the sequential design was recorded."""
+    from lrurun.report import design_record
+
+    if not any(outcome.worked for outcome in outcomes):
+        what = "the sequential design" if request.decide else "this ladder"
+        console.say(f"nothing to do: every run of {what} is finished")
+    if not request.decide:
+        return
+    found = design_record.find(plan, instance, ledger)
+    outside = design_record.outside(plan, found) if found is not None else []
+    places = [place for run in ledger.runs(instance.key, brief=True) for place in run.memberships]
+    has_runs = {place.rung for place in places if place.ladder_key == instance.key}
+    if found is not None and (names := [rung.name for rung in outside if rung.name not in has_runs]):
+        seeds = max(found.seeds.values(), default=found.design.looks[0].seeds)
+        console.say(request.outside_design(names, seeds))
 
 
 def _print_report(ledger: Ledger, plan: planning.Plan, instance: LadderInstance) -> None:

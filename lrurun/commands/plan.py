@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
 from json import dumps
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
+    from lrurun.report import sequential
 
 
 _TO_BE_CHOSEN = "will be chosen on validation"
@@ -56,6 +57,8 @@ class PlannedRung(Struct, frozen=True, kw_only=True):
     runs_done: int
     starts_again: list[str]
     """Ids of unfinished runs that start again from step 0, because they began with an earlier numerics version."""
+    outside_design: bool = False
+    """With `--decide`: whether the rung was added to the ladder after the design was recorded. `--seeds` trains it."""
     refused: list[str]
     """Ids of unfinished runs that this lrurun does not continue, because they began with a later one."""
     steps_per_second: float | None
@@ -101,6 +104,8 @@ def plan(
 
     Nothing is trained or written. With -v also the parameter groups of every rung.
     """
+    from lrurun.report import design_record
+
     places: Places = context.obj.places
     request = LadderRequest(
         task=task,
@@ -117,20 +122,23 @@ def plan(
     made = request.plan()
     rungs, chosen_seeds = request.chosen(made)
     requests.report_hidden(request)
-    design = None
+    design, outside = None, set[str]()
     seeds_of = dict.fromkeys((one.name for one in rungs), chosen_seeds)
     ledger = opening.read(places)
     with ledger if ledger is not None else nullcontext():
-        if decide:
-            rungs, seeds_of, design = _next_look(made, ledger, max_seeds)
+        so_far = _design_of(made, ledger, request)
+        if so_far is not None and decide:
+            rungs, seeds_of, design = _next_look(made, so_far)
             chosen_seeds = max(seeds_of.values(), key=len)
+            outside = {one.name for one in design_record.outside(made, so_far)}
         speeds = ledger.newest_speeds() if ledger is not None else []
-        rows = [_planned(made, one, seeds_of[one.name], ledger, speeds) for one in rungs]
+        rows = [_planned(made, one, seeds_of[one.name], ledger, speeds, outside) for one in rungs]
     document = _document(places, made, rungs, chosen_seeds, design, rows)
     if json:
         output.write_json(document)
         return 0
     _print_plan(made, document)
+    _print_rest(request, so_far, document)
     if console.verbosity() > 0:
         _print_groups(places, made, rungs)
     return 0
@@ -148,7 +156,7 @@ def _document(
     from lrurun.report.instance_label import make_label
 
     workers = len(machine.accelerators()) or max(1, machine.cores() // max(r.execution.threads for r in rungs))
-    remaining = [row.seconds_left for row in rows if row.runs_left]
+    remaining = [row.seconds_left for row in rows if row.runs_left and not row.outside_design]
     data = _data(places, made)
     label = make_label(made.recipe.task, made.profile, made.tune, made.changes, data)
     return PlanDocument(
@@ -167,25 +175,35 @@ def _document(
     )
 
 
-def _next_look(
-    made: planning.Plan, ledger: Ledger | None, max_seeds: int | None
-) -> tuple[Sequence[planning.ResolvedRung], dict[str, Sequence[int]], dict[str, Any]]:
-    """What the next look of the recorded or planned design needs, rungs and the seeds of each, and the design.
-
-    Of a complete design these are all rungs, with the seeds that they had.
-    """
-    from lrurun.config import plan as planning
-    from lrurun.report import design_record, rung_runs, sequential
+def _design_of(made: planning.Plan, ledger: Ledger | None, request: LadderRequest) -> sequential.Progress | None:
+    """The recorded sequential design of the plan; without one, with `--decide`, the one that would be recorded."""
+    from lrurun.report import design_record
 
     instance = so_far = None
     for found in ledger.ladders(made.ladder.name, made.recipe.task) if ledger is not None else ():
         if ledger is not None and found.profile == made.profile and found.spec == made.spec:
             instance, so_far = found, design_record.find(made, found, ledger)
-    so_far = so_far or design_record.planned(made, instance, ledger, max_seeds)
-    design_record.check(so_far, max_seeds)
+    if request.decide:
+        so_far = so_far or design_record.planned(made, instance, ledger, request.max_seeds)
+        design_record.check(so_far, request.max_seeds)
+    return so_far
+
+
+def _next_look(
+    made: planning.Plan, so_far: sequential.Progress
+) -> tuple[Sequence[planning.ResolvedRung], dict[str, Sequence[int]], dict[str, Any]]:
+    """What the next look of the recorded or planned design needs, rungs and the seeds of each, and the design.
+
+    Of a complete design these are all its rungs, with the seeds that they had. The rungs outside the design come with
+    as many seeds as the other rung that has most.
+    """
+    from lrurun.config import plan as planning
+    from lrurun.report import design_record, rung_runs, sequential
+
     summary = sequential.summary(so_far, rung_runs.first_of_same(made.ladder, made.same_as_base))
     look = so_far.next_look
     seeds = so_far.seeds if look is None else dict.fromkeys(so_far.next_rungs, look.seeds)
+    seeds |= dict.fromkeys((one.name for one in design_record.outside(made, so_far)), max(seeds.values()))
     needed: dict[str, Sequence[int]] = {name: range(count) for name, count in seeds.items()}
     return planning.choose_rungs(made, sorted(needed)), needed, msgspec.to_builtins(summary)
 
@@ -211,6 +229,7 @@ def _planned(
     seeds: Sequence[int],
     ledger: Ledger | None,
     speeds: Sequence[tuple[dict[str, Any], float]],
+    outside: Collection[str],
 ) -> PlannedRung:
     from lrurun.config.resolve import RATE
     from lrurun.config.runs import choose_point, final_runs, tuning_runs
@@ -249,6 +268,7 @@ def _planned(
         runs=len(states),
         runs_left=0 if rung.same_as_base else len(unfinished),
         runs_done=len(states) - len(unfinished),
+        outside_design=rung.name in outside,
         starts_again=[run for run, version in versions.items() if version < NUMERICS],
         refused=[run for run, version in versions.items() if version > NUMERICS],
         steps_per_second=speed,
@@ -300,6 +320,8 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
         elif branches:
             changes = "no base" if row.on is None else f"on {row.on}: {changes}"
         time = "unknown" if row.seconds_left is None else console.duration(row.seconds_left / document.workers)
+        if row.outside_design:
+            changes = f"{changes} (outside the design)"
         table.append([row.rung, changes, f"{row.runs_done}/{row.runs}", time if row.runs_left else ""])
     title = f"ladder {made.ladder.name} ({made.ladder.path}) on {made.recipe.task} ({made.recipe.path})"
     console.table(title, ["rung", "what changes", "done", "time left"], table)
@@ -317,7 +339,7 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
         console.paragraph(f"Chosen on validation, for each rung: {grid}.")
     for sentence in _other_numerics(document.rungs):
         console.paragraph(sentence)
-    count = sum(row.runs_left for row in document.rungs)
+    count = sum(row.runs_left for row in document.rungs if not row.outside_design)
     if not count:
         console.paragraph("All runs are finished.")
         return
@@ -328,6 +350,14 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
     time, workers = console.duration(document.eta_seconds), plural(document.workers, "worker")
     noun = "seed" if len(document.seeds) == 1 else "seeds"
     console.paragraph(f"{plural(count, 'run')} remaining, {noun} {seeds}: about {time} with {workers}.")
+
+
+def _print_rest(request: LadderRequest, so_far: sequential.Progress | None, document: PlanDocument) -> None:
+    """What the options leave out: rungs that a sequential design does not have, or the design itself."""
+    if untrained := [row.rung for row in document.rungs if row.outside_design and row.runs_left]:
+        console.paragraph(f"{request.outside_design(untrained, len(document.seeds))}.")
+    if so_far is not None and so_far.next_look is not None and not request.decide:
+        console.paragraph("A sequential design is recorded; continue it with --decide.")
 
 
 def _design(design: Mapping[str, Any]) -> str:

@@ -67,6 +67,14 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
                 "there is no look below 5 seeds: the test rejects too often with fewer",
             )
 
+    def command(self, *more: str) -> str:
+        """The command that trains this instance of the ladder, with `more` arguments."""
+        from lrurun.report.instance_label import ladder_command
+
+        ladder = None if self.ladder == "lru" else self.ladder
+        given = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
+        return ladder_command(self.task, given, *more)
+
     def plan(self) -> planning.Plan:
         """The plan of the ladder on the task.
 
@@ -76,6 +84,12 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         from lrurun.config import plan as planning
 
         return planning.make(self.task, ladder=self.ladder, profile=self.profile, sets=self.sets, tune=self.tune)
+
+    def outside_design(self, rungs: Sequence[str], seeds: int) -> str:
+        """A phrase on rungs that the sequential design of the ladder does not have, and how to train them."""
+        options = [word for name in rungs for word in ("--rung", name)]
+        command = self.command(*options, "--seeds", str(seeds))
+        return f"outside the design, which was recorded without them: {', '.join(rungs)}; train with: {command}"
 
     def chosen(self, plan: planning.Plan) -> tuple[Sequence[planning.ResolvedRung], Sequence[int]]:
         """The rungs and seeds of the plan that are requested."""

@@ -31,6 +31,11 @@ def find(plan: planning.Plan, instance: LadderInstance, ledger: Ledger) -> Progr
     return next((one for one in recorded if one.design.settings.items() <= settings.items()), None)
 
 
+def outside(plan: planning.Plan, found: Progress) -> list[planning.ResolvedRung]:
+    """The rungs that the ladder has and the design does not: they were added after it was recorded."""
+    return [rung for rung in plan.rungs if rung.name not in found.design.settings]
+
+
 def is_unfinished(instance: LadderInstance, ledger: Ledger) -> bool:
     """Whether the newest design awaits a look."""
     found = _recorded(instance, ledger)

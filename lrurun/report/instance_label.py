@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -88,6 +89,23 @@ def instance_title(ladder: str, task: str, profile: str | None, spec: Mapping[st
     """As in "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"; `spec` is that of the instance."""
     label = make_label(task, profile, bool(spec.get("tune")), spec.get("set", {}), {})
     return f"ladder {clean(ladder)} on {label.text}"
+
+
+def ladder_command(task: str, given: Mapping[str, Any], *more: str) -> str:
+    """The command that trains an instance of a ladder.
+
+    Args:
+        given: the options that name it: a text, texts, a table of values, or whether it is there. Empty ones are left
+            out.
+        more: further arguments.
+    """
+    words = ["lrurun", "ladder", task]
+    for option, value in given.items():
+        if isinstance(value, Mapping):
+            value = [f"{path}={setting(one)}" for path, one in value.items()]
+        for one in value if isinstance(value, list | tuple) else [value]:
+            words += [option, *([] if one is True else [str(one)])] if one else []
+    return shlex.join([*words, *more])
 
 
 _PACKAGED, _PUBLISHED = "packaged data", "published data"
