@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sklearn.metrics import accuracy_score, f1_score, r2_score
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, r2_score
 
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
 from lrurun.data import array_checks, on_device, store
-from lrurun.data.metric import R2, Accuracy, BatchR2, BitsPerByte, Exact, MacroF1, Metric, Perplexity
+from lrurun.data.metric import R2, Accuracy, BalancedAccuracy, BatchR2, BitsPerByte, Exact, MacroF1, Metric, Perplexity
 from lrurun.data.output import Output
 from lrurun.data.task import Data, Spec
 from lrurun.errors import LrurunError
@@ -47,7 +47,7 @@ def test_metrics_of_tags_are_those_of_scikit_learn() -> None:
     labels = RANDOM.integers(-1, 3, size=(10, 12)).astype(np.int32)
     labels[0] = -1  # nothing of it counts
     labels[1] = np.argmax(outputs[1], -1)
-    metrics = [Accuracy(), MacroF1(), Exact(), BitsPerByte(), Perplexity()]
+    metrics = [Accuracy(), MacroF1(), BalancedAccuracy(), Exact(), BitsPerByte(), Perplexity()]
     sums = sums_of(TAGS, metrics, outputs, labels)
     real = labels >= 0
     truth, guess = labels[real], np.argmax(outputs, -1)[real]
@@ -58,6 +58,7 @@ def test_metrics_of_tags_are_those_of_scikit_learn() -> None:
     wanted = [
         accuracy_score(truth, guess),
         f1_score(truth, guess, average="macro"),
+        balanced_accuracy_score(truth, guess),
         np.mean(exact),
         logs.mean() / np.log(2),
         np.exp(logs.mean()),

@@ -20,6 +20,7 @@ _CLASSES = (
     "retrieval:Retrieval",
     "pathfinder:Pathfinder",
     "pathfinder:PathX",
+    "pathfinder_segmentation:PathfinderSegmentation",
     "speech:SpeechCommands",
     "digits:Digits",
     "np_digits:NpDigits",

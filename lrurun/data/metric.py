@@ -125,6 +125,23 @@ class MacroF1(Metric, frozen=True, kw_only=True):
         return float(np.mean(2 * np.diagonal(table) / np.maximum(occur, 1)))
 
 
+class BalancedAccuracy(Metric, frozen=True, kw_only=True):
+    """The mean over the classes that occur of the share of their labels that is predicted correctly."""
+
+    name: str = "balanced_accuracy"
+    unit: str = "points"
+    scale: float = 100.0
+    decimals: int = 1
+    symbol: str = "%"
+    sums: tuple[str, ...] = ("confusion",)
+    near_chance: float | None = 0.03
+
+    def value(self, sums: Sums) -> float:
+        table = sums["confusion"].sum(axis=0)
+        labels = table.sum(axis=1)
+        return float(np.mean(np.diagonal(table)[labels > 0] / labels[labels > 0]))
+
+
 class R2(Metric, frozen=True, kw_only=True):
     """1 - MSE / variance of the labels, over all labels of a split: 0 for their mean as prediction, 1 at best."""
 

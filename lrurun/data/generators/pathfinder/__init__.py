@@ -22,10 +22,10 @@ import numpy as np
 
 from lrurun.data.generators.parallel import rounds
 from lrurun.data.generators.pathfinder.growth import add_distractors, grow_pairs
-from lrurun.data.generators.pathfinder.parameters import Parameters, parameters
+from lrurun.data.generators.pathfinder.parameters import Parameters, parameters, segmented
 from lrurun.data.generators.pathfinder.tables import DEGREES, Tables, combine, tables
 
-__all__ = ["CHUNK", "VERSION", "Images", "Parameters", "draw", "generate", "parameters"]
+__all__ = ["CHUNK", "VERSION", "Images", "Parameters", "draw", "generate", "parameters", "segmented"]
 
 VERSION = "1"
 """Version of the bits that a seed gives."""
@@ -57,6 +57,9 @@ class Images(NamedTuple):
     """(n,) uint8: distractors that found a place."""
     attempts: np.ndarray
     """(n,) int32: pairs of snakes started, without those whose first dash has an angle that never works."""
+    masks: np.ndarray
+    """(n, size, size) uint8, for segmentation: 2 where a snake with both discs has ink, 1 where only another long one
+    has, 0 elsewhere; otherwise (n, 0, 0)."""
 
 
 def generate(count: int, seed: int, parameters: Parameters, workers: int = 1) -> Iterator[Images]:
@@ -93,6 +96,7 @@ def draw(seed: int, chunk: int, count: int, parameters: Parameters) -> Images:
         margins=margins.astype(np.uint8),
         distractors=np.empty(count, np.uint8),
         attempts=np.empty(count, np.int32),
+        masks=np.empty((count, p.size, p.size) if p.segmentation else (count, 0, 0), np.uint8),
     )
     for margin in p.margins:
         chosen = np.flatnonzero(margins == margin)
@@ -105,11 +109,12 @@ def _fill(images: Images, chosen: np.ndarray, t: Tables, random: np.random.Rando
     """Makes the images with these indices; their labels and marked snakes are set already."""
     p, count = t.parameters, len(chosen)
     places, angles, attempts, maps = grow_pairs(t, random, count)
-    clutter, images.distractors[chosen] = add_distractors(t, random, maps)
+    discs, *snakes = np.zeros((3, count * t.cells), np.uint8)
+    clutter, images.distractors[chosen] = add_distractors(t, random, maps, discs)
     home = np.arange(count) * t.cells
-    snakes, discs = np.zeros(count * t.cells, np.uint8), np.zeros(count * t.cells, np.uint8)
-    for at, angle in zip(places.reshape(-1, count), angles.reshape(-1, count), strict=True):
-        combine(np.maximum, snakes, home + at, angle, t.ink)
+    for snake in (0, 1):
+        for at, angle in zip(places[snake], angles[snake], strict=True):
+            combine(np.maximum, snakes[snake], home + at, angle, t.ink)
 
     own = np.stack(np.divmod(places, t.side), axis=-1).transpose(2, 0, 1, 3) - t.rim
     angles = angles.transpose(2, 0, 1)
@@ -124,7 +129,15 @@ def _fill(images: Images, chosen: np.ndarray, t: Tables, random: np.random.Rando
     for marker in (0, 1):
         row, column = (images.markers[chosen, marker].astype(np.int64) + t.rim).T
         combine(np.maximum, discs, home + row * t.side + column, np.zeros(count, np.int64), t.disc)
-    images.images[chosen] = _develop(p, t, snakes, clutter, discs)
+    images.images[chosen] = _develop(p, t, np.maximum(*snakes), clutter, discs)
+    if p.segmentation:
+        both = images.labels[chosen] == 1
+        classes = [1 + (both & (images.marked[chosen, 0] == snake)) for snake in (0, 1)]
+        least = 1 if p.quirks else 64
+        masks = [
+            (ink.reshape(-1, t.cells) >= least) * number[:, None] for ink, number in zip(snakes, classes, strict=True)
+        ]
+        images.masks[chosen] = _framed(t, np.maximum(*masks))
 
 
 def _develop(p: Parameters, t: Tables, snakes: np.ndarray, clutter: np.ndarray, discs: np.ndarray) -> np.ndarray:
@@ -132,6 +145,11 @@ def _develop(p: Parameters, t: Tables, snakes: np.ndarray, clutter: np.ndarray, 
     ink = snakes.astype(np.int32) * p.contrasts[0]
     np.maximum(ink, clutter.astype(np.int32) * p.contrasts[1], out=ink)
     np.maximum(ink, discs.astype(np.int32) * 100, out=ink)
-    ink = ink.reshape(-1, t.side, t.side)[:, t.rim : -t.rim, t.rim : -t.rim]
+    ink = _framed(t, ink)
     white = ink.max(axis=(1, 2), keepdims=True) if p.quirks else np.int32(255 * 100)
     return np.minimum((2 * 255 * ink + white) // (2 * white), 255).astype(np.uint8)
+
+
+def _framed(t: Tables, maps: np.ndarray) -> np.ndarray:
+    """(n, size, size): the images in flat maps."""
+    return maps.reshape(-1, t.side, t.side)[:, t.rim : -t.rim, t.rim : -t.rim]

@@ -124,8 +124,13 @@ def _step(
     return ok, at[ok], turn[ok]
 
 
-def add_distractors(t: Tables, random: np.random.RandomState, maps: Maps) -> tuple[np.ndarray, np.ndarray]:
-    """Distractors for all maps, which they are added to: (maps * cells,) their ink, (maps,) how many found a place."""
+def add_distractors(
+    t: Tables, random: np.random.RandomState, maps: Maps, discs: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distractors for all maps, which they are added to: (maps * cells,) their ink, (maps,) how many found a place.
+
+    For segmentation, each has a disc in `discs` (maps * cells,) at the pivot of its first dash.
+    """
     p = t.parameters
     count = len(maps.taken) // t.cells
     ink, number = np.zeros((count, t.cells), np.uint8), np.zeros(count, np.uint8)
@@ -142,6 +147,9 @@ def add_distractors(t: Tables, random: np.random.RandomState, maps: Maps) -> tup
                 cells[done] = tried.reshape(-1, t.cells)[lane]
             for at, angle in zip(places, angles, strict=True):
                 combine(np.maximum, ink.reshape(-1), done * t.cells + at, angle, t.ink)
+            if p.segmentation:
+                pivots = done * t.cells + places[0] + t.pivot[angles[0]]
+                combine(np.maximum, discs, pivots, np.zeros_like(pivots), t.disc)
             number[done] += 1
             left = np.delete(left, lane)
     return ink.reshape(-1), number

@@ -38,6 +38,8 @@ class Parameters(NamedTuple):
     """Dashes."""
     distractor_tries: int
     """Attempts to place a distractor before it is omitted."""
+    segmentation: bool = False
+    """Whether distractors have discs too, and images a mask."""
 
 
 class _Size(NamedTuple):
@@ -99,7 +101,43 @@ def parameters(size: int, contour_length: int | None = None, quirks: bool = True
             "Pathfinder: quirks: images of size 22 are our own, and there is no published distribution to keep",
             "choose quirks = false, or another size",
         )
-    short = length // 3 if size != 22 else 2
+    return _made(table, size, length, length // 3 if size != 22 else 2, quirks)
+
+
+_SEGMENTED = {
+    32: _Size(2, 1.0, (1,), 6, 1, 1.5, 1.5, (80, 80), 140, 4, (6,)),  # our own, for laptops
+    128: _Size(5, 1.5, (2, 3), 22, 1, 1.8, 2.1, (90, 90), 180, 64, (14,)),
+    256: _Size(8, 2.0, (4,), 27, 1, 2.2, 4.2, (100, 100), 180, 80, (16,)),
+}
+
+
+def segmented(size: int, quirks: bool = True) -> Parameters:
+    """Those of PathfinderSegmentation (Gupta et al. 2023, its published program) for 128 and 256 pixels per side.
+
+    There are ours for 32. Quirks are those of `parameters`, and masks have the ripples that reducing an image leaves
+    around a dash, of a few levels of gray; without quirks, they are where a dash covers a quarter of a pixel or more.
+
+    Raises:
+        LrurunError: there are no such images.
+    """
+    if size not in _SEGMENTED:
+        sizes = ", ".join(map(str, _SEGMENTED))
+        raise LrurunError(
+            f"PathfinderSegmentation: size: expected one of {sizes}, found {size}", "choose one of these sizes"
+        )
+    if quirks and size == 32:
+        raise LrurunError(
+            "PathfinderSegmentation: quirks: images of size 32 are our own, and there is no published distribution to "
+            "keep",
+            "choose quirks = false, or another size",
+        )
+    table = _SEGMENTED[size]
+    short = 2 if size == 32 else table.lengths[-1] // 3
+    return _made(table, size, table.lengths[-1], short, quirks)._replace(segmentation=True)
+
+
+def _made(table: _Size, size: int, length: int, short: int, quirks: bool) -> Parameters:
+    """`short`: dashes of a distractor."""
     return Parameters(
         size=size,
         contour_length=length,
