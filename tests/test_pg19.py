@@ -186,6 +186,17 @@ def test_a_tokenizer_anywhere_is_given_by_its_path(tmp_path, model):
     assert source.endswith(f" pieces of mine.model with sha256 {digest}")
 
 
+def test_a_tokenizer_that_is_missing_or_damaged_is_named(tmp_path, model):
+    place = texts(tmp_path / "copy")
+    error = refused(place, TokenOptions(length=12), PG19Tokens(PUBLISHED))
+    assert error.message == f"PG19Tokens: there is no SentencePiece model {place / 'spiece.model'}"
+    assert error.hint == "put the tokenizer of T5 there, or set data.tokenizer to the path of a model"
+    for content in (b"", b"rubbish" * 50, model[: len(model) // 2]):
+        (place / "spiece.model").write_bytes(content)
+        error = refused(place, TokenOptions(length=12), PG19Tokens(PUBLISHED))
+        assert error.message.startswith(f"{place / 'spiece.model'}: not a SentencePiece model: ")
+
+
 @pytest.mark.parametrize("package", ["pyarrow", "sentencepiece"])
 def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch, package):
     place = tmp_path / "copy"
@@ -258,8 +269,12 @@ def test_a_parquet_file_whose_column_has_no_texts_is_refused(tmp_path):
         assert refused(place).message == f"{path}: row {len(values) - 1}: expected a text, found {found}"
 
 
-@pytest.mark.parametrize("kind", ["texts", "TFDS", "parquet"])
+LONG = {"texts": "txt: longer than 100 bytes", "TFDS": ": record 0: ", "parquet": ": row 0: "}
+
+
+@pytest.mark.parametrize("kind", LONG)
 def test_a_book_longer_than_any_is_refused(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(books, "BOOK_LIMIT", 100)
     message = refused(COPIES[kind](tmp_path / "copy")).message
-    assert "longer than 100 bytes" in message or "are more than the 100 allowed" in message
+    assert LONG[kind] in message
+    assert kind == "texts" or message.endswith("are more than the 100 allowed")

@@ -27,7 +27,7 @@ TOKENS_PER_BYTE = 720_000 * 4096 / SIZES["train"]
 """About: of T5's tokenizer. An epoch has 720,000 chunks (Gupta et al. 2023, Table 10: 60,000 steps, 10 epochs, 120)."""
 ORDER = 5
 """Of the longest n-gram model among the baselines of bytes."""
-_COUNTED = 1 << 24
+_COUNTED = 1 << 22
 """Bytes of each split that this model sees: counting takes about a hundred times as much memory."""
 _BLOCK = 1 << 24
 """Tokens that are copied at once."""
