@@ -30,6 +30,10 @@ def test_claims_say_what_they_rest_on() -> None:
         "Phases do not matter": "not run",
     }
     assert found["Linear is better"].stand_in
+    assert found["Linear is better"].mark == " (stand-in task)"
+    for name in ("table", "md", "latex", "html"):
+        assert formats.render(build(), name).count(" (stand-in task)") == 1, name  # type: ignore[arg-type]
+    assert [claim.mark for text, claim in found.items() if text != "Linear is better"] == ["", "", ""]
     assert "sDigits stands in for the paper's tasks of this claim (sCIFAR)" in (found["Linear is better"].detail)
     assert found["The ring helps"].detail == "ring-init and linear-rnn are the same runs on this task"
     assert "stable-exponential 68.33 ± 29.17 (n=3, 1 diverged, counted as chance, 10.00)" in (

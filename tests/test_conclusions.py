@@ -82,14 +82,14 @@ def test_seeds_are_added_to_a_sequential_design_only_until_it_is_complete() -> N
         structs.replace(row, look=5, counted_n=5, counted_base_n=5, seeds_to_decide=needed)
         for row, needed in zip(made.rows[:3], (None, 10, 30), strict=True)
     ]
-    running, undecided = conclude(rows, (), design())[-2:]
+    running, undecided = conclude(rows, (), design(), task="sDigits")[-2:]
     assert running == "The sequential design is not complete: its next look is at 8 seeds."
     assert undecided == (
         "Undecided: two against one (+1.50 points at 5 seeds; about 5 more seeds a side would decide); three "
         "against two (+0.50 points at 5 seeds; about 25 more seeds a side would decide, but this design ends at 12). "
         "The estimates take the observed differences as the true ones."
     )
-    first, over, undecided = conclude(rows, (), design(next_look=None, level=None))
+    first, over, undecided = conclude(rows, (), design(next_look=None, level=None), task="sDigits")
     assert first == "No difference between rungs is decided."
     assert over == (
         "The sequential design is complete. What is undecided stays undecided, because seeds that are added now are "
@@ -100,14 +100,17 @@ def test_seeds_are_added_to_a_sequential_design_only_until_it_is_complete() -> N
         "three against two (+0.50 points at 5 seeds; a new design with about 30 seeds a side would decide). "
         "The estimates take the observed differences as the true ones."
     )
-    assert conclude(rows[:1], (), design(next_look=None, level=None, undecided=0)) == (
+    assert conclude(rows[:1], (), design(next_look=None, level=None, undecided=0), task="sDigits") == (
         "The sequential design is complete: every difference and claim in it is decided.",
     )
 
 
 def test_claims_are_counted_by_verdict() -> None:
     made = build()
-    assert made.conclusions[-1] == ("Of 4 claims: 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs).")
+    assert made.conclusions[-1] == (
+        "Of 4 claims (sDigits stands in for the tasks of 1 of them): 1 supported, 1 undecided, 1 not run, "
+        "1 not comparable (same runs)."
+    )
     assert [(claim.verdict, claim.same_runs) for claim in made.claims] == [
         ("supported", False),
         ("undecided", True),
@@ -118,7 +121,7 @@ def test_claims_are_counted_by_verdict() -> None:
     assert not any("claim" in one for one in without)
     assert build(limit=2).conclusions == (
         made.conclusions[0],
-        "Of 1 claim: 1 supported.",
+        "Of 1 claim, for whose tasks sDigits stands in: 1 supported.",
         f"These sentences are about the first 2 of {len(made.rows)} rungs; p and verdicts take all into account.",
     )
     assert build(limit=len(made.rows)).conclusions == made.conclusions

@@ -21,7 +21,7 @@ LATEX = r"""% Needs \usepackage{booktabs} and \usepackage{graphicx} in the pream
 \item Undecided: stable-exponential against ring-init ($-$27.17 points; about 27 more seeds a side would decide). The estimate takes the observed difference as the true one.
 \item Not compared, because the runs are the same: ring-init against linear-rnn.
 \item Not run: small-phase against stable-exponential.
-\item Of 4 claims: 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs).
+\item Of 4 claims (sDigits stands in for the tasks of 1 of them): 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs).
 \end{itemize}
 \begin{table}[htbp]
 \centering
@@ -56,7 +56,7 @@ Note: a\_note\par
 \end{table}
 \paragraph{Claims}
 \begin{itemize}
-\item \textbf{supported}: Linear is better. (Paper, 1) linear-rnn 95.50 $\pm$ 0.29 (n=3), tanh-rnn 91.00 $\pm$ 0.58 (n=3); difference +4.50 points {[}+2.42, +6.58{]}; p = 0.013; sDigits stands in for the paper's tasks of this claim (sCIFAR).
+\item \textbf{supported} (stand-in task): Linear is better. (Paper, 1) linear-rnn 95.50 $\pm$ 0.29 (n=3), tanh-rnn 91.00 $\pm$ 0.58 (n=3); difference +4.50 points {[}+2.42, +6.58{]}; p = 0.013; sDigits stands in for the paper's tasks of this claim (sCIFAR).
 \item \textbf{not comparable}: The ring helps. (Paper, 2) ring-init and linear-rnn are the same runs on this task.
 \item \textbf{undecided}: Stable is better. (Paper, 3) stable-exponential 68.33 $\pm$ 29.17 (n=3, 1 diverged, counted as chance, 10.00), ring-init 95.50 $\pm$ 0.29 (n=3); difference $-$27.17 points {[}$-$152.65, +98.32{]}; p = 0.450; about 30 seeds a side would decide, if the true difference is the observed one.
 \item \textbf{not run}: Phases do not matter. (Paper, 4) no finished runs of small-phase.

@@ -29,8 +29,9 @@ estimate takes the observed difference as the true one.
 Not compared, because the runs are the same: ring-init
 against linear-rnn.
 Not run: small-phase against stable-exponential.
-Of 4 claims: 1 supported, 1 undecided, 1 not run, 1 not
-comparable (same runs).
+Of 4 claims (sDigits stands in for the tasks of 1 of them):
+1 supported, 1 undecided, 1 not run, 1 not comparable (same
+runs).
 
 rung                test accuracy       diff.   published
 ──────────────────  ──────────────────  ──────  ──────────
@@ -66,7 +67,7 @@ These runs come from more than one code version: 0.1.0 abc;
 Note: a note
 
 Claims
-supported: Linear is better. (Paper, 1)
+supported (stand-in task): Linear is better. (Paper, 1)
     linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn
     91.00 ± 0.58 (n=3); difference +4.50 points
     [+2.42, +6.58]; p = 0.013; sDigits stands in for the
@@ -90,7 +91,8 @@ Undecided: stable-exponential against ring-init (-27.17 points; about 27 more se
 decide). The estimate takes the observed difference as the true one.
 Not compared, because the runs are the same: ring-init against linear-rnn.
 Not run: small-phase against stable-exponential.
-Of 4 claims: 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs).
+Of 4 claims (sDigits stands in for the tasks of 1 of them): 1 supported, 1 undecided, 1 not run, 1
+not comparable (same runs).
 
 rung                test accuracy       difference [95 %]         p      speed-up  published
 ──────────────────  ──────────────────  ────────────────────────  ─────  ────────  ──────────
@@ -120,7 +122,7 @@ These runs come from more than one code version: 0.1.0 abc; 0.2.0 def.
 Note: a note
 
 Claims
-supported: Linear is better. (Paper, 1)
+supported (stand-in task): Linear is better. (Paper, 1)
     linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn 91.00 ± 0.58 (n=3); difference +4.50 points
     [+2.42, +6.58]; p = 0.013; sDigits stands in for the paper's tasks of this claim (sCIFAR).
 not comparable: The ring helps. (Paper, 2)
@@ -150,7 +152,7 @@ Which of them matters?
 - Undecided: stable-exponential against ring-init (-27.17 points; about 27 more seeds a side would decide). The estimate takes the observed difference as the true one.
 - Not compared, because the runs are the same: ring-init against linear-rnn.
 - Not run: small-phase against stable-exponential.
-- Of 4 claims: 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs).
+- Of 4 claims (sDigits stands in for the tasks of 1 of them): 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs).
 
 | rung | title | test accuracy | difference [95 %] | p | parameters | steps/s | speed-up | published |
 | --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -169,7 +171,7 @@ Which of them matters?
 
 **Claims**
 
-- **supported**: Linear is better. (Paper, 1) linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn 91.00 ± 0.58 (n=3); difference +4.50 points [+2.42, +6.58]; p = 0.013; sDigits stands in for the paper's tasks of this claim (sCIFAR).
+- **supported** (stand-in task): Linear is better. (Paper, 1) linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn 91.00 ± 0.58 (n=3); difference +4.50 points [+2.42, +6.58]; p = 0.013; sDigits stands in for the paper's tasks of this claim (sCIFAR).
 - **not comparable**: The ring helps. (Paper, 2) ring-init and linear-rnn are the same runs on this task.
 - **undecided**: Stable is better. (Paper, 3) stable-exponential 68.33 ± 29.17 (n=3, 1 diverged, counted as chance, 10.00), ring-init 95.50 ± 0.29 (n=3); difference -27.17 points [-152.65, +98.32]; p = 0.450; about 30 seeds a side would decide, if the true difference is the observed one.
 - **not run**: Phases do not matter. (Paper, 4) no finished runs of small-phase."""

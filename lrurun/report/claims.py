@@ -71,6 +71,11 @@ class Verdict(Judgement, frozen=True, kw_only=True):
         """The verdict, as reports print it."""
         return NOT_COMPARABLE if self.same_runs else self.verdict
 
+    @property
+    def mark(self) -> str:
+        """What reports print after the verdict on a claim that the paper makes on other tasks only."""
+        return " (stand-in task)" if self.stand_in and self.shown in (SUPPORTED, CONTRADICTED, UNDECIDED) else ""
+
 
 class Judged(Struct, frozen=True, kw_only=True):
     """All verdicts of a report."""

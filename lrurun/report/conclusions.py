@@ -21,6 +21,8 @@ def conclude(
     claims: Sequence[Verdict],
     design: DesignSummary | None = None,
     form: ScoreForm = ACCURACY,
+    *,
+    task: str,
 ) -> tuple[str, ...]:
     """What helps and hurts, what is undecided, what was not run, and how many claims have which verdict."""
     by_verdict: dict[str, list[LadderRow]] = {}
@@ -45,7 +47,7 @@ def conclude(
     if outside := by_verdict.get("not judged"):
         sentences.append(f"Outside the sequential design: {_list(_pair(row) for row in outside)}.")
     if claims:
-        sentences.append(_claims(claims))
+        sentences.append(_claims(claims, task))
     return tuple(sentences)
 
 
@@ -143,9 +145,15 @@ def _seeds(row: LadderRow, design: DesignSummary | None) -> str:
     )
 
 
-def _claims(claims: Sequence[Verdict]) -> str:
+def _claims(claims: Sequence[Verdict], task: str) -> str:
+    """How many claims have which verdict, and on how many the paper has other tasks."""
     counts = Counter(claim.verdict for claim in claims if not claim.same_runs)
     found = [f"{count} {verdict}" for verdict, count in counts.most_common()]
     if same := sum(claim.same_runs for claim in claims):
         found.append(f"{same} not comparable (same runs)")
-    return f"Of {plural(len(claims), 'claim')}: {', '.join(found)}."
+    others, about = sum(claim.stand_in for claim in claims), ""
+    if others == len(claims):
+        about = f", for whose tasks {task} stands in"
+    elif others:
+        about = f" ({task} stands in for the tasks of {others} of them)"
+    return f"Of {plural(len(claims), 'claim')}{about}: {', '.join(found)}."

@@ -247,7 +247,7 @@ def build(
         label=make_label(task, profile, tune, changes, data).text,
         chance=scoring.chance,
         learns_from=scoring.learns_from,
-        conclusions=(*conclude(rows, about, design, form), *_limits(limit, len(ladder.rungs))),
+        conclusions=(*conclude(rows, about, design, form, task=task), *_limits(limit, len(ladder.rungs))),
         design=design,
         score=form,
         test_step=metric.step(test_items) if test_items else None,

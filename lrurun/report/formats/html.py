@@ -98,7 +98,7 @@ def render(content: ReportContent, details: Mapping[str, RunDetail]) -> str:
         for claim in content.claims:
             style = claim.shown.replace(" ", "-")
             parts.append(
-                f'<dt><span class="{style}">{claim.shown}</span>: {_text(sentence(claim.text))} '
+                f'<dt><span class="{style}">{claim.shown}</span>{claim.mark}: {_text(sentence(claim.text))} '
                 f'<span class="faint">({_text(claim.source)})</span></dt>'
             )
             parts.append(f"<dd>{_text(sentence(claim.detail))}</dd>")

@@ -39,7 +39,7 @@ def render(content: ReportContent) -> str:
         lines += [r"\paragraph{Claims}", r"\begin{itemize}"]
         for claim in content.claims:
             text = f"{sentence(claim.text)} ({claim.source}) {sentence(claim.detail)}"
-            lines.append(rf"\item \textbf{{{claim.shown}}}: {escape(text)}")
+            lines.append(rf"\item \textbf{{{claim.shown}}}{claim.mark}: {escape(text)}")
         lines.append(r"\end{itemize}")
     return "\n".join(lines)
 

@@ -26,7 +26,7 @@ def render(content: ReportContent) -> str:
         lines += ["", "**Claims**", ""]
         for claim in content.claims:
             text = f"{sentence(claim.text)} ({claim.source}) {sentence(claim.detail)}"
-            lines.append(f"- **{claim.shown}**: {_escape(text)}")
+            lines.append(f"- **{claim.shown}**{claim.mark}: {_escape(text)}")
     return "\n".join(lines)
 
 

@@ -83,7 +83,8 @@ def render(content: ReportContent, *, width: int, color: bool) -> str:
         line()
         line("Claims", "bold")
         for claim in content.claims:
-            line(claim.shown, _STYLES[claim.shown], f": {clean(sentence(claim.text))} ({clean(claim.source)})")
+            about = f"{claim.mark}: {clean(sentence(claim.text))} ({clean(claim.source)})"
+            line(claim.shown, _STYLES[claim.shown], about)
             line(clean(sentence(claim.detail)), indent=4)
     # Rich pads cells with blanks, which are removed at the ends of lines.
     return "\n".join(one.rstrip() for one in text.getvalue().splitlines()).rstrip("\n")
