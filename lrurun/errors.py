@@ -29,6 +29,10 @@ class NotFoundError(LrurunError):
     exit_code = 4
 
 
+class NoEigenvaluesError(LrurunError):
+    """The kind of recurrence defines no eigenvalues."""
+
+
 class LedgerError(LrurunError):
     """The ledger is busy, of another version, or not a ledger."""
 

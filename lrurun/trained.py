@@ -17,7 +17,7 @@ from lrurun import paths, plugins
 from lrurun.config import plugin_code
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.task import Spec
-from lrurun.errors import LrurunError, NotFoundError
+from lrurun.errors import LrurunError, NoEigenvaluesError, NotFoundError
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint, Run
 from lrurun.nn.network import Model
@@ -141,7 +141,8 @@ def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layer
         folder: the runs folder.
 
     Raises:
-        LrurunError: no checkpoint is on disk, or this kind of recurrence has no eigenvalues.
+        LrurunError: no checkpoint is on disk.
+        NoEigenvaluesError: this kind of recurrence has no eigenvalues.
     """
     jax.config.update("jax_platforms", "cpu")  # an accelerator may be in use by the run itself
     config = plugin_code.config_of(run.config, f"run {run.id}")
@@ -170,7 +171,7 @@ def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layer
     )
     if before is None or after is None:
         kind = type(config.model.recurrence).__struct_config__.tag
-        raise LrurunError(
+        raise NoEigenvaluesError(
             f"run {run.id}: the eigenvalues of recurrence {kind!r} are not known", "plot --kind curves instead"
         )
     return entry.step, [tuple(layer.tolist()) for layer in before], [tuple(layer.tolist()) for layer in after]

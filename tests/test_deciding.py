@@ -67,7 +67,16 @@ def test_wrong_options_are_refused_before_anything_runs(
 ) -> None:
     code, out, err = lrurun(capsys, command, "sDigits", *LADDER, *arguments)
     assert (code, out) == (2, "")
-    assert err.startswith(f"error: {message}\nhint: ")
+    assert err.startswith(f"error: {message}")
+    assert f"\nhint: {NEXT[arguments[1]]}\n" in err
+
+
+NEXT = {
+    "8": "add --decide, or choose the seeds with --seeds",
+    "--max-seeds": "choose one of these; without --max-seeds it is 12",
+    "--seeds": "leave out one of them, or bound the seeds with --max-seeds 5, 8 or 12",
+    "--rung": "leave out one of them",
+}
 
 
 def test_fresh_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

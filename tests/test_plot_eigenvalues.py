@@ -15,6 +15,7 @@ from lrurun import __main__ as entry
 from lrurun.report import figures
 from tests.drawings import caption, lines, lrurun, size
 from tests.machine import Machine
+from tests.results import fill
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +165,31 @@ def test_eigenvalues_that_are_not_finite_are_none() -> None:
     assert np.isnan(dense.spectrum({"A": np.array([[0.0, np.nan], [1.0, 0.0]])})).all()
     lost = figures.SpectrumPanel(title="x", initial=(1j,), trained=(complex(np.nan),))
     assert figures.encode(figures.eigenvalues([lost], title="t", caption=""), ".png").startswith(b"\x89PNG")
+
+
+GATED = """
+[[rung]]
+name = "gated"
+title = "gated"
+change = { "model.recurrence.kind" = "gru" }
+"""
+
+
+def test_rungs_without_eigenvalues_are_named_and_the_others_drawn(tmp_path, monkeypatch, drawing, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("two.toml").write_text(TWO + GATED)
+    options = {"ladder": "two.toml", "profile": "smoke", "sets": ["model.depth=2"]}
+    fill(Path("ledger.db"), "sDigits", {"gated": [0.5]}, eigenvalues={"start": None, "end": None}, **options)  # type: ignore[dict-item, arg-type]
+    wanted = (*OF_TWO, "--out", "a.png", "--ledger", "ledger.db")
+    code, out, err = lrurun(capsys, *wanted)
+    assert (code, out) == (1, "")
+    assert "its recurrence has no eigenvalues\nhint: draw --kind curves instead" in err
+    assert not Path("a.png").exists()
+    found = {"dense": [0.5], "ring": [0.5]}
+    fill(Path("ledger.db"), "sDigits", found, eigenvalues={"start": [0.5j], "end": [0.6j]}, **options)  # type: ignore[arg-type]
+    assert lrurun(capsys, *wanted) == (
+        0,
+        "",
+        "warning: not drawn, because their recurrences define no eigenvalues: gated\nwrote a.png\n",
+    )
+    assert [ax.get_title() for ax in drawing[0].axes] == ["dense", "ring"]

@@ -21,7 +21,7 @@ from lrurun.commands.options import (
     choice,
 )
 from lrurun.commands.request import LadderRequest, instance_options
-from lrurun.errors import LrurunError, NotFoundError, UsageError
+from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,7 +70,7 @@ def plot(
     plan = None if of_runs or instance else request.plan()
     ledger = opening.read(places)
     if ledger is None:
-        hint = "name one with --ledger PATH" if of_runs else f"run: lrurun ladder {request.task}"
+        hint = "name one with --ledger PATH" if of_runs else f"run: {request.command()}"
         raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
     with ledger:
         if of_runs:
@@ -79,10 +79,19 @@ def plot(
         else:
             given = instance_options(context, request)
             plan, found = selection.chosen(ledger, request.task, plan, instance, "plot", given)
-            figure = _of_task(drawn, plan, found, ledger, places.runs)
+            figure = _of_task(drawn, plan, found, ledger, places.runs, _command(request, plan, instance))
     output.write_file(out, figures.encode(figure, suffix))
     console.say(f"wrote {out}")
     return 0
+
+
+def _command(request: LadderRequest, plan: planning.Plan, instance: str | None) -> str:
+    """The command that trains the ladder that is drawn."""
+    if instance is None:
+        return request.command()
+    name, sets = plan.ladder.name, plan.changes
+    named = LadderRequest(task=plan.recipe.task, ladder=name, profile=plan.profile, tune=plan.tune, sets=sets)
+    return named.command()
 
 
 def _are_runs(names: Sequence[str]) -> bool:
@@ -127,7 +136,9 @@ def _of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path) -> Fi
     )
 
 
-def _of_task(kind: str, plan: planning.Plan, instance: LadderInstance, ledger: Ledger, folder: Path) -> Figure:
+def _of_task(
+    kind: str, plan: planning.Plan, instance: LadderInstance, ledger: Ledger, folder: Path, command: str
+) -> Figure:
     from lrurun.report import drawing, rung_runs, scores, selection
 
     metric = rung_runs.SPEED if kind == "speed" else scores.form_of(plan.task.metric).result
@@ -136,7 +147,7 @@ def _of_task(kind: str, plan: planning.Plan, instance: LadderInstance, ledger: L
         task = plan.recipe.task + (f" --profile {plan.profile}" if plan.profile else "")
         raise NotFoundError(
             f"ladder {plan.ladder.name} on {task}: no run is finished, so there is nothing to draw",
-            f"run: lrurun ladder {task}",
+            f"run: {command}",
         )
     if kind in ("curves", "norms", "eigenvalues"):
         label = selection.label(plan, instance, ledger)
@@ -162,7 +173,7 @@ def _spectra_of(ledger: Ledger, folder: Path) -> SpectraOf:
             return before_and_after(run, ledger, folder)
         start, end = ([tuple(layer or ()) for layer in recorded[moment]] for moment in ("start", "end"))
         if not any(end):
-            raise LrurunError(f"run {run.id}: its recurrence has no eigenvalues", "draw --kind curves instead")
+            raise NoEigenvaluesError(f"run {run.id}: its recurrence has no eigenvalues", "draw --kind curves instead")
         return run.step, start, end
 
     return spectra

@@ -94,7 +94,7 @@ def _report(
     ledger = opening.read(places)
     if ledger is None:
         raise NotFoundError(
-            f"{places.ledger}: there is no ledger, so there are no results", f"run: lrurun ladder {request.task}"
+            f"{places.ledger}: there is no ledger, so there are no results", f"run: {request.command()}"
         )
     with ledger:
         plan, found = selection.chosen(ledger, request.task, plan, instance, "report", given)

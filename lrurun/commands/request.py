@@ -56,15 +56,16 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
             return
         others = {"--seeds": self.seeds is not None, "--rung": bool(self.rungs), "--fresh": fresh}
         for option in (name for name, is_given in others.items() if is_given):
+            bound = ", or bound the seeds with --max-seeds 5, 8 or 12" if option == "--seeds" else ""
             raise UsageError(
-                f"--decide and {option} exclude each other",
-                "its design fixes the seeds and rungs of every look, and its verdicts do not change",
+                f"--decide and {option} exclude each other: the design of --decide fixes the seeds and rungs to train",
+                f"leave out one of them{bound}",
             )
         if self.max_seeds is not None and self.max_seeds not in SHARES:
             *some, last = map(str, SHARES)
             raise UsageError(
                 f"--max-seeds {self.max_seeds}: expected {', '.join(some)} or {last}, the looks of the design",
-                "there is no look below 5 seeds: the test rejects too often with fewer",
+                f"choose one of these; without --max-seeds it is {last}",
             )
 
     def command(self, *more: str) -> str:

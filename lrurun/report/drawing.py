@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lrurun.errors import NotFoundError
+from lrurun import console
+from lrurun.errors import NoEigenvaluesError, NotFoundError
 from lrurun.report import content, figures, ladder_table, rung_runs, speed
 from lrurun.report.figures import Mark, Panel, RungMeans, SpectrumPanel
 from lrurun.report.instance_label import InstanceLabel, label_of
@@ -231,12 +232,21 @@ def ladder_eigenvalues(
     """The eigenvalues of every rung that has runs of its own: those of all layers of its first finished seed."""
     spectra: list[SpectrumPanel] = []
     seeds: dict[int, list[str]] = {}
+    without: dict[str, NoEigenvaluesError] = {}
     for rung, one in selected.items():
         if one.of == rung and one.counted:
             run = one.counted[0]
-            _, initial, trained = spectra_of(run)
+            try:
+                _, initial, trained = spectra_of(run)
+            except NoEigenvaluesError as error:
+                without[rung] = error
+                continue
             spectra.append(SpectrumPanel(title=rung, initial=_all(initial), trained=_all(trained)))
             seeds.setdefault(run.seed, []).append(rung)
+    if without and not spectra:
+        raise next(iter(without.values()))
+    if without:
+        console.warn(f"not drawn, because their recurrences define no eigenvalues: {', '.join(without)}")
     of = "; ".join(
         f"seed {seed} of {', '.join(rungs)}" if len(seeds) > 1 else f"seed {seed}" for seed, rungs in seeds.items()
     )

@@ -14,12 +14,11 @@ from lrurun import data as tasks
 from lrurun.config import documents
 from lrurun.config import plan as planning
 from lrurun.config.settings import parse_set
-from lrurun.console import setting
 from lrurun.data import published
 from lrurun.data.metric import Metric
 from lrurun.errors import LedgerError, NotFoundError
 from lrurun.report import claims, design_record, ladder_table, rung_runs, scored_runs, speed
-from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, make_label
+from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, ladder_command, make_label
 from lrurun.report.scores import form_of
 
 if TYPE_CHECKING:
@@ -40,13 +39,13 @@ def chosen(
     """The requested ladder instance and its plan. It is named by its plan, or by its id.
 
     Args:
-        given: beside an id, the options that name an instance, by their names: only those that were given.
+        given: the options that name an instance, by their names: only those that were given.
 
     Raises:
         NotFoundError: the ledger has no such instance, or it is not that of the task and the options.
     """
     if plan is not None:
-        return plan, _instance(ledger, plan)
+        return plan, _instance(ledger, plan, ladder_command(task, given))
     found = ledger.ladder(instance_id or "")
     if found.task != task:
         raise NotFoundError(
@@ -80,15 +79,12 @@ def _contradicting(instance: LadderInstance, given: Mapping[str, Any]) -> list[s
     return others
 
 
-def _instance(ledger: Ledger, plan: planning.Plan) -> LadderInstance:
+def _instance(ledger: Ledger, plan: planning.Plan, command: str) -> LadderInstance:
     for found in ledger.ladders(plan.ladder.name, plan.recipe.task):
         if found.profile == plan.profile and found.spec == plan.spec:
             return found
     others = [f"{title(o)} (--instance {o.key})" for o in ledger.ladders(None, plan.recipe.task)]
-    run = f"lrurun ladder {plan.recipe.task}" + (f" --profile {plan.profile}" if plan.profile else "")
-    run += "".join(f" --set {path}={setting(value)}" for path, value in plan.changes.items())
-    run += " --tune" if plan.tune else ""
-    hint = f"this ledger has: {'; '.join(others)}" if others else f"run: {run}"
+    hint = f"this ledger has: {'; '.join(others)}" if others else f"run: {command}"
     wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
     raise NotFoundError(f"{wanted}: not in this ledger", hint)
 
