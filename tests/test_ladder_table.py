@@ -156,20 +156,29 @@ def test_the_first_rungs_of_a_grid_are_a_report_of_their_own() -> None:
 
 
 GRID_100 = """\
-rung      base      test accuracy       difference [95 %]        p       speed-up  published
-────────  ────────  ──────────────────  ───────────────────────  ──────  ────────  ─────────
-free-1    –         71.00 ± 0.58 (n=3)  –                        –       –         –
-stable-1  free-1    81.67 ± 0.88 (n=3)  +10.67 [+7.55, +13.79]   0.002   –         –
-free-2    free-1    61.67 ± 1.20 (n=3)  -9.33 [-13.68, -4.99]    0.007   –         –
-stable-2  free-2    91.33 ± 0.88 (n=3)  +29.67 [+25.38, +33.96]  <0.001  –         –
-free-3    free-1    71.00 ± 0.58 (n=3)  as free-1                –       –         –
-stable-3  stable-1  81.67 ± 0.88 (n=3)  as stable-1              –       –         –"""
+rung      base      test accuracy       difference [95 %]        p       steps/s  speed-up
+────────  ────────  ──────────────────  ───────────────────────  ──────  ───────  ────────
+free-1    –         71.00 ± 0.58 (n=3)  –                        –       –        –
+stable-1  free-1    81.67 ± 0.88 (n=3)  +10.67 [+7.55, +13.79]   0.002   –        –
+free-2    free-1    61.67 ± 1.20 (n=3)  -9.33 [-13.68, -4.99]    0.007   –        –
+stable-2  free-2    91.33 ± 0.88 (n=3)  +29.67 [+25.38, +33.96]  <0.001  –        –
+free-3    free-1    71.00 ± 0.58 (n=3)  as free-1                –       –        –
+stable-3  stable-1  81.67 ± 0.88 (n=3)  as stable-1              –       –        –"""
 
 
 def test_a_table_names_the_rung_that_is_changed_where_it_is_not_the_one_before() -> None:
     assert body(grid(100)) == GRID_100
     assert "to the base rung, in points" in grid(200)
-    assert body(grid(60)).split("\n")[3].split() == ["stable-1", "free-1", "81.67", "±", "0.88", "(n=3)", "+10.67", "–"]
+    assert body(grid(60)).split("\n")[3].split() == [
+        "stable-1",
+        "free-1",
+        "81.67",
+        "±",
+        "0.88",
+        "(n=3)",
+        "+10.67",
+        "0.002",
+    ]
     # too narrow for the column; then too narrow for any
     assert body(grid(40)).split("\n")[0].split() == ["rung", "test", "accuracy", "diff."]
     assert (
@@ -312,8 +321,8 @@ def test_a_narrow_table_names_the_columns_that_it_omits() -> None:
     narrow = formats.render(report, "table", width=60)
     named = re.search(r"Not shown at this width: (.*?)\.\s", narrow, re.DOTALL)
     assert named is not None
-    assert re.split(r",\s+", named[1]) == ["title", "parameters", "steps/s", "speed-up"]
-    assert "width: title, difference\n[95 %], p, parameters, steps/s" in formats.render(report, "table", width=48)
+    assert re.split(r",\s+", named[1]) == ["title", "parameters", "published"]
+    assert "width: title, parameters,\nsteps/s, speed-up, published." in formats.render(report, "table", width=48)
     assert "Not shown at this\nwidth: title," in formats.render(report, "table", width=20)
 
 

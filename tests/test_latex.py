@@ -45,7 +45,7 @@ small-phase & -- (n=0) & -- & -- & -- & -- & -- & -- \\
 \end{tabular}}
 \par\medskip
 \begin{minipage}{\linewidth}\footnotesize\raggedright
-Test accuracy in per cent: mean $\pm$ standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 \% interval (Welch), not corrected. p: two-sided (Welch), corrected by Holm's method over all differences and claims of the ladder. Steps/s: median; speed-up over tanh-rnn.\par
+Test accuracy in per cent: mean $\pm$ standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 \% interval (Welch), not corrected. p: two-sided (Welch), corrected by Holm's method over all differences and claims of the ladder. Steps/s: median. Speed-up: over tanh-rnn.\par
 Diverged runs count in differences, p and verdicts with the score of chance, 10.00, but not in the means.\par
 Smallest difference that 3 seeds a side could have shown: 2.38 points (two-sided 5 \%, power 80 \%, from the spread over seeds seen here, 0.77).\par
 One test item is 0.33 points (300 items).\par

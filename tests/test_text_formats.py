@@ -12,11 +12,12 @@ import sys
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from lrurun.config import documents
 from lrurun.report import formats
 from lrurun.report.ladder_table import LadderRow
-from tests.reports import body, build, make_run, make_rung
+from tests.reports import MINI, body, build, make_run, make_rung
 
 TABLE_60 = """\
 sDigits, profile laptop, without --tune: four rungs
@@ -33,26 +34,24 @@ Of 4 claims (sDigits stands in for the tasks of 1 of them):
 1 supported, 1 undecided, 1 not run, 1 not comparable (same
 runs).
 
-rung                test accuracy       diff.   published
-──────────────────  ──────────────────  ──────  ──────────
-tanh-rnn            91.00 ± 0.58 (n=3)  –       69.9 ± 0.3
-linear-rnn          95.50 ± 0.29 (n=3)  +4.50   –
+rung                test accuracy       diff.   p
+──────────────────  ──────────────────  ──────  ─────
+tanh-rnn            91.00 ± 0.58 (n=3)  –       –
+linear-rnn          95.50 ± 0.29 (n=3)  +4.50   0.013
 ring-init           95.50 ± 0.29 (n=3)  same    –
-stable-exponential  97.50 ± 0.50 (n=2)  -27.17  chance
+stable-exponential  97.50 ± 0.50 (n=2)  -27.17  0.450
                     1 diverged
                     1 failed
                     1 unfinished
                     2 code versions
 small-phase         – (n=0)             –       –
 
-Not shown at this width: title, difference [95 %], p,
-parameters, steps/s, speed-up.
+Not shown at this width: title, difference [95 %],
+parameters, steps/s, speed-up, published.
 Test accuracy in per cent: mean ± standard error over n
-finished seeds. Difference: to the previous rung, in points,
-with its 95 % interval (Welch), not corrected. p: two-sided
-(Welch), corrected by Holm's method over all differences and
-claims of the ladder. Steps/s: median; speed-up over
-tanh-rnn.
+finished seeds. Difference: to the previous rung, in points.
+p: two-sided (Welch), corrected by Holm's method over all
+differences and claims of the ladder.
 Diverged runs count in differences, p and verdicts with the
 score of chance, 10.00, but not in the means.
 Smallest difference that 3 seeds a side could have shown:
@@ -109,8 +108,7 @@ small-phase         – (n=0)             –                         –      �
 Not shown at this width: title, parameters, steps/s.
 Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous
 rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided (Welch), corrected by
-Holm's method over all differences and claims of the ladder. Steps/s: median; speed-up over
-tanh-rnn.
+Holm's method over all differences and claims of the ladder. Speed-up: over tanh-rnn.
 Diverged runs count in differences, p and verdicts with the score of chance, 10.00, but not in the
 means.
 Smallest difference that 3 seeds a side could have shown: 2.38 points (two-sided 5 %, power 80 %,
@@ -162,7 +160,7 @@ Which of them matters?
 | stable-exponential | stable \\| exponential | 97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions | -27.17 [-152.65, +98.32] | 0.450 | 12,345 | 1234 | 12.2× | chance |
 | small-phase | small phases | – (n=0) | – | – | – | – | – | – |
 
-- Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided (Welch), corrected by Holm's method over all differences and claims of the ladder. Steps/s: median; speed-up over tanh-rnn.
+- Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided (Welch), corrected by Holm's method over all differences and claims of the ladder. Steps/s: median. Speed-up: over tanh-rnn.
 - Diverged runs count in differences, p and verdicts with the score of chance, 10.00, but not in the means.
 - Smallest difference that 3 seeds a side could have shown: 2.38 points (two-sided 5 %, power 80 %, from the spread over seeds seen here, 0.77).
 - One test item is 0.33 points (300 items).
@@ -189,6 +187,44 @@ sDigits,mini,,k,test/accuracy,small-phase,small phases,0,,,,,,,0,0,0,,,,false,st
 @pytest.mark.parametrize(("width", "expected"), [(60, TABLE_60), (100, TABLE_100)])
 def test_the_whole_table(width: int, expected: str) -> None:
     assert formats.render(build(profile="laptop", notes=["a note"]), "table", width=width) == expected
+
+
+def test_an_empty_column_of_published_values_is_left_out_first() -> None:
+    rungs = tuple(structs.replace(rung, published={}) for rung in MINI.rungs)
+    report = build(structs.replace(MINI, rungs=rungs), same_as_before={"ring-init"})
+    heads = {width: body(formats.render(report, "table", width=width)).partition("\n")[0] for width in (85, 100, 200)}
+    assert heads[85].split() == ["rung", "test", "accuracy", "difference", "[95", "%]", "p", "speed-up"]
+    assert "steps/s" in heads[100]
+    assert "published" not in heads[100]
+    assert "published" in heads[200]
+    assert "published" in TABLE_100
+
+
+@pytest.mark.parametrize("width", [26, 40, 60, 80, 100, 160])
+def test_the_notes_explain_the_columns_that_are_shown(width: int) -> None:
+    flat = " ".join(formats.render(build(), "table", width=width).split())
+    omitted = re.search(r"Not shown at this width: (.*?)\. Test acc", flat)
+    names = omitted[1].split(", ") if omitted else []
+    notes = {
+        "p": "p: two-sided",
+        "difference [95 %]": "95 % interval (Welch)",
+        "steps/s": "Steps/s: median",
+        "speed-up": "Speed-up: over tanh-rnn",
+    }
+    for name, note in notes.items():
+        assert (note in flat) == (name not in names), name
+
+
+def test_rungs_without_spread_are_named_in_every_format() -> None:
+    runs = [make_run(f"{rung}{k}", rung, k, 0.2) for rung in ("a", "b") for k in range(2)]
+    runs += [make_run("c0", "c", 0, 0.5), make_run("c1", "c", 1, 0.6)]
+    ladder = documents.Ladder(name="x", title="x", source="s", rungs=tuple(make_rung(name) for name in "abc"))
+    report = build(ladder, runs)
+    assert report.without_spread == ("a", "b")
+    note = "No spread over seeds: the error of 300 test items is used in tests and claims (a, b)."
+    for name in ("table", "md", "latex", "html"):
+        assert note in formats.render(report, name), name  # type: ignore[arg-type]
+    assert "No spread" not in formats.render(build(), "table")
 
 
 def test_the_table_of_a_pipe_has_every_column() -> None:

@@ -34,6 +34,8 @@ class Column(Struct, frozen=True, kw_only=True):
     those below `ON_PAGE`."""
     narrower: Column | None = None
     """What replaces it then, with a priority of its own."""
+    note: str = ""
+    """Sentences that explain it, where it is shown."""
 
     def is_marked(self, row: Any) -> bool:
         return self.marked is not None and self.marked(row)
@@ -83,14 +85,14 @@ def runs_of(row: Any) -> str:
     return anchor(row.rung)
 
 
-def number(name: str, field: str, form: Callable[[Any], str], *, priority: int) -> Column:
+def number(name: str, field: str, form: Callable[[Any], str], *, priority: int, note: str = "") -> Column:
     """A column of a number that the runs of a rung have: a field of the row, as `form` writes it where it is known."""
 
     def cell(row: Any) -> str:
         value = getattr(row, field)
         return NOTHING if value is None else form(value)
 
-    return Column(name=name, cell=cell, link=runs_of, priority=priority)
+    return Column(name=name, cell=cell, link=runs_of, priority=priority, note=note)
 
 
 PARAMETERS = number("parameters", "parameters", "{:,}".format, priority=3)
@@ -123,6 +125,10 @@ class ReportContent(Struct, frozen=True, kw_only=True):
     """The columns of CSV: names of fields."""
     curves: bool = False
     """Whether the HTML page shows learning curves and eigenvalues."""
+
+    def notes(self, shown: Sequence[Column]) -> tuple[str, ...]:
+        """The footnotes below these columns of the table: what explains the columns comes first."""
+        return (*filter(None, [" ".join(column.note for column in shown if column.note)]), *self.foot)
 
 
 def setting_fields(settings: Sequence[str]) -> list[str]:

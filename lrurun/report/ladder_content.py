@@ -74,15 +74,7 @@ def _look(row: LadderRow) -> str:
 
 
 def _foot(report: LadderReport) -> list[str]:
-    first = report.rows[0].rung if report.rows else "the first rung"
-    base = "base rung" if _branches(report) else "previous rung"
-    corrected = f"method over all differences and claims of the ladder{', at each look' if report.design else ''}."
-    form = report.score
-    sentences = [
-        f"{form.sentence}: mean ± standard error over n finished seeds. Difference: to the "
-        f"{base}, in {form.unit}, with its 95 % interval (Welch), not corrected. p: two-sided (Welch), corrected by "
-        f"Holm's {corrected} Steps/s: median; speed-up over {first}."
-    ]
+    form, sentences = report.score, list[str]()
     if report.design is not None:
         sentences += _design_foot(report.design)
     if any(row.diverged for row in report.rows):
@@ -90,6 +82,10 @@ def _foot(report: LadderReport) -> list[str]:
         if report.chance is not None:
             chance = f" with the score of chance, {form.full(report.chance)}"
         sentences.append(f"Diverged runs count in differences, p and verdicts{chance}, but not in the means.")
+    if report.without_spread:
+        rungs = ", ".join(report.without_spread)
+        error = f"the error of {plural(report.test_items or 0, 'test item')}"
+        sentences.append(f"No spread over seeds: {error} is used in tests and claims ({rungs}).")
     sentences += _near_chance_foot(report)
     if report.grid:
         sentences.insert(0, "Grid: the best mean is marked; in parentheses, the published values.")
@@ -210,18 +206,28 @@ def _published_foot(report: LadderReport) -> str:
 
 def _columns(report: LadderReport) -> tuple[Column, ...]:
     base = Column(name="base", cell=lambda row: clean(row.on or NOTHING), right=False, priority=10)
+    first = report.rows[0].rung if report.rows else "the first rung"
+    corrected = f"method over all differences and claims of the ladder{', at each look' if report.design else ''}"
+    tests = f"p: two-sided (Welch), corrected by Holm's {corrected}."
+    published = 9 if any(row.published for row in report.rows) else 0
     return (
         RUNG,
         *((base,) if _branches(report) else ()),
         TITLE,
         _score_column(report.score),
         *(_setting_column(name, report.score) for name in settings_of(report.rows)),
-        _difference_column(report.score),
-        content.number("p", "p_adjusted", lambda p: "<0.001" if p < 0.001 else f"{p:.3f}", priority=6),
+        _difference_column(report),
+        content.number("p", "p_adjusted", lambda p: "<0.001" if p < 0.001 else f"{p:.3f}", priority=11, note=tests),
         PARAMETERS,
-        content.number("steps/s", "steps_per_second", content.three_digits, priority=4),
-        content.number("speed-up", "speedup", lambda ratio: f"{content.three_digits(ratio)}×", priority=5),
-        Column(name="published", cell=lambda row: cells.published(row, report.score), priority=9),
+        content.number("steps/s", "steps_per_second", content.three_digits, priority=4, note="Steps/s: median."),
+        content.number(
+            "speed-up",
+            "speedup",
+            lambda ratio: f"{content.three_digits(ratio)}×",
+            priority=5,
+            note=f"Speed-up: over {first}.",
+        ),
+        Column(name="published", cell=lambda row: cells.published(row, report.score), priority=published),
     )
 
 
@@ -229,7 +235,8 @@ def _score_column(form: ScoreForm) -> Column:
     def lines(row: LadderRow) -> str:
         return "\n".join([cells.score(row, form), *cells.remarks(row)])
 
-    narrow = Column(name=f"test {form.title}", cell=lines, right=False, link=content.runs_of)
+    note = f"{form.sentence}: mean ± standard error over n finished seeds."
+    narrow = Column(name=f"test {form.title}", cell=lines, right=False, link=content.runs_of, note=note)
     return structs.replace(narrow, cell=lambda row: lines(row).replace("\n", ", "), priority=2, narrower=narrow)
 
 
@@ -238,7 +245,10 @@ def _setting_column(name: str, form: ScoreForm) -> Column:
     return Column(name=heading, cell=lambda row: cells.setting(row, name, form), link=content.runs_of, priority=7)
 
 
-def _difference_column(form: ScoreForm) -> Column:
+def _difference_column(report: LadderReport) -> Column:
+    form = report.score
+    note = f"Difference: to the {'base' if _branches(report) else 'previous'} rung, in {form.unit}"
+
     def alone(row: LadderRow) -> str:
         if row.same_as_before:
             return f"as {clean(row.on or '')}"
@@ -253,6 +263,9 @@ def _difference_column(form: ScoreForm) -> Column:
     def short(row: LadderRow) -> str:
         return "same" if row.same_as_before else alone(row)
 
-    narrowest = Column(name="diff.", cell=short, link=content.runs_of, priority=11)
-    narrow = Column(name="difference", cell=alone, link=content.runs_of, priority=8, narrower=narrowest)
-    return Column(name="difference [95 %]", cell=interval, link=content.runs_of, priority=7, narrower=narrow)
+    narrowest = Column(name="diff.", cell=short, link=content.runs_of, priority=12, note=f"{note}.")
+    narrow = structs.replace(narrowest, name="difference", cell=alone, priority=8, narrower=narrowest)
+    with_interval = f"{note}, with its 95 % interval (Welch), not corrected."
+    return structs.replace(
+        narrow, name="difference [95 %]", cell=interval, priority=7, narrower=narrow, note=with_interval
+    )

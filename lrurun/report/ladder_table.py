@@ -168,6 +168,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """How scores are printed, and their direction."""
     test_step: float | None = None
     """The smallest difference between two scores on the test items; None for a continuous score."""
+    without_spread: tuple[str, ...] = ()
+    """Rungs whose seeds show no spread: comparisons use the error of the test set for them."""
 
 
 # long: a field for each part of a report
@@ -251,6 +253,7 @@ def build(
         design=design,
         score=form,
         test_step=metric.step(test_items) if test_items else None,
+        without_spread=tuple(row.rung for row in rows if judged.sides[row.rung].of_test_set),
     )
 
 

@@ -105,6 +105,11 @@ class Side(Struct, frozen=True, kw_only=True):
     near_chance: bool = False
     """Whether fewer than half of the seeds learn, and the mean of the others is near chance."""
 
+    @property
+    def of_test_set(self) -> bool:
+        """Whether the seeds show no spread, so that the error of `counted` is that of the test set."""
+        return self.counted is not None and self.n > 0 and math.isinf(self.counted.df)
+
 
 def side(results: Sequence[Result], scoring: Scoring) -> Side:
     """The runs of a rung as one side of comparisons."""

@@ -92,7 +92,8 @@ def render(content: ReportContent, details: Mapping[str, RunDetail]) -> str:
     groups = [group for group in content.groups if group.runs or group.others]
     for block in (*content.above[:1], content.table):
         parts += _table(block, {group.anchor for group in groups})
-    parts += ['<ul class="foot">', *(f"<li>{_text(one)}</li>" for one in content.foot), "</ul>"]
+    notes = content.notes(content.table.columns)
+    parts += ['<ul class="foot">', *(f"<li>{_text(one)}</li>" for one in notes), "</ul>"]
     if content.claims:
         parts += ["<h2>Claims</h2>", "<dl>"]
         for claim in content.claims:

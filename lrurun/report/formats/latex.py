@@ -22,15 +22,16 @@ def render(content: ReportContent) -> str:
     lines = [_HEAD]
     if content.conclusions:
         lines += [r"\begin{itemize}", *(rf"\item {escape(one)}" for one in content.conclusions), r"\end{itemize}"]
+    columns = narrowed(content.table.columns, ON_PAGE)
     for table in content.above[-1:]:
         # Of its own, because two tables can be more than a page.
         lines += [*_begin(caption, f"{content.label}-grid"), *_tabular(table.columns, table.rows), r"\end{table}"]
     lines += [
         *_begin(caption, content.label),
-        *_tabular(narrowed(content.table.columns, ON_PAGE), content.table.rows),
+        *_tabular(columns, content.table.rows),
         r"\par\medskip",
         r"\begin{minipage}{\linewidth}\footnotesize\raggedright",
-        *(rf"{escape(one)}\par" for one in content.foot),
+        *(rf"{escape(one)}\par" for one in content.notes(columns)),
         r"\end{minipage}",
         r"\end{table}",
     ]

@@ -21,7 +21,7 @@ def render(content: ReportContent) -> str:
         lines.append(_row("---:" if column.right else "---" for column in table.columns))
         lines += [_row(_cell(column, row) for column in table.columns) for row in table.rows]
         lines.append("")
-    lines += [f"- {_escape(one)}" for one in content.foot]
+    lines += [f"- {_escape(one)}" for one in content.notes(content.table.columns)]
     if content.claims:
         lines += ["", "**Claims**", ""]
         for claim in content.claims:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lrurun.console import PIPE_WIDTH, clean
@@ -77,7 +78,8 @@ def render(content: ReportContent, *, width: int, color: bool) -> str:
                 if (cell := _cell(column, row)) not in ("", NOTHING):
                     line(f"{column.name}: {cell}".replace("\n", ", "), indent=2)
     line()
-    for one in (*_omitted(content.table, fitting), *content.foot):
+    shown = fitting.columns if fitting else narrowed(content.table.columns, _STACKED)
+    for one in (*_omitted(content.table, shown), *content.notes(shown)):
         line(clean(one))
     if content.claims:
         line()
@@ -97,10 +99,10 @@ def _wrap(text: str, width: int) -> list[str]:
     return [line.replace("\xa0", " ") for line in lines] or [""]
 
 
-def _omitted(table: Table, fitting: Table | None) -> list[str]:
-    """A sentence that names the columns that the width has no room for, if any: footnotes explain them all."""
-    shown = {column.name for column in (fitting.columns if fitting else narrowed(table.columns, _STACKED))}
-    omitted = [column.name.replace("\n", ", ") for column in table.columns if column.name not in shown]
+def _omitted(table: Table, shown: Sequence[Column]) -> list[str]:
+    """A sentence that names the columns that the width has no room for, if any."""
+    names = {column.name for column in shown}
+    omitted = [column.name.replace("\n", ", ") for column in table.columns if column.name not in names]
     return [f"Not shown at this width: {', '.join(omitted)}."] if omitted else []
 
 
