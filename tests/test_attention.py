@@ -167,7 +167,7 @@ def test_parameters_and_groups():
 
 @pytest.mark.parametrize(("blocks", "published"), [(1, 83), (2, 166)])
 def test_as_many_parameters_as_published(blocks, published):
-    """Thousands, table 1 of Gupta et al. 2022: H = 128, in a block with one dense map, for 3 features and 1 output."""
+    """Thousands, table 1 of Gupta et al. 2023: H = 128, in a block with one dense map, for 3 features and 1 output."""
     config = ModelConfig(recurrence=AttentionRecurrence(), depth=blocks, width=128, state=128, glu="half", norm="layer")
     model = Model(config, Spec(name="any", kind="features", features=3, classes=1, length=16))
     assert model.count(jax.eval_shape(model.init, jax.random.key(0))[0]) // 1000 == published

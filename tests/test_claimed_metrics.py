@@ -42,6 +42,11 @@ def test_a_claim_may_name_another_metric_of_the_task() -> None:
     assert found[1].detail.startswith("exact: b 51.00 ± 0.58 (n=3), a 91.00 ")
     assert "difference -40.00 points" in found[1].detail
     assert found[2].detail.startswith("exact: a 91.00 ± 0.58 (n=3), chance 25.00; ")
+    # the baselines of the data are scores of the metric that selects the model
+    measured = Exact(chance=0.25, naive="unigram model")
+    of_bits = {"baselines": {"unigram model": 4.0}}
+    found = build(BITS, runs, *claims, metrics=(BITS, measured), test_items=None, data=of_bits).claims
+    assert found[2].detail.startswith("exact: a 91.00 ± 0.58 (n=3), chance 25.00; ")
 
 
 def test_a_look_judges_a_claim_by_the_metric_that_it_names() -> None:

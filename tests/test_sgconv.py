@@ -204,3 +204,23 @@ def test_a_length_beyond_the_kernel_is_an_error_before_training(tmp_path):
     assert caught.value.hint == "the length of the sequences always fits: model.recurrence.kernel_length = 64"
     with pytest.raises(UsageError, match="alpha_min must not be larger than alpha_max"):
         planning.make("sDigits", ladder=str(path), sets=["model.recurrence.alpha_min=0.6"])
+
+
+def test_a_kernel_must_reach_as_far_as_the_longest_test(tmp_path) -> None:
+    """The kernel is that of the training length, also for further test splits of longer sequences."""
+    ladder = tmp_path / "one.toml"
+    ladder.write_text("""
+name = "one"
+title = "SGConv"
+source = "ours"
+
+[[rung]]
+name = "sgconv"
+title = "SGConv"
+change = { "model.recurrence.kind" = "sgconv" }
+""")
+    with pytest.raises(UsageError, match="kernel_length must be at least the task's sequences, 512 steps, found 256"):
+        planning.make("InductionHeads", ladder=str(ladder))
+    longest = {"model.recurrence.kernel_length": 4096}
+    [rung] = planning.make("InductionHeads", ladder=str(ladder), sets=longest).rungs
+    assert rung.config.model.recurrence.kernel_length == 4096

@@ -61,6 +61,14 @@ def _prepared(task, options, where):
     return where
 
 
+def test_a_python_with_less_text_is_an_error(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(source_code, "_text", lambda split: b"x" * 1000)
+    with pytest.raises(LrurunError, match="train needs 26,000 bytes, the modules of this Python have 1,000") as raised:
+        store.prepare(SourceCode(), SourceOptions(length=64, train=400), tmp_path / "sSource")
+    assert raised.value.hint == "use fewer examples: train = 15 in [data] of a recipe of your own"
+    assert not (tmp_path / "sSource").exists()
+
+
 def test_a_python_without_sources_is_an_error(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(source_code, "stdlib", lambda: tmp_path)
     with pytest.raises(LrurunError, match="the source of module _pydecimal cannot be read"):

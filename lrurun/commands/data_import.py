@@ -50,7 +50,7 @@ def import_(
             **number("--classes", int, 2, 1_000_000, example=10),
         ),
     ] = None,
-    test_inputs: Annotated[Optional[Path], _file("--test-inputs", "Inputs of a test split of their own.")] = None,
+    test_inputs: Annotated[Optional[Path], _file("--test-inputs", "Inputs of a separate test split.")] = None,
     test_labels: Annotated[Optional[Path], _file("--test-labels", "Their labels.")] = None,
     test_lengths: Annotated[Optional[Path], _file("--test-lengths", "Their lengths.")] = None,
     validation: Annotated[

@@ -156,10 +156,12 @@ def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
 def _check_length(rung: ResolvedRung, options: Options) -> None:
     """Refuse a rung whose recurrence does not fit the length of the task's sequences."""
     config, task = rung.config, tasks.get(rung.config.task, rung.config.data)
-    lengths = {task.spec(one).length for one in (options, *task.settings(options).values())}
+    lengths = [task.spec(one).length for one in (options, *task.settings(options).values())]
+    # the recurrence is that of the training length, also where further test splits have longer sequences
+    recurrence = config.model.recurrence.at_length(lengths[0])
     try:
-        for length in sorted(lengths):
-            config.model.recurrence.fits_length(length)
+        for length in sorted(set(lengths)):
+            recurrence.fits_length(length)
     except ValueError as error:
         path = "model.recurrence.kernel_length"
         at = decoding.place(rung.sources.get(path, config.task), path)

@@ -70,7 +70,7 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     gelu. A second dropout follows all but "none"."""
     pooling: Literal["mean", "max", "last"] = "mean"
     """Over the real positions of the last block's outputs: the mean, as in LRU, S4 and S5; the maximum of each feature,
-    as in DLR (Gupta et al. 2022); the last position."""
+    as in DLR (Gupta et al. 2023); the last position."""
     head_activation: Literal["relu", "gelu"] = "relu"
     """Of the hidden layer that a task of pairs has before its last map, as Retrieval: "gelu" in the published code."""
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0

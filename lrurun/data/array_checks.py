@@ -1,4 +1,4 @@
-"""Whether stored arrays fit their task: a wrong label or token would be clipped without an error."""
+"""Whether stored arrays have the types, shapes and values that their task declares."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class Nmse(Metric, frozen=True, kw_only=True):
 
 
 class BatchR2(R2, frozen=True, kw_only=True):
-    """R^2 of each batch, averaged over batches, as in the code of Gupta et al. 2022: it depends on the batch size."""
+    """R^2 of each batch, averaged over batches, as in the code of Gupta et al. 2023: it depends on the batch size."""
 
     name: str = "r2_batch"
 

@@ -1,4 +1,4 @@
-"""Tasks whose examples are sampled where they are trained on: new ones at every step, fixed ones for evaluation.
+"""Tasks whose training examples are sampled on the device, new ones at every step; those of evaluation are fixed.
 
 Their functions import jax when they are called, which is in workers only.
 """
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     import jax
 
 PRNG = "threefry2x32"
-"""Part of every version: its bits are the same on every device and in every release of jax."""
+"""The generator of jax, named so that another default of jax changes nothing. Its bits are the same on every device;
+real numbers that are computed from them may differ in the last digit. Evaluation reads stored splits."""
 SAMPLE = 64
-"""Examples of the training stream that are stored, to be looked at, and so that the digest of the data covers it."""
+"""Examples of step 0 of seed 0, in a batch of this size, that are stored: to be looked at, and so that the digest of
+the data covers the implementation of what is sampled in training."""
 _BLOCK = 64
 """Examples that are sampled at once."""
 
@@ -65,7 +67,7 @@ class Sampled(Task):
         )
 
     def _fill(self, options: Any, writer: Writer, progress: Progress) -> None:
-        """Writes the fixed splits, and step 0 of the training stream of seed 0 as `train`."""
+        """Writes the fixed splits, and as `train` what training samples at step 0 of seed 0 in a batch of `SAMPLE`."""
         import jax
 
         settings = {f"test@{name}": one for name, one in self.settings(options).items()}

@@ -14,7 +14,7 @@ from lrurun.errors import LrurunError
 BLOCK = 1 << 24
 """Bytes of inputs that are in memory at once."""
 MOST = 1_000_000
-"""Classes, or token ids: more are numbers that were not meant as such."""
+"""Classes, or token ids: larger numbers are probably measurements."""
 
 
 class Given(Struct, frozen=True, kw_only=True):

@@ -119,8 +119,13 @@ def _text(split: str) -> bytes:
 
 def _chunks(task: SourceCode, options: SourceOptions) -> dict[str, np.ndarray]:
     """(examples, length + 1) uint8 per split: the inputs and, one later, the labels."""
-    width = options.length + 1
-    return {
-        split: np.frombuffer(_text(split), np.uint8)[: count * width].reshape(count, width)
-        for split, count in task.sizes(options).items()
-    }
+    width, chunks = options.length + 1, {}
+    for split, count in task.sizes(options).items():
+        text = _text(split)
+        if len(text) < count * width:
+            raise LrurunError(
+                f"sSource: {split} needs {count * width:,} bytes, the modules of this Python have {len(text):,}",
+                f"use fewer examples: {split} = {len(text) // width} in [data] of a recipe of your own",
+            )
+        chunks[split] = np.frombuffer(text, np.uint8)[: count * width].reshape(count, width)
+    return chunks

@@ -220,7 +220,7 @@ def build(
         its = select(
             ladder, instance=instance, runs=runs, same_as_before=same_as_before, metric=form_of(one).result, notes=notes
         )
-        others[one.name] = scored(its, scoring_of(one, data, test_items))
+        others[one.name] = scored(its, scoring_of(one, {}, test_items))
     notes = list(dict.fromkeys(notes))
     judged = claims.judge(
         ladder, results, task=task, scoring=scoring, untuned=untuned, progress=progress, others=others

@@ -24,7 +24,10 @@ def scored(selected: Mapping[str, RungRuns], scoring: Scoring) -> claims.Scored:
 
 
 def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None) -> Scoring:
-    """How runs on these data are scored: chance is that of the data where they have it, else that of the task."""
+    """How runs on these data are scored: chance is that of the data where they have it, else that of the task.
+
+    The baselines of data are scores of the metric that selects the model; for others, `data` must be empty.
+    """
     chance = data.get("baselines", {}).get(metric.naive, metric.chance)
     return Scoring(metric=metric, chance=chance, items=test_items)
 

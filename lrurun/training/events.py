@@ -19,7 +19,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
     step: int
     score: float
-    """Best validation score so far, less its sign where lower is better; -inf before the first evaluation."""
+    """Best validation score so far, negated where lower is better; -inf before the first evaluation."""
     best_step: int
     live: TrainState
     best: Best

@@ -19,13 +19,13 @@ class Objective:
     """Loss and sums, as pure functions of a model's outputs and of labels, which `Output` describes.
 
     Attributes:
-        wanted: names of the sums that the metrics need, beside "loss" and "count".
+        needed: names of the sums that the metrics need, beside "loss" and "count".
     """
 
     def __init__(self, spec: Spec, metrics: Sequence[Metric]) -> None:
         self.output: Output = spec.output
         self.classes = spec.classes
-        self.wanted = tuple(dict.fromkeys(name for metric in metrics for name in metric.sums))
+        self.needed = tuple(dict.fromkeys(name for metric in metrics for name in metric.sums))
 
     def places(self, labels: Array, length: int) -> tuple[Places | None, Array]:
         """The positions to decode, of `length`, and the labels there; None and all labels for one of a sequence."""
@@ -83,17 +83,17 @@ class Objective:
             found |= {"mean": mean, "variation": jnp.sum(centred * weight)}
         else:
             found |= self._sums_of_classes(jnp.argmax(outputs, -1), labels, labelled, weight)
-        return {name: found[name] for name in ("loss", "count", *self.wanted)}
+        return {name: found[name] for name in ("loss", "count", *self.needed)}
 
     def _sums_of_classes(self, predicted: Array, labels: Array, labelled: Array, weight: Array) -> dict[str, Array]:
         right = (predicted == labels) & labelled
         found = {"correct": jnp.sum(right.astype(jnp.float32) * weight)}
-        if {"exact", "sequences"} & {*self.wanted}:
+        if {"exact", "sequences"} & {*self.needed}:
             rows = tuple(range(1, labels.ndim))
             some, wrong = jnp.any(labelled, axis=rows), jnp.any(labelled & ~right, axis=rows)
             each = weight.reshape(-1)
             found |= {"sequences": jnp.sum(some * each), "exact": jnp.sum((some & ~wrong) * each)}
-        if "confusion" in self.wanted:
+        if "confusion" in self.needed:
             actual = jax.nn.one_hot(jnp.where(labelled, labels, -1), self.classes) * weight[..., None]
             guess = jax.nn.one_hot(predicted, self.classes)
             found["confusion"] = jnp.einsum("...c,...d->cd", actual, guess, precision="float32")

@@ -12,7 +12,7 @@ from lrurun.config.recurrences.base import Declaration, RecurrenceSettings
 class AttentionRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="attention"):
     """Softmax attention in place of a recurrence (Vaswani et al. 2017), with rotary positions (Su et al. 2021).
 
-    The baseline "Attention" of the DLR paper (Gupta et al. 2022, section 3.3) and, with `chunk`, its "LocalAttention".
+    The baseline "Attention" of the DLR paper (Gupta et al. 2023, section 3.3) and, with `chunk`, its "LocalAttention".
     """
 
     heads: Annotated[int, Meta(ge=1, le=65536)] = 4

@@ -169,7 +169,7 @@ class CumMax(Atomic):
 
 
 class Reverse(Atomic):
-    """x, then L zeros, during which x is asked for in reverse."""
+    """x, then L zeros, at which x is expected in reverse."""
 
     name = "Reverse"
     title = "a sequence in reverse"
@@ -183,7 +183,7 @@ class Reverse(Atomic):
 
 
 class Sort(Reverse):
-    """x, then L zeros, during which x is asked for by the distance of its numbers from the first one, nearest first."""
+    """x, then L zeros, at which x is expected by the distance of its numbers from the first one, nearest first."""
 
     name = "Sort"
     title = "the numbers of a sequence by their distance from the first one"
@@ -302,7 +302,7 @@ def unknowns(length: int) -> int:
 
 
 class Solve(Atomic):
-    """An orthogonal N x N matrix A and b = A X, row by row with b_i after a_i, then zeros; X is asked for at the end.
+    """An orthogonal N x N matrix A and b = A X, row by row with b_i after a_i, then zeros; X is expected at the end.
 
     A is uniform (Haar): the published code takes U V^T of the singular value decomposition of a normal matrix, which
     has the same distribution. X is uniform on the unit sphere.
