@@ -182,10 +182,10 @@ def test_rows_are_there_before_the_checkpoint_that_has_seen_them(tmp_path, attem
     record, begin = Ledger.record, Ledger.begin_checkpoint
     short, saved = [], []
 
-    def slowly(self, *arguments):
+    def slowly(self, *arguments, **options):
         # slowest in the thread: what it writes is older than what the loop writes itself
         time.sleep(1.0 if threading.current_thread() is not threading.main_thread() else 0)
-        record(self, *arguments)
+        record(self, *arguments, **options)
 
     def announced(self, claim, step, path):
         there = self.metrics(claim.run.id).get("train/loss", [])
