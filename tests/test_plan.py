@@ -210,6 +210,7 @@ def test_the_source_of_every_value_is_kept():
         "optim.recurrent_factor": "r.toml",
         "optim.weight_decay": "r.toml",
         "optim.warmup": "default",
+        "optim.schedule": "default",
         "optim.floor": "default",
         "optim.b1": "default",
         "optim.b2": "default",
