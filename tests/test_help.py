@@ -17,7 +17,7 @@ GROUP = typer.main.get_command(app)
 ANNOTATIONS = ("tag", "note", "exclude")
 """The commands that share a file."""
 NAMES = list(GROUP.commands)
-SUPPORT = {"annotate", "deciding", "durations", "opening", "options", "output", "request"}
+SUPPORT = {"annotate", "data_import", "deciding", "durations", "opening", "options", "output", "request"}
 """Modules of the package that are not named after a command."""
 
 
@@ -26,7 +26,9 @@ def test_every_command_is_in_the_file_named_after_it(name):
     module = importlib.import_module(f"lrurun.commands.{'annotate' if name in ANNOTATIONS else name}")
     command = GROUP.commands[name]
     inside = getattr(command, "commands", {"": command})
-    assert {one.callback.__module__ for one in inside.values()} == {module.__name__}
+    # the command `data import` is long, and has a file beside that of the group
+    homes = {module.__name__} | ({"lrurun.commands.data_import"} if name == "data" else set())
+    assert {one.callback.__module__ for one in inside.values()} == homes
 
 
 def test_every_file_of_the_package_is_a_command_or_support():
