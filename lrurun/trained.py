@@ -16,6 +16,7 @@ from lrurun import data as tasks
 from lrurun import paths, plugins
 from lrurun.config import plugin_code
 from lrurun.config.schema import Execution, RunConfig
+from lrurun.data.on_device import stream
 from lrurun.data.task import Spec
 from lrurun.errors import LrurunError, NoEigenvaluesError, NotFoundError
 from lrurun.ledger.store import Ledger
@@ -24,7 +25,7 @@ from lrurun.nn.network import Model
 from lrurun.nn.spectra import eigenvalues
 from lrurun.paths import inside
 from lrurun.training import checkpoints
-from lrurun.training.programs import Programs, stream
+from lrurun.training.programs import Programs
 
 ENCODER = checkpoints.leaf("params", "encoder", "kernel")
 

@@ -5,9 +5,11 @@ Their functions import jax when they are called, which is in workers only.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from abc import abstractmethod
-from functools import partial
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 PRNG = "threefry2x32"
 """The generator of jax, named so that another default of jax changes nothing. Its bits are the same on every device;
 real numbers that are computed from them may differ in the last digit. Evaluation reads stored splits."""
+PARTITIONABLE = True
+"""The order of its counters, jax's default since 0.5; fixed here, because JAX_THREEFRY_PARTITIONABLE changes it."""
 SAMPLE = 64
 """Examples of step 0 of seed 0, in a batch of this size, that are stored: to be looked at, and so that the digest of
 the data covers the implementation of what is sampled in training."""
@@ -63,7 +67,13 @@ class Sampled(Task):
             kind="generated",
             text=f"sampled by lrurun, {PRNG}, seed {options.seed}",
             fill=partial(self._fill, options),
-            generator={"name": self.name, "version": self.version, "prng": PRNG, "seed": options.seed},
+            generator={
+                "name": self.name,
+                "version": self.version,
+                "prng": PRNG,
+                "partitionable": PARTITIONABLE,
+                "seed": options.seed,
+            },
         )
 
     def _fill(self, options: Any, writer: Writer, progress: Progress) -> None:
@@ -73,7 +83,7 @@ class Sampled(Task):
         settings = {f"test@{name}": one for name, one in self.settings(options).items()}
         splits = dict.fromkeys(("train", "validation", "test"), options) | settings
         made: dict[str, dict[str, np.ndarray]] = {split: {} for split in splits}
-        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        with fixed_generator(), jax.default_device(jax.local_devices(backend="cpu")[0]):
             for split, one in splits.items():
                 progress(f"sampling {split}", 0, None)
                 count = self.sizes(one)[split.partition("@")[0]]
@@ -88,6 +98,13 @@ class Sampled(Task):
         writer.baselines |= self.baselines(options, Split(**made["validation"]), Split(**made["test"]))
 
 
+def fixed_generator() -> Any:
+    """A context in which the functions of jax.random give the numbers of this release, whatever jax's flags are."""
+    import jax
+
+    return jax.threefry_partitionable(PARTITIONABLE)
+
+
 def stream(seed: Any, name: str) -> jax.Array:
     """The random key of a stream, a pure function of seed and name; the seed may be traced."""
     import jax
@@ -100,3 +117,31 @@ def training_key(seed: Any, step: Any) -> jax.Array:
     import jax
 
     return jax.random.fold_in(stream(seed, "data"), step)
+
+
+def training_batch(sampler: Sampler, seed: Any, step: Any, count: int) -> tuple[Any, Any, Any]:
+    """The examples of training step `step`, counted from 0; seed and step may be traced."""
+    with fixed_generator():
+        return sampler(training_key(seed, step), count)
+
+
+def batch_digest(sampler: Sampler, seed: int, count: int) -> str:
+    """`sha256:` and 64 hex digits over the training batch 0 of a run, sampled on the CPU.
+
+    It changes with everything that the examples depend on: code of task and sampler, jax's generator, seed, batch size.
+    """
+    import jax
+
+    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+        arrays = jax.device_get(_compiled(sampler, count)(np.uint32(seed), np.int32(0)))
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(b"none" if array is None else f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
+    return "sha256:" + digest.hexdigest()
+
+
+@lru_cache(maxsize=4)
+def _compiled(sampler: Sampler, count: int) -> Callable[..., Any]:
+    import jax
+
+    return jax.jit(partial(training_batch, sampler, count=count))

@@ -10,6 +10,7 @@ from types import TracebackType
 
 import jax
 
+from lrurun.data.on_device import batch_digest
 from lrurun.ledger.store import Fenced
 from lrurun.runner import logs, reasons
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
@@ -75,7 +76,14 @@ def _stopped(active: Sequence[ActiveAttempt], stop: StopRequest) -> bool:
 
 def _describe(attempt: ActiveAttempt) -> None:
     """Records the device and the data of an attempt."""
-    device, data = jax.devices()[0], attempt.data
+    device, data, config = jax.devices()[0], attempt.data, attempt.config
+    sampled = {}
+    if data.sampler is not None:
+        sampled["batch_sha256"] = now = batch_digest(data.sampler, config.seed, config.train.batch)
+        before = {one.environment.get("batch_sha256", now) for one in attempt.ledger.attempts(attempt.id)} - {now}
+        for other in sorted(before):
+            sides = f"{other[:19]} before, {now[:19]} now"
+            attempt.note("changed", f"resumed with other training examples: batch 0 {sides}")
     logs.write(f"run {attempt.id}, attempt {attempt.claim.attempt}, on {device.device_kind} ({device.platform})")
     attempt.ledger.describe(
         attempt.claim,
@@ -84,6 +92,7 @@ def _describe(attempt: ActiveAttempt) -> None:
             "device": device.device_kind,
             "platform": device.platform,
             "devices": jax.device_count(),
+            **sampled,
             "data": {
                 "source": data.source,
                 "kind": data.kind,

@@ -26,6 +26,9 @@ def worker_environment(threads: int) -> dict[str, str]:
     """The environment variables of a worker whose XLA has this number of threads."""
     env = dict(os.environ)
     env["NPROC"] = str(threads)  # XLA:CPU takes the size of its thread pool from this, and results depend on it
+    env |= {"JAX_RANDOM_SEED_OFFSET": "0", "JAX_ENABLE_X64": "0"}  # all random numbers depend on them
+    if (platforms := env.get("JAX_PLATFORMS", "")) and "cpu" not in platforms.split(","):
+        env["JAX_PLATFORMS"] = f"{platforms},cpu"  # fixed splits and digests are computed on the CPU
     env.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_dir()))
     env.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     env.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")

@@ -5,7 +5,7 @@ Seeds and learning rates are data, not constants, so all seeds of a rung share o
 
 from __future__ import annotations
 
-import zlib
+import contextlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -17,7 +17,7 @@ import numpy as np
 
 from lrurun.config.schema import Execution, RunConfig, program_key
 from lrurun.data.metric import Accuracy, Metric
-from lrurun.data.on_device import training_key
+from lrurun.data.on_device import fixed_generator, stream, training_batch
 from lrurun.data.task import Data, Sampler, Spec
 from lrurun.nn.network import Model
 from lrurun.training import PROGRAMS_KEPT, optimizer
@@ -61,11 +61,6 @@ class Best(NamedTuple):
 
     params: Tree
     stats: Tree
-
-
-def stream(seed: jax.Array, name: str) -> jax.Array:
-    """The random key of a run's stream `name`; the same on every machine and in every release."""
-    return jax.random.fold_in(jax.random.key(seed), np.uint32(zlib.crc32(name.encode())))
 
 
 class Programs:
@@ -117,7 +112,11 @@ class Programs:
 
     def init(self, seeds: jax.Array) -> TrainState:
         """The state before the first step. What is zero there, most of it, takes no compilation."""
-        params, stats = self._init_model(seeds)
+        move = self.model.recurrence.init_on_cpu and jax.default_backend() != "cpu"
+        with jax.default_device(jax.local_devices(backend="cpu")[0]) if move else contextlib.nullcontext():
+            params, stats = self._init_model(seeds)
+        if move:
+            params, stats = jax.device_put(jax.device_get((params, stats)))
         runs = () if self.pack == 1 else (self.pack,)
         zeros = jax.tree.map(lambda leaf: np.zeros(runs + leaf.shape, leaf.dtype), self.abstract)
         rest = jax.device_put(zeros._replace(params=None, stats=None, bad_step=np.full(runs, -1, np.int32)))
@@ -180,10 +179,11 @@ class Programs:
             if self.sampler is None:
                 batch = jax.tree.map(lambda array: jnp.take(array, index[i], axis=0), split)
             else:
-                batch = self.sampler(training_key(seed, state.step), self.batch)
+                batch = training_batch(self.sampler, seed, state.step, self.batch)
             return self._train_step(state, seed, batch, rates[i])
 
-        state = jax.lax.fori_loop(0, n, body, state)
+        with fixed_generator():
+            state = jax.lax.fori_loop(0, n, body, state)
         return state, Readings(state.window, state.bad_step)
 
     def _evaluate(

@@ -15,6 +15,7 @@ from flax import nnx
 from jax import Array
 
 from lrurun.config.schema import ModelConfig
+from lrurun.data.on_device import fixed_generator
 from lrurun.data.task import Spec
 from lrurun.nn import recurrences
 from lrurun.nn.network.body import Network, Places, Tree
@@ -85,7 +86,8 @@ class Model:
 
     def init(self, key: Array) -> tuple[Tree, Tree]:
         """Parameters and norm statistics, a pure function of `key` that may be traced."""
-        params, stats = self._split(key)
+        with fixed_generator():
+            params, stats = self._split(key)
         return _plain(nnx.to_pure_dict(params)), _plain(nnx.to_pure_dict(stats))
 
     def apply(

@@ -85,6 +85,11 @@ class Recurrence(abc.ABC):
         """Whether outputs are finite at any length with the initial parameters."""
         return True
 
+    @property
+    def init_on_cpu(self) -> bool:
+        """Whether `init` needs functions that jax has on the CPU only; it is then called there on every machine."""
+        return False
+
     @abc.abstractmethod
     def init(self, key: Array) -> Params:
         """Initial parameters, float32, a pure function of `key`."""

@@ -107,6 +107,10 @@ class Dense(Recurrence):
         return bool(self.settings.activation == "tanh")
 
     @property
+    def init_on_cpu(self) -> bool:
+        return bool(self.settings.draw == "remapped")  # jax has no eigenvectors of such matrices on a TPU
+
+    @property
     def _readouts(self) -> tuple[str, ...]:
         return ("C", "C_back") if self.bidirectional else ("C",)
 
