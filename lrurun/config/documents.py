@@ -170,8 +170,8 @@ class Tune(_Document, frozen=True, kw_only=True):
     """Dotted path -> values to try."""
     found: str = ""
     """Where and when the learning rates in this recipe were chosen."""
-    results: dict[str, dict[str, Annotated[float, Meta(ge=0, le=1)]]] = field(default_factory=dict)
-    """Rung -> value -> best validation score, as measured."""
+    results: dict[str, dict[str, Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]]] = field(default_factory=dict)
+    """Rung -> value -> best validation score, as measured, in the units of the task's metric."""
 
 
 class RungValues(_Document, frozen=True, kw_only=True):
