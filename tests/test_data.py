@@ -57,6 +57,7 @@ def test_prepare_check_and_info_of_generated_text(machine):
     source = machine.json("data", "info", *SMOKE, "--data-dir", "d")["prepared"]["source"]
     assert done.stdout == f"d/ListOps-smoke: train 2,000, validation 200, test 200; {source}\n"
     assert left_in(machine) == ["ListOps-smoke"]
+    assert "\nnaive scores  majority class " in machine.run("data", "info", *SMOKE, "--data-dir", "d").stdout
     table = json.loads((machine.folder / "d/ListOps-smoke/manifest.json").read_text())
     assert table["kind"] == "generated"
     assert {"name", "version", "seed"} <= set(table["generator"])

@@ -222,8 +222,7 @@ def _print_check(where: Path, document: DataCheck, form: ScoreForm) -> None:
         console.write("lengths in train:")
         console.write(_bars(histogram))
     if document.baselines:
-        scores = ", ".join(f"{k} {form.labelled(form.short(v))}" for k, v in document.baselines.items())
-        console.write(console.clean(f"scores of naive predictors on test: {scores}"))
+        console.write(f"scores of naive predictors on test: {_naive(document.baselines, form)}")
 
 
 @app.command()
@@ -234,6 +233,7 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
     """
     from lrurun.data import store
     from lrurun.decoding import canonical
+    from lrurun.report.scores import form_of
 
     places: Places = context.obj.places
     requested = _requested(task, profile)
@@ -260,6 +260,7 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
         output.write_json(document)
         return 0
     changed = canonical(requested.options)
+    baselines = (manifest or {}).get("baselines", {})
     no_copy = "nothing: the arrays were imported" if named.restore else "nothing: no copy is needed"
     rows = [
         ["task", f"{named.name}: {named.title}"],
@@ -271,6 +272,7 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
         ],
         ["folder", document.folder],
         ["prepared", f"from {_from(manifest)}" if manifest else "not yet"],
+        *([["naive scores", _naive(baselines, form_of(named.metric))]] if baselines else []),
         ["--from takes", named.wanted or no_copy],
         *(["download", r.url + (f", {r.bytes:,} bytes" if r.bytes else "")] for r in named.remotes),
         *([["otherwise", offline.text]] if offline else []),
@@ -285,6 +287,10 @@ def _from(table: Mapping[str, Any]) -> str:
 
     known = f" ({data_phrase(table)})" if table.get("published") else ""
     return console.clean(f"{table['source']}{known}")
+
+
+def _naive(baselines: Mapping[str, float], form: ScoreForm) -> str:
+    return console.clean(", ".join(f"{name} {form.labelled(form.short(score))}" for name, score in baselines.items()))
 
 
 def _facts(spec: Spec, split: Split) -> SplitFacts:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Length = Annotated[int, Meta(ge=3, le=2**20)]
 Few = Annotated[int, Meta(ge=1, le=4096)]
 
+WITHOUT_QUERIES = "without the queries"
+"""The naive predictor of MQAR, which sees the pairs; preparation measures it."""
+
 
 class CopyOptions(SampledOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The defaults: Gu and Dao 2023, appendix E.1."""
@@ -125,7 +128,7 @@ class Mqar(Sampled):
     version = "1"
     options = MqarOptions
     classes = 8192
-    metric = Accuracy(chance=1 / 4096)
+    metric = Accuracy(chance=1 / 4096, naive=WITHOUT_QUERIES)
     metrics = (metric, Exact())
 
     def spec(self, options: MqarOptions, vocabulary: Sequence[str] = ()) -> Spec:
@@ -160,7 +163,7 @@ class Mqar(Sampled):
         asked = _asked(validation, first)
         often = np.stack([np.sum((asked == pair) & (validation.labels >= 0), axis=0) for pair in range(options.pairs)])
         right = (_asked(test, first) == often.argmax(axis=0)) & (test.labels >= 0)
-        return {"without the queries": float(right.sum() / (test.labels >= 0).sum())}
+        return {WITHOUT_QUERIES: float(right.sum() / (test.labels >= 0).sum())}
 
 
 def _asked(split: Split, first: int) -> np.ndarray:
