@@ -85,6 +85,25 @@ def test_supervisor_killed_while_two_terminals_work(machine: Machine, undisturbe
     assert machine.history() == history
 
 
+def test_kills_change_no_bit_where_examples_are_sampled_at_every_step(machine: Machine, tmp_path) -> None:
+    """The batches after a resumption are those of an undisturbed run: they depend on the seed and the step alone."""
+    arguments = ("ladder", "Copy", *LONG, "--rung", "gamma-norm", "--jobs", "1")
+    alone = Machine(tmp_path / "undisturbed")
+    alone.run(*arguments)
+    for step in (150, 400):
+        process = machine.start(*arguments)
+        wait_for(training(machine, step=step))
+        kill(process, "both")
+        process.communicate(timeout=30)
+        wait_for(lambda: "running" not in machine.states(), 15)
+    machine.run(*arguments)
+    [attempts] = machine.attempts().values()
+    assert [attempt.reason for attempt in attempts] == ["interrupted: owner gone"] * 2 + ["done"]
+    first, second = (attempt.resumed_from for attempt in attempts[1:])
+    assert 0 < first < second < 600
+    assert machine.history() == alone.history()
+
+
 def test_stopped_worker_keeps_its_run(machine: Machine) -> None:
     """A process that is only stopped keeps its run."""
     arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
