@@ -229,12 +229,17 @@ def test_the_ladder_of_dlr_has_what_was_published_on_tasks_that_are_here() -> No
     scores = {
         "dlr": "1 1 .52 .97 1 .01 0 0 0 0 0",
         "dss-exp": ".99 1 .51 0 .01 0 0 0 0 0 0",
+        "attention": ".72 1 1 .72 0 .03 0 .17 0 0 .90",
     }
     atomic = "Shift CumSum CumMax SelectFixed SolveFixed Reverse Solve Select Sort ContextShift MIPS".split()
     for rung, line in scores.items():
         found = values_from(ladder, rung, "Gupta et al. 2023, Table 1")
         assert found == {task: (float(x),) for task, x in zip(atomic, line.split(), strict=True)}
-    assert {rung.name for rung in ladder.rungs if rung.published} == set(scores)
+    found = values_from(ladder, "attention", "Gupta et al. 2023, Table 4")
+    assert found == {task: (x,) for task, x in zip(tasks[:4], fractions("36.4 64.3 57.5 71.4"), strict=True)}
+    found = values_from(ladder, "local-attention", "Gupta et al. 2023, Table 3")
+    assert found == {"ListOpsSubTrees": (0.940,), "PathfinderSegmentation": (0.952,)}
+    assert {rung.name for rung in ladder.rungs if rung.published} == {*scores, "local-attention"}
 
 
 def spread_of_models(ladder: documents.Ladder, rungs: tuple[str, ...], task: str) -> float:
