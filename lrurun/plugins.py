@@ -50,12 +50,24 @@ class Source(Struct, frozen=True):
 
 
 _REGISTRIES: dict[PluginKind, dict[str, Any]] = {"recurrence": {}, "task": {}}
+RELEASED: dict[PluginKind, frozenset[str]] = {
+    "recurrence": frozenset({"dense", "diagonal", "dlr", "dss", "rotrnn", "s4", "s4d", "s5"}),
+    "task": frozenset(
+        {"sCIFAR", "ListOps", "Text", "Retrieval", "Pathfinder", "PathX", "Image", "SpeechCommands", "sDigits"}
+    ),
+}
+"""lrurun's names in release 0.1.0, which no plug-in can have. A plug-in may be older than lrurun's other names: it is
+then used instead of lrurun's own recurrence or task."""
+_REPLACED: dict[tuple[PluginKind, str], Any] = {}
+"""lrurun's own entries, instead of which plug-ins are used."""
 _FILES: dict[str, Source] = {}
 """Real path -> what was loaded from it."""
 _NAMED: list[str] = []
 """Absolute paths that `--load` named."""
 _INSTALLED: list[tuple[PluginKind, str]] = []
 """Plug-ins found by entry points, in order."""
+_ABSENT: set[tuple[PluginKind, str]] = set()
+"""What no entry point has."""
 _SOURCES: dict[tuple[PluginKind, str], tuple[Source, str]] = {}
 """Kind and name of a registered class -> its source and its module."""
 _loading: list[Source] = []
@@ -75,8 +87,15 @@ def decorator(name: str | C, register: Callable[[str, C], C]) -> Callable[[C], C
     return register(getattr(name, "name", None) or "", name)
 
 
-def register(what: PluginKind, name: str, entry: Callable[[Source], Any], cls: Any, base: type) -> None:
-    """Adds `entry`, made for the source of `cls`, under this name.
+def register(
+    what: PluginKind,
+    name: str,
+    entry: Callable[[Source], Any],
+    cls: Any,
+    base: type,
+    warn: Callable[[str], None],
+) -> None:
+    """Adds `entry`, made for the source of `cls`, under this name; warns if lrurun's own had it.
 
     Raises:
         UsageError: a name that is taken or not permitted, no subclass of `base`, abstract methods that remain.
@@ -89,7 +108,11 @@ def register(what: PluginKind, name: str, entry: Callable[[Source], Any], cls: A
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
         hint = f"the docstrings of {public} say what they do"
         raise UsageError(f"{what} {name!r}: {cls.__name__} lacks {', '.join(missing)}", hint)
-    _REGISTRIES[what][name] = entry(source)
+    made, known = entry(source), _REGISTRIES[what]
+    if name in known and (what, name) not in _SOURCES:
+        _REPLACED[what, name] = known[name]
+        warn(f"{what} {name!r} of {source.shown} is used instead of lrurun's own {what} of this name")
+    known[name] = made
     _SOURCES[what, name] = (source, cls.__module__)
 
 
@@ -104,10 +127,10 @@ def _source(what: PluginKind, name: str, cls: Any) -> Source:
             f"{what} {name!r}: expected a name of letters, digits, '.', '_' and '-'", f"as in {what} 'mine'"
         )
     known = name in _REGISTRIES[what]
-    if known and (what, name) not in _SOURCES:
+    if name in RELEASED[what] and (what, name) not in _SOURCES:
         raise UsageError(f"{what} {name!r}: lrurun has one of this name", "choose another name")
     source = _loading[-1] if _loading else _of_module(what, name, cls.__module__)
-    if known:
+    if known and (what, name) in _SOURCES:
         other, module = _SOURCES[what, name]
         # the same file may be imported and loaded
         if other.sha256 != source.sha256 or module == cls.__module__:
@@ -232,7 +255,10 @@ def _undone_if_it_fails(module: str) -> Iterator[None]:
 def forget(what: PluginKind, name: str) -> None:
     """Undoes a registration; lrurun's own stay."""
     if _SOURCES.pop((what, name), None) is not None:
-        del _REGISTRIES[what][name]
+        if (what, name) in _REPLACED:
+            _REGISTRIES[what][name] = _REPLACED.pop((what, name))
+        else:
+            del _REGISTRIES[what][name]
 
 
 def _explained(error: BaseException, path: str, shown: str) -> LrurunError:
@@ -259,13 +285,13 @@ def _explained(error: BaseException, path: str, shown: str) -> LrurunError:
 
 
 def load_installed(what: PluginKind, name: Any) -> None:
-    """Imports the installed package that has this recurrence or task by an entry point, where it is not known yet.
+    """Imports the installed package that has this recurrence or task by an entry point, where it is not loaded yet.
 
     Raises:
         UsageError: the package raises, or has no such thing.
     """
     known = _REGISTRIES[what]
-    if not isinstance(name, str) or name in known:
+    if not isinstance(name, str) or name in RELEASED[what] or {(what, name)} & ({*_SOURCES, *_INSTALLED} | _ABSENT):
         return
     from importlib.metadata import entry_points
 
@@ -285,6 +311,7 @@ def load_installed(what: PluginKind, name: Any) -> None:
             raise UsageError(f"{where}: registers no {what} of this name", "report it, or remove the package")
         _INSTALLED.append((what, name))
         return
+    _ABSENT.add((what, name))
 
 
 def installed_names() -> set[str]:

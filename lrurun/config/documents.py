@@ -122,7 +122,7 @@ class Ladder(_Document, frozen=True, kw_only=True):
             UsageError: it takes the values of an unknown rung, or of itself.
         """
         where = f"{self.path}, rung {rung.name}, takes"
-        found = [Scope(self.name, rung.name, _is_packaged(self))]
+        found = [Scope(self.name, rung.name, is_packaged(self))]
         while rung.takes:
             name, _, taken = rung.takes.partition("/")
             try:
@@ -133,7 +133,7 @@ class Ladder(_Document, frozen=True, kw_only=True):
             if taken not in rungs:
                 raise UsageError(f"{where}: ladder {name} has no rung {taken!r}", hint_for(taken, rungs, "rungs"))
             rung = rungs[taken]
-            scope = Scope(name, taken, _is_packaged(ladder))
+            scope = Scope(name, taken, is_packaged(ladder))
             if scope in found:
                 raise UsageError(f"{where}: {name}/{taken} takes its own values", "remove one `takes`")
             found.insert(0, scope)
@@ -321,7 +321,7 @@ def _find_recurrence(table: dict[str, Any]) -> None:
     plugins.load_installed("recurrence", dict(flatten(table)).get(KIND))
 
 
-def _is_packaged(document: Ladder | Recipe) -> bool:
+def is_packaged(document: Ladder | Recipe) -> bool:
     """Whether it was read from the file of its name that comes with lrurun."""
     if isinstance(document, Ladder):
         path = paths.packaged("ablations") / f"{document.name}.toml"
@@ -336,7 +336,7 @@ def check_scopes(ladder: Ladder, recipe: Recipe) -> None:
     Raises:
         UsageError: with the nearest rung.
     """
-    if _is_packaged(recipe):
+    if is_packaged(recipe):
         return
     prefixes = [("", recipe.ladder), *((f"profile.{name}.", one.ladder) for name, one in recipe.profile.items())]
     for prefix, ladders in prefixes:

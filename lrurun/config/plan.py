@@ -12,7 +12,16 @@ from msgspec import Struct
 from lrurun import data as tasks
 from lrurun import decoding, plugins
 from lrurun.config import plugin_code
-from lrurun.config.documents import Ladder, Profile, Recipe, check_scopes, get_profile, load_ladder, load_recipe
+from lrurun.config.documents import (
+    Ladder,
+    Profile,
+    Recipe,
+    check_scopes,
+    get_profile,
+    is_packaged,
+    load_ladder,
+    load_recipe,
+)
 from lrurun.config.ladder_checks import check_metrics
 from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
@@ -209,6 +218,12 @@ def _task_of(recipe: Recipe) -> Task:
     """
     if imported.KEY not in recipe.data and recipe.task not in tasks.TASKS:
         raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
+    own = plugins.source_of("task", recipe.task)
+    if own is not None and is_packaged(recipe):
+        raise UsageError(
+            f"{recipe.path}: is the recipe of lrurun's own task {recipe.task}, and not of that of {own.shown}",
+            f"write recipes/{recipe.task}.toml, or name the path of another recipe: PATH.toml",
+        )
     return tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from lrurun import plugins
+from lrurun import console, plugins
 from lrurun.data.task import Task
 from lrurun.errors import UsageError
 
@@ -42,5 +42,5 @@ def _register(name: str, cls: Any) -> Any:
         task.code = source.sha256
         return task
 
-    plugins.register("task", name, made, cls, Task)
+    plugins.register("task", name, made, cls, Task, console.warn)
     return cls

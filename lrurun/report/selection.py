@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from lrurun import data as tasks
-from lrurun.config import documents
+from lrurun.config import documents, plugin_code
 from lrurun.config import plan as planning
 from lrurun.config.settings import parse_set
 from lrurun.data import published
@@ -252,22 +252,25 @@ def _data(plan: planning.Plan, ledger: Ledger, found: list[Run]) -> dict[str, An
 
 
 def _current(plan: planning.Plan, instance: LadderInstance, found: list[Run]) -> tuple[list[Run], list[str]]:
-    """The runs whose settings are those that ladder and recipe have now, and a note on the others."""
+    """The runs whose settings are those that ladder and recipe have now, and notes on the others."""
     free = tuple(plan.grid) if plan.tune else ()
     wanted = {rung.name: planning.common_settings(msgspec.to_builtins(rung.config), free) for rung in plan.rungs}
     settings: dict[int, dict[str, Any]] = {}
-    current, others = [], []
+    current: list[Run] = []
+    others: dict[str, list[str]] = {}
     for run in found:
         if run.config_id not in settings:
             settings[run.config_id] = planning.common_settings(run.config, free)
         rungs = {m.rung for m in run.memberships if m.ladder_key == instance.key and m.stage == "train"}
         if rungs and settings[run.config_id] not in [wanted[rung] for rung in rungs if rung in wanted]:
-            others.append(run.id)
+            loaded = plugin_code.is_loaded(run.config)
+            why = (
+                "the ladder or the recipe has changed since" if loaded else "their plug-in has changed or is not loaded"
+            )
+            others.setdefault(why, []).append(run.id)
         else:
             current.append(run)
-    if not others:
-        return current, []
-    return current, [f"left out, because the ladder or the recipe has changed since: {', '.join(sorted(others))}"]
+    return current, [f"left out, because {why}: {', '.join(sorted(ids))}" for why, ids in others.items()]
 
 
 def _newest(attempts: Mapping[str, Attempt], run: str) -> Attempt:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 from msgspec import Struct
 
-from lrurun import plugins
+from lrurun import console, plugins
 from lrurun.config.recurrences.base import Declaration, RecurrenceSettings
 from lrurun.errors import UsageError
 
@@ -37,9 +37,11 @@ def recurrence(name: str | C) -> Callable[[C], C] | C:
 
 def _register(name: str, cls: C) -> C:
     base = pkgutil.resolve_name("lrurun.nn.recurrences.base:Recurrence")
-    plugins.register(
-        "recurrence", name, lambda _: Declaration(settings=_settings(name, cls), implementation=cls), cls, base
-    )
+
+    def made(_: plugins.Source) -> Declaration:
+        return Declaration(settings=_settings(name, cls), implementation=cls)
+
+    plugins.register("recurrence", name, made, cls, base, console.warn)
     return cls
 
 
