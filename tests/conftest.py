@@ -110,14 +110,14 @@ def _run_ladder(folder: Path, *options: str) -> None:
 @pytest.fixture
 def drawing(monkeypatch):
     """The figures that commands write, as they were before they became bytes."""
-    from lrurun.report import figures
+    from lrurun.report import figure_style
 
     seen = []
-    encode = figures.encode
+    encode = figure_style.encode
 
     def note(figure, suffix):
         seen.append(figure)
         return encode(figure, suffix)
 
-    monkeypatch.setattr(figures, "encode", note)
+    monkeypatch.setattr(figure_style, "encode", note)
     return seen

@@ -79,6 +79,13 @@ def claims() -> str:
     )
 
 
+def study_table() -> str:
+    from lrurun import studies
+
+    rows = [[f"`{one.name}`", ", ".join(one.aliases), one.source, one.question] for one in studies.every()]
+    return table(["study", "also", "figure", "question"], rows)
+
+
 def layers() -> str:
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     [contract] = [c for c in linter["contracts"] if c["type"] == "layers"]
@@ -214,6 +221,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "task-names": task_names,
     "schema": schema,
     "layers": layers,
+    "studies": study_table,
     "packages": packages,
     "claims": claims,
     "json": json_fields,

@@ -14,7 +14,7 @@ import pytest
 from lrurun import __main__ as entry
 from lrurun.config import plan as planning
 from lrurun.ledger.store import Ledger
-from lrurun.report import figures, formats, page_figures, run_details, selection
+from lrurun.report import figure_style, figures, formats, page_figures, run_details, selection
 from tests import speeds
 from tests.printed import read
 from tests.reports import EVIL, build, evil
@@ -133,8 +133,8 @@ CURVES = {
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures of a page, as they were before they became text."""
     seen: list[Any] = []
-    encode = figures.encode
-    monkeypatch.setattr(figures, "encode", lambda figure, suffix: (seen.append(figure), encode(figure, suffix))[1])
+    encode = figure_style.encode
+    monkeypatch.setattr(figure_style, "encode", lambda figure, suffix: (seen.append(figure), encode(figure, suffix))[1])
     return seen
 
 

@@ -15,7 +15,7 @@ from lrurun.config import plan as planning
 from lrurun.config.runs import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
-from lrurun.report import figures
+from lrurun.report import figure_style, figures
 from tests.drawings import caption, lines, lrurun, size
 
 XEON = {"device": "cpu", "machine": {"cpu": "Xeon"}}
@@ -92,8 +92,8 @@ def test_the_same_data_are_the_same_bytes_in_every_format(drawn, capsys) -> None
     for one, other in (("a.png", "B.PNG"), ("a.svg", "b.svg"), ("a.pdf", "b.pdf")):
         assert Path(one).read_bytes() == Path(other).read_bytes()
     width, height = size("a.png")
-    assert width == round(3.3 * figures.DPI)
-    assert height == pytest.approx(drawn[0].get_size_inches()[1] * figures.DPI, abs=1)
+    assert width == round(3.3 * figure_style.DPI)
+    assert height == pytest.approx(drawn[0].get_size_inches()[1] * figure_style.DPI, abs=1)
     root = ET.parse("a.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert float(root.attrib["width"].removesuffix("pt")) == pytest.approx(3.3 * 72)
@@ -107,7 +107,7 @@ def test_the_same_data_are_the_same_bytes_in_every_format(drawn, capsys) -> None
 def test_no_part_is_cut_off_or_covers_another(kind, drawn, capsys) -> None:
     lrurun(capsys, "sCIFAR", "--kind", kind, "--out", "a.png")
     [figure] = drawn
-    assert size("a.png")[0] == round(3.3 * figures.DPI)
+    assert size("a.png")[0] == round(3.3 * figure_style.DPI)
     figure.draw_without_rendering()
     title, foot = (text.get_window_extent() for text in figure.texts)
     [legend] = [one.get_window_extent() for one in figure.legends]
@@ -129,7 +129,7 @@ def test_names_from_files_are_drawn_as_they_are(tmp_path) -> None:
         for k, name in enumerate(names)
     ]
     figure = figures.means(rows, label="x", title="$y^ " + "b" * 90, caption="$z^ " * 30)
-    (tmp_path / "a.png").write_bytes(figures.encode(figure, ".png"))
+    (tmp_path / "a.png").write_bytes(figure_style.encode(figure, ".png"))
     figure.draw_without_rendering()
     [ax] = figure.axes
     labels = [label.get_text() for label in ax.get_yticklabels()]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lrurun import __main__ as entry
-from lrurun.report import figures
+from lrurun.report import figure_style, figures
 from tests.drawings import caption, lines, lrurun, size
 from tests.machine import Machine
 from tests.results import fill
@@ -164,7 +164,7 @@ def test_eigenvalues_that_are_not_finite_are_none() -> None:
     assert dense.spectrum({"A": np.array([[0.0, 2.0], [-2.0, 0.0]])}) == pytest.approx([2j, -2j])
     assert np.isnan(dense.spectrum({"A": np.array([[0.0, np.nan], [1.0, 0.0]])})).all()
     lost = figures.SpectrumPanel(title="x", initial=(1j,), trained=(complex(np.nan),))
-    assert figures.encode(figures.eigenvalues([lost], title="t", caption=""), ".png").startswith(b"\x89PNG")
+    assert figure_style.encode(figures.eigenvalues([lost], title="t", caption=""), ".png").startswith(b"\x89PNG")
 
 
 GATED = """

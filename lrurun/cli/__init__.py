@@ -27,6 +27,7 @@ from lrurun.commands.resume import resume
 from lrurun.commands.runs import runs
 from lrurun.commands.show import show
 from lrurun.commands.status import status
+from lrurun.commands.study import study
 from lrurun.commands.verify import verify
 from lrurun.paths import Places, places
 
@@ -112,6 +113,7 @@ def _globals(
 
 app.command()(ladder)
 app.command()(resume)
+app.command()(study)
 app.command()(plan)
 app.command()(status)
 app.command()(runs)

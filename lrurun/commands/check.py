@@ -1,4 +1,4 @@
-"""`lrurun check`: whether a ladder, a recipe or a recurrence is valid."""
+"""`lrurun check`: whether a ladder, a recipe, a recurrence or a study is valid."""
 
 from __future__ import annotations
 
@@ -33,19 +33,23 @@ class CheckDocument(Struct, frozen=True):
 
 def check(
     what: Annotated[
-        Literal["ladder", "recipe", "recurrence"],
-        typer.Argument(help="ladder, recipe or recurrence.", **choice("check", ("ladder", "recipe", "recurrence"))),
+        Literal["ladder", "recipe", "recurrence", "study"],
+        typer.Argument(
+            help="ladder, recipe, recurrence or study.", **choice("check", ("ladder", "recipe", "recurrence", "study"))
+        ),
     ],
     name: Annotated[Optional[str], typer.Argument(metavar="NAME|FILE", help="Its name, or a file.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Check all of them.")] = False,
     json: Json = False,
 ) -> int:
-    """Check a ladder, a recipe or a recurrence.
+    """Check a ladder, a recipe, a recurrence or a study.
 
     Ladders and recipes are resolved against each other. A recurrence has to pass the tests of the built-in ones: scan
-    against step, gradients, padding, long sequences, initial variance. The exit code is 2 if a ladder or recipe is
-    invalid, 1 if a recurrence fails a test.
+    against step, gradients, padding, long sequences, initial variance. A study is computed in its quickest form, and
+    not recorded. The exit code is 2 if a ladder or recipe is invalid, 1 if a recurrence fails a test, 3 if a check of
+    a study fails.
     """
+    from lrurun import studies
     from lrurun.config import documents
     from lrurun.config.recurrences import KINDS
 
@@ -53,18 +57,24 @@ def check(
         "ladder": lambda: list(paths.names("ablations")),
         "recipe": lambda: list(paths.names("recipes")),
         "recurrence": lambda: list(KINDS),
+        "study": lambda: list(studies.names()),
     }[what]()
     if all_ == (name is not None):
-        raise UsageError(f"check {what}: expected a name, or --all", f"{what}s: {', '.join(names)}")
+        raise UsageError(f"check {what}: expected a name, or --all", f"known: {', '.join(names)}")
     chosen = names if all_ else [str(name)]
-    checks = {"ladder": _check_ladder, "recipe": _check_recipe, "recurrence": _check_recurrence}[what]
+    check_one = {
+        "ladder": _check_ladder,
+        "recipe": _check_recipe,
+        "recurrence": _check_recurrence,
+        "study": _check_study,
+    }[what]
     findings: list[CheckResult] = []
     for one in chosen:
         if all_ and what == "ladder" and (files := documents.read_ladder(one).load):
             detail = f"not checked: loads {', '.join(files)}; lrurun check ladder {one} does"
             findings.append(CheckResult(one, "the document", True, detail))
         else:
-            findings += checks(one)
+            findings += check_one(one)
     if json:
         output.write_json(CheckDocument(findings))
     else:
@@ -73,11 +83,17 @@ def check(
     if all(finding.passed for finding in findings):
         return 0
     bad = [f.name for f in findings if not f.passed]
-    kind = LrurunError if what == "recurrence" else UsageError
+    kind = {"recurrence": LrurunError, "study": ChecksFailed}.get(what, UsageError)
     raise kind(
         f"check {what}: {len(bad)} of {len(findings)} checks failed: {', '.join(dict.fromkeys(bad))}",
         "the table above shows which",
     )
+
+
+class ChecksFailed(LrurunError):
+    """Checks of a study failed."""
+
+    exit_code = 3
 
 
 def _check_ladder(name: str) -> list[CheckResult]:
@@ -151,4 +167,18 @@ def _check_recurrence(name: str) -> list[CheckResult]:
         console.say(f"checking {label}")  # each takes seconds, most of them to compile
         for finding in conformance.check(settings):
             findings.append(CheckResult(label, finding.name, finding.passed, finding.detail))
+    return findings
+
+
+def _check_study(name: str) -> list[CheckResult]:
+    from lrurun import studies
+    from lrurun.runner import cells
+    from lrurun.studies import plan as planning
+
+    study = studies.get(name)
+    results = cells.in_process(planning.make(study, "ci", {}))
+    findings = []
+    for one in study.checks(results):
+        detail = f"{one.kind}: measured {one.measured:.6g}, expected {one.expected:.6g}, {one.rule}"
+        findings.append(CheckResult(study.name, one.name, one.passed, detail))
     return findings

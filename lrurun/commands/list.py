@@ -1,4 +1,4 @@
-"""`lrurun list`: ladders, recipes, tasks and recurrences."""
+"""`lrurun list`: ladders, recipes, tasks, recurrences and studies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lrurun import console, paths
 from lrurun.commands import output
 from lrurun.commands.options import Json, choice
 
-What = Literal["ladders", "recipes", "tasks", "recurrences"]
+What = Literal["ladders", "recipes", "tasks", "recurrences", "studies"]
 
 
 class ListedLadder(Struct, frozen=True):
@@ -51,6 +51,15 @@ class ListedRecurrence(Struct, frozen=True):
     what: str
 
 
+class ListedStudy(Struct, frozen=True):
+    """A theory figure."""
+
+    name: str
+    question: str
+    source: str
+    aliases: list[str]
+
+
 class Listing(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun list`; what was not asked for is left out."""
 
@@ -58,21 +67,25 @@ class Listing(Struct, frozen=True, kw_only=True):
     recipes: list[ListedRecipe] | UnsetType = UNSET
     tasks: list[ListedTask] | UnsetType = UNSET
     recurrences: list[ListedRecurrence] | UnsetType = UNSET
+    studies: list[ListedStudy] | UnsetType = UNSET
 
 
 def list_(
     what: Annotated[
         Optional[What],
-        typer.Argument(help="ladders, recipes, tasks or recurrences [all of them].", **choice("list", get_args(What))),
+        typer.Argument(
+            help="ladders, recipes, tasks, recurrences or studies [all of them].", **choice("list", get_args(What))
+        ),
     ] = None,
     json: Json = False,
 ) -> int:
-    """List ladders, recipes, tasks and recurrences."""
+    """List ladders, recipes, tasks, recurrences and studies."""
     makers: dict[str, Callable[[], Sequence[Struct]]] = {
         "ladders": _ladders,
         "recipes": _recipes,
         "tasks": _tasks,
         "recurrences": _recurrences,
+        "studies": _studies,
     }
     found = {name: make() for name, make in makers.items() if what in (None, name)}
     if json:
@@ -119,6 +132,12 @@ def _recurrences() -> list[ListedRecurrence]:
     from lrurun.config.recurrences import KINDS
 
     return [ListedRecurrence(name, _summary(kind.settings)) for name, kind in KINDS.items()]
+
+
+def _studies() -> list[ListedStudy]:
+    from lrurun import studies
+
+    return [ListedStudy(one.name, one.question, one.source, list(one.aliases)) for one in studies.every()]
 
 
 def _summary(settings: type) -> str:

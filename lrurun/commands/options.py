@@ -46,6 +46,12 @@ def _profiles(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
+def _studies(incomplete: str) -> list[str]:
+    from lrurun import studies
+
+    return _beginning(incomplete, [*studies.names(), "all", "ci"])
+
+
 def choice(name: str, values: Sequence[str]) -> dict[str, Any]:
     """Settings of an option or argument that takes one of these values.
 
@@ -125,6 +131,7 @@ TaskOrAll = Annotated[
     Optional[str],
     typer.Argument(metavar="TASK", help="A task, or the path of a recipe.", autocompletion=_tasks),
 ]
+StudyName = Annotated[str, typer.Argument(metavar="NAME", help="A study, or all, or ci.", autocompletion=_studies)]
 LadderName = Annotated[
     str, typer.Option("--ladder", metavar="NAME", help="A ladder, or the path of one.", autocompletion=_ladders)
 ]

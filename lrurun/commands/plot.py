@@ -52,12 +52,12 @@ def plot(
     instance: InstanceId = None,
 ) -> int:
     """Draw a ladder or runs into a PNG, SVG or PDF file."""
-    from lrurun.report import figures, selection
+    from lrurun.report import figure_style, selection
 
     places: Places = context.obj.places
     request = LadderRequest(task=what[0], ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     suffix = out.suffix.lower()
-    if suffix not in figures.SUFFIXES:
+    if suffix not in figure_style.SUFFIXES:
         ending = repr(out.suffix) if out.suffix else "no suffix"
         raise UsageError(
             f"--out {out}: the name must end in .png, .svg or .pdf, found {ending}",
@@ -80,7 +80,7 @@ def plot(
             given = instance_options(context, request)
             plan, found = selection.chosen(ledger, request.task, plan, instance, "plot", given)
             figure = _of_task(drawn, plan, found, ledger, places.runs, _command(request, plan, instance))
-    output.write_file(out, figures.encode(figure, suffix))
+    output.write_file(out, figure_style.encode(figure, suffix))
     console.say(f"wrote {out}")
     return 0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from lrurun import console
-from lrurun.commands import opening, output
+from lrurun.commands import opening, output, study
 from lrurun.commands.options import (
     Format,
     FormatName,
@@ -71,6 +71,12 @@ def report(
     if json and format != "json" and is_given(context, "format"):
         raise UsageError(f"--json and --format {format} exclude each other", "leave one of them out")
     chosen: FormatName = "json" if json else format
+    if task is not None and task.startswith("study:"):
+        if chosen not in ("table", "json"):
+            raise UsageError(
+                f"--format {chosen}: reports of studies are tables or JSON", "lrurun study NAME --out FILE.html"
+            )
+        return study.write_report(places, task.removeprefix("study:"), profile, set_ or [], json=chosen == "json")
     if all_:
         return _report_all(places, request, format=chosen, out=out, limit=limit)
     return _report(places, request, given, instance=instance, format=chosen, out=out, limit=limit, speeds=speed)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from lrurun import console
-from lrurun.commands import opening
+from lrurun.commands import opening, study
 from lrurun.commands import request as requests
 from lrurun.commands.ladder import Work, train
 from lrurun.commands.options import Jobs, TimeLimit
+from lrurun.commands.study import StudyRequest
+from lrurun.config.schema import STUDIES
 from lrurun.errors import LaterVersionError, UsageError
 
 if TYPE_CHECKING:
@@ -23,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def resume(context: typer.Context, jobs: Jobs = None, time_limit: TimeLimit = None) -> int:
-    """Finish every unfinished ladder in this ledger.
+    """Finish every unfinished ladder and study in this ledger.
 
-    Repeats the recorded ladder commands, oldest first. The exit code is the highest of theirs.
+    Repeats the recorded commands, oldest first. The exit code is the highest of theirs.
     """
     from lrurun.ledger import owner
 
@@ -35,12 +38,13 @@ def resume(context: typer.Context, jobs: Jobs = None, time_limit: TimeLimit = No
     if not places.ledger.exists():
         console.say("nothing to do: there is no ledger yet")
         return 0
+    unfinished: list[tuple[LadderInstance, Sequence[LadderRequest | StudyRequest]]]
     with opening.write(places) as ledger:
         ledger.reap(owner.here())
         unfinished = [
-            (instance, requests.recorded(ledger, instance))
-            for instance in ledger.ladders()
-            if _is_unfinished(ledger, instance)
+            (one, study.recorded(ledger, one) if one.name == STUDIES else requests.recorded(ledger, one))
+            for one in ledger.ladders()
+            if _is_unfinished(ledger, one)
         ]
     if not unfinished:
         console.say("nothing to do: every ladder of this ledger is finished")
@@ -49,7 +53,10 @@ def resume(context: typer.Context, jobs: Jobs = None, time_limit: TimeLimit = No
     for instance, recorded in unfinished:
         for request in recorded:
             try:
-                code = _repeat(places, instance, request, work, signals)
+                if isinstance(request, StudyRequest):
+                    code = study.repeat(places, request, work, signals)
+                else:
+                    code = _repeat(places, instance, request, work, signals)
             except (UsageError, LaterVersionError) as error:
                 # A ladder whose files have changed, or one that a later lrurun began, does not stop the others.
                 console.fail(error)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lrurun import plugins
-from lrurun.config.schema import Code, RunConfig, decode
-from lrurun.errors import LrurunError
+from lrurun.config.schema import STUDY, Code, RunConfig, decode
+from lrurun.errors import LrurunError, UsageError
 from lrurun.plugins import PluginKind, Source
 
 
@@ -59,6 +59,12 @@ def config_of(config: Mapping[str, Any], where: str) -> RunConfig:
         LrurunError: a plug-in that it needs is not loaded, or has changed.
         UsageError: it does not fit this version.
     """
+    task = config.get("task")
+    if isinstance(task, str) and task.startswith(STUDY):
+        name = task.removeprefix(STUDY)
+        raise UsageError(
+            f"{where}: is a cell of the study {name}, not a trained model", f"lrurun study {name} shows it"
+        )
     wrong = _mismatch(config, where)
     if wrong is not None:
         raise wrong

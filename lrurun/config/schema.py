@@ -209,6 +209,19 @@ def _settings_type(table: Any, where: str, sources: Mapping[str, str]) -> type[R
     return KINDS[kind].settings
 
 
+STUDY = "study:"
+"""Before the name of a study in the task of its cells, which are runs with another configuration."""
+STUDIES = "study"
+"""The name of the ladder, in a ledger, of all studies."""
+CELL = "cell."
+"""Before the name of a setting of a cell."""
+
+
+def is_setting(path: str) -> bool:
+    """Whether a dotted path is that of a setting, of a run or of a cell of a study."""
+    return path in known_paths() or path.startswith(CELL)
+
+
 def known_paths() -> tuple[str, ...]:
     """Every dotted path that a ladder, a recipe or `--set` may name."""
     return _known_paths(tuple(one.settings for one in KINDS.values()))

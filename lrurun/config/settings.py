@@ -58,10 +58,7 @@ def parse_set(text: str) -> tuple[str, Any]:
     Raises:
         UsageError: no `=`, an unknown table or field.
     """
-    path, equals, value = text.partition("=")
-    path = path.strip()
-    if not equals or not path:
-        raise UsageError(f"--set {text}: expected path=value", "as in --set optim.lr=0.002")
+    path, value = split_set(text, "optim.lr=0.002")
     if path in ("seed", "seeds"):
         raise UsageError(f"--set {path}: seeds are not set this way", "use --seeds 0,1,2")
     if path.startswith("data."):
@@ -70,8 +67,21 @@ def parse_set(text: str) -> tuple[str, Any]:
             "copy the recipe to ./recipes and set it in [data] or in a [profile.<name>.data]",
         )
     check_path(path, f"--set {path}")
+    return path, value
+
+
+def split_set(text: str, example: str) -> tuple[str, Any]:
+    """`name=value`, the value in TOML; what is not TOML is a string.
+
+    Raises:
+        UsageError: no `=`, or no name.
+    """
+    name, equals, value = text.partition("=")
+    name = name.strip()
+    if not equals or not name:
+        raise UsageError(f"--set {text}: expected path=value", f"as in --set {example}")
     try:
         table = tomllib.loads(f"x = {value}")
     except (ValueError, RecursionError):
         table = {}
-    return path, table["x"] if list(table) == ["x"] else value
+    return name, table["x"] if list(table) == ["x"] else value

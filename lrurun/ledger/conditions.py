@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Select, Text, and_, case, exists, false, func, literal, not_, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from lrurun.config.schema import known_paths
+from lrurun.config.schema import is_setting
 from lrurun.ledger.filters import (
     FIELDS,
     FIRST_SECOND,
@@ -77,7 +77,7 @@ def in_order(wanted: Select[Any], sort: str | None, *, descending: bool) -> Sele
     newest = runs.c.number.desc()
     if sort is None:
         return wanted.order_by(newest)
-    if sort in known_paths():
+    if sort is not None and is_setting(sort):
         kind, value = _setting(sort)
         truth = case((kind == "true", 1), (kind == "false", 0))
         # Computed once for each document. Without MATERIALIZED, SQLite would do so for each run.
@@ -107,7 +107,7 @@ def in_ladder(name: str) -> ColumnElement[bool]:
 
 def _comparison(wanted: Comparison) -> ColumnElement[bool]:
     name, compare = wanted.name, OPERATORS[wanted.operator]
-    if name in known_paths():
+    if is_setting(name):
         return _reference(name).in_(select(documents.c.id).where(_setting_holds(wanted)))
     if FIELDS.get(name) == "set":
         return _set_holds(wanted)

@@ -357,10 +357,11 @@ def _settings_of(members: tuple[Any, ...]) -> dict[str, Kind]:
         hints |= {f"{section}.{name}": hint for name, hint in get_type_hints(type_).items()}
     for member in members:
         hints |= {f"model.recurrence.{name}": hint for name, hint in get_type_hints(member).items()}
-    return {path: _kind(hints.get(path, str)) for path in known_paths()}
+    return {path: kind(hints.get(path, str)) for path in known_paths()}
 
 
-def _kind(hint: Any) -> Kind:
+def kind(hint: Any) -> Kind:
+    """The kind of the values of a field with this annotation."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, UnionType):

@@ -1,72 +1,24 @@
-"""Figures in the width of a column: curves, ladders, speeds, eigenvalues, norms. matplotlib is imported when drawing.
-
-Each is 3.3 inches wide and as high as it needs: title, panels, legend and caption are placed one below the other, so
-that none covers another. Colours are those of Okabe and Ito, which colour-blind readers can distinguish; lines and
-markers differ too, for printing without colour. The same data give the same bytes.
-"""
+"""Figures in the width of a column: curves, ladders, speeds, eigenvalues, norms."""
 
 from __future__ import annotations
 
 import cmath
-import contextlib
-import functools
-import io
 import math
 import textwrap
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from lrurun.console import clean
+from lrurun.report import figure_style as style
 from lrurun.report import statistics
 from lrurun.report.scores import ScoreForm, curves_of
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-SUFFIXES = (".png", ".svg", ".pdf")
-WIDTH = 3.3
-"""Inches: a column of a paper in two columns."""
-DPI = 300
-
 BAND = "Line: mean over n finished seeds; band: ± standard error."
-
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#7F7F7F")
-_LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
-
-_SMALL, _USUAL, _LARGE = 6.5, 7.0, 8.0
-"""Sizes of type in points: captions, labels, titles."""
-_MARGIN, _GAP = 0.04, 0.06
-"""Inches: around the figure, and between its parts."""
-
-_SETTINGS: dict[str, Any] = {
-    "font.size": _USUAL,
-    "axes.titlesize": _USUAL,
-    "axes.labelsize": _USUAL,
-    "xtick.labelsize": _SMALL,
-    "ytick.labelsize": _SMALL,
-    "legend.fontsize": _SMALL,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "lines.linewidth": 1.0,
-    "lines.markersize": 3.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.unicode_minus": True,
-    "text.parse_math": False,  # names come from files: a dollar sign is a dollar sign
-    "svg.hashsalt": "lrurun",
-    "pdf.fonttype": 42,
-}
 
 
 class Curve(Struct, frozen=True, kw_only=True):
@@ -159,155 +111,19 @@ def not_finite(spectra: Sequence[SpectrumPanel]) -> list[str]:
     return [f"Not drawn, because not finite: some eigenvalues of {', '.join(lost)}."] if lost else []
 
 
-@contextlib.contextmanager
-def _style() -> Iterator[None]:
-    """Our settings and none of the user's; letters that the font lacks are drawn as boxes, without a warning."""
-    import matplotlib
-
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*Glyph.*missing.*")
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_SETTINGS)
-        yield
-
-
-def _styled(function: Callable[P, T]) -> Callable[P, T]:
-    @functools.wraps(function)
-    def inside(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _style():
-            return function(*args, **kwargs)
-
-    return inside
-
-
-@_styled
-def encode(figure: Figure, suffix: str) -> bytes:
-    """The bytes of a file of that suffix, without date. Its metadata have the figure's title."""
-    title = str(figure.get_label())
-    metadata: dict[str, dict[str, Any]] = {
-        ".png": {"Title": title},
-        ".svg": {"Title": title, "Date": None},
-        ".pdf": {"Title": title, "CreationDate": None},
-    }
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=suffix.removeprefix("."), dpi=DPI, metadata=metadata[suffix])
-    return buffer.getvalue()
-
-
-# The parts of a figure
-
-
-def _figure(rows: int, columns: int, *, sharex: bool = False, sharey: bool = False) -> tuple[Figure, list[Axes]]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, WIDTH), dpi=DPI)
-    FigureCanvasAgg(figure)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
-    return figure, list(grid.ravel())
-
-
-def _wrapped(figure: Figure, text: str, size: float, weight: str) -> str:
-    """`text` in lines that fit the figure, as measured."""
-    from matplotlib.font_manager import FontProperties
-
-    canvas: Any = figure.canvas
-    renderer = canvas.get_renderer()
-    font = FontProperties(size=size, weight=weight)
-    room = (WIDTH - 2 * _MARGIN) * DPI
-
-    def fits(line: str) -> bool:
-        return bool(renderer.get_text_width_height_descent(line, font, False)[0] <= room)
-
-    lines = [""]
-    for word in clean(text).split():
-        while not fits(word):  # longer than a line
-            cut = next(n for n in range(len(word), 0, -1) if n == 1 or fits(word[:n]))
-            lines += [word[:cut], ""]
-            word = word[cut:]
-        longer = f"{lines[-1]} {word}".strip()
-        lines = [*lines[:-1], longer] if fits(longer) else [*lines, word]
-    return "\n".join(line for line in lines if line)
-
-
-def _compose(figure: Figure, height: float, title: str, caption: str, handles: Sequence[Any] = ()) -> Figure:
-    """Gives the panels `height` inches, and puts the title over them, the legend and the caption under them."""
-    figure.set_label(clean(title))
-    parts = []
-    for text, size, weight in ((title, _LARGE, "bold"), (caption, _SMALL, "normal")):
-        lines = _wrapped(figure, text, size, weight)
-        parts.append(
-            figure.text(_MARGIN / WIDTH, 0.5, lines, fontsize=size, fontweight=weight, va="top", linespacing=1.2)
-        )
-    legend = None
-    if handles:
-        for columns in (3, 2, 1):
-            if legend is not None:
-                legend.remove()
-            legend = figure.legend(
-                handles=list(handles), loc="upper center", ncols=columns, frameon=False, borderaxespad=0.0,
-                borderpad=0.0, handlelength=2.6, columnspacing=1.0, labelspacing=0.3,
-            )  # fmt: skip
-            if legend.get_window_extent().width <= (WIDTH - 2 * _MARGIN) * DPI:
-                break
-    over, under = (part.get_window_extent().height / DPI + _GAP if part.get_text() else 0.0 for part in parts)
-    key = legend.get_window_extent().height / DPI + _GAP if legend else 0.0
-    total = _MARGIN + over + height + key + under + _MARGIN
-    figure.set_size_inches(WIDTH, total)
-    parts[0].set_y(1 - _MARGIN / total)
-    parts[1].set_y((_MARGIN + under - _GAP) / total)
-    if legend:
-        legend.set_bbox_to_anchor((0.5, (_MARGIN + under + key - _GAP / 2) / total))
-        legend.set_in_layout(False)
-    for part in parts:
-        part.set_in_layout(False)
-    bottom = (_MARGIN + under + key) / total
-    figure.set_layout_engine("constrained", rect=(0.0, bottom, 1.0, height / total), h_pad=0.03, w_pad=0.03)
-    return figure
-
-
-def _look(index: int) -> dict[str, Any]:
-    return {
-        "color": _COLORS[index % len(_COLORS)],
-        "linestyle": _LINES[index % len(_LINES)],
-        "marker": _MARKERS[index % len(_MARKERS)],
-    }
-
-
-def _number(value: float, _: object = None) -> str:
-    """A tick without an exponent: 20, 0.5, 20k, 3M."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:g}{letter}"
-    return f"{value:g}".replace("-", "−")
-
-
-def _scale(ax: Axes, which: str, values: Sequence[float]) -> None:
-    """Makes the axis "x" or "y" logarithmic if the values span enough. Its ticks are plain numbers."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    axis = getattr(ax, f"{which}axis")
-    known = [value for value in values if math.isfinite(value)]
-    if known and min(known) > 0 and max(known) / min(known) >= 5:
-        getattr(ax, f"set_{which}scale")("log")
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if max(known) / min(known) < 200 else (1.0,)))
-        axis.set_minor_formatter(NullFormatter())
-    axis.set_major_formatter(FuncFormatter(_number))
-
-
 # Curves
 
 
-@_styled
+@style.styled
 def curves(panels: Sequence[Panel], *, title: str, caption: str, columns: int = 1, height: float = 1.45) -> Figure:
     """Panels of curves over steps, `columns` in a row; a name has the same look in all of them."""
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     names = list(dict.fromkeys(curve.name for panel in panels for curve in panel.curves))
-    looks = {name: _look(index) for index, name in enumerate(names)}
+    looks = {name: style.look_of(index) for index, name in enumerate(names)}
     rows = -(-len(panels) // columns)
-    figure, axes = _figure(rows, columns, sharex=True, sharey=columns > 1)
+    figure, axes = style.grid(rows, columns, sharex=True, sharey=columns > 1)
     drawn: list[float] = []
     for place, (panel, ax) in enumerate(zip(panels, axes, strict=False)):
         if columns == 1:
@@ -326,27 +142,27 @@ def curves(panels: Sequence[Panel], *, title: str, caption: str, columns: int = 
         if place >= (rows - 1) * columns:
             ax.set_xlabel("step")
         ax.xaxis.set_major_locator(MaxNLocator(5 if columns == 1 else 3, integer=True))
-        ax.xaxis.set_major_formatter(FuncFormatter(_number))
+        ax.xaxis.set_major_formatter(FuncFormatter(style.number))
         drawn += [value for curve in panel.curves for value in (*curve.values, *curve.low, *curve.high)]
         if panel.log:
-            _scale(ax, "y", drawn)
+            style.scale(ax, "y", drawn)
         ax.grid(axis="y", linewidth=0.3, color="#cccccc")
         ax.set_axisbelow(True)
     for ax in axes[len(panels) :]:
         ax.remove()
     handles = [Line2D([], [], label=clean(name), **looks[name]) for name in names]
-    return _compose(figure, rows * height + 0.2, title, caption, handles)
+    return style.compose(figure, rows * height + 0.2, title, caption, handles)
 
 
 # Means
 
 
-@_styled
+@style.styled
 def means(lines: Sequence[RungMeans], *, label: str, title: str, caption: str, log: bool = False) -> Figure:
     """A line for each rung, the first on top: mean and standard error, seeds below, published values above."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    figure, [ax] = _figure(1, 1)
+    figure, [ax] = style.grid(1, 1)
     groups = list(dict.fromkeys(line.group for line in lines if line.mean is not None))
     apart = 0.24
     handles: dict[str, Any] = {}
@@ -355,7 +171,7 @@ def means(lines: Sequence[RungMeans], *, label: str, title: str, caption: str, l
     for y, line in enumerate(lines):
         if line.mean is not None:
             number = groups.index(line.group)
-            mine: dict[str, Any] = {"color": _COLORS[number % len(_COLORS)], "marker": _MARKERS[number % len(_MARKERS)]}
+            mine = {name: style.look_of(number)[name] for name in ("color", "marker")}
             name = clean(line.group) or "mean ± standard error"
             bar = ax.errorbar([line.mean], [y], xerr=line.stderr, linestyle="none", markersize=3.8, **mine, **error)
             bar.set_label(f"mean of {line.name}")
@@ -383,14 +199,14 @@ def means(lines: Sequence[RungMeans], *, label: str, title: str, caption: str, l
         ax.axhline(y - 0.5, color="#dddddd", linewidth=0.4, zorder=0)
     ax.set_xlabel(label)
     ax.xaxis.set_major_locator(MaxNLocator(5))
-    ax.xaxis.set_major_formatter(FuncFormatter(_number))
+    ax.xaxis.set_major_formatter(FuncFormatter(style.number))
     if log:
-        _scale(ax, "x", drawn)
+        style.scale(ax, "x", drawn)
     ax.grid(axis="x", linewidth=0.3, color="#cccccc")
     ax.set_axisbelow(True)
     found = [_named(handle, name) for name, handle in handles.items()]
     rows = sum(name.count("\n") + 1 for name in names)
-    return _compose(figure, 0.4 + max(0.36 * len(lines), 0.13 * rows), title, caption, found)
+    return style.compose(figure, 0.4 + max(0.36 * len(lines), 0.13 * rows), title, caption, found)
 
 
 def _named(handle: Any, name: str) -> Any:
@@ -407,7 +223,7 @@ def _named(handle: Any, name: str) -> Any:
 # Eigenvalues
 
 
-@_styled
+@style.styled
 def eigenvalues(spectra: Sequence[SpectrumPanel], *, title: str, caption: str) -> Figure:
     """A panel for each spectrum, with the unit circle."""
     from matplotlib.patches import Circle
@@ -415,7 +231,7 @@ def eigenvalues(spectra: Sequence[SpectrumPanel], *, title: str, caption: str) -
 
     columns = {1: 1, 2: 2, 4: 2}.get(len(spectra), 3)
     rows = -(-len(spectra) // columns)
-    figure, axes = _figure(rows, columns, sharex=True, sharey=True)
+    figure, axes = style.grid(rows, columns, sharex=True, sharey=True)
     every = [abs(part) for one in spectra for z in (*one.initial, *one.trained) for part in (z.real, z.imag)]
     edge = 1.08 * max([1.0, *(value for value in every if math.isfinite(value))])
     handles: dict[str, Any] = {}
@@ -432,19 +248,19 @@ def eigenvalues(spectra: Sequence[SpectrumPanel], *, title: str, caption: str) -
                     [z.real for z in values], [z.imag for z in values], linestyle="none", markersize=size,
                     markeredgewidth=0.7, label=name, **look,
                 )  # fmt: skip
-        ax.set_title(clean(one.title), fontsize=_SMALL, pad=3)
+        ax.set_title(clean(one.title), fontsize=style.SMALL, pad=3)
         ax.set_aspect("equal")
         ax.set_xlim(-edge, edge)
         ax.set_ylim(-edge, edge)
         for axis in (ax.xaxis, ax.yaxis):
             near = MultipleLocator(0.5 if columns == 1 else 1.0)
             axis.set_major_locator(near if edge < 2 else MaxNLocator(3, symmetric=True))
-            axis.set_major_formatter(FuncFormatter(_number))
+            axis.set_major_formatter(FuncFormatter(style.number))
         if place % columns == 0:
             ax.set_ylabel("Im λ")
         if place >= (rows - 1) * columns:
             ax.set_xlabel("Re λ")
     for ax in axes[len(spectra) :]:
         ax.remove()
-    height = rows * ((WIDTH - 0.5) / columns + 0.22) + 0.2
-    return _compose(figure, height, title, caption, list(handles.values()))
+    height = rows * ((style.WIDTH - 0.5) / columns + 0.22) + 0.2
+    return style.compose(figure, height, title, caption, list(handles.values()))

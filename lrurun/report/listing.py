@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from lrurun import data as tasks
-from lrurun.config.schema import known_paths
+from lrurun.config.schema import CELL, is_setting
 from lrurun.config.settings import flatten
 from lrurun.errors import UsageError
 from lrurun.ledger import filters
@@ -25,13 +25,13 @@ class Choice:
 
     def __init__(self, condition: str | None, sort: str | None, ledger: Ledger | None) -> None:
         try:
-            self._check(condition, sort, ())
+            self._check(condition, sort, filters.names(_declared()))
         except UsageError:
             # It may be a metric of this ledger, and a message names the nearest one.
-            self._check(condition, sort, ledger.result_names() if ledger is not None else ())
+            metrics = ledger.result_names() if ledger is not None else ()
+            self._check(condition, sort, {**filters.names((*metrics, *_declared())), **_of_cells()})
 
-    def _check(self, condition: str | None, sort: str | None, metrics: Iterable[str]) -> None:
-        known = filters.names((*metrics, *_declared()))
+    def _check(self, condition: str | None, sort: str | None, known: Mapping[str, filters.Kind]) -> None:
         self._condition = filters.parse(condition, known) if condition is not None else None
         self._descending = sort is not None and sort.startswith("-")
         self._sort = sort.removeprefix("-") if sort is not None else None
@@ -70,13 +70,23 @@ class Choice:
     def _of_settings(self) -> bool:
         """Whether the runs' settings are needed to choose among them."""
         compared = filters.comparisons(self._condition) if self._condition is not None else ()
-        return not {self._sort, *(one.name for one in compared)}.isdisjoint(known_paths())
+        return any(map(is_setting, filter(None, (self._sort, *(one.name for one in compared)))))
 
 
 def _declared() -> list[str]:
     """The results that the metrics of tasks give, whether or not a run has them."""
     names = dict.fromkeys(metric.name for task in tasks.TASKS.values() for metric in task.metrics)
     return [f"{split}/{name}" for split in ("val", "test") for name in names]
+
+
+def _of_cells() -> dict[str, filters.Kind]:
+    """The settings of the cells of studies."""
+    from lrurun import studies
+
+    kinds: dict[str, filters.Kind] = {}
+    for study in studies.every():
+        kinds |= {f"{CELL}{name}": filters.kind(hint) for name, hint in get_type_hints(study.settings).items()}
+    return kinds
 
 
 def _order(run: Run, name: str) -> tuple[int, float | str] | None:
@@ -97,7 +107,7 @@ def value(run: Run, name: str) -> filters.Value:
     if name in filters.FIELDS:
         field: filters.Value = getattr(run, name)
         return field
-    if name not in known_paths():
+    if not is_setting(name):
         return (run.result or {}).get(name)
     found_at: Any = run.execution if name.startswith("execution.") else run.config
     for step in name.removeprefix("execution.").split("."):

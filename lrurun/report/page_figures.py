@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from lrurun.report import figures
+from lrurun.report import figure_style, figures
 from lrurun.report.content import RunGroup
 from lrurun.report.run_details import RunDetail
 
@@ -52,7 +52,7 @@ def _curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> Pag
     return PageFigure(
         title="Learning curves",
         caption=(figures.BAND,),
-        svg=_inline(figures.curves(panels, title="", caption=""), "curves", "learning curves of the rungs"),
+        svg=inline(figures.curves(panels, title="", caption=""), "curves", "learning curves of the rungs"),
         groups=tuple(group for group in groups if names[group] in drawn),
     )
 
@@ -94,7 +94,7 @@ def _eigenvalues(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -
     return PageFigure(
         title="Eigenvalues",
         caption=tuple(caption),
-        svg=_inline(figures.eigenvalues(spectra, title="", caption=""), "eigenvalues", "eigenvalues in the plane")
+        svg=inline(figures.eigenvalues(spectra, title="", caption=""), "eigenvalues", "eigenvalues in the plane")
         if drawn
         else "",
         groups=tuple(drawn),
@@ -105,9 +105,9 @@ def _sampled(values: Sequence[complex]) -> tuple[complex, ...]:
     return tuple(values[:: math.ceil(len(values) / _MOST_EIGENVALUES) or 1])
 
 
-def _inline(figure: Figure, prefix: str, label: str) -> str:
+def inline(figure: Figure, prefix: str, label: str) -> str:
     """The figure as an element of an HTML page; `prefix` keeps its ids apart from those of other figures."""
-    svg = figures.encode(figure, ".svg").decode()
+    svg = figure_style.encode(figure, ".svg").decode()
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"\s*<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
     # Its style sheet would apply to the whole page.

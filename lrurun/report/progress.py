@@ -258,7 +258,7 @@ def _line(run: Run, key: str) -> str:
             for n, k in (("val", form.validation), ("test", form.result))
             if k in run.result
         ]
-        return f"{text}, {', '.join(scores)}"
+        return ", ".join([text, *scores])
     if run.state == "failed" and run.error:
         return f"{text}: {run.error.splitlines()[0]}"
     return f"{text} at step {run.step} of {run.steps}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -19,25 +20,87 @@ RETRIES = 2
 """How often a run that breaks is tried again by one command."""
 
 
+class RunSelection(Protocol):
+    """The runs that a command is for: of a ladder, or of a study."""
+
+    @property
+    def seeds(self) -> Sequence[int]: ...
+
+    @property
+    def fresh(self) -> bool:
+        """Whether finished runs are superseded and started again."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the rungs."""
+
+    @property
+    def data_name(self) -> str:
+        """Of the task's folder in the data folder."""
+
+    def instance(self, ledger: Ledger) -> LadderInstance:
+        """The ladder instance in the ledger, to which it is added if it is new."""
+
+    def tuning(self) -> dict[str, list[PlannedRun]]:
+        """Rung -> its tuning runs, for every rung that is tuned."""
+
+    def final(self) -> list[PlannedRun]:
+        """The final runs of the rungs that are not tuned."""
+
+    def chosen(
+        self, rung: str, results: Sequence[dict[str, float] | None]
+    ) -> tuple[dict[str, Any] | None, list[PlannedRun]]:
+        """The values that the results of a rung's tuning runs choose, None if none has a result; its final runs."""
+
+    def settings(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the seeds of a rung have in common."""
+
+
 class Selection(Struct, frozen=True, kw_only=True):
-    """Rungs and seeds of a plan."""
+    """Rungs and seeds of a plan of a ladder."""
 
     plan: planning.Plan
     rungs: Sequence[planning.ResolvedRung]
     seeds: Sequence[int]
     fresh: bool = False
-    """Whether finished runs are superseded and trained again."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [rung.name for rung in self.rungs]
+
+    @property
+    def data_name(self) -> str:
+        return self.plan.data_name
+
+    def instance(self, ledger: Ledger) -> LadderInstance:
+        plan = self.plan
+        return ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+
+    def tuning(self) -> dict[str, list[PlannedRun]]:
+        return {rung.name: tuning_runs(self.plan, [rung]) for rung in self.rungs if self.plan.tune}
+
+    def final(self) -> list[PlannedRun]:
+        rungs = [] if self.plan.tune else self.rungs
+        return [wanted for rung in rungs for wanted in final_runs(self.plan, rung, self.seeds)]
+
+    def chosen(
+        self, rung: str, results: Sequence[dict[str, float] | None]
+    ) -> tuple[dict[str, Any] | None, list[PlannedRun]]:
+        point = choose_point(self.plan, results)
+        (resolved,) = (one for one in self.rungs if one.name == rung)
+        return point, final_runs(self.plan, resolved, self.seeds, point)
+
+    def settings(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        return planning.common_settings(config)
 
 
 class SelectedRuns:
     """The runs of a selection, in the ledger."""
 
     def __init__(
-        self, ledger: Ledger, instance: LadderInstance, selection: Selection, say: Callable[[str], None]
+        self, ledger: Ledger, instance: LadderInstance, selection: RunSelection, say: Callable[[str], None]
     ) -> None:
-        self.ledger, self.instance, self.say = ledger, instance, say
-        self.plan, self.rungs, self.seeds = selection.plan, selection.rungs, selection.seeds
-        self.fresh = selection.fresh
+        self.ledger, self.instance, self.say, self.selection = ledger, instance, say, selection
         self.threads: dict[str, int] = {}
         """Run id -> size of XLA's thread pool."""
         self._known: dict[str, Run] = {}
@@ -50,17 +113,14 @@ class SelectedRuns:
         """Fingerprint -> run id."""
         self._earlier: dict[str, int] = {}
         """Run id -> how many of its attempts ended before this command: by number, because clocks may be set."""
-        self._tuning = {rung.name: tuning_runs(self.plan, [rung]) for rung in self.rungs if self.plan.tune}
+        self._tuning = selection.tuning()
         """Rung -> its tuning runs, until they are over."""
         self._superseded: set[str] = set()
         """Fingerprints that were started again because of `fresh`."""
 
     def enqueue(self) -> None:
         """Queues the first runs: those of tuning where there is any, else the final ones."""
-        if self.plan.tune:
-            self._enqueue([wanted for grid in self._tuning.values() for wanted in grid])
-        else:
-            self._enqueue([w for rung in self.rungs for w in final_runs(self.plan, rung, self.seeds)])
+        self._enqueue([wanted for grid in self._tuning.values() for wanted in grid] + self.selection.final())
 
     def load(self) -> list[Run]:
         """Reads all runs, without their settings."""
@@ -101,7 +161,7 @@ class SelectedRuns:
     def remaining(self) -> tuple[int, int]:
         """How many runs are unfinished, and how many there are, with those that follow the tuning."""
         runs = self.load()
-        to_come = len(self.seeds) * len(self._tuning)
+        to_come = len(self.selection.seeds) * len(self._tuning)
         return sum(run.state not in FINISHED for run in runs) + to_come, len(runs) + to_come
 
     def attempts(self, run: Run) -> list[Attempt]:
@@ -123,17 +183,17 @@ class SelectedRuns:
         if again:
             self.ledger.requeue(again)
             self.refresh(again)
-        for rung in self.rungs:
-            if rung.name in self._tuning:
-                self._finish_tuning(rung)
+        for rung in list(self._tuning):
+            self._finish_tuning(rung)
 
     def _stopped(self) -> list[Run]:
         return self.in_state("interrupted") + self.in_state("failed")
 
     def _enqueue(self, wanted: list[PlannedRun]) -> None:
         self._unlink_stale(wanted)
-        again = [w for w in wanted if self.fresh and w.fingerprint not in self._superseded]
-        known = [w for w in wanted if not self.fresh or w.fingerprint in self._superseded]
+        fresh_ones = self.selection.fresh
+        again = [w for w in wanted if fresh_ones and w.fingerprint not in self._superseded]
+        known = [w for w in wanted if not fresh_ones or w.fingerprint in self._superseded]
         self._superseded |= {w.fingerprint for w in again}
         states: dict[str, str] = {}
         for group, fresh in ((again, True), (known, False)):
@@ -153,20 +213,23 @@ class SelectedRuns:
     def _unlink_stale(self, wanted: list[PlannedRun]) -> None:
         """Takes runs of earlier settings out of the ladder.
 
-        Final runs of a rung must agree in all but the seed; tuning runs must be points of the grid.
+        Final runs of a rung must agree with wanted ones in all but the seed; tuning runs must be points of the grid.
         """
-        final = {w.rung: planning.common_settings(w.config) for w in wanted if w.stage == "train"}
+        settings = self.selection.settings
+        final: dict[str, list[Mapping[str, Any]]] = {}
         points: dict[str, set[str]] = {}
         for want in wanted:
             if want.stage == "tune":
                 points.setdefault(want.rung, set()).add(want.fingerprint)
+            elif (common := settings(want.config)) not in final.setdefault(want.rung, []):
+                final[want.rung].append(common)
         stale: dict[tuple[str, str], list[str]] = {}
         for run in self.ledger.runs(self.instance.key):
             for member in run.memberships:
                 if member.ladder_key != self.instance.key:
                     continue
                 if member.stage == "train":
-                    old = member.rung in final and planning.common_settings(run.config) != final[member.rung]
+                    old = member.rung in final and settings(run.config) not in final[member.rung]
                 else:
                     old = member.rung in points and run.fingerprint not in points[member.rung]
                 if old:
@@ -176,24 +239,25 @@ class SelectedRuns:
             what = plural(len(ids), "tuning run" if stage == "tune" else "run")
             self.say(f"{rung}: no longer part of this ladder: {what} of earlier settings; still in the ledger")
 
-    def _finish_tuning(self, rung: planning.ResolvedRung) -> None:
-        ids = [self._ids[want.fingerprint] for want in self._tuning[rung.name]]
+    def _finish_tuning(self, rung: str) -> None:
+        ids = [self._ids[want.fingerprint] for want in self._tuning[rung]]
         if not self._known.keys() >= set(ids):
             raise LrurunError(
-                f"{rung.name}: another command has started its tuning runs over",
+                f"{rung}: another command has started its tuning runs over",
                 "when that is done, run this command again",
             )
         tuning = [self._known[run_id] for run_id in ids]
         if not all(map(self.is_over, tuning)):
             return
-        del self._tuning[rung.name]
-        point = choose_point(self.plan, [run.result if run.state == "done" else None for run in tuning])
+        del self._tuning[rung]
+        results = [run.result if run.state == "done" else None for run in tuning]
+        point, final = self.selection.chosen(rung, results)
         if point is None:
-            text = f"{rung.name}: no tuning run finished; the final runs keep the recipe's values"
+            text = f"{rung}: no tuning run finished; the final runs keep the recipe's values"
         else:
-            text = f"{rung.name}: chosen on validation: " + ", ".join(f"{k} = {setting(v)}" for k, v in point.items())
+            text = f"{rung}: chosen on validation: " + ", ".join(f"{k} = {setting(v)}" for k, v in point.items())
         known = [event.text for event in self.ledger.events(ladder_key=self.instance.key) if event.kind == "tuned"]
         if text not in known:
             self.ledger.event("tuned", text, ladder=self.instance.key)
             self.say(text)
-        self._enqueue(final_runs(self.plan, rung, self.seeds, point))
+        self._enqueue(final)

@@ -27,7 +27,7 @@ from lrurun.runner.heartbeat import Heartbeat
 from lrurun.runner.messages import TrainOrder
 from lrurun.runner.pool import WorkerPool
 from lrurun.runner.processes import FAULT_EXIT, POLL_SECONDS, error_of
-from lrurun.runner.selection import RETRIES, SelectedRuns, Selection
+from lrurun.runner.selection import RETRIES, RunSelection, SelectedRuns
 from lrurun.runner.signals import Signals, Stopped
 
 UPDATE_SECONDS = 0.5
@@ -63,7 +63,7 @@ class Supervisor:
         self,
         ledger: Ledger,
         places: Places,
-        selection: Selection,
+        selection: RunSelection,
         display: LadderDisplay,
         signals: Signals,
         *,
@@ -83,8 +83,7 @@ class Supervisor:
         """When all runs were last read."""
         self._failed_starts = 0
         """Workers in a row that exited before they claimed a run."""
-        plan = selection.plan
-        self.instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+        self.instance = selection.instance(ledger)
         self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
         self.runs = SelectedRuns(ledger, self.instance, selection, display.say)
         self._heartbeat = Heartbeat(ledger, self.owner.host, display.say)
@@ -244,15 +243,15 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _order(instance: LadderInstance, places: Places, selection: Selection, pack: int) -> TrainOrder:
+def _order(instance: LadderInstance, places: Places, selection: RunSelection, pack: int) -> TrainOrder:
     return TrainOrder(
         supervisor=os.getpid(),
         plugins=plugins.loaded(),
         ledger=str(places.ledger.absolute()),
         runs=str(places.runs.absolute()),
-        data=str((places.data / selection.plan.data_name).absolute()),
+        data=str((places.data / selection.data_name).absolute()),
         ladder=instance.key,
-        rungs=[rung.name for rung in selection.rungs],
+        rungs=list(selection.names),
         seeds=list(selection.seeds),
         threads=1,
         pack=pack,

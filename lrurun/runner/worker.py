@@ -19,6 +19,7 @@ from pathlib import Path
 
 from lrurun import data as tasks
 from lrurun import plugins
+from lrurun.config.schema import STUDY
 from lrurun.data import store
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import owner
@@ -143,6 +144,11 @@ def work(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None:
         if stop.requested:
             for attempt in active:
                 attempt.interrupt(reasons.SIGTERM)
+            return
+        if active[0].claim.run.task.startswith(STUDY):
+            from lrurun.runner import cells
+
+            cells.execute(active[0], stop)
             return
         for attempt in active:
             attempt.load()

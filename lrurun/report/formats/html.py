@@ -70,21 +70,7 @@ svg { display: block; width: 100%; height: auto; }
 
 def render(content: ReportContent, details: Mapping[str, RunDetail]) -> str:
     """`content` as a page. Cells of runs that are not in `details` are empty."""
-    title = _text(content.title)
-    parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en">',
-        "<head>",
-        '<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">""",
-        f"<title>{title}</title>",
-        f"<style>{_STYLE}</style>",
-        "</head>",
-        "<body>",
-        "<main>",
-        f"<h1>{title}</h1>",
-    ]
+    parts = []
     if content.question:
         parts.append(f"<p>{_text(content.question)}</p>")
     if content.conclusions:
@@ -108,7 +94,27 @@ def render(content: ReportContent, details: Mapping[str, RunDetail]) -> str:
         for figure in page_figures.of(groups, details):
             parts += _figure(figure)
     parts += _runs(groups, details)
-    return "\n".join([*parts, "</main>", "</body>", "</html>"])
+    return page(content.title, parts)
+
+
+def page(title: str, body: Sequence[str]) -> str:
+    """A self-contained page: our style, the title as its heading, and these elements below it."""
+    shown = _text(title)
+    head = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">""",
+        f"<title>{shown}</title>",
+        f"<style>{_STYLE}</style>",
+        "</head>",
+        "<body>",
+        "<main>",
+        f"<h1>{shown}</h1>",
+    ]
+    return "\n".join([*head, *body, "</main>", "</body>", "</html>"])
 
 
 def _text(text: str) -> str:

@@ -1,0 +1,346 @@
+"""`lrurun study`: the theory figures of the papers, computed, checked and recorded like runs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+from msgspec import Struct
+
+from lrurun import console
+from lrurun.commands import opening, output
+from lrurun.commands.ladder import Work
+from lrurun.commands.options import Jobs, Json, Seeds, StudyName, TimeLimit
+from lrurun.commands.request import ASKED
+from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for, plural
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance
+    from lrurun.paths import Places
+    from lrurun.report.study import StudyReport
+    from lrurun.runner.signals import Signals
+    from lrurun.studies.plan import StudyPlan
+
+PROFILES = ("ci", "laptop", "paper")
+
+
+class StudyRequest(Struct, frozen=True, kw_only=True):
+    """A study with everything that decides its cells; stored in the ledger as JSON."""
+
+    study: str
+    profile: str = "laptop"
+    cells: list[str] = []
+    """Only those with these labels; all of them if empty."""
+    seeds: str | None = None
+    sets: list[str] = []
+
+    def plan(self) -> StudyPlan:
+        """The plan of the study.
+
+        Raises:
+            UsageError: an unknown name, or a value that is wrong.
+        """
+        from lrurun import studies
+        from lrurun.config.runs import seeds_of
+        from lrurun.config.settings import split_set
+        from lrurun.studies import plan as planning
+
+        study = studies.get(self.study)
+        changes = dict(split_set(text, "rho=0.5") for text in self.sets)
+        made = planning.make(study, self.profile, changes, None if self.seeds is None else seeds_of(self.seeds))
+        made.choose(self.cells)
+        return made
+
+    def command(self) -> str:
+        """The command that computes it."""
+        words = ["lrurun", "study", self.study]
+        words += [] if self.profile == "laptop" else ["--profile", self.profile]
+        words += [word for name in self.cells for word in ("--cell", name)]
+        words += [] if self.seeds is None else ["--seeds", self.seeds]
+        return shlex.join([*words, *(word for text in self.sets for word in ("--set", text))])
+
+
+class Selected(Struct, frozen=True, kw_only=True):
+    """The cells that a command is for: what the supervisor of runs needs to know about them."""
+
+    plan: StudyPlan
+    cells: Sequence[str]
+    fresh: bool = False
+
+    @property
+    def seeds(self) -> Sequence[int]:
+        return self.plan.seeds
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self.plan.choose(self.cells)
+
+    @property
+    def data_name(self) -> str:
+        return ""
+
+    def instance(self, ledger: Ledger) -> LadderInstance:
+        return ledger.add_ladder(self.plan.name, self.plan.task, self.plan.profile, self.plan.spec)
+
+    def tuning(self) -> dict[str, list[Any]]:
+        return {}
+
+    def final(self) -> list[Any]:
+        return self.plan.runs(self.cells)
+
+    def chosen(self, rung: str, results: Sequence[Any]) -> tuple[None, list[Any]]:
+        raise NotImplementedError("studies are not tuned")
+
+    def settings(self, config: Any) -> Any:
+        return {name: value for name, value in config.items() if name != "seed"}
+
+
+class StudiesDocument(Struct, frozen=True):
+    """The JSON of `lrurun study all`."""
+
+    studies: list[StudyReport]
+
+
+def study(
+    context: typer.Context,
+    name: StudyName,
+    profile: Annotated[
+        Optional[str], typer.Option("--profile", metavar="P", help="ci, laptop or paper [laptop; for ci: ci].")
+    ] = None,
+    cell: Annotated[
+        Optional[list[str]], typer.Option("--cell", metavar="C", help="Only cells with this label. Repeatable.")
+    ] = None,
+    seeds: Seeds = None,
+    set_: Annotated[
+        Optional[list[str]],
+        typer.Option("--set", metavar="K=V", help="Set a value or a list, as in rho=[0,0.5]. Repeatable."),
+    ] = None,
+    jobs: Jobs = None,
+    time_limit: TimeLimit = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Set finished cells aside and compute them again.")] = False,
+    out: Annotated[
+        Optional[Path],
+        typer.Option("--out", metavar="FILE|DIR", help="Draw a .png, .svg, .pdf or .html; of all studies, a folder."),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Compute a theory figure of the papers, check it, and record it.
+
+    "all" stands for every study, "ci" for every study in its quickest form. Finished cells are not repeated. The exit
+    code is 3 if a check fails.
+    """
+    from lrurun import studies
+
+    several = name in ("all", "ci")
+    if several and (cell or set_):
+        raise UsageError(f"study {name}: --cell and --set belong to one study", "name the study")
+    chosen = profile or ("ci" if name == "ci" else "laptop")
+    if chosen not in PROFILES:
+        raise UsageError(f"--profile: unknown profile {chosen!r}", hint_for(chosen, PROFILES, "profiles of studies"))
+    requests = [
+        StudyRequest(study=studies.get(one).name, profile=chosen, cells=cell or [], seeds=seeds, sets=set_ or [])
+        for one in (studies.names() if several else [name])
+    ]
+    plans = [request.plan() for request in requests]
+    _check_out(out, several)
+    work = Work(jobs=jobs, fresh=fresh, time_limit=time_limit, arguments=context.obj.arguments)
+    code, reports = compute(context.obj.places, list(zip(requests, plans, strict=True)), work, work.signals(), out)
+    if json:
+        output.write_json(StudiesDocument(reports) if several else reports[0])
+    else:
+        for report in reports:
+            show(report, brief=several)
+    return code
+
+
+def compute(
+    places: Places,
+    wanted: Sequence[tuple[StudyRequest, StudyPlan]],
+    work: Work,
+    signals: Signals,
+    out: Path | None = None,
+) -> tuple[int, list[StudyReport]]:
+    """Computes what remains of these studies, and draws them; the exit code, and their reports.
+
+    Raises:
+        LrurunError: folders or ledger do not allow it.
+    """
+    from lrurun.report.live import LadderView
+    from lrurun.runner.preparation import check_runs_folder
+    from lrurun.runner.signals import Stopped
+    from lrurun.runner.supervisor import Supervisor
+    from lrurun.runner.waiting import while_busy
+
+    codes, found = [0], []
+    try:
+        with signals.recorded():
+            if places.ledger.absolute().parent.is_dir():
+                check_runs_folder(places)
+            with opening.write(places, training=True) as ledger:
+                for request, plan in wanted:
+                    with LadderView() as display:
+                        while_busy(ledger, display.say, signals)
+                        selection = Selected(plan=plan, cells=request.cells, fresh=work.fresh)
+                        _remember(ledger, selection.instance(ledger), request)
+                        supervisor = Supervisor(ledger, places, selection, display, signals, jobs=work.jobs)
+                        outcome = supervisor.run(lambda: None)
+                    codes.append(outcome.exit_code)
+                    found.append(_reported(ledger, plan, out, several=len(wanted) > 1))
+                if out is not None and (len(wanted) > 1 or out.suffix == ".html"):
+                    _write_page(found, out / "index.html" if len(wanted) > 1 else out)
+                reports = [report for report, _ in found]
+                _record_failures(ledger, wanted, reports)
+    except Stopped as stopped:
+        console.say(f"stopped by {stopped}; the same command continues: {work.command}")
+        return stopped.exit_code, [report for report, _ in found]
+    if any(report.failed for report in reports):
+        codes.append(3)
+    return max(codes), reports
+
+
+def repeat(places: Places, request: StudyRequest, work: Work, signals: Signals) -> int:
+    """Computes what remains of a recorded study, and prints its report; the exit code."""
+    code, reports = compute(places, [(request, request.plan())], work, signals)
+    for report in reports:
+        show(report)
+    return code
+
+
+def show(report: StudyReport, *, brief: bool = False) -> None:
+    """Prints a report; a brief one has only those checks that failed."""
+    from lrurun.report import study as reporting
+
+    failed = report.failed
+    counts = f"{len(report.checks) - len(failed)} of {plural(len(report.checks), 'check')} passed"
+    if brief:
+        console.write(f"{report.study}: {counts}. {report.answer} {report.stand_in}".rstrip())
+    else:
+        for line in reporting.sentences(report):
+            console.write(line)
+    shown = failed if brief else report.checks
+    if shown:
+        console.table(None, reporting.HEADERS, reporting.rows(shown))
+    if not brief and report.checks:
+        console.write(counts)
+
+
+def _check_out(out: Path | None, several: bool) -> None:
+    from lrurun.report import figure_style
+
+    if out is None:
+        return
+    if several:
+        if out.exists() and not out.is_dir():
+            raise UsageError(f"--out {out}: is a file, but several studies need a folder", "name a folder")
+    elif out.suffix not in (*figure_style.SUFFIXES, ".html"):
+        found = repr(out.suffix) if out.suffix else "no suffix"
+        raise UsageError(
+            f"--out {out}: the name must end in .png, .svg, .pdf or .html, found {found}", "as in --out figure.png"
+        )
+
+
+def _reported(ledger: Ledger, plan: StudyPlan, out: Path | None, *, several: bool) -> tuple[StudyReport, Any]:
+    """The report of a study and its drawing, which is written if it is wanted and the study is complete."""
+    from lrurun.report import figure_style
+    from lrurun.report import study as reporting
+
+    results = reporting.collect(ledger, plan)
+    report = reporting.build(plan, results)
+    if out is None or report.unfinished:
+        return report, None
+    try:
+        from lrurun.report import study_page
+
+        drawing = study_page.drawing(plan, results, report)
+    except ModuleNotFoundError as error:
+        raise LrurunError(
+            f"{plan.study.name}: its numbers are recorded, but {error.name} is missing, which draws figures",
+            f"pip install {error.name}, then run the same command",
+        ) from None
+    files = [out / f"{plan.study.name}{suffix}" for suffix in (".png", ".svg")] if several else [out]
+    for file in files:
+        if file.suffix in figure_style.SUFFIXES:
+            _make_folder(file.parent)
+            output.write_file(file, figure_style.encode(drawing, file.suffix))
+            console.say(f"wrote {file}")
+    return reporting.build(plan, results, str(files[0])), drawing
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LrurunError(f"{folder}: {error.strerror}", "choose another --out") from None
+
+
+def _write_page(found: Sequence[tuple[StudyReport, Any]], file: Path) -> None:
+    from lrurun.report import study_page
+
+    _make_folder(file.parent)
+    output.write_file(file, (study_page.render(found) + "\n").encode())
+    console.say(f"wrote {file}")
+
+
+def _remember(ledger: Ledger, instance: LadderInstance, request: StudyRequest) -> None:
+    """Records the request, once, so that `lrurun resume` can repeat it."""
+    import msgspec
+
+    text = msgspec.json.encode(request).decode()
+    if text not in [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]:
+        ledger.event(ASKED, text, ladder=instance.key)
+
+
+def write_report(places: Places, name: str, profile: str | None, sets: Sequence[str], *, json: bool) -> int:
+    """Prints the report of a study from the ledger as it is; the exit code.
+
+    Raises:
+        NotFoundError: the ledger has none of its cells.
+    """
+    from lrurun.report import study as reporting
+
+    request = StudyRequest(study=name, profile=profile or "laptop", sets=list(sets))
+    plan = request.plan()
+    ledger = opening.read(places)
+    results = None
+    if ledger is not None:
+        with ledger:
+            results = reporting.collect(ledger, plan)
+    if not results:
+        raise NotFoundError(f"{places.ledger}: has no cell of the study {name}", f"run: {request.command()}")
+    report = reporting.build(plan, results)
+    if json:
+        output.write_json(report)
+    else:
+        show(report)
+    return 0
+
+
+def recorded(ledger: Ledger, instance: LadderInstance) -> list[StudyRequest]:
+    """The requests that were recorded for a study, oldest first."""
+    import msgspec
+
+    texts = [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]
+    return [msgspec.json.decode(text, type=StudyRequest) for text in texts]
+
+
+def _record_failures(
+    ledger: Ledger, wanted: Sequence[tuple[StudyRequest, StudyPlan]], reports: Sequence[StudyReport]
+) -> None:
+    """Records the checks of each complete study, so that the ledger shows them."""
+    import msgspec
+
+    for (request, plan), report in zip(wanted, reports, strict=True):
+        if report.unfinished:
+            continue
+        instance = Selected(plan=plan, cells=request.cells).instance(ledger)
+        text = msgspec.json.encode(report.checks).decode()
+        known = [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == "checks"]
+        if text not in known[-1:]:
+            ledger.event("checks", text, ladder=instance.key)
+            for check in report.failed:
+                text = f"check failed: {check.name}: measured {check.measured:.6g}, expected {check.rule}"
+                ledger.event("warning", text, ladder=instance.key)

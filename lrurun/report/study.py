@@ -1,0 +1,144 @@
+"""The report of a study: its cells as the ledger has them, its checks, and the result in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct, to_builtins
+
+from lrurun.ledger.values import FINISHED
+from lrurun.studies.checks import Check, failed
+from lrurun.studies.plan import cell_of
+from lrurun.studies.study import CellResult, Results
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import Run
+    from lrurun.studies.plan import StudyPlan
+
+HEADERS = ("", "kind", "check", "measured", "expected", "rule")
+"""Of the table of checks."""
+
+
+class About(Struct, frozen=True):
+    """Where the figure is from."""
+
+    paper: str
+    question: str
+    published: str
+
+
+class Cell(Struct, frozen=True, kw_only=True):
+    """A cell and its run."""
+
+    id: str
+    arch: str
+    grid: dict[str, Any]
+    seed: int
+    state: str
+    values: dict[str, float]
+
+
+class StudyReport(Struct, frozen=True, kw_only=True):
+    """The JSON of `lrurun study`."""
+
+    study: str
+    profile: str
+    about: About
+    cells: list[Cell]
+    unfinished: int
+    """How many cells of the grid have no result; there are no checks and no answer then."""
+    checks: list[Check]
+    answer: str
+    figure: str | None
+    substitute: str | None
+    """What stands in for the paper's data or scale."""
+
+    @property
+    def failed(self) -> list[Check]:
+        return failed(self.checks)
+
+    @property
+    def stand_in(self) -> str:
+        """A sentence, or nothing."""
+        return f"Stand-in: {self.substitute}" if self.substitute else ""
+
+
+def collect(ledger: Ledger, plan: StudyPlan) -> Results[Any]:
+    """The finished cells of a plan, in its order."""
+    study = plan.study
+    wanted = [run.fingerprint for run in plan.runs()]
+    found = {run.fingerprint: run for run in _runs(ledger, plan, wanted)}
+    cells = []
+    for run in (found[fingerprint] for fingerprint in wanted if fingerprint in found):
+        curves = ledger.metrics(run.id)
+        cells.append(
+            CellResult(
+                cell=cell_of(study, run.config, f"run {run.id}"),
+                seed=run.seed,
+                run=run.id,
+                diverged=run.state == "diverged",
+                values=run.result or {},
+                curves={name: np.array([value for _, value in curve]) for name, curve in curves.items()},
+            )
+        )
+    return Results(cells, plan.profile)
+
+
+def _runs(ledger: Ledger, plan: StudyPlan, wanted: Iterable[str]) -> list[Run]:
+    known = set(wanted)
+    runs = [run for one in ledger.ladders(plan.name) if one.task == plan.task for run in ledger.runs(one.key)]
+    return [
+        run
+        for run in {run.id: run for run in runs}.values()
+        if run.fingerprint in known and run.state in FINISHED and not run.superseded and run.excluded is None
+    ]
+
+
+def build(plan: StudyPlan, results: Results[Any], figure: str | None = None) -> StudyReport:
+    """The report; checks and answer need every cell of the grid."""
+    study = plan.study
+    unfinished = len(plan.cells) * len(plan.seeds) - len(results)
+    complete = unfinished == 0
+    return StudyReport(
+        study=study.name,
+        profile=plan.profile,
+        about=About(study.source, study.question, study.published),
+        cells=[
+            Cell(
+                id=one.run,
+                arch=study.label(one.cell),
+                grid=to_builtins(one.cell),
+                seed=one.seed,
+                state="diverged" if one.diverged else "done",
+                values=one.values,
+            )
+            for one in results
+        ],
+        unfinished=unfinished,
+        checks=study.checks(results) if complete else [],
+        answer=study.answer(results) if complete else "",
+        figure=figure,
+        substitute=study.stand_in.get(plan.profile),
+    )
+
+
+def sentences(report: StudyReport) -> list[str]:
+    """What people read above the checks."""
+    lines = [f"{report.about.paper}: {report.about.question}", f"Published: {report.about.published}"]
+    if report.unfinished:
+        lines.append(f"{report.unfinished} of {report.unfinished + len(report.cells)} cells are not finished.")
+    diverged = sum(cell.state == "diverged" for cell in report.cells)
+    if diverged:
+        lines.append(f"{diverged} of {len(report.cells)} cells diverged.")
+    return [line for line in (*lines, report.answer, report.stand_in) if line]
+
+
+def rows(checks: Iterable[Check]) -> list[list[str]]:
+    """A line for each check, under `HEADERS`."""
+    return [
+        ["ok" if one.passed else "FAILED", one.kind, one.name, f"{one.measured:.6g}", f"{one.expected:.6g}", one.rule]
+        for one in checks
+    ]

@@ -1,0 +1,95 @@
+"""Runs the cells of studies that a worker has claimed. A cell that was interrupted starts again from its first step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from lrurun import studies
+from lrurun.runner import logs, reasons
+from lrurun.runner.attempt import ActiveAttempt, StopRequest
+from lrurun.runner.recorder import FLUSH_SECONDS
+from lrurun.studies.plan import StudyPlan, cell_of
+from lrurun.studies.study import Array, CellResult, Results, Study, Values
+
+
+def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
+    """Computes a cell and records its numbers, or interrupts it at a stop request."""
+    run, ledger, claim = attempt.claim.run, attempt.ledger, attempt.claim
+    study = studies.of_task(run.task)
+    cell = cell_of(study, run.config, f"run {run.id}")
+    ledger.describe(claim, environment=_device(study))
+    ledger.rewind(claim, 0)
+    logs.write(f"run {run.id}, attempt {claim.attempt}: study {study.name}, {study.label(cell)}, seed {run.seed}")
+    began = time.monotonic()
+    values = _computed(study.simulate(cell, run.seed), attempt, stop)
+    if values is None:
+        return
+    numbers, curves = _parts(values)
+    rows = [(index, name, float(value)) for name, curve in curves.items() for index, value in enumerate(curve)]
+    ledger.record(claim, rows, run.steps)
+    state = "done" if all(map(np.isfinite, numbers.values())) else "diverged"
+    ledger.finish(claim, state, result=numbers, reason=state, step=run.steps)
+    logs.write(f"{state} in {time.monotonic() - began:.2f} s")
+
+
+def in_process(plan: StudyPlan) -> Results[Any]:
+    """The cells of a plan, computed here and recorded nowhere."""
+    study, cells = plan.study, []
+    if study.simulates:
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+    for cell in plan.cells:
+        for seed in plan.seeds:
+            found = study.simulate(cell, seed)
+            while isinstance(found, Generator):
+                try:
+                    next(found)
+                except StopIteration as end:
+                    found = end.value
+            numbers, curves = _parts(found)
+            diverged = not all(map(np.isfinite, numbers.values()))
+            cells.append(CellResult(cell=cell, seed=seed, run="", diverged=diverged, values=numbers, curves=curves))
+    return Results(cells, plan.profile)
+
+
+def _parts(values: Values) -> tuple[dict[str, float], dict[str, Array]]:
+    """Single numbers, and curves."""
+    numbers = {name: float(value) for name, value in values.items() if np.ndim(value) == 0}
+    return numbers, {name: np.asarray(value, float) for name, value in values.items() if np.ndim(value)}
+
+
+def _device(study: Study[Any]) -> dict[str, Any]:
+    """What computes the cell; with jax, in float64 from now on: a worker of a study runs nothing else."""
+    if not study.simulates:
+        return {"device": "NumPy", "platform": "cpu"}
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    device = jax.devices()[0]
+    return {"device": device.device_kind, "platform": device.platform, "devices": jax.device_count()}
+
+
+def _computed(found: Values | Generator[int, None, Values], attempt: ActiveAttempt, stop: StopRequest) -> Values | None:
+    """What a simulation returns; None if it was stopped. The step is recorded about twice a second."""
+    if not isinstance(found, Generator):
+        return found
+    recorded = time.monotonic()
+    while True:
+        try:
+            step = next(found)
+        except StopIteration as end:
+            values: Values = end.value
+            return values
+        if stop.requested:
+            found.close()
+            attempt.interrupt(reasons.SIGTERM)
+            return None
+        if time.monotonic() - recorded >= FLUSH_SECONDS:
+            recorded = time.monotonic()
+            attempt.ledger.record(attempt.claim, [], step)

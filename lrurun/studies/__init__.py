@@ -1,0 +1,56 @@
+"""The studies: theory figures of the papers, each with its closed form, its simulation and its checks.
+
+A study is one file of this folder and one line below. Modules are imported when a study is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any
+
+from lrurun.config.schema import STUDY
+from lrurun.errors import UsageError, hint_for
+from lrurun.studies.study import Study
+
+_MODULES = (
+    "memory",
+    "powers",
+)
+"""A module of this package for each study, in the order of lists; its class `STUDY` has the same name."""
+
+
+def names() -> tuple[str, ...]:
+    """The names of all studies."""
+    return _MODULES
+
+
+@cache
+def _load(name: str) -> Study[Any]:
+    study: Study[Any] = importlib.import_module(f"lrurun.studies.{name}").STUDY
+    return study
+
+
+def every() -> list[Study[Any]]:
+    """All studies, in the order of lists."""
+    return [_load(name) for name in _MODULES]
+
+
+def get(name: str) -> Study[Any]:
+    """The study of a name or of an alias, as "powers" or "lru-fig8".
+
+    Raises:
+        UsageError: there is none, with the nearest known name.
+    """
+    if name in _MODULES:
+        return _load(name)
+    aliases = {alias: study for study in every() for alias in study.aliases}
+    if name in aliases:
+        return aliases[name]
+    known = [*_MODULES, *aliases]
+    raise UsageError(f"unknown study {name!r}", hint_for(name, known, "studies and their aliases"))
+
+
+def of_task(task: str) -> Study[Any]:
+    """The study whose cells have this task in the ledger, as in "study:powers"."""
+    return get(task.removeprefix(STUDY))

@@ -1,0 +1,79 @@
+"""What the figure of a study shows, as plain numbers; `lrurun.report.study_figure` draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from msgspec import Struct
+
+Scale = Literal["linear", "log"]
+
+
+class Curve(Struct, frozen=True, kw_only=True):
+    """Numbers over a coordinate. Closed forms are lines, simulations are points."""
+
+    label: str
+    """Curves of one label have one look in all panels; without one, the curve is not in the legend."""
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    style: Literal["line", "dashed", "points"] = "line"
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    """The ends of the band of a line, or of the bars of points; empty if there are none."""
+
+
+class Picture(Struct, frozen=True, kw_only=True):
+    """Colours over a plane: `z[i][j]` at (`x[j]`, `y[i]`)."""
+
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    z: tuple[tuple[float, ...], ...]
+    label: str
+    """Of the colours."""
+    scale: Scale = "linear"
+
+
+class Panel(Struct, frozen=True, kw_only=True):
+    """What shares two axes: curves over a picture, or either of them."""
+
+    x: str
+    """Label of the horizontal axis, with its unit."""
+    y: str
+    title: str = ""
+    curves: tuple[Curve, ...] = ()
+    picture: Picture | None = None
+    x_scale: Scale = "linear"
+    y_scale: Scale = "linear"
+    circle: bool = False
+    """Whether the plane is that of complex numbers: equal units, and the unit circle."""
+
+
+class Figure(Struct, frozen=True, kw_only=True):
+    """Panels, `columns` in a row."""
+
+    panels: tuple[Panel, ...]
+    columns: int = 1
+
+
+def floats(values: Iterable[Any] | np.ndarray[Any, Any]) -> tuple[float, ...]:
+    """Numbers as a curve has them."""
+    return tuple(map(float, values))
+
+
+def line(label: str, x: Iterable[Any], y: Iterable[Any]) -> Curve:
+    """A closed form."""
+    return Curve(label=label, x=floats(x), y=floats(y))
+
+
+def dashed(label: str, x: Iterable[Any], y: Iterable[Any]) -> Curve:
+    """A second closed form, or a limit, beside the first."""
+    return Curve(label=label, x=floats(x), y=floats(y), style="dashed")
+
+
+def points(
+    label: str, x: Iterable[Any], y: Iterable[Any], *, low: Sequence[float] = (), high: Sequence[float] = ()
+) -> Curve:
+    """A simulation, with bars from `low` to `high` where there are some."""
+    return Curve(label=label, x=floats(x), y=floats(y), style="points", low=floats(low), high=floats(high))

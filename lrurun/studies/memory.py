@@ -1,0 +1,82 @@
+"""`memory`: how the state and its sensitivity grow as the memory of one linear unit does."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lrurun.studies.checks import Check, above, identity
+from lrurun.studies.figure import Figure, Panel, dashed, line
+from lrurun.studies.formulas import sensitivity, state_variance
+from lrurun.studies.study import Count, Results, Rho, Settings, Study, Values
+
+GRID = {"rho": [0.0, 0.9, 0.99, 0.999, 1.0]}
+
+
+class Memory(Settings, frozen=True, kw_only=True):
+    """One autocorrelation of the input."""
+
+    rho: Rho = 0.0
+    points: Count = 41
+    """Eigenvalues 1 - 10**-x with x evenly spaced from 0 to 4."""
+
+
+class MemoryStudy(Study[Memory]):
+    name = "memory"
+    aliases = ("zucchet-fig1a",)
+    source = "Zucchet and Orvieto 2024, Fig. 1A"
+    question = "How do E|h|² and E|dh/dλ|² grow as λ approaches 1?"
+    published = "All curves rise, the more steeply the larger the autocorrelation; the state itself grows less."
+    settings = Memory
+    profiles = {"ci": GRID, "laptop": GRID, "paper": {**GRID, "points": 401}}
+
+    def label(self, cell: Memory) -> str:
+        return f"rho={cell.rho:g}"
+
+    def simulate(self, cell: Memory, seed: int) -> Values:
+        eigenvalue = 1 - 10.0 ** -np.linspace(0, 4, cell.points)
+        ends = np.array([0.999, 0.9999])
+        steps = np.diff(np.log(1 - ends))[0]
+        return {
+            "lambda": eigenvalue,
+            "state": state_variance(eigenvalue, cell.rho),
+            "sensitivity": sensitivity(eigenvalue, cell.rho),
+            "state slope": -np.diff(np.log(state_variance(ends, cell.rho)))[0] / steps,
+            "sensitivity slope": -np.diff(np.log(sensitivity(ends, cell.rho)))[0] / steps,
+            "state at 0.9": float(state_variance(0.9, cell.rho)),
+            "sensitivity at 0.9": float(sensitivity(0.9, cell.rho)),
+        }
+
+    def checks(self, results: Results[Memory]) -> list[Check]:
+        found = []
+        for one in results:
+            rho, n = one.cell.rho, np.arange(2000)
+            # Both are sums over lags: of E x_n x_m = rho^|n - m| with the powers of lambda, and with their derivatives.
+            for name, powers in (("state", 0.9**n), ("sensitivity", n[1:] * 0.9 ** n[:-1])):
+                lags = rho ** np.abs(np.subtract.outer(np.arange(len(powers)), np.arange(len(powers))))
+                found.append(
+                    identity(
+                        f"{name} at 0.9 as a sum, rho={rho:g}", one[f"{name} at 0.9"], float(powers @ lags @ powers)
+                    )
+                )
+            found.append(
+                above(f"slope of sensitivity over state, rho={rho:g}", one["sensitivity slope"], one["state slope"])
+            )
+        return found
+
+    def answer(self, results: Results[Memory]) -> str:
+        slopes = "; ".join(
+            f"{one['sensitivity slope']:.2f} and {one['state slope']:.2f} (ρ = {one.cell.rho:g})" for one in results
+        )
+        return f"E|dh/dλ|² grows faster than E|h|²: powers of 1 / (1 - λ) near 1: {slopes}."
+
+    def draw(self, results: Results[Memory]) -> Figure:
+        curves = [
+            line(f"ρ = {one.cell.rho:g}", 1 / (1 - one.curves["lambda"]), one.curves["sensitivity"]) for one in results
+        ]
+        grey = results.where(rho=1.0)
+        curves += [dashed("E|h|², ρ = 1", 1 / (1 - one.curves["lambda"]), one.curves["state"]) for one in grey]
+        panel = Panel(x="1 / (1 - λ)", y="E|dh/dλ|²", curves=tuple(curves), x_scale="log", y_scale="log")
+        return Figure(panels=(panel,))
+
+
+STUDY = MemoryStudy()

@@ -1,0 +1,141 @@
+"""`powers`: which coordinates of one eigenvalue suit Adam, when a power of it must be learned."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Literal
+
+import numpy as np
+
+from lrurun.studies.checks import Check, above, identity
+from lrurun.studies.figure import Figure, Panel, line
+from lrurun.studies.study import CellResult, Count, Radius, Rate, Results, Settings, Study, Values
+
+POWER = 100
+OFFSET = 0.028
+"""Angle between the initial eigenvalue and the target: below pi / 100, so that no other root is nearer."""
+SHOWN = 500
+"""Updates in the figure, as in the paper's."""
+LEARNED = 1e-3
+"""The loss below which the target counts as learned."""
+
+Form = Literal["real-imaginary", "exponential"]
+FORMS = ["real-imaginary", "exponential"]
+ANGLES = [0.0, 0.25, 0.375, 0.5, 0.625, 0.75, 1.0]
+
+
+class Powers(Settings, frozen=True, kw_only=True):
+    """One training by Adam of an eigenvalue towards a target of the same absolute value."""
+
+    form: Form = "real-imaginary"
+    angle: float = 0.0
+    """Of the target, in units of π/2."""
+    radius: Radius = 0.99
+    lr: Rate = 1e-3
+    updates: Count = 500
+
+
+@cache
+def _trained(form: Form, updates: int) -> Any:
+    """(parameters, target, rate) -> losses before each update."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    def loss(parameters: Any, target: Any) -> Any:
+        first, second = parameters
+        if form == "exponential":
+            value = jnp.exp(-POWER * first) * jnp.exp(1j * POWER * second)
+        else:
+            value = (first + 1j * second) ** POWER
+        return 0.5 * jnp.abs(value - target**POWER) ** 2
+
+    def run(parameters: Any, target: Any, rate: Any) -> Any:
+        adam = optax.adam(rate)
+
+        def update(carry: Any, _: None) -> Any:
+            now, state = carry
+            value, slope = jax.value_and_grad(loss)(now, target)
+            change, state = adam.update(slope, state)
+            return (optax.apply_updates(now, change), state), value
+
+        return jax.lax.scan(update, (parameters, adam.init(parameters)), length=updates)[1]
+
+    return jax.jit(run)
+
+
+class PowersStudy(Study[Powers]):
+    name = "powers"
+    aliases = ("lru-fig8",)
+    source = "Orvieto et al. 2023, Fig. 8"
+    question = "Does Adam learn the 100th power of an eigenvalue faster in exponential coordinates?"
+    published = "The exponential form goes straight to the target; real and imaginary parts turn slowly near π/2."
+    settings = Powers
+    profiles = {
+        "ci": {"form": FORMS, "angle": [0.0, 0.5, 1.0]},
+        "laptop": {"form": FORMS, "angle": ANGLES, "lr": [1e-4, 3e-4, 1e-3], "updates": 3000},
+        "paper": {"form": FORMS, "angle": ANGLES, "lr": [1e-4, 3e-4, 1e-3], "updates": 3000},
+    }
+    simulates = True
+
+    def label(self, cell: Powers) -> str:
+        return cell.form
+
+    def simulate(self, cell: Powers, seed: int) -> Values:
+        angle = cell.angle * np.pi / 2
+        start = angle - OFFSET
+        at = (-np.log(cell.radius), start)
+        if cell.form == "real-imaginary":
+            at = (cell.radius * np.cos(start), cell.radius * np.sin(start))
+        losses = np.asarray(_trained(cell.form, cell.updates)(at, cell.radius * np.exp(1j * angle), cell.lr))
+        below = np.flatnonzero(losses < LEARNED)
+        return {"loss": losses, "final loss": losses[-1], "updates": below[0] if len(below) else cell.updates}
+
+    def checks(self, results: Results[Powers]) -> list[Check]:
+        found = []
+        for rate in results.axis("lr"):
+            at = results.where(lr=rate)
+            same = [("exponential", angle, "0") for angle in at.axis("angle") if angle != 0.0] + [
+                ("real-imaginary", 1.0, "0, by symmetry")
+            ]
+            for form, angle, as_at in same:
+                difference = _difference(at.where(form=form, angle=0.0)[0], at.where(form=form, angle=angle)[0])
+                found.append(
+                    identity(f"{form}: losses at angle {angle:g} as at {as_at}, lr {rate:g}", difference, 0.0, 1e-6)
+                )
+            slow, fast = (at.where(form=form, angle=0.5)[0] for form in ("real-imaginary", "exponential"))
+            found.append(
+                above(
+                    f"updates of real-imaginary over exponential at π/4, lr {rate:g}",
+                    slow["updates"] / fast["updates"],
+                    2.0,
+                )
+            )
+        return found
+
+    def answer(self, results: Results[Powers]) -> str:
+        rate = results.axis("lr")[-1]
+        slow, fast = (results.where(form=form, angle=0.5, lr=rate)[0] for form in ("real-imaginary", "exponential"))
+        return (
+            f"Real and imaginary parts are slowest for a target at π/4 ({slow['updates']:g} updates, exponential "
+            f"{fast['updates']:g}, lr {rate:g}) and as fast at π/2 as at 0; the exponential form does not depend on "
+            "the angle. The paper expects the slowest at π/2."
+        )
+
+    def draw(self, results: Results[Powers]) -> Figure:
+        panels = []
+        for form in results.axis("form"):
+            cells = results.where(form=form, lr=results.axis("lr")[-1])
+            curves = [line(f"{one.cell.angle:g} · π/2", range(SHOWN), one.curves["loss"][:SHOWN]) for one in cells]
+            panels.append(Panel(title=form, x="update", y="loss", curves=tuple(curves), y_scale="log"))
+        return Figure(panels=tuple(panels))
+
+
+def _difference(first: CellResult[Powers], second: CellResult[Powers]) -> float:
+    """The largest relative difference of two loss curves, while the loss is above 1e-12."""
+    one, other = first.curves["loss"], second.curves["loss"]
+    large = one > 1e-12
+    return float(np.max(np.abs(one[large] / other[large] - 1)))
+
+
+STUDY = PowersStudy()
