@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -89,6 +90,7 @@ def cache_dir() -> Path:
     return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "XDG_CACHE_HOME") / "lrurun" / "xla"
 
 
+@cache
 def packaged(kind: Kind) -> Path:
     """The folder of the files that come with lrurun: in the checkout, or in the installed wheel."""
     package = Path(__file__).resolve().parent

@@ -6,7 +6,7 @@ Data and configuration both use it, so it is a layer below them.
 from __future__ import annotations
 
 import tomllib
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,15 +23,14 @@ T = TypeVar("T")
 
 
 def load_toml(path: Path) -> dict[str, Any]:
-    """The table of a TOML file.
+    """The table of a TOML file, which callers do not change: files with the same text share it.
 
     Raises:
         UsageError: the file is not valid TOML, with the line and column.
         LrurunError: it cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        return _parsed(path.read_bytes().decode())
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{shown(path)}: not valid TOML: not UTF-8 text ({error.reason})", "save the file as UTF-8"
@@ -42,6 +41,12 @@ def load_toml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{shown(path)}: not valid TOML: nested too deeply", "use fewer levels of tables") from None
     except OSError as error:
         raise LrurunError(f"{shown(path)}: {error.strerror}", "check the path and its permissions") from None
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> dict[str, Any]:
+    """Ladders and recipes name others, so that one command reads a file many times."""
+    return tomllib.loads(text)
 
 
 def convert(table: Any, type_: type[T], where: str, sources: dict[str, str] | None = None) -> T:
