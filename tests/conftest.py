@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shutil
 import signal
@@ -46,6 +47,13 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_numpy_rank_promotion", "raise")  # arrays of unequal rank never broadcast by themselves
         if not jax.config.jax_compilation_cache_dir:
             jax.config.update("jax_compilation_cache_dir", str(SHARED / "cache/lrurun/xla"))
+
+
+def pytest_collection_finish() -> None:
+    """Many modules stay, and tests make much garbage: the usual thresholds cost a tenth of the time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -380,7 +380,7 @@ def test_json_is_one_object_with_a_version(finished: Machine) -> None:
         ["plan", "sDigits"],
         ["ledger", "check"],
         ["doctor"],
-        ["check", "ladder", "--all"],
+        ["check", "ladder", "lru"],
     ):
         table = json.loads(finished.run(*arguments, "--json").stdout)
         assert table["schema_version"] == 1

@@ -150,9 +150,9 @@ def reference(model, params, inputs, lengths, momentum=None):
         ({}, features()),
         ({"bidirectional": True, "glu": "half", "norm_momentum": 0.7}, tokens()),
         pytest.param({"norm": "layer", "bidirectional": True}, features(), marks=pytest.mark.slow),
-        ({}, tokens(pair=True)),
-        ({"glu": "half2", "pooling": "last", "final_norm": True}, features()),
-        ({"glu": "none", "pooling": "max", "norm_place": "post", "bidirectional": True}, tokens()),
+        pytest.param({}, tokens(pair=True), marks=pytest.mark.slow),
+        ({"glu": "half2", "pooling": "last", "final_norm": True, "depth": 1}, features()),
+        ({"glu": "none", "pooling": "max", "norm_place": "post", "bidirectional": True, "depth": 1}, tokens()),
         pytest.param(
             {"pooling": "last", "norm": "layer", "norm_place": "post"}, tokens(pair=True), marks=pytest.mark.slow
         ),
@@ -201,7 +201,11 @@ def test_logits_statistics_and_gradients(strict, settings, spec):
 
 @pytest.mark.parametrize(
     ("recurrence", "bidirectional"),
-    [pytest.param(LRU, False, marks=pytest.mark.slow), (LRU, True), (DenseRecurrence(activation="tanh"), True)],
+    [
+        pytest.param(LRU, False, marks=pytest.mark.slow),
+        (LRU, True),
+        pytest.param(DenseRecurrence(activation="tanh"), True, marks=pytest.mark.slow),
+    ],
     ids=["lru", "lru-both-ways", "tanh-both-ways"],
 )
 def test_padding_changes_nothing(recurrence, bidirectional):
@@ -285,7 +289,7 @@ def test_features_are_scaled_less_the_mean_over_the_deviation(strict):
         np.testing.assert_allclose(found, wanted(values.astype(np.float32)), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("bidirectional", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("recurrence", [LRU, DiagonalRecurrence(), DenseRecurrence(activation="tanh")])
 def test_the_smallest_network(strict, recurrence, bidirectional):
     """One step, one state, one feature, one sequence: finite outputs and gradients, with nothing real in it too."""

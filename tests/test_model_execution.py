@@ -15,8 +15,15 @@ from lrurun.nn.network import Model
 from tests.networks import batch, config, features, initial, tokens
 
 
-@pytest.mark.parametrize("recurrence", [DiagonalRecurrence(normalize=True), DenseRecurrence(activation="tanh")])
-@pytest.mark.parametrize("bidirectional", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize(
+    ("recurrence", "bidirectional"),
+    [
+        pytest.param(DiagonalRecurrence(normalize=True), False, marks=pytest.mark.slow),
+        pytest.param(DiagonalRecurrence(normalize=True), True, marks=pytest.mark.slow),
+        pytest.param(DenseRecurrence(activation="tanh"), False, marks=pytest.mark.slow),
+        (DenseRecurrence(activation="tanh"), True),
+    ],
+)
 def test_products_in_bf16(strict, recurrence, bidirectional):
     """Every product, and none but those, rounds its factors to 8 binary digits: outputs and gradients move by that."""
     spec = features(length=64)
@@ -127,7 +134,7 @@ def test_both_modes_of_nnx():
         pytest.param(features(length=64), {"norm": "layer", "glu": "half"}, marks=pytest.mark.slow),
         (tokens(length=48), {"bidirectional": True, "dropout": 0.4}),
         (tokens(length=32, pair=True), {"bidirectional": True, "parity": "reference"}),
-        (tokens(length=48), {"pooling": "last", "final_norm": True}),
+        pytest.param(tokens(length=48), {"pooling": "last", "final_norm": True}, marks=pytest.mark.slow),
         pytest.param(tokens(length=48), {"pooling": "max", "norm_place": "post"}, marks=pytest.mark.slow),
         pytest.param(features(features=3, length=64), {"pooling": "last"}, marks=pytest.mark.slow),
     ],

@@ -9,6 +9,7 @@ from collections import Counter
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import msgspec
 import numpy as np
 import pytest
@@ -286,16 +287,21 @@ def test_moments_follow_the_schedule(data: Data) -> None:
     model, groups = compiled.model, compiled.model.groups(live.params)
     rates = optimizer.rates(run.optim, 2)
     batches = feed.Batches(run.seed, 8, 50)
+    split = data.train
 
     def loss(params, stats, index):
-        split = data.train
-        logits, stats = model.apply(params, stats, split.inputs[index], split.lengths[index], train=True, key=None)
+        inputs, lengths, labels = (jnp.asarray(of)[index] for of in (split.inputs, split.lengths, split.labels))
+        logits, stats = model.apply(params, stats, inputs, lengths, train=True, key=None)
         log_p = jax.nn.log_softmax(logits)
-        return -log_p[np.arange(8), split.labels[index].astype(int)].mean(), stats
+        return -log_p[np.arange(8), labels.astype(int)].mean(), stats
+
+    @jax.jit
+    def by_hand(params, stats, moments, index, rate):
+        (_, stats), grads = jax.value_and_grad(loss, has_aux=True)(params, stats, index)
+        return stats, optimizer.update(run.optim, groups, grads, moments, params, rate)
 
     for step in range(2):
-        (_, stats), grads = jax.value_and_grad(loss, has_aux=True)(params, stats, batches(step))
-        params, moments = optimizer.update(run.optim, groups, grads, moments, params, rates[step])
+        stats, (params, moments) = by_hand(params, stats, moments, batches(step), rates[step])
     ended = list(train(run, EXECUTION, data))[-1]
     for ours, theirs in zip(jax.tree.leaves(params), jax.tree.leaves(ended.snapshot.live.params), strict=True):  # type: ignore[union-attr]
         np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-6)

@@ -134,7 +134,7 @@ def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch
     def look(event):
         if not isinstance(event, train.Reached):
             return False
-        if event.step >= 1500 and not other:
+        if event.step >= 100 and not other:
             other.append(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None, timeout=60))
             other[0].execute("BEGIN IMMEDIATE")
         elif other:
@@ -159,7 +159,7 @@ def test_no_row_is_lost_when_training_ends_between_writes(tmp_path, attempt, mon
     monkeypatch.setattr(recorder, "FLUSH_SECONDS", 1e9)
 
     def look(event):
-        if isinstance(event, train.Reached) and event.step >= 1500:
+        if isinstance(event, train.Reached) and event.step >= 100:
             if end == "an exception":
                 raise ValueError("no more")
             return True
@@ -209,7 +209,7 @@ def test_a_superseded_attempt_stops(tmp_path, attempt, monkeypatch):
     taken = []
 
     def look(event):
-        if isinstance(event, train.Reached) and event.step >= 1500 and not taken:
+        if isinstance(event, train.Reached) and event.step >= 100 and not taken:
             connection = sqlite3.connect(tmp_path / "ledger.db", timeout=60)
             connection.execute("update stored_runs set attempt = attempt + 1")
             connection.commit()
