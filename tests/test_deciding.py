@@ -19,7 +19,7 @@ from lrurun import __main__ as entry
 from lrurun import paths
 from lrurun.config import plan as planning
 from lrurun.ledger.store import Ledger
-from lrurun.report import design_record
+from lrurun.report import design_record, selection
 from tests.commands import folder, lrurun  # noqa: F401 (the fixture)
 from tests.machine import Machine, wait_for
 from tests.results import fill
@@ -277,6 +277,11 @@ def test_other_settings_have_a_design_of_their_own(capsys: pytest.CaptureFixture
         [instance] = ledger.ladders()
         assert design_record.find(plan, instance, ledger) is not None
         assert design_record.find(changed, instance, ledger) is None
+        other = "a sequential design (--decide) was recorded for earlier settings of these rungs; it is not used here"
+        assert other in selection.build(changed, instance, ledger).notes
+        assert other not in selection.build(plan, instance, ledger).notes
+        counts = [design_record.planned(one, instance, ledger, 5).design.finished_before for one in (plan, changed)]
+    assert counts == [15, 10]  # of three rungs, one has other settings
 
 
 def is_over_or_has(process: subprocess.Popen[str], machine: Machine, done: int) -> bool:

@@ -181,6 +181,38 @@ def test_notes_on_the_recipes_own_learning_rate():
     assert error(both)[0] == "r.toml [ladder.mine.rung.ring]: has both lr_published and lr_chosen"
 
 
+def test_notes_on_the_learning_rate_of_a_profile():
+    """The recipe's notes are about the recipe's rate, those of the profile about its own."""
+    notes = '[ladder.mine]\nlr_published = "Table 1"\n'
+    recipe = changed(RECIPE, "[profile.small.model]", "[profile.small.optim]\nlr = 0.5\n[profile.small.model]")
+    recipe = changed(recipe, "[ladder.mine.rung.ring.optim]\nlr = 0.02", notes)
+    Path("r.toml").write_text(recipe)
+    assert rates(LADDER, "./r.toml")["plane"][1:] == ("published", "published: Table 1")
+    own = (0.5, "default", "the default of profile small, untuned")
+    assert rates(LADDER, "./r.toml", profile="small")["plane"] == own
+    Path("r.toml").write_text(recipe + '[profile.small.ladder.mine]\nlr_published = "Table 2"\n')
+    assert rates(LADDER, "./r.toml", profile="small")["plane"] == (0.5, "published", "published: Table 2")
+    Path("r.toml").write_text(recipe + '[profile.small.ladder.mine.rung.plane]\nlr_published = "Table 3"\n')
+    assert rates(LADDER, "./r.toml", profile="small")["plane"] == (0.5, "published", "published: Table 3")
+    Path("r.toml").write_text(recipe + '[ladder.mine.rung.plane]\nlr_published = "Table 4"\n')
+    assert rates(LADDER, "./r.toml")["plane"][1:] == ("published", "published: Table 4")
+    assert rates(LADDER, "./r.toml", profile="small")["plane"] == own
+
+
+def test_a_batch_larger_than_the_training_split_gets_a_warning(capsys):
+    warning = "larger than the training split of 20 examples, so that each batch repeats some; choose at most that many"
+    for batch, found in ((21, f"warning: train.batch = 21: {warning}\n"), (20, "")):
+        Path("r.toml").write_text(
+            changed(changed(RECIPE, "batch = 8", f"batch = {batch}"), "[train]\n", "[data]\ntrain = 20\n[train]\n")
+        )
+        Path("l.toml").write_text(LADDER)
+        assert entry.run(["plan", "r.toml", "--ladder", "l.toml", "-q"]) == 0
+        assert capsys.readouterr().err == found
+    # new examples at every step
+    assert entry.run(["plan", "Parity", "--ladder", "lru", "--set", "train.batch=5000"]) == 0
+    assert "training split" not in capsys.readouterr().err
+
+
 def test_the_plan_shows_the_source_of_each_learning_rate(capsys):
     assert entry.run(["plan", "ListOps", "--ladder", "ssm"]) == 0
     out = capsys.readouterr().out

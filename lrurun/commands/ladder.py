@@ -107,6 +107,7 @@ def ladder(
     plan = request.plan()
     rungs, chosen_seeds = request.chosen(plan)
     requests.report_hidden(request)
+    requests.warn_of_batches(plan, rungs)
     return train(context.obj.places, request, plan, rungs, chosen_seeds, work, signals)
 
 

@@ -122,6 +122,7 @@ def plan(
     made = request.plan()
     rungs, chosen_seeds = request.chosen(made)
     requests.report_hidden(request)
+    requests.warn_of_batches(made, rungs)
     design, outside = None, set[str]()
     seeds_of = dict.fromkeys((one.name for one in rungs), chosen_seeds)
     ledger = opening.read(places)

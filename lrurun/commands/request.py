@@ -168,6 +168,27 @@ def _absolute(kind: paths.Kind, name: str) -> str:
     return name if path.parent.resolve() == paths.packaged(kind).resolve() else os.path.abspath(path)
 
 
+def warn_of_batches(plan: planning.Plan, rungs: Sequence[planning.ResolvedRung]) -> None:
+    """Warns of batches that have more examples than the training split, so that each repeats some."""
+    from lrurun.data.task import Task
+
+    if type(plan.task).sampler is not Task.sampler:  # new examples at every step
+        return
+    sizes = plan.task.sizes(plan.options)
+    large: dict[tuple[int, int], list[str]] = {}
+    for rung in rungs:
+        train = rung.config.train
+        examples = sizes["train"] + (sizes["validation"] if train.protocol == "paper" else 0)
+        if train.batch > examples:
+            large.setdefault((train.batch, examples), []).append(rung.name)
+    for (batch, examples), names in large.items():
+        whose = "" if len(names) == len(rungs) else f" of {', '.join(names)}"
+        console.warn(
+            f"train.batch = {batch:,}{whose}: larger than the training split of {examples:,} examples, "
+            "so that each batch repeats some; choose at most that many"
+        )
+
+
 def report_hidden(request: LadderRequest) -> None:
     """Reports a local ladder or recipe that is used instead of a packaged one of the same name."""
     from lrurun.config import documents

@@ -238,15 +238,17 @@ def _rate_source(
             return _noted(table.notes.lr_published, reason, table.scope, scopes[-1])
     if source not in _defaults(recipe, profile):
         return RateSource("chosen", f"set by the ladder: {source}")
-    if source == recipe.path:
-        for table in reversed(tables):
-            if table.notes.lr_published or table.notes.lr_chosen:
-                return _noted(table.notes.lr_published, table.notes.lr_chosen, table.scope, scopes[-1])
-        for scope in scopes:
-            if scope.ladder in recipe.ladder and recipe.ladder[scope.ladder].lr_published:
-                return _noted(recipe.ladder[scope.ladder].lr_published, "", scope, scopes[-1])
-        return RateSource("default", "the recipe's default, untuned")
-    return RateSource("default", f"the default of profile {profile}, untuned")
+    ladders, default = recipe.ladder, "the recipe's default, untuned"
+    if source != recipe.path:  # notes of the recipe are about its own rate, not about that of the profile
+        ladders, default = get_profile(recipe, profile).ladder, f"the default of profile {profile}, untuned"
+        tables = [table for table in tables if table.where.startswith(f"{recipe.path} [profile.")]
+    for table in reversed(tables):
+        if table.notes.lr_published or table.notes.lr_chosen:
+            return _noted(table.notes.lr_published, table.notes.lr_chosen, table.scope, scopes[-1])
+    for scope in scopes:
+        if scope.ladder in ladders and ladders[scope.ladder].lr_published:
+            return _noted(ladders[scope.ladder].lr_published, "", scope, scopes[-1])
+    return RateSource("default", default)
 
 
 def _noted(published: str, reason: str, scope: Scope, own: Scope) -> RateSource:

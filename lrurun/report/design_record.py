@@ -36,6 +36,11 @@ def outside(plan: planning.Plan, found: Progress) -> list[planning.ResolvedRung]
     return [rung for rung in plan.rungs if rung.name not in found.design.settings]
 
 
+def has_other(instance: LadderInstance, ledger: Ledger) -> bool:
+    """Whether a design is recorded, of whatever settings."""
+    return bool(_events(instance, ledger, DESIGN))
+
+
 def is_unfinished(instance: LadderInstance, ledger: Ledger) -> bool:
     """Whether the newest design awaits a look."""
     found = _recorded(instance, ledger)
@@ -90,15 +95,20 @@ def planned(
     Raises:
         UsageError: there is nothing to decide.
     """
-    before = 0 if instance is None or ledger is None else _finished(instance, ledger)
+    before = 0 if instance is None or ledger is None else _finished(plan, instance, ledger)
     return Progress(design=_new(plan, max_seeds or MAX_SEEDS, finished_before=before))
 
 
-def _finished(instance: LadderInstance, ledger: Ledger) -> int:
-    """How many final runs of the instance are finished."""
-    runs = ledger.runs(instance.key, brief=True)
-    final = [run for run in runs if any(m.stage == "train" and m.ladder_key == instance.key for m in run.memberships)]
-    return sum(run.state in ("done", "diverged") for run in final)
+def _finished(plan: planning.Plan, instance: LadderInstance, ledger: Ledger) -> int:
+    """How many final runs of the instance with the settings of the plan are finished."""
+    settings, free = _settings(plan), _free(plan)
+    count = 0
+    for run in ledger.runs(instance.key):
+        rungs = [m.rung for m in run.memberships if m.stage == "train" and m.ladder_key == instance.key]
+        if rungs and run.state in ("done", "diverged"):
+            found = _digest(planning.common_settings(run.config, free))
+            count += any(settings.get(rung) == found for rung in rungs)
+    return count
 
 
 def _new(plan: planning.Plan, max_seeds: int, *, finished_before: int) -> Design:
@@ -124,8 +134,13 @@ def _new(plan: planning.Plan, max_seeds: int, *, finished_before: int) -> Design
 
 def _settings(plan: planning.Plan) -> dict[str, str]:
     """Rung -> a digest of its settings, without those that tuning chooses."""
-    free = tuple(plan.grid) if plan.tune else ()
+    free = _free(plan)
     return {rung.name: _digest(planning.common_settings(msgspec.to_builtins(rung.config), free)) for rung in plan.rungs}
+
+
+def _free(plan: planning.Plan) -> tuple[str, ...]:
+    """The paths that tuning chooses."""
+    return tuple(plan.grid) if plan.tune else ()
 
 
 def _recorded(instance: LadderInstance, ledger: Ledger) -> list[Progress]:

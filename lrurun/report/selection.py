@@ -100,6 +100,11 @@ def build(
     """The report on an instance, from its runs in the ledger."""
     task = plan.task
     current, notes = _current(plan, instance, ledger.runs(instance.key))
+    progress = design_record.find(plan, instance, ledger)
+    if progress is None and design_record.has_other(instance, ledger):
+        notes.append(
+            "a sequential design (--decide) was recorded for earlier settings of these rungs; it is not used here"
+        )
     return ladder_table.build(
         plan.ladder,
         task=task.name,
@@ -115,7 +120,7 @@ def build(
         metrics=task.metrics,
         changes=plan.changes,
         tune=plan.tune,
-        progress=design_record.find(plan, instance, ledger),
+        progress=progress,
         limit=rungs,
     )
 
