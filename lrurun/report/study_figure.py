@@ -83,12 +83,16 @@ def _curve(curve: Curve, ax: Axes, look: dict[str, Any]) -> None:
 
 def _picture(panel: Panel, ax: Axes, drawing: Drawing) -> None:
     from matplotlib.colors import LogNorm
+    from matplotlib.ticker import NullFormatter
 
     picture = panel.picture
     assert picture is not None
     norm = LogNorm() if picture.scale == "log" else None
     mesh = ax.pcolormesh(picture.x, picture.y, picture.z, norm=norm, cmap="cividis", shading="nearest", rasterized=True)
-    bar = drawing.colorbar(mesh, ax=ax, label=clean(picture.label))
+    form = _power if picture.scale == "log" else None
+    # Without its own grid: that has a row of height 0, which the layout of `compose` cannot divide by.
+    bar = drawing.colorbar(mesh, ax=ax, label=clean(picture.label), format=form, use_gridspec=False)
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
     bar.outline.set_linewidth(0.6)
 
 

@@ -16,6 +16,8 @@ from lrurun.studies.study import Study
 _MODULES = (
     "memory",
     "powers",
+    "parametrise",
+    "angle",
 )
 """A module of this package for each study, in the order of lists; its class `STUDY` has the same name."""
 

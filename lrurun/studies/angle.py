@@ -1,0 +1,148 @@
+"""`angle`: whether Adam learns the angle of one eigenvalue, in coordinates that suit its curvature at the optimum."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+
+from lrurun.studies.checks import Check, above, below, identity
+from lrurun.studies.coordinates import FORMS, Angle, Form, Modulus, Optimizer, angle, coordinates, descent, distance
+from lrurun.studies.figure import Figure, Panel, Picture, floats, line, points
+from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
+
+GRID = {"form": FORMS, "optimizer": ["adam", "sign"], "normalised": [False, True]}
+CHUNK = 2_000
+"""Updates between two points where a cell may be stopped."""
+LEARNED = 1e-2
+"""The loss below which the target counts as learned."""
+FLOOR = 1e-12
+"""Of the loss, in the figure: below it are rounding errors."""
+SIDE = 40
+"""Points of each axis of the landscape."""
+RANGES = {"polar": (0.0, 1.0), "exponential": (-4.5, 0.5), "optimal": (0.0, 80.0)}
+"""Of the second coordinate, in the figure; "optimal-stop" has that of "optimal"."""
+
+
+class AngleCell(Settings, frozen=True, kw_only=True):
+    """One training of an eigenvalue towards a target of the same absolute value."""
+
+    form: Form = "polar"
+    """Of the angle; the magnitude is tanh of its coordinate in all of them."""
+    optimizer: Optimizer = "adam"
+    normalised: bool = False
+    radius: Modulus = 0.99
+    start: Angle = 0.25
+    target: Angle = 0.01
+    lr: Rate = 1e-3
+    updates: Count = 50_000
+
+
+class AngleStudy(Study[AngleCell]):
+    name = "angle"
+    aliases = ("zucchet-fig7",)
+    source = "Zucchet and Orvieto 2024, Fig. 7"
+    question = "Can Adam learn the angle of λ, in coordinates that bound the curvature at the optimum?"
+    published = (
+        "The polar and the exponential angle arrive; the optimal one is trapped in a valley of too small |λ|, far from "
+        "the target."
+    )
+    settings = AngleCell
+    profiles = {
+        "ci": {"form": FORMS},
+        "laptop": GRID,
+        "paper": GRID,
+    }
+    simulates = True
+
+    def label(self, cell: AngleCell) -> str:
+        return cell.form
+
+    def steps(self, cell: AngleCell) -> int:
+        return cell.updates
+
+    def simulate(self, cell: AngleCell, seed: int) -> Generator[int, None, Values]:
+        start, turn = cell.start * np.pi, cell.target * np.pi
+        at = np.array(_placed(cell.form, cell.radius, start))
+        values: Values = {"start of w": at[0], "start of v": at[1]}
+        losses, places = [], []
+        begin, run = descent(cell.form, cell.optimizer, CHUNK)
+        state = begin(at)
+        for done in range(0, cell.updates, CHUNK):
+            (at, state), (loss, place) = run(at, state, (cell.radius, turn), cell.normalised, cell.lr)
+            losses.append(np.asarray(loss))
+            places.append(np.asarray(place))
+            yield min(done + CHUNK, cell.updates)
+        loss, way = np.concatenate(losses)[: cell.updates], np.concatenate(places)[: cell.updates]
+        reached = np.flatnonzero(loss < LEARNED)
+        shown = np.unique(np.append(np.arange(0, cell.updates, -(-cell.updates // 500)), cell.updates - 1))
+        return values | {
+            "first loss": loss[0],
+            "final loss": np.median(loss[-1000:]),
+            "updates": reached[0] if len(reached) else cell.updates,
+            "update": shown.astype(float),
+            "loss": loss[shown],
+            "w": way[shown, 0],
+            "v": way[shown, 1],
+            **_landscape(cell),
+        }
+
+    def checks(self, results: Results[AngleCell]) -> list[Check]:
+        found = []
+        for one in results:
+            cell = one.cell
+            name = f"{cell.form}, {cell.optimizer}{', normalised' if cell.normalised else ''}"
+            # Both eigenvalues have the modulus r: the loss is a difference of two values of the generating function.
+            r, turn = cell.radius, np.exp(1j * (cell.start - cell.target) * np.pi)
+            raw = 1 / (1 - r**2) - np.real(1 / (1 - r**2 * turn))
+            first = raw * (1 - r**2 if cell.normalised else 1)
+            found.append(identity(f"{name}: first loss", one["first loss"], first, 1e-10))
+            if cell != AngleCell(form=cell.form, optimizer=cell.optimizer, normalised=cell.normalised):
+                continue  # the bounds below are those of the paper's settings
+            if cell.form.startswith("optimal"):
+                found.append(above(f"{name}: loss at the end", one["final loss"], 0.1 if cell.normalised else 1.0))
+            elif cell.optimizer == "adam":
+                found.append(below(f"{name}: loss at the end", one["final loss"], 1e-6))
+        return found
+
+    def answer(self, results: Results[AngleCell]) -> str:
+        cells = results.where(optimizer="adam", normalised=False)
+        texts = [
+            f"{one.cell.form} "
+            + (f"after {one['updates']:g}" if one["updates"] < one.cell.updates else f"never ({one['final loss']:.3g})")
+            for one in cells
+        ]
+        return f"Updates until the loss is below {LEARNED:g}, and the loss at the end if never: {', '.join(texts)}."
+
+    def draw(self, results: Results[AngleCell]) -> Figure:
+        cells = results.where(lambda one: one.cell.form != "optimal-stop", optimizer="adam", normalised=False)
+        panels = []
+        for one in cells:
+            x, y = one.curves["landscape w"], one.curves["landscape v"]
+            z = one.curves["landscape loss"].reshape(len(y), len(x))
+            picture = Picture(x=floats(x), y=floats(y), z=tuple(map(floats, z)), label="loss", scale="log")
+            goal = _placed(one.cell.form, one.cell.radius, one.cell.target * np.pi)
+            path = line("path of Adam", one.curves["w"], one.curves["v"])
+            curves = (path, points("target", [goal[0]], [goal[1]]))
+            panels.append(Panel(title=one.cell.form, x="ω_ν", y="ω_θ", curves=curves, picture=picture))
+        losses = [line(one.cell.form, one.curves["update"], np.maximum(one.curves["loss"], FLOOR)) for one in cells]
+        panels.append(Panel(title="Adam", x="update", y="loss", curves=tuple(losses), y_scale="log"))
+        return Figure(panels=tuple(panels), columns=2)
+
+
+def _placed(form: Form, nu: float, theta: float) -> tuple[float, float]:
+    """The coordinates of ν and θ, the first always that of tanh."""
+    return float(np.arctanh(nu)), coordinates(form, nu, theta)[1]
+
+
+def _landscape(cell: AngleCell) -> Values:
+    """The loss over both coordinates, around the target and the start."""
+    low, high = RANGES[cell.form.removesuffix("-stop")]
+    w, v = np.linspace(1.0, 3.2, SIDE), np.linspace(low, high, SIDE)
+    nu = np.tanh(w)[None, :]
+    goal = (cell.radius, cell.target * np.pi)
+    loss = distance(nu, angle(cell.form, v[:, None], nu), goal, cell.normalised)
+    return {"landscape w": w, "landscape v": v, "landscape loss": np.maximum(loss, 1e-2).ravel()}
+
+
+STUDY = AngleStudy()

@@ -1,0 +1,165 @@
+"""Coordinates of one eigenvalue λ = ν exp(iθ), and its distance to that of a teacher, for white input.
+
+Everything works on NumPy and on jax arrays alike. Zucchet and Orvieto 2024, appendix B.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from msgspec import Meta
+
+from lrurun.studies.study import Array
+
+Form = Literal["polar", "exponential", "optimal", "optimal-stop"]
+"""polar: (ν, θ); exponential: ν = exp(-exp w), θ = exp v; optimal: ν = tanh w, θ = v (1 - ν²) / (ν √(1 + ν²)), where
+"optimal-stop" takes the ν of θ as a constant when it differentiates."""
+FORMS: list[Form] = ["polar", "exponential", "optimal", "optimal-stop"]
+
+Modulus = Annotated[float, Meta(gt=0, lt=1)]
+"""An absolute value for which all forms have finite coordinates."""
+Angle = Annotated[float, Meta(gt=0, le=1)]
+"""In units of π."""
+
+Optimizer = Literal["adam", "sign"]
+"""sign: every update is lr times the sign of the gradient, as Adam's is when its state is not passed on."""
+
+
+def same(value: Any) -> Any:
+    """Its argument: in place of jax.lax.stop_gradient, where nothing is differentiated."""
+    return value
+
+
+def magnitude(form: Form, w: Any, xp: Any = np) -> Any:
+    """ν of the first coordinate."""
+    if form == "polar":
+        return w
+    return xp.exp(-xp.exp(w)) if form == "exponential" else xp.tanh(w)
+
+
+def angle(form: Form, v: Any, nu: Any, xp: Any = np, stop: Callable[[Any], Any] = same) -> Any:
+    """θ of the second coordinate, in radians; `stop` is jax.lax.stop_gradient where derivatives are taken."""
+    if form == "polar":
+        return v
+    if form == "exponential":
+        return xp.exp(v)
+    nu = stop(nu) if form == "optimal-stop" else nu
+    return v * unit(nu, xp)
+
+
+def unit(nu: Any, xp: Any = np) -> Any:
+    """The angle of one unit of the optimal coordinate: (1 - ν²) / (ν √(1 + ν²)), eq. 88."""
+    return (1 - nu**2) / (nu * xp.sqrt(1 + nu**2))
+
+
+def coordinates(form: Form, nu: float, theta: float) -> tuple[float, float]:
+    """(w, v) of ν and θ."""
+    if form == "polar":
+        return nu, theta
+    if form == "exponential":
+        return float(np.log(-np.log(nu))), float(np.log(theta))
+    return float(np.arctanh(nu)), theta / float(unit(nu))
+
+
+def jacobian(form: Form, nu: float, theta: float) -> Array:
+    """The derivatives of (ν, θ), in rows, by (w, v)."""
+    if form == "polar":
+        return np.eye(2)
+    if form == "exponential":
+        return np.diag([nu * np.log(nu), theta])
+    by_nu = -theta * (2 * nu / (1 - nu**2) + 1 / nu + nu / (1 + nu**2)) if form == "optimal" else 0.0
+    return np.array([[1 - nu**2, 0.0], [by_nu * (1 - nu**2), float(unit(nu))]])
+
+
+def distance(nu: Any, theta: Any, target: Any, normalised: Any, xp: Any = np) -> Any:
+    """E|h - h*|² / 2 for white input, with both states multiplied by γ = √(1 - |λ|²) if `normalised`.
+
+    Args:
+        target: (ν, θ) of the teacher.
+        normalised: a boolean, or an array of one.
+    """
+    goal, turn = target
+    product = 1 - nu * goal * xp.exp(1j * (theta - turn))
+    cross = (1 / product).real
+    size, other = 1 - nu**2, 1 - goal**2
+    return xp.where(normalised, 1 - xp.sqrt(size * other) * cross, 0.5 / size + 0.5 / other - cross)
+
+
+def curvature(nu: float, theta: float, form: Form, normalised: bool) -> Array:
+    """The Hessian (2, 2) of `distance` by (w, v) where λ is that of the teacher: eqs. 74 to 85, completed by the
+    derivative of θ by w."""
+    size = 1 - nu**2
+    growth = (1 + nu**2) / size**3
+    polar = np.diag([1 / size**2, nu**2 * (1 + nu**2) / size**2] if normalised else [growth, nu**2 * growth])
+    turned = jacobian(form, nu, theta)
+    return turned.T @ polar @ turned
+
+
+def basin(nu: float) -> float:
+    """The error of the angle, in radians, at which the normalised distance of equal ν is 1/2; π where it stays below.
+
+    Derived from `distance`: the cosine of that error is (ν⁴ + 2ν² - 1) / (2ν⁴).
+    """
+    cosine = (nu**4 + 2 * nu**2 - 1) / (2 * nu**4)
+    return float(np.arccos(max(cosine, -1.0)))
+
+
+@cache
+def differentiated(form: Form) -> Any:
+    """(optimum, target, points of w, points of v) -> Hessians of both losses, loss and second derivative of slices."""
+    import jax
+    import jax.numpy as jnp
+
+    def place(w: Any, v: Any) -> Any:
+        nu = magnitude(form, w, jnp)
+        return nu, angle(form, v, nu, jnp, jax.lax.stop_gradient)
+
+    def run(optimum: Any, target: Any, first: Any, second: Any) -> Any:
+        def loss(at: Any, norm: bool) -> Any:
+            nu, theta = place(*at)
+            return distance(nu, theta, target, norm, jnp)
+
+        hessians = [jax.hessian(partial(loss, norm=norm))(optimum) for norm in (True, False)]
+
+        def over_magnitude(w: Any) -> Any:
+            return distance(magnitude(form, w, jnp), target[1], target, True, jnp)
+
+        def over_angle(v: Any) -> Any:
+            return distance(target[0], angle(form, v, target[0], jnp), target, True, jnp)
+
+        slices = [
+            (jax.vmap(slice_)(x), jax.vmap(jax.grad(jax.grad(slice_)))(x))
+            for slice_, x in ((over_magnitude, first), (over_angle, second))
+        ]
+        return hessians, slices
+
+    return jax.jit(run)
+
+
+@cache
+def descent(form: Form, optimizer: Optimizer, updates: int) -> tuple[Any, Any]:
+    """The start of the optimiser, coordinates -> state, and its updates: (coordinates, state, target, normalised,
+    rate) -> the first two after them, with the losses and coordinates before each. ν is tanh of its coordinate."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    def loss(at: Any, target: Any, normalised: Any) -> Any:
+        nu = jnp.tanh(at[0])
+        return distance(nu, angle(form, at[1], nu, jnp, jax.lax.stop_gradient), target, normalised, jnp)
+
+    make = optax.adam if optimizer == "adam" else optax.sign_sgd
+
+    def run(at: Any, state: Any, target: Any, normalised: Any, rate: Any) -> Any:
+        def update(carry: Any, _: None) -> Any:
+            now, state = carry
+            value, slope = jax.value_and_grad(loss)(now, target, normalised)
+            change, state = make(rate).update(slope, state)
+            return (optax.apply_updates(now, change), state), (value, now)
+
+        return jax.lax.scan(update, (at, state), length=updates)
+
+    return make(1.0).init, jax.jit(run)

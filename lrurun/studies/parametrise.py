@@ -1,0 +1,149 @@
+"""`parametrise`: what coordinates of one eigenvalue do to the curvature at the optimum, and to its basin."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lrurun.studies.checks import Check, above, below, identity
+from lrurun.studies.coordinates import (
+    FORMS,
+    Angle,
+    Form,
+    Modulus,
+    basin,
+    coordinates,
+    curvature,
+    differentiated,
+    distance,
+)
+from lrurun.studies.figure import Curve, Figure, Panel, dashed, line, points
+from lrurun.studies.study import Count, Results, Settings, Study, Values
+
+RADII = [0.36, 0.68, 0.84, 0.92, 0.96, 0.98, 0.99, 0.999]
+RANGES = {
+    "polar": ((0.0, 0.999), (-np.pi, np.pi)),
+    "exponential": ((-9.0, 2.0), (-9.0, 4.0)),
+    "optimal": ((0.01, 5.0), (-5.0, 5.0)),
+}
+"""Of the first coordinate, and of the second minus its value at the optimum; "optimal-stop" has those of "optimal"."""
+PARTS = {"magnitude": (0, 0), "angle": (1, 1), "cross": (0, 1)}
+
+
+class Parametrise(Settings, frozen=True, kw_only=True):
+    """The loss around one teacher, in one pair of coordinates."""
+
+    form: Form = "polar"
+    radius: Modulus = 0.99
+    """|λ*|."""
+    angle: Angle = 0.01
+    """Of λ*, in units of π."""
+    points: Count = 151
+    """Of each coordinate, in the figure."""
+
+
+class ParametriseStudy(Study[Parametrise]):
+    name = "parametrise"
+    aliases = ("zucchet-fig6",)
+    source = "Zucchet and Orvieto 2024, Fig. 6"
+    question = "Which coordinates of λ keep the curvature at the optimum bounded, and what happens to the basin?"
+    published = (
+        "In polar coordinates the Hessian grows to 10⁷; both other forms bound it; the basin of the angle shrinks as "
+        "|λ*| approaches 1, that of the magnitude does not."
+    )
+    settings = Parametrise
+    profiles = {profile: {"form": FORMS, "radius": RADII} for profile in ("ci", "laptop", "paper")}
+    simulates = True
+
+    def label(self, cell: Parametrise) -> str:
+        return cell.form
+
+    def simulate(self, cell: Parametrise, seed: int) -> Values:
+        from scipy.optimize import brentq
+
+        target = (cell.radius, cell.angle * np.pi)
+        optimum = np.array(coordinates(cell.form, *target))
+        spans = RANGES[cell.form.removesuffix("-stop")]
+        first = np.linspace(*spans[0], cell.points)
+        second = np.linspace(*spans[1], cell.points)
+        hessians, slices = differentiated(cell.form)(optimum, target, first, second + optimum[1])
+        values: Values = {"magnitude axis": first, "angle axis": second}
+        for name, (loss, bent) in zip(("magnitude", "angle"), slices, strict=True):
+            values |= {f"loss over {name}": np.asarray(loss), f"curvature over {name}": np.asarray(bent)}
+        for kind, found in zip(("", "raw "), np.asarray(hessians), strict=True):
+            values |= {f"{kind}{name}": found[index] for name, index in PARTS.items()}
+        values["start of w"], values["start of v"] = optimum
+
+        def excess(error: float) -> float:
+            return float(distance(cell.radius, target[1] + error, target, True)) - 0.5
+
+        values["basin"] = brentq(excess, 0.0, np.pi, xtol=1e-14) if excess(np.pi) > 0 else np.pi
+        return values
+
+    def checks(self, results: Results[Parametrise]) -> list[Check]:
+        found = []
+        for form in results.axis("form"):
+            cells = results.where(form=form)
+            for normalised in (True, False):
+                kind = "" if normalised else "raw "
+                for name, index in PARTS.items():
+                    pairs = []
+                    for one in cells:
+                        theory = curvature(one.cell.radius, one.cell.angle * np.pi, form, normalised)
+                        unit = np.sqrt(theory[0, 0] * theory[1, 1]) if name == "cross" else theory[index]
+                        pairs.append((one[kind + name] / unit, theory[index] / unit, one))
+                    measured, expected, one = max(pairs, key=lambda pair: abs(pair[0] - pair[1]))
+                    found.append(
+                        identity(
+                            f"{form}: {kind}curvature, {name}, autodiff over closed form, worst at "
+                            f"|λ*| = {one.cell.radius:g}",
+                            measured,
+                            expected,
+                            1e-6,
+                        )
+                    )
+        worst = max(results, key=lambda one: abs(one["basin"] / basin(one.cell.radius) - 1))
+        name = f"half-width of the angle's basin, root over closed form, worst at |λ*| = {worst.cell.radius:g}"
+        found.append(identity(name, worst["basin"], basin(worst.cell.radius)))
+        for one in results.where(radius=0.999, angle=0.01):
+            if one.cell.form == "exponential":
+                found.append(below("exponential, |λ*| = 0.999: curvature of the magnitude", one["magnitude"], 0.25))
+                found.append(above("exponential, |λ*| = 0.999: curvature of the angle", one["angle"], 100.0))
+            if one.cell.form == "optimal":
+                found.append(above("optimal, |λ*| = 0.999: curvature of the magnitude", one["magnitude"], 1000.0))
+        return found
+
+    def answer(self, results: Results[Parametrise]) -> str:
+        last = max(results.axis("radius"))
+        texts = [f"{one.cell.form} {one['magnitude']:.3g} and {one['angle']:.3g}" for one in results.where(radius=last)]
+        return (
+            f"Curvatures of magnitude and angle at |λ*| = {last:g}: {', '.join(texts)}; the angle's basin has a "
+            f"half-width of {results.where(radius=last)[0]['basin']:.2g}. The optimal form is optimal only while its θ "
+            "is differentiated as if it did not depend on ν."
+        )
+
+    def draw(self, results: Results[Parametrise]) -> Figure:
+        panels = []
+        for form in [form for form in results.axis("form") if form != "optimal"]:
+            for quantity in ("loss", "curvature"):
+                for name, symbol in (("magnitude", "ω_ν"), ("angle", "ω_θ - ω_θ*")):
+                    curves: list[Curve] = []
+                    for one in results.where(form=form):
+                        label = f"|λ*| = {one.cell.radius:g}"
+                        y = np.abs(one.curves[f"{quantity} over {name}"])
+                        curves.append(line(label, one.curves[f"{name} axis"], np.maximum(y, 1e-8)))
+                        if quantity == "curvature":
+                            at = one["start of w"] if name == "magnitude" else 0.0
+                            curves.append(points(label, [at], [one[name]]))
+                    if (form, quantity, name) == ("optimal-stop", "curvature", "magnitude"):
+                        curves.append(_complete(results.where(form="optimal")))
+                    panels.append(Panel(title=form, x=symbol, y=quantity, curves=tuple(curves), y_scale="log"))
+        return Figure(panels=tuple(panels), columns=2)
+
+
+def _complete(cells: Results[Parametrise]) -> Curve:
+    """The closed form of the curvature in the optimal form, with the derivative of θ by ω_ν."""
+    forms = [curvature(one.cell.radius, one.cell.angle * np.pi, "optimal", normalised=True)[0, 0] for one in cells]
+    return dashed("optimal, dθ/dω_ν included", [one["start of w"] for one in cells], forms)
+
+
+STUDY = ParametriseStudy()
