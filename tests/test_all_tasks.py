@@ -184,6 +184,7 @@ def test_json_has_a_row_a_rung_and_a_cell_a_task(ledger: Path, capsys: pytest.Ca
     ]
     assert [cell["profile"] for cell in first["cells"]] == [None] * 4 + ["smoke"]
     paper = {"source": "Orvieto et al. 2023, Table 6", "value": 0.699, "stderr": 0.003, "n": 3, "note": ""}
+    paper |= {"metric": "", "profile": ""}
     assert first["cells"][0]["published"] == [paper]
     assert first["cells"][1]["published"] == []
     with Ledger.open(ledger) as opened:

@@ -143,6 +143,13 @@ def test_margins_of_shares_are_fractions_and_others_are_not_bounded(tmp_path: Pa
         ("sDigits", "value = 69.9", "value: expected a number <= 1, found 69.9"),
         ("sDigits", "value = -0.5", "value: expected a number >= 0, found -0.5"),
         ("sDigits", "value = 0.5\nstderr = 1.5", "stderr: expected a number <= 1, found 1.5"),
+        ("Shift", 'value = 0.5\nmetric = "r2_batch"', None),
+        ("Shift", 'value = 0.5\nmetric = "r2_bath"', "metric: Shift has no metric 'r2_bath'"),
+        (
+            "Letters",
+            'value = 0.5\nmetric = "accuracy"',
+            "metric: accuracy has another scale than bits_per_byte, which selects the model",
+        ),
     ],
 )
 def test_published_scores_are_in_the_units_of_the_metric(

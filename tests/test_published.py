@@ -11,7 +11,7 @@ import pytest
 import scipy.stats
 
 from lrurun.config import documents
-from lrurun.report.published import judge
+from lrurun.report.published import judge, rows_for
 from lrurun.report.questions import difference, of_claim
 
 ABLATIONS = Path(__file__).parent.parent / "ablations"
@@ -239,7 +239,29 @@ def test_the_ladder_of_dlr_has_what_was_published_on_tasks_that_are_here() -> No
     assert found == {task: (x,) for task, x in zip(tasks[:4], fractions("36.4 64.3 57.5 71.4"), strict=True)}
     found = values_from(ladder, "local-attention", "Gupta et al. 2023, Table 3")
     assert found == {"ListOpsSubTrees": (0.940,), "PathfinderSegmentation": (0.952,)}
-    assert {rung.name for rung in ladder.rungs if rung.published} == {*scores, "local-attention"}
+    lines = {"dss-exp": ".71 .34 .22 .22", "dlr": ".83 .39 .25 .22", "sgconv": ".88 .45 .27 .22"}
+    lines["dlr-prod"] = "1 1 .98 .78"
+    for rung, line in lines.items():
+        assert values_from(ladder, rung, "Gupta et al. 2023, Table 2") == {"Shift": tuple(map(float, line.split()))}
+    assert {rung.name for rung in ladder.rungs if rung.published} == {*scores, *lines, "local-attention"}
+
+
+def test_published_scores_name_profiles_that_exist_and_their_metric() -> None:
+    ladder = load("dlr")
+    dlr = ladder.rungs[1]
+    for task in dlr.published:
+        recipe = documents.load_recipe(task)
+        named = {row.profile for rung in ladder.rungs for row in rung.published.get(task, ()) if row.profile}
+        assert named == {name for name in recipe.profile if name.startswith(("length-", "size-"))} - {"length-512"}
+    found = rows_for(ladder, "Shift", "length-65536")
+    assert [(row.value, row.metric) for row in found["dlr"]] == [(0.39, "r2_batch")]
+    assert found["attention"] == (), "published for another length only"
+    plain = rows_for(ladder, "Shift", None)
+    assert [row.value for row in plain["dlr"]] == [1.0]
+    assert rows_for(ladder, "Shift", "laptop") == plain
+    # both sides are for the same length
+    judged = judge(ladder, "Shift", "length-65536")
+    assert judged[difference("dlr-prod", "dlr")].difference == pytest.approx(0.61)
 
 
 def spread_of_models(ladder: documents.Ladder, rungs: tuple[str, ...], task: str) -> float:

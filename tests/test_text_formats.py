@@ -175,18 +175,40 @@ Which of them matters?
 - **not run**: Phases do not matter. (Paper, 4) no finished runs of small-phase."""
 
 CSV = """\
-task,ladder,profile,instance,metric,rung,title,n,mean,stderr,delta,delta_low,delta_high,p_value,diverged,failed,unfinished,parameters,steps_per_second,speedup,same_as_before,on,published_value,published_stderr,published_source,published_note,runs,code_versions,learning_rate,rate_source_kind,rate_source_text,numerics,counted_n,counted_mean,counted_stderr,counted_base_n,counted_base_mean,counted_base_stderr,counted_delta,counted_low,counted_high,p_adjusted,verdict,near_chance,neither_learns,remark,seeds_to_decide,look,label
-sDigits,mini,,k,test/accuracy,tanh-rnn,dense RNN,3,0.91,0.005773502,,,,,0,0,0,12345,101.0,1.0,false,,0.699,0.003,"Paper, Table 1",,t0 t1 t2,0.1.0 abc,,,,2,3,0.91,0.005773502,,,,,,,,,false,false,,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,linear-rnn,no nonlinearity,3,0.955,0.002886751,0.044999999,0.024223002,0.065776997,0.012915178,0,0,0,12345,250.0,2.475247524,false,tanh-rnn,,,,,l0 l1 l2,0.1.0 abc,,,,2,3,0.955,0.002886751,3,0.91,0.005773502,0.044999999,0.024223002,0.065776997,0.012915178,better,false,false,,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,ring-init,a ring,3,0.955,0.002886751,0.0,,,,0,0,0,12345,250.0,2.475247524,true,linear-rnn,,,,,l0 l1 l2,0.1.0 abc,,,,2,3,0.955,0.002886751,3,0.955,0.002886751,0.0,,,,same runs,false,false,,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,stable-exponential,stable | exponential,2,0.975,0.005000000,0.020000000,-0.009884987,0.049884987,0.094148177,1,1,1,12345,1234.5,12.222772277,false,ring-init,,,"Paper, Table 2",not above chance,s0 s1,0.1.0 abc; 0.2.0 def,,,,2,3,0.683333333,0.291680952,3,0.955,0.002886751,-0.271666666,-1.526494437,0.983161104,0.449982210,undecided,false,false,,30,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,small-phase,small phases,0,,,,,,,0,0,0,,,,false,stable-exponential,,,,,,,,,,,0,,,3,0.683333333,0.291680952,,,,,not run,false,false,,,,"sDigits, without --tune"
+task,ladder,profile,instance,metric,rung,title,n,mean,stderr,delta,delta_low,delta_high,p_value,diverged,failed,unfinished,parameters,steps_per_second,speedup,same_as_before,on,published_value,published_stderr,published_source,published_note,published_metric,runs,code_versions,learning_rate,rate_source_kind,rate_source_text,numerics,counted_n,counted_mean,counted_stderr,counted_base_n,counted_base_mean,counted_base_stderr,counted_delta,counted_low,counted_high,p_adjusted,verdict,near_chance,neither_learns,remark,seeds_to_decide,look,label
+sDigits,mini,,k,test/accuracy,tanh-rnn,dense RNN,3,0.91,0.005773502,,,,,0,0,0,12345,101.0,1.0,false,,0.699,0.003,"Paper, Table 1",,,t0 t1 t2,0.1.0 abc,,,,2,3,0.91,0.005773502,,,,,,,,,false,false,,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,linear-rnn,no nonlinearity,3,0.955,0.002886751,0.044999999,0.024223002,0.065776997,0.012915178,0,0,0,12345,250.0,2.475247524,false,tanh-rnn,,,,,,l0 l1 l2,0.1.0 abc,,,,2,3,0.955,0.002886751,3,0.91,0.005773502,0.044999999,0.024223002,0.065776997,0.012915178,better,false,false,,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,ring-init,a ring,3,0.955,0.002886751,0.0,,,,0,0,0,12345,250.0,2.475247524,true,linear-rnn,,,,,,l0 l1 l2,0.1.0 abc,,,,2,3,0.955,0.002886751,3,0.955,0.002886751,0.0,,,,same runs,false,false,,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,stable-exponential,stable | exponential,2,0.975,0.005000000,0.020000000,-0.009884987,0.049884987,0.094148177,1,1,1,12345,1234.5,12.222772277,false,ring-init,,,"Paper, Table 2",not above chance,,s0 s1,0.1.0 abc; 0.2.0 def,,,,2,3,0.683333333,0.291680952,3,0.955,0.002886751,-0.271666666,-1.526494437,0.983161104,0.449982210,undecided,false,false,,30,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,small-phase,small phases,0,,,,,,,0,0,0,,,,false,stable-exponential,,,,,,,,,,,,0,,,3,0.683333333,0.291680952,,,,,not run,false,false,,,,"sDigits, without --tune"
 """.rstrip()
 
 
 @pytest.mark.parametrize(("width", "expected"), [(60, TABLE_60), (100, TABLE_100)])
 def test_the_whole_table(width: int, expected: str) -> None:
     assert formats.render(build(profile="laptop", notes=["a note"]), "table", width=width) == expected
+
+
+def test_a_published_score_of_another_metric_says_so_and_those_of_the_profile_come_first() -> None:
+    def one(value: float, **more: str) -> documents.Published:
+        return documents.Published(source="P", value=value, **more)
+
+    rung = make_rung("a", sDigits=(one(0.5, metric="accuracy"), one(0.25, profile="small", metric="exact")))
+    ladder = documents.Ladder(name="one", title="t", source="s", rungs=(rung,))
+    for profile, text, metric, sentence in [
+        (None, "50.0", "accuracy", False),
+        ("small", "25.0 exact", "exact", False),
+        ("large", "50.0", "accuracy", True),
+    ]:
+        report = build(ladder, [], profile=profile)
+        for form in ("table", "md", "latex", "html"):
+            shown = formats.render(report, form, **({"width": 200} if form == "table" else {}))
+            assert text in shown, form
+            assert ("25.0" in shown) == (profile == "small"), form
+            assert (f"They are for the plain recipe, not for profile {profile}." in shown) == sentence
+        (line,) = csv.DictReader(io.StringIO(formats.render(report, "csv")))
+        (row,) = json.loads(formats.render(report, "json"))["rows"]
+        assert line["published_metric"] == row["published"][0]["metric"] == metric
 
 
 def test_an_empty_column_of_published_values_is_left_out_first() -> None:
@@ -298,7 +320,15 @@ def test_json_has_the_fields_that_are_fixed() -> None:
         "runs": ["s0", "s1"],
     }
     assert {key: found["rows"][3][key] for key in fixed} == fixed
-    paper = {"source": "Paper, Table 1", "value": 0.699, "stderr": 0.003, "n": None, "note": ""}
+    paper = {
+        "source": "Paper, Table 1",
+        "value": 0.699,
+        "stderr": 0.003,
+        "n": None,
+        "note": "",
+        "metric": "",
+        "profile": "",
+    }
     assert found["rows"][0]["published"] == [paper]
     assert found["rows"][3]["published"][0]["value"] is None
     assert found["rows"][4]["mean"] is None

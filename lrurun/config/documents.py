@@ -32,12 +32,16 @@ class Published(_Document, frozen=True, kw_only=True):
     source: str
     """Paper and table."""
     value: Annotated[float, Meta(ge=-LARGEST, le=LARGEST)] | None = None
-    """Of the metric that selects the model, not scaled: accuracy is a fraction (0.699 for 69.9 %). None where the paper
-    says that the model stayed at chance."""
+    """Of `metric`, not scaled: accuracy is a fraction (0.699 for 69.9 %). None where the paper says that the model
+    stayed at chance."""
     stderr: Annotated[float, Meta(ge=0, le=LARGEST)] | None = None
     n: Annotated[int, Meta(ge=2, le=1000)] | None = None
     """Seeds that the standard error is over."""
     note: str = ""
+    metric: str = ""
+    """One of the task's metrics, with the scale of the one that selects the model; empty: that one."""
+    profile: str = ""
+    """The profile of the recipe whose sizes it is for; empty: the plain recipe. Reports prefer theirs."""
 
 
 class Rung(_Document, frozen=True, kw_only=True):

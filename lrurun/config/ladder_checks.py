@@ -151,8 +151,22 @@ def check_metrics(ladder: Ladder, task: Task) -> None:
     for rung in ladder.rungs:
         for k, one in enumerate(rung.published.get(task.name, ())):
             source = f"{ladder.path}, rung[{rung.name}].published.{task.name}[{k}]"
+            _check_metric(one.metric, task, f"{source}.metric")
             _check_share(one.value, task.metric, f"{source}.value")
             _check_share(one.stderr, task.metric, f"{source}.stderr")
+
+
+def _check_metric(name: str, task: Task, source: str) -> None:
+    """Refuse published scores that cannot be printed beside those of the metric that selects the model."""
+    metrics = {metric.name: metric for metric in task.metrics}
+    if name and name not in metrics:
+        hint = hint_for(name, metrics, f"metrics of {task.name}")
+        raise UsageError(f"{source}: {task.name} has no metric {name!r}", hint)
+    if name and metrics[name].scale != task.metric.scale:
+        raise UsageError(
+            f"{source}: {name} has another scale than {task.metric.name}, which selects the model",
+            "leave this score out",
+        )
 
 
 def _check_share(value: float | None, metric: Metric, source: str) -> None:

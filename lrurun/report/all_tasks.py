@@ -143,8 +143,8 @@ def _cell(report: LadderReport, k: int) -> TaskCell:
 
 _CSV_COLUMNS = (
     "ladder task profile instance metric rung title n mean stderr diverged failed unfinished same_as_before "
-    "test_selected published_value published_stderr published_source published_note runs code_versions "
-    "learning_rate rate_source_kind rate_source_text numerics label"
+    "test_selected published_value published_stderr published_source published_note published_metric runs "
+    "code_versions learning_rate rate_source_kind rate_source_text numerics label"
 ).split()
 
 
@@ -258,6 +258,10 @@ def _published(report: AllTasksReport) -> str:
     if not tasks:
         return "Published: no values for these tasks."
     sources = [f"{source} ({', '.join(found)}{': ' + note if note else ''})" for (source, note), found in tasks.items()]
-    profiles = dict.fromkeys(column.profile for column in report.columns if column.profile)
+    profiles = dict.fromkeys(
+        column.profile
+        for k, column in enumerate(report.columns)
+        if column.profile and cells.scale(column.profile, _of(report, k))
+    )
     smaller = f" They are for the full tasks; these profiles are smaller ({', '.join(profiles)})." if profiles else ""
     return f"Published: {'; '.join(sources)}.{smaller}"

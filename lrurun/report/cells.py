@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from lrurun.config.documents import Published
+from lrurun.report import content
 from lrurun.report.content import NOTHING, mixed_versions
 from lrurun.report.ladder_table import LadderRow
 from lrurun.report.scores import ScoreForm
@@ -49,11 +51,24 @@ def in_grid(form: ScoreForm) -> Callable[[LadderRow], str]:
     return text
 
 
+def scale(profile: str | None, rows: Iterable[LadderRow]) -> str:
+    """`content.scale` for the published scores of these rows, unless they are for this profile."""
+    return content.scale(None if any(one.profile for row in rows for one in row.published) else profile)
+
+
+def other_metric(one: Published, form: ScoreForm) -> str:
+    """The metric of a published score, after it, where it is not that of the table."""
+    return "" if one.metric in ("", form.name) else f" {one.metric.replace('_', ' ')}"
+
+
 def published(row: LadderRow, form: ScoreForm) -> str:
-    """The published scores, with one or two decimals in per cent, as published."""
+    """The published scores, with one or two decimals in per cent, as published; with their metric if it is another."""
 
-    def text(value: float, stderr: float | None) -> str:
-        return form.published(value) + ("" if stderr is None else f" ± {form.published(stderr)}")
+    def text(one: Published) -> str:
+        if one.value is None:
+            return "chance"
+        error = "" if one.stderr is None else f" ± {form.published(one.stderr)}"
+        return form.published(one.value) + error + other_metric(one, form)
 
-    found = ["chance" if one.value is None else text(one.value, one.stderr) for one in row.published]
+    found = [text(one) for one in row.published]
     return " / ".join(found) or NOTHING

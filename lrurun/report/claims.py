@@ -98,6 +98,7 @@ def judge(
     untuned: Collection[str] = (),
     progress: Progress | None = None,
     others: Mapping[str, Scored] = MappingProxyType({}),
+    profile: str | None = None,
 ) -> Judged:
     """The differences and claims of a ladder on a task, from the runs of its rungs and, with `progress`, from the looks
     of a sequential design. `others` has the scores of other metrics that claims name."""
@@ -110,7 +111,8 @@ def judge(
         found = sequential.answer(progress, questions.asked(ladder, task), compare)
     complete = progress is not None and progress.next_look is None
     differences = questions.differences(ladder)
-    on_tasks = {other: published.judge(ladder, other) for other in {task, *(t for c in ladder.claims for t in c.tasks)}}
+    named = {task, *(name for claim in ladder.claims for name in claim.tasks)}
+    on_tasks = {name: published.judge(ladder, name, profile if name == task else None) for name in named}
     about = [claim for claim in ladder.claims if claim.is_about(task)]
     return Judged(
         differences={rung: found[question] for rung, question in differences.items()},

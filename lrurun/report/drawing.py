@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lrurun import console
 from lrurun.errors import NoEigenvaluesError, NotFoundError
-from lrurun.report import content, figures, ladder_table, rung_runs, speed
+from lrurun.report import cells, content, figures, ladder_table, rung_runs, speed
 from lrurun.report.figures import Mark, Panel, RungMeans, SpectrumPanel
 from lrurun.report.instance_label import InstanceLabel, label_of
 from lrurun.report.scores import curves_of, form_of, of_task
@@ -56,10 +56,15 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
                 ),
             )
         )
-    sources = dict.fromkeys(one.source for row in report.rows for one in row.published if one.value is not None)
+    sources = dict.fromkeys(
+        one.source + cells.other_metric(one, form).replace(" ", ", ", 1)
+        for row in report.rows
+        for one in row.published
+        if one.value is not None
+    )
     sentences = ["Mean ± standard error over n finished seeds; each seed below its mean."]
     if sources:
-        sentences.append(f"Published: {'; '.join(sources)}.{content.scale(report.profile)}")
+        sentences.append(f"Published: {'; '.join(sources)}.{cells.scale(report.profile, report.rows)}")
     sentences += [f"Published without a value ({note}): {', '.join(rungs)}." for note, rungs in without_value.items()]
     return figures.means(
         lines,

@@ -51,7 +51,8 @@ def _group(row: LadderRow, form: ScoreForm) -> content.RunGroup:
 _CSV_FIRST = (
     "task ladder profile instance metric rung title n mean stderr delta delta_low delta_high p_value diverged failed "
     "unfinished parameters steps_per_second speedup same_as_before on published_value published_stderr "
-    "published_source published_note runs code_versions learning_rate rate_source_kind rate_source_text"
+    "published_source published_note published_metric runs code_versions learning_rate "
+    "rate_source_kind rate_source_text"
 ).split()
 """The columns of CSV that keep this order; those of other fields follow them."""
 _NOT_IN_CSV = {"branches", "published", "rate_source", "other_runs", "test_selected", "paper", "untuned", "settings"}
@@ -198,7 +199,7 @@ def _published_foot(report: LadderReport) -> str:
     if not rungs:
         return f"Published: no values for {report.task}."
     sources = [f"{source} ({', '.join(names)}{': ' + note if note else ''})" for (source, note), names in rungs.items()]
-    return f"Published: {'; '.join(sources)}.{content.scale(report.profile)}"
+    return f"Published: {'; '.join(sources)}.{cells.scale(report.profile, report.rows)}"
 
 
 # Columns, with priorities: what a narrow table loses first

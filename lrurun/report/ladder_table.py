@@ -11,7 +11,7 @@ from msgspec import Struct
 from lrurun.config import documents
 from lrurun.config.resolve import RateSource
 from lrurun.data.metric import Accuracy, Metric
-from lrurun.report import claims, sequential, statistics, verdicts
+from lrurun.report import claims, published, sequential, statistics, verdicts
 from lrurun.report.claims import Verdict
 from lrurun.report.conclusions import conclude
 from lrurun.report.instance_label import make_label
@@ -223,10 +223,18 @@ def build(
         others[one.name] = scored(its, scoring_of(one, {}, test_items))
     notes = list(dict.fromkeys(notes))
     judged = claims.judge(
-        ladder, results, task=task, scoring=scoring, untuned=untuned, progress=progress, others=others
+        ladder,
+        results,
+        task=task,
+        scoring=scoring,
+        untuned=untuned,
+        progress=progress,
+        others=others,
+        profile=profile,
     )
     shown = {rung.name for rung in ladder.rungs[:limit]}
-    rows = _rows(ladder, selected, task, rates, judged, untuned, name)[:limit]
+    papers = published.rows_for(ladder, task, profile)
+    rows = _rows(ladder, selected, papers, rates, judged, untuned, name)[:limit]
     about = tuple(one for one in judged.claims if {one.rung, one.than or one.rung} <= shown)
     design = sequential.summary(progress, {rung: one.of for rung, one in results.items()}) if progress else None
     return LadderReport(
@@ -284,7 +292,7 @@ def _spread(selected: Mapping[str, RungRuns], judged: claims.Judged) -> dict[str
 def _rows(
     ladder: documents.Ladder,
     selected: Mapping[str, RungRuns],
-    task: str,
+    papers: Mapping[str, tuple[documents.Published, ...]],
     rates: Mapping[str, tuple[float | None, RateSource]],
     judged: claims.Judged,
     untuned: Collection[str],
@@ -308,7 +316,7 @@ def _rows(
             branches=bases[rung.name] != before,
             test=tests.get(rung.name, (None, None)),
             first_speed=first,
-            published=rung.published.get(task, ()),
+            published=papers[rung.name],
             rate=rates.get(rung.name, (None, None)),
             judged=judged.differences.get(rung.name),
             side=judged.sides[rung.name],

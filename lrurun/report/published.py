@@ -16,9 +16,17 @@ from lrurun.report.statistics import Estimate
 from lrurun.report.verdicts import NOT_JUDGED, Comparison, Judgement, Question, Scoring, Side, chance_side
 
 
-def judge(ladder: Ladder, task: str) -> dict[Question, Judgement]:
+def rows_for(ladder: Ladder, task: str, profile: str | None) -> dict[str, tuple[Published, ...]]:
+    """Rung -> its published scores on a task: those for this profile, or, if no rung has any, for the plain recipe."""
+    known = {rung.name: rung.published.get(task, ()) for rung in ladder.rungs}
+    own = any(one.profile == profile for rows in known.values() for one in rows)
+    wanted = profile if own and profile else ""
+    return {name: tuple(one for one in rows if one.profile == wanted) for name, rows in known.items()}
+
+
+def judge(ladder: Ladder, task: str, profile: str | None = None) -> dict[Question, Judgement]:
     """The questions of a ladder on a task for which the paper has numbers, judged from these."""
-    rows = {rung.name: rung.published[task] for rung in ladder.rungs if task in rung.published}
+    rows = {name: found for name, found in rows_for(ladder, task, profile).items() if found}
     if not rows or task not in tasks.TASKS:
         return {}
     metric = tasks.TASKS[task].metric
@@ -37,7 +45,7 @@ def judge(ladder: Ladder, task: str) -> dict[Question, Judgement]:
         )
 
     found = questions.answer(ladder, task, compare)
-    # Published rows are of the metric that selects the model.
+    # Published rows are of the metric that selects the model, or of a variant of it.
     return {
         question: one
         for question, one in found.items()
@@ -50,12 +58,13 @@ def _chosen(rows: dict[str, tuple[Published, ...]], question: Question) -> tuple
     mine, other = rows.get(question.rung, ()), rows.get(question.than or "", ())
     if question.than is None:
         return (min(mine, key=lambda one: one.stderr is None), None) if mine else (None, None)
-    pairs = [(one, its) for one in mine for its in other if _paper(one) == _paper(its)]
+    pairs = [(one, its) for one in mine for its in other if _kind(one) == _kind(its)]
     return min(pairs, key=lambda pair: sum(one.stderr is None for one in pair), default=(None, None))
 
 
-def _paper(one: Published) -> str:
-    return one.source.partition(",")[0]
+def _kind(one: Published) -> tuple[str, str, str]:
+    """What two scores share that can be compared."""
+    return one.source.partition(",")[0], one.metric, one.profile
 
 
 def _side(one: Published | None, metric: Metric) -> Side:

@@ -80,7 +80,7 @@ def _statement(one: PublishedClaim, form: ScoreForm) -> str:
         "no-worse": f"at most {margin} worse than {one.than}",
         "equal": f"within {margin} of {one.than}",
         "at-chance": f"within {margin} of chance",
-        "above-chance": "above chance",
+        "above-chance": f"{f'more than {margin} ' if one.margin else ''}above chance",
     }[one.kind]
     return f"{one.rung} {relation}"
 
