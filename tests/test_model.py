@@ -83,6 +83,14 @@ def gelu(x):
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
 
+def with_expert(block, xs, before, normalized):
+    """A Switch layer of one expert, which takes every position."""
+    layer, norm = block["switch"], block["second_norm"]
+    inputs = normalized(norm, xs, "") if before else xs
+    outputs = [x + gelu(u @ layer["enter"][0]) @ layer["leave"][0] for x, u in zip(xs, inputs, strict=True)]
+    return outputs if before else normalized(norm, outputs, "")
+
+
 def reference(model, params, inputs, lengths, momentum=None):
     """Logits in float64, one sequence after another; with `momentum`, also the statistics after one training step."""
     p = jax.tree.map(lambda x: np.asarray(x, np.float64), params)
@@ -129,11 +137,12 @@ def reference(model, params, inputs, lengths, momentum=None):
                     state = lam * state + b @ u[k]
                     y[k] += (c @ state).real
             g = gelu(y)
-            gate = 1.0 if settings.glu in ("linear", "none") else sigmoid(linear(block["gate"], g))
+            gate = 1.0 if settings.glu in ("linear", "none", "switch") else sigmoid(linear(block["gate"], g))
             mapped = lambda g=g: linear(block["value"], g)  # noqa: B023, E731
-            values = {"full": mapped, "linear": mapped, "half2": lambda y=y: y}
+            values = {"full": mapped, "linear": mapped, **dict.fromkeys(("half2", "switch"), lambda y=y: y)}
             outputs.append(x + values.get(settings.glu, lambda g=g: g)() * gate)
         xs = outputs if before else normalized(block["norm"], outputs, str(i))
+        xs = with_expert(block, xs, before, normalized) if settings.glu == "switch" else xs
     if settings.final_norm:
         xs = normalized(p["final"], xs, "final")
     pooled = np.stack([{"mean": x.mean(0), "max": x.max(0), "last": x[-1]}[settings.pooling] for x in xs])
@@ -158,11 +167,15 @@ def reference(model, params, inputs, lengths, momentum=None):
         ),
         ({"head_activation": "gelu", "depth": 1}, tokens(pair=True)),
         ({"glu": "linear", "norm": "layer", "norm_place": "post", "depth": 1}, features()),
+        ({"glu": "switch", "experts": 1, "norm": "layer", "depth": 1}, features()),
+        pytest.param(
+            {"glu": "switch", "experts": 1, "norm": "layer", "norm_place": "post"}, tokens(), marks=pytest.mark.slow
+        ),
         pytest.param(
             {"pooling": "max", "norm": "layer", "final_norm": True, "glu": "half2"}, features(), marks=pytest.mark.slow
         ),
     ],
-    ids="pixels both-ways layer-norm pairs half2-last-final none-max-post last-post pairs-gelu linear max".split(),
+    ids="pixels both-ways layers pairs half2-last none-max-post last-post pairs-gelu linear switch post max".split(),
 )
 def test_logits_statistics_and_gradients(strict, settings, spec):
     model = Model(config(**settings), spec)

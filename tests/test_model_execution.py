@@ -135,10 +135,11 @@ def test_both_modes_of_nnx():
         (tokens(length=48), {"bidirectional": True, "dropout": 0.4}),
         (tokens(length=32, pair=True), {"bidirectional": True, "parity": "reference"}),
         pytest.param(tokens(length=48), {"pooling": "last", "final_norm": True}, marks=pytest.mark.slow),
+        (tokens(length=48), {"glu": "switch", "experts": 3, "norm": "layer"}),
         pytest.param(tokens(length=48), {"pooling": "max", "norm_place": "post"}, marks=pytest.mark.slow),
         pytest.param(features(features=3, length=64), {"pooling": "last"}, marks=pytest.mark.slow),
     ],
-    ids=["features", "feature", "tokens", "pairs", "last", "max", "last-of-whole"],
+    ids=["features", "feature", "tokens", "pairs", "last", "switch", "max", "last-of-whole"],
 )
 def test_chunks_side_by_side_give_the_same_network(strict, spec, changes):
     """Outputs, norm statistics and gradients of a sequence laid out in chunks, against one step after another."""

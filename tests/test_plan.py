@@ -198,6 +198,7 @@ def test_the_source_of_every_value_is_kept():
         "model.norm_place": "default",
         "model.final_norm": "default",
         "model.glu": "default",
+        "model.experts": "default",
         "model.pooling": "default",
         "model.head_activation": "default",
         "optim.decay_norm_bias": "default",

@@ -63,11 +63,16 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     and DLR on some tasks."""
     final_norm: bool = False
     """Whether a norm follows the last block, as in S4 with norm_place = "pre"; LRU and S5 have none."""
-    glu: Literal["full", "half", "half2", "linear", "none"] = "full"
+    glu: Literal["full", "half", "half2", "linear", "none", "switch"] = "full"
     """What follows the recurrence's output y, with g = dropout(GELU(y)) and dense maps V, W. "full": V(g) sigma(W(g)),
     as LRU and S4; "half": g sigma(W(g)), as LRU on PathX; "half2": y sigma(W(g)), y itself; "linear": V(g), as DLR on
     atomic tasks; "none": g. S5's code (Smith et al. 2023) calls all but "linear" full_glu, half_glu1, half_glu2 and
-    gelu. A second dropout follows all but "none"."""
+    gelu. A second dropout follows all but "none". "switch": dropout(y); after the residual connection follows a Switch
+    layer with a norm, a dropout and a residual connection of its own, as in DLR's language models (Gupta et al. 2023,
+    appendix A.6)."""
+    experts: Annotated[int, Meta(ge=1, le=4096)] = 16
+    """Of glu = "switch": how many feed-forward networks of 4 H hidden features a block has, each for its share of the
+    positions; 1: an ordinary feed-forward layer."""
     pooling: Literal["mean", "max", "last"] = "mean"
     """Over the real positions of the last block's outputs: the mean, as in LRU, S4 and S5; the maximum of each feature,
     as in DLR (Gupta et al. 2023); the last position."""

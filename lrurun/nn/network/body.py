@@ -17,6 +17,7 @@ from jax import Array
 
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
+from lrurun.nn.network import switch
 from lrurun.nn.network.layers import Linear, expand, lecun_normals, norm_of
 from lrurun.nn.recurrences import Recurrence
 from lrurun.nn.scan import join, split
@@ -32,18 +33,29 @@ Drop = Callable[[Array, int], Array]
 """Applies dropout to (..., B, H); the number is its place in the block, 0 or 1."""
 
 
-_DENSE_MAPS = {"full": 2, "half": 1, "half2": 1, "linear": 1, "none": 0}
+_DENSE_MAPS = {"full": 2, "half": 1, "half2": 1, "linear": 1, "none": 0, "switch": 0}
 """Kind of GLU -> how many dense maps it has."""
 
 
 class Block(nnx.Module):
     """x + dropout(GLU(dropout(GELU(recurrence(norm(x)))))), or with the norm outside; see `ModelConfig.glu`.
 
-    With frame = "none" it is the recurrence alone.
+    With glu = "switch" it is z = x + dropout(recurrence(norm(x))), then z + dropout(Switch(second_norm(z))). With
+    frame = "none" it is the recurrence alone.
     """
 
-    def __init__(self, params: Tree, weights: Array | None, config: ModelConfig, recurrence: Recurrence) -> None:
-        """`params` are those of the recurrence, `weights` (1 or 2, H, H) those of the GLU, None if it has none."""
+    def __init__(
+        self,
+        params: Tree,
+        weights: Array | None,
+        experts: dict[str, Array],
+        config: ModelConfig,
+        recurrence: Recurrence,
+    ) -> None:
+        """`params` are those of the recurrence, `weights` (1 or 2, H, H) those of the GLU, None if it has none.
+
+        `experts` are the weights of the Switch layer, none without it.
+        """
         self.config = config
         self.layer = recurrence
         if config.frame == "blocks":
@@ -53,6 +65,9 @@ class Block(nnx.Module):
             self.gate = Linear(weights[0], config.precision)
         if weights is not None and config.glu in ("full", "linear"):
             self.value = Linear(weights[-1], config.precision)
+        if experts:
+            self.second_norm = norm_of(config)
+            self.switch = switch.Switch(experts, config.precision)
 
     def __call__(self, x: Array, mask: Array | None, train: bool, drop: Drop) -> Array:
         params = {name: param[...] for name, param in self.recurrence.items()}
@@ -60,8 +75,15 @@ class Block(nnx.Module):
             return self.layer.scan(params, x, mask)
         before = self.config.norm_place == "pre"
         y = self.layer.scan(params, self.norm(x, mask, train) if before else x, mask)
-        z = x + self._gated(y, drop)
-        return z if before else self.norm(z, mask, train)
+        z = x + (drop(y, 0) if self.config.glu == "switch" else self._gated(y, drop))
+        z = z if before else self.norm(z, mask, train)
+        return self._switched(z, mask, train, drop) if self.config.glu == "switch" else z
+
+    def _switched(self, x: Array, mask: Array | None, train: bool, drop: Drop) -> Array:
+        before = self.config.norm_place == "pre"
+        y = self.switch(self.second_norm(x, mask, train) if before else x, mask, train)
+        z = x + drop(y, 1)
+        return z if before else self.second_norm(z, mask, train)
 
     def _gated(self, y: Array, drop: Drop) -> Array:
         active = drop(jax.nn.gelu(y), 0)
@@ -92,7 +114,8 @@ class Network(nnx.Module):
         }
         if spec.pair:
             shapes["hidden"] = (4 * width, width)
-        weights = lecun_normals(key_weights, shapes)
+        experts = switch.shapes(depth, width, config.experts) if config.glu == "switch" and framed else {}
+        weights = lecun_normals(key_weights, {**shapes, **experts})
         # a loop, so that the initialisation of one block is compiled, not of `depth` blocks
         params = jax.lax.map(recurrence.init, jax.random.split(key_recurrence, depth))
         if framed:
@@ -103,6 +126,7 @@ class Network(nnx.Module):
                 Block(
                     {name: x[i] for name, x in params.items()},
                     weights["glu"][i] if maps and framed else None,
+                    {name: weights[name][i] for name in experts},
                     config,
                     recurrence,
                 )

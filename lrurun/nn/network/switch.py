@@ -1,0 +1,72 @@
+"""The Switch feed-forward layer of DLR's language models: experts that choose their positions."""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax import Array
+
+from lrurun.nn.products import Precision, product
+from lrurun.nn.sampling import Shapes
+from lrurun.nn.scan import join, split
+
+HIDDEN = 4
+"""Hidden features of an expert, over the width: the published numbers of parameters, 312 and 318 million, need it."""
+
+
+def shapes(depth: int, width: int, experts: int) -> Shapes:
+    """Of the weights of the layers of all blocks."""
+    hidden = HIDDEN * width
+    return {
+        "router": (depth, width, experts),
+        "enter": (depth, experts, width, hidden),
+        "leave": (depth, experts, hidden, width),
+    }
+
+
+class Switch(nnx.Module):
+    """E feed-forward networks of one hidden layer, each for the positions where its router probability is largest.
+
+    p = softmax(x R) over the experts. Of a sequence of l real positions, each expert takes the ceil(l / E) with the
+    largest p of its own, in evaluation ceil(2 l / E); of equal ones, earlier ones. The output of a position is the sum
+    of p V GELU(W x) over the experts that took it, zero without any (Gupta et al. 2023, appendix A.6, after Zhou et al.
+    2022, Expert Choice). Each expert has the same load, so that no loss must balance them.
+
+    As in the paper, which experts take a position depends on later positions. Not published, and so ours: GELU, no
+    biases, and that positions compete within their sequence, so that no output depends on the rest of a batch.
+    """
+
+    def __init__(self, weights: dict[str, Array], precision: Precision) -> None:
+        """`weights` are those of one block, see `shapes`."""
+        self.precision = precision
+        self.router = nnx.Param(weights["router"])
+        self.enter = nnx.Param(weights["enter"])
+        self.leave = nnx.Param(weights["leave"])
+
+    def __call__(self, x: Array, mask: Array | None, train: bool) -> Array:
+        """(T, B, H) to the same; `mask` (T, B) is true at real positions; or both in chunks, (T, K, B, H)."""
+        if x.ndim == 4:
+            return split(self(join(x), None if mask is None else join(mask), train), x.shape[1])
+        length, experts = len(x), self.router.shape[1]
+        scores = jax.nn.softmax(product(x, self.router[...], self.precision), axis=-1)
+        real = jnp.ones(x.shape[:2], bool) if mask is None else mask
+        share = 1 if train else 2
+        most = min(length, math.ceil(share * length / experts))
+        own = -(-share * jnp.sum(real, axis=0, dtype=jnp.int32) // experts)[None, :, None]
+        # padding comes last, also behind a probability of zero
+        chances, places = jax.lax.top_k(jnp.where(real[..., None], scores, -1.0).T, most)
+        factors = jnp.where(jnp.arange(most)[None, None] < own, jnp.maximum(chances, 0.0), 0.0)
+        rows, sequences = jnp.arange(x.shape[1])[:, None], x.swapaxes(0, 1)
+
+        def add(total: Array, expert: tuple[Array, ...]) -> tuple[Array, None]:
+            # one expert after the other: a place occurs once in each, so that sums have one order on every device
+            enter, leave, factor, place = expert
+            inner = jax.nn.gelu(product(sequences[rows, place], enter, self.precision))
+            y = product(inner, leave, self.precision) * factor[..., None]
+            return total.at[rows, place].add(y, unique_indices=True), None
+
+        parts = (self.enter[...], self.leave[...], factors, places)
+        return jax.lax.scan(add, jnp.zeros_like(sequences), parts)[0].swapaxes(0, 1)
