@@ -109,6 +109,29 @@ def test_the_recipe_has_what_the_packaged_ladders_expect(own, ladder):
         own.run("plan", "wells", "--ladder", ladder, *profile, "--tune")
 
 
+def test_what_may_be_meant_otherwise_gets_a_warning(own):
+    given = arrays()
+    save(own, Y=given["Y"].astype(float), ids=given["ids"], whole=given["ids"].astype(float))
+    said = own.run("data", "import", "wells", *OWN).stderr
+    assert "the labels are real numbers: a regression, scored by R²; classes are whole numbers" in said
+    assert "warning: --labels Y.npy: labels are 3 different whole numbers, but saved as real numbers" in said
+    assert "Classes must be saved as integers: labels.astype(int)" in said
+    assert "--inputs" not in said
+    assert recipe(own)["data"]["loss"] == "squared-error"
+    save(own, Y=given["Y"], real=given["real"])
+    for name, inputs, end in (
+        ("a", "ids", "need --tokens\n"),
+        ("b", "whole", "saved as integers: inputs.astype(int)\n"),
+    ):
+        files = ("--inputs", f"{inputs}.npy", "--labels", "Y.npy", "--data-dir", "d")
+        said = own.run("data", "import", name, *files).stderr
+        assert f"warning: --inputs {inputs}.npy: inputs are whole numbers, and imported as measurements" in said
+        assert said.endswith(end)
+    for name, more in (("c", ("--inputs", "ids.npy", "--tokens")), ("d", ("--inputs", "X.npy"))):
+        labels = "Y.npy" if name == "c" else "real.npy"
+        assert "warning" not in own.run("data", "import", name, *more, "--labels", labels, "--data-dir", "d").stderr
+
+
 def test_the_same_arrays_again_change_nothing_and_others_are_refused(own):
     own.run("data", "import", "wells", *OWN)
     written = own.folder / "recipes/wells.toml"

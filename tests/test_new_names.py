@@ -12,6 +12,7 @@ from lrurun.config.recurrences import KINDS
 from lrurun.config.runs import final_runs
 from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
+from lrurun.report import scores
 from tests.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, RADIUS, RECIPE, forget, forgotten
 from tests.test_inspection import said
 
@@ -125,3 +126,11 @@ def test_a_report_without_the_plug_in_says_why_runs_are_left_out(
     forget()
     _, out, _ = said(capsys, *report)
     assert f"Note: left out, because their plug-in has changed or is not loaded: {run.id}" in out
+
+
+def test_scores_of_a_task_that_is_not_loaded_have_no_direction() -> None:
+    own = scores.of_task("Copy", ("val/loss", "val/error"))  # not lrurun's Copy, whose metric is the accuracy
+    assert (own.name, own.higher_is_better, own.best([0.1, 0.2])) == ("error", None, None)
+    assert scores.of_task("of-a-plug-in", ("val/error",)) == own
+    assert scores.of_task("TeacherStudent", ("val/nmse", "val/r2")).best([0.1, 0.2]) == 0.1
+    assert scores.of_task("TeacherStudent").name == "nmse"

@@ -84,7 +84,7 @@ def import_(
     a beginning: lrurun ladder NAME trains it. Importing the same arrays again changes nothing.
     """
     from lrurun.data.array_import import Division, prepared
-    from lrurun.data.own_arrays import given
+    from lrurun.data.own_arrays import doubts, given
     from lrurun.runner.signals import Stopped
 
     places: Places = context.obj.places
@@ -103,9 +103,10 @@ def import_(
             of_test = None
             if test_inputs is not None and test_labels is not None:
                 of_test = given(test_inputs, test_labels, test_lengths, prefix="--test-", tokens=tokens)
+            own = given(inputs, labels, lengths, tokens=tokens)
             task = prepared(
                 name,
-                given(inputs, labels, lengths, tokens=tokens),
+                own,
                 of_test,
                 division,
                 classes=classes,
@@ -116,6 +117,8 @@ def import_(
         console.say(f"stopped by {stopped}; nothing incomplete remains in {places.data}")
         return stopped.exit_code
     _report(task, places, target, written)
+    for doubt in doubts(own):
+        console.warn(doubt)
     return 0
 
 
@@ -241,6 +244,8 @@ def _report(task: Imported, places: Places, target: Path, written: bool) -> None
     shape = f"{facts.length:,} steps" + (f" of {facts.features:,} features" if facts.kind == "features" else "")
     counts = ", ".join(f"{split} {count:,}" for split, count in task.sizes(facts).items())
     console.write(f"{places.data / task.name}: {task.title}; {shape}; {counts}")
+    if facts.loss == "squared-error":
+        console.say("the labels are real numbers: a regression, scored by R²; classes are whole numbers")
     if not written:
         console.say(f"{target} is the recipe of these arrays already; it was not changed")
         return

@@ -69,20 +69,25 @@ class Metric(Struct, frozen=True, kw_only=True):
         return None
 
 
-class Accuracy(Metric, frozen=True, kw_only=True):
+class _PerCent(Metric, frozen=True, kw_only=True):
+    """A share of labels or sequences, printed in per cent."""
+
+    unit: str = "points"
+    scale: float = 100.0
+    decimals: int = 1
+    symbol: str = "%"
+    near_chance: float | None = 0.03
+
+
+class Accuracy(_PerCent, frozen=True, kw_only=True):
     """The share of labels that are predicted correctly.
 
     Labels of one sequence may depend on each other, so that its items are the sequences.
     """
 
     name: str = "accuracy"
-    unit: str = "points"
-    scale: float = 100.0
-    decimals: int = 1
-    symbol: str = "%"
     sums: tuple[str, ...] = ("correct",)
     naive: str | None = MAJORITY
-    near_chance: float | None = 0.03
 
     def value(self, sums: Sums) -> float:
         return _share(sums["correct"], sums["count"])
@@ -107,17 +112,12 @@ class Exact(Accuracy, frozen=True, kw_only=True):
         return _share(sums["exact"], sums["sequences"])
 
 
-class MacroF1(Metric, frozen=True, kw_only=True):
+class MacroF1(_PerCent, frozen=True, kw_only=True):
     """The mean over the classes of F1 = 2 TP / (2 TP + FP + FN), over all labels; 0 for a class that never occurs."""
 
     name: str = "f1"
-    unit: str = "points"
-    scale: float = 100.0
-    decimals: int = 1
-    symbol: str = "%"
     sums: tuple[str, ...] = ("confusion",)
     naive: str | None = MAJORITY
-    near_chance: float | None = 0.03
 
     def value(self, sums: Sums) -> float:
         table = sums["confusion"].sum(axis=0)
@@ -125,16 +125,11 @@ class MacroF1(Metric, frozen=True, kw_only=True):
         return float(np.mean(2 * np.diagonal(table) / np.maximum(occur, 1)))
 
 
-class BalancedAccuracy(Metric, frozen=True, kw_only=True):
+class BalancedAccuracy(_PerCent, frozen=True, kw_only=True):
     """The mean over the classes that occur of the share of their labels that is predicted correctly."""
 
     name: str = "balanced_accuracy"
-    unit: str = "points"
-    scale: float = 100.0
-    decimals: int = 1
-    symbol: str = "%"
     sums: tuple[str, ...] = ("confusion",)
-    near_chance: float | None = 0.03
 
     def value(self, sums: Sums) -> float:
         table = sums["confusion"].sum(axis=0)

@@ -17,6 +17,10 @@ MOST = 1_000_000
 """Classes, or token ids: larger numbers are probably measurements."""
 
 
+FEW = 100
+"""Different real labels, at most, that may be meant as classes."""
+
+
 class Given(Struct, frozen=True, kw_only=True):
     """One set of arrays, and how messages name them."""
 
@@ -100,6 +104,29 @@ def read(path: Path, name: str) -> np.ndarray:
             )
             raise LrurunError(f"{name}: has Python objects, which are not read", hint) from None
         raise LrurunError(f"{name}: not an array of numbers: {reading.first_line(error)}", again) from None
+
+
+def doubts(given: Given) -> list[str]:
+    """Sentences on arrays that may be meant otherwise: whole numbers as real ones, ids without --tokens."""
+    x, y = given.inputs, given.labels
+    found = []
+    if y.dtype.kind == "f":
+        values = np.unique(y[~np.isnan(y)])
+        if len(values) <= FEW and _are_whole(values):
+            found.append(
+                f"{given.names[1]}: labels are {len(values)} different whole numbers, but saved as real numbers: they "
+                "are imported as real values, and scored by R². Classes must be saved as integers: labels.astype(int)"
+            )
+    if not given.tokens and x.ndim == 2 and all(_are_whole(rows) and rows.min() >= 0 for _, rows in blocks(x)):
+        found.append(
+            f"{given.names[0]}: inputs are whole numbers, and imported as measurements. Ids, as of letters or words, "
+            "need --tokens" + (", and must be saved as integers: inputs.astype(int)" if x.dtype.kind == "f" else "")
+        )
+    return found
+
+
+def _are_whole(numbers: np.ndarray) -> bool:
+    return bool((numbers == np.rint(numbers)).all())
 
 
 def blocks(array: np.ndarray, index: np.ndarray | None = None) -> Iterator[tuple[int, np.ndarray]]:

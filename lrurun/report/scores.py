@@ -21,7 +21,8 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
     scale: float = Accuracy().scale
     decimals: int = Accuracy().decimals
     symbol: str = Accuracy().symbol
-    higher_is_better: bool = True
+    higher_is_better: bool | None = True
+    """None: not known, as the task is not loaded."""
 
     @property
     def title(self) -> str:
@@ -37,7 +38,7 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
     def sentence(self) -> str:
         """As in "Test accuracy in per cent", before a colon."""
         unit = {"": "", "%": " in per cent"}.get(self.symbol, f" in {self.symbol}")
-        return f"Test {self.title}{unit}{'' if self.higher_is_better else ', lower is better'}"
+        return f"Test {self.title}{unit}{', lower is better' if self.higher_is_better is False else ''}"
 
     @property
     def result(self) -> str:
@@ -83,9 +84,9 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
         return text[:-1] if text.endswith("0") else text
 
     def best(self, scores: Iterable[float]) -> float | None:
-        """The best of them; None for none."""
+        """The best of them; None for none, and where it is not known which is better."""
         found = list(scores)
-        if not found:
+        if not found or self.higher_is_better is None:
             return None
         return max(found) if self.higher_is_better else min(found)
 
@@ -102,14 +103,16 @@ def of_task(task: str, results: Iterable[str] = ()) -> ScoreForm:
     """The form of the metric that selects the models of a task.
 
     The task of a plug-in that is not loaded declares nothing: its metric is then the first validation score among the
-    names of its `results`, printed as it is; without one, accuracy.
+    names of its `results`, printed as it is, and nothing says which of two scores is better; without one, accuracy. So
+    is that of a plug-in which has the name of a task of lrurun.
     """
-    if task in tasks.TASKS:
-        return form_of(tasks.TASKS[task].metric)
     names = [name.removeprefix("val/") for name in results if name.startswith("val/") and name != "val/loss"]
+    if task in tasks.TASKS and (not names or tasks.TASKS[task].metric.name in names):
+        return form_of(tasks.TASKS[task].metric)
     if not names or Accuracy().name in names:
         return ACCURACY
-    return ScoreForm(name=names[0], unit=names[0].replace("_", " "), scale=1.0, decimals=3, symbol="")
+    unit = names[0].replace("_", " ")
+    return ScoreForm(name=names[0], unit=unit, scale=1.0, decimals=3, symbol="", higher_is_better=None)
 
 
 def curves_of(*forms: ScoreForm | None) -> dict[str, tuple[str, float]]:
