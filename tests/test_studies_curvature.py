@@ -11,6 +11,7 @@ import pytest
 
 from lrurun import studies
 from lrurun.studies.coordinates import FORMS, basin, curvature
+from lrurun.studies.hessians import block, printed_cross, spectrum
 
 TURN = np.pi / 100
 
@@ -63,7 +64,7 @@ def test_curvature_is_that_of_autodiff() -> None:
 def test_basin_is_where_the_loss_is_half() -> None:
     for radius, error in {0.36: np.pi, 0.68: 1.240687, 0.99: 0.020304}.items():
         assert basin(radius) == pytest.approx(error, abs=1e-6)
-        assert cell("parametrise", radius=radius, points=3)["basin"] == pytest.approx(error, abs=1e-6)
+        assert cell("parametrise", form="optimal", radius=radius, points=3)["basin"] == pytest.approx(error, abs=1e-6)
 
 
 ANGLES = {"polar": (0.785398, 1279), "exponential": (-0.241564, 2549), "optimal": (54.98137, 4000)}
@@ -77,3 +78,78 @@ def test_adam_learns_the_angle(form: str) -> None:
     assert found["start of v"] == pytest.approx(start, abs=1e-5)
     assert found["first loss"] == pytest.approx(49.7141996, rel=1e-9)
     assert found["updates"] == updates
+
+
+EIGENVALUES = np.array([0.9 * np.exp(0.5j), 0.8 * np.exp(-1.2j), 0.95 * np.exp(0.1j)])
+B = np.array([1 + 0.5j, -0.3 + 0.8j, 0.6 - 0.2j])
+C = np.array([0.7 - 0.4j, 0.2 + 0.9j, -0.5 + 0.3j])
+BLOCKS = {
+    (0.0, "re-im"): (106.280254, 1.94876111, -1.22987187, 136.883178, 515.376979, 153.094234),
+    (0.0, "polar"): (106.573884, 2.23638116, 0.388203258, 125.915115, 477.341153, 147.328008),
+    (0.0, "exponential"): (0.958278152, 0.0378565079, 0.0441733990, 1.25915115, 34.8287758, 21.8983337),
+    (0.5, "re-im"): (213.378317, 2.56429968, -2.20833681, 401.446826, 1269.57243, 449.240851),
+    (0.5, "exponential"): (1.93360177, 0.0513034875, 0.0387214726, 3.69512249, 59.8409261, 44.1351626),
+    (0.9, "re-im"): (97.8028781, 0.372425909, 0.180236029, 1479.69466, 3094.14577, 1665.83069),
+    (0.9, "polar"): (104.425275, -1.09500377, 0.438171444, 1374.05084, 2926.04864, 1566.90970),
+    (0.9, "exponential"): (0.938958550, -0.0185357575, 0.0498592469, 13.7405084, 40.0406938, 20.1657333),
+}
+"""(rho, coordinates) -> entries 00, 01, 04, 55, trace, and largest eigenvalue."""
+
+
+@pytest.mark.parametrize(("rho", "coordinates"), BLOCKS)
+def test_blocks_of_the_hessian(rho: float, coordinates: Any) -> None:
+    found = block(EIGENVALUES, B, C, rho, coordinates)
+    numbers = found[0, 0], found[0, 1], found[0, 4], found[5, 5], np.trace(found), spectrum(found).top
+    np.testing.assert_allclose(numbers, BLOCKS[rho, coordinates], rtol=1e-8)
+
+
+@pytest.mark.parametrize(("coordinates", "rho"), [("re-im", 0.0), ("re-im", 0.9), ("polar", 0.5), ("exponential", 0.9)])
+def test_blocks_are_those_of_autodiff(coordinates: Any, rho: float) -> None:
+    lags, nu, theta = np.arange(500), np.abs(EIGENVALUES), np.angle(EIGENVALUES)
+    first, second = EIGENVALUES.real, EIGENVALUES.imag
+    if coordinates != "re-im":
+        first, second = nu, theta
+    if coordinates == "exponential":
+        first, second = np.log(-np.log(nu)), np.log(np.abs(theta))
+
+    def kernel(at: Any) -> Any:
+        one, two = at[:3], at[3:]
+        if coordinates == "re-im":
+            logarithm = jax.numpy.log(one + 1j * two)
+        elif coordinates == "polar":
+            logarithm = jax.numpy.log(one) + 1j * two
+        else:
+            logarithm = -jax.numpy.exp(one) + 1j * np.sign(theta) * jax.numpy.exp(two)
+        return jax.numpy.real(jax.numpy.exp(lags[:, None] * logarithm[None]) @ (B * C))
+
+    with jax.enable_x64(True):
+        at = jax.numpy.asarray(np.concatenate([first, second]))
+        target, correlation = kernel(at), rho ** np.abs(np.subtract.outer(lags, lags))
+
+        def loss(where: Any) -> Any:
+            return 0.5 * (kernel(where) - target) @ correlation @ (kernel(where) - target)
+
+        found = jax.jit(jax.hessian(loss))(at)
+    np.testing.assert_allclose(found, block(EIGENVALUES, B, C, rho, coordinates), rtol=1e-9, atol=1e-10)
+
+
+def test_equation_130_as_printed_is_wrong() -> None:
+    assert printed_cross(EIGENVALUES, B, C, 0.0)[0, 1] == pytest.approx(-1.401106, rel=1e-6)
+    assert block(EIGENVALUES, B, C, 0.0, "polar")[3, 1] == pytest.approx(0.2068196, rel=1e-6)
+
+
+def test_statistics_of_a_spectrum() -> None:
+    vectors = np.array([[1.0, 0, 0, 0], [0, 1, 1, 0], [0, 1, -1, 0], [0, 0, 0, 1]])
+    vectors /= np.linalg.norm(vectors, axis=1)[:, None]
+    found = spectrum(vectors.T @ np.diag([8.0, 3.0, 1.0, 5.0]) @ vectors)
+    assert (found.top, found.participation) == pytest.approx((8, 1.5))
+    assert found.share == pytest.approx(np.sqrt(2 / 99))
+    assert found.scaled == pytest.approx(1.5)
+
+
+def test_the_hessian_of_one_system() -> None:
+    found = cell("hessian", network="complex-single", length=50)
+    assert found["linearised error"] < 1e-12
+    assert found["block error"] < 1e-11
+    assert len(found["eigenvalues"]) == 13
+    assert len(found["eigenvectors"]) == 9 * 13

@@ -16,6 +16,7 @@ from lrurun.studies.study import Study
 _MODULES = (
     "memory",
     "powers",
+    "hessian",
     "parametrise",
     "angle",
 )

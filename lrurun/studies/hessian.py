@@ -1,0 +1,149 @@
+"""`hessian`: whether the sharp directions of the loss at the optimum are along single parameters."""
+
+from __future__ import annotations
+
+import zlib
+from functools import partial
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from lrurun.errors import UsageError
+from lrurun.studies import hessians
+from lrurun.studies.checks import Check, above, identity, larger
+from lrurun.studies.figure import Figure, Panel, Picture, Scale, floats, points
+from lrurun.studies.hessians import LAGS, NETWORKS, Network, block, differentiated, error, printed_cross
+from lrurun.studies.study import Results, Settings, Study, Values
+
+Highest = Annotated[float, Meta(ge=0.5, le=0.993)]
+"""Of |λ|: kernels of `LAGS` lags are complete up to rounding."""
+STATISTICS = ("top", "participation", "share", "scaled")
+GRID = {"network": NETWORKS}
+TITLES = {
+    "dense": "dense",
+    "complex": "complex, pairs",
+    "complex-single": "complex, one per pair",
+    "lru": "LRU, pairs",
+    "lru-single": "LRU, one per pair",
+}
+AXES = {"dense": "A, B, C, D", "complex": "re, im, B, C, D", "lru": "ν, θ, γ, B, C, D"}
+"""The parameters in the order of the Hessian."""
+
+
+class Hessian(Settings, frozen=True, kw_only=True):
+    """One network that is a random system with two pairs of eigenvalues; the seed is that of the system."""
+
+    network: Network = "dense"
+    low: Highest = 0.99
+    high: Highest = 0.993
+    length: Annotated[int, Meta(ge=10, le=LAGS)] = 300
+    """Steps of the sequences."""
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise UsageError(f"hessian: low = {self.low:g} is above high = {self.high:g}", "low and high bound |λ|")
+
+
+class HessianStudy(Study[Hessian]):
+    name = "hessian"
+    aliases = ("zucchet-fig4", "zucchet-fig4a", "zucchet-fig4b", "zucchet-fig9")
+    source = "Zucchet and Orvieto 2024, Figs. 4A, 4B and 9"
+    question = "Are the sharp directions of the loss at the optimum along single parameters?"
+    published = (
+        "The spectra of the dense and of the complex network are almost the same; the top eigenvectors are spread for "
+        "the dense one and on few coordinates for the complex one; in the LRU, the angles are sharp."
+    )
+    settings = Hessian
+    profiles = {"ci": GRID, "laptop": GRID, "paper": GRID}
+    seeds = {"laptop": 20, "paper": 20}
+    simulates = True
+
+    def label(self, cell: Hessian) -> str:
+        return cell.network
+
+    def simulate(self, cell: Hessian, seed: int) -> Values:
+        found = hessians.system(np.random.default_rng([seed, zlib.crc32(b"system")]), cell.low, cell.high)
+        groups, dense = hessians.parameters(cell.network, found), cell.network == "dense"
+        compute = partial(differentiated(tuple(groups)), tuple(groups.values()))
+        weights = np.maximum(1 - np.arange(cell.length if dense else LAGS) / cell.length, 0)
+        hessian, linearised = map(np.asarray, compute(weights))
+        of = hessians.spectrum(hessian)
+        values: Values = {
+            **{name: getattr(of, name) for name in STATISTICS},
+            "linearised error": error(linearised, hessian),
+            "eigenvalues": of.eigenvalues,
+            "eigenvectors": of.vectors.ravel(),
+            "hessian": hessian.ravel(),
+        }
+        ends = np.cumsum([len(group) for group in groups.values()])[:-1]
+        for name, part in zip(groups, np.split(np.diag(hessian), ends), strict=True):
+            values[f"largest {name}"] = part.max()
+        if not dense:
+            eigenvalues, b, c = hessians.diagonal(cell.network, found)
+            n, form = len(b), hessians.COORDINATES[cell.network]
+            theory = block(eigenvalues, b, c, 0.0, form, hessians.angles(eigenvalues))
+            whole = np.asarray(compute(np.ones(LAGS))[0])[: 2 * n, : 2 * n]  # sequences without end
+            values |= {"trace": np.trace(whole), "theory": np.trace(theory), "block error": error(whole, theory)}
+            right = block(eigenvalues, b, c, 0.0, "polar")[n:, :n]
+            values["printed error"] = error(printed_cross(eigenvalues, b, c, 0.0), right)
+        return values
+
+    def checks(self, results: Results[Hessian]) -> list[Check]:
+        found = []
+        for network in results.axis("network"):
+            cells, title = results.where(network=network), TITLES[network]
+            most = max(one["linearised error"] for one in cells)
+            found.append(identity(f"{title}: jax.hessian less that of the linearised kernel", most, 0.0, 1e-9))
+            if network != "dense":
+                worst = max(cells, key=lambda one: one["block error"])
+                found.append(identity(f"{title}: block of λ, autodiff less theory", worst["block error"], 0.0, 1e-8))
+                found.append(identity(f"{title}: its trace, autodiff and theory", worst["trace"], worst["theory"]))
+            if network == "complex-single":
+                wrong = max(one["printed error"] for one in cells)
+                found.append(above(f"{title}: eq. 130 as printed less its right form, relative", wrong, 0.1))
+            if network == "lru":
+                ratio = min(one["largest θ"] / one["largest ν"] for one in cells)
+                found.append(above(f"{title}: sharpest angle over sharpest magnitude, least of all", ratio, 1000.0))
+        spread = results.where(network="dense").by_seed("participation")
+        for network in ("complex", "lru") if results.profile != "ci" else ():
+            other = results.where(network=network).by_seed("participation")
+            if seeds := sorted(spread.keys() & other.keys()):
+                name = f"participation ratio, dense over {TITLES[network]}"
+                found.append(larger(name, [spread[seed] for seed in seeds], [other[seed] for seed in seeds]))
+        return found
+
+    def answer(self, results: Results[Hessian]) -> str:
+        texts = []
+        for network in results.axis("network"):
+            logs = [[np.log(one[name]) for name in STATISTICS] for one in results.where(network=network)]
+            top, spread, share, scaled = np.exp(np.mean(logs, axis=0))
+            texts.append(f"{TITLES[network]} {top:.2g}, {spread:.2g}, {share:.2g}, {scaled:.2g}")
+        return (
+            "Top eigenvalue, participation ratio of top eigenvectors, share off the diagonal, and top eigenvalue after "
+            f"scaling the diagonal to 1 (geometric means over systems): {'; '.join(texts)}."
+        )
+
+    def draw(self, results: Results[Hessian]) -> Figure:
+        first = results.where(lambda one: one.seed == results[0].seed and one.cell.network in AXES)
+        panels, spectra = [], []
+        for one in first:
+            title, n = TITLES[one.cell.network], len(one.curves["eigenvalues"])
+            for label, name, axis in (("|H|", "hessian", "parameter"), ("|entry|", "eigenvectors", "eigenvector")):
+                sizes = np.abs(one.curves[name].reshape(-1, n))
+                z = tuple(map(floats, np.maximum(sizes, 1e-9 * sizes.max()) if name == "hessian" else sizes))
+                scale: Scale = "log" if name == "hessian" else "linear"
+                picture = Picture(x=floats(range(n)), y=floats(range(len(sizes))), z=z, label=label, scale=scale)
+                panels.append(Panel(title=title, x=AXES[one.cell.network], y=axis, picture=picture))
+            large = one.curves["eigenvalues"][: len(sizes)]
+            spectra.append(points(title, range(1, len(large) + 1), large))
+        spread = [
+            points(TITLES[name], *zip(*results.where(network=name).by_seed("participation").items(), strict=True))
+            for name in first.axis("network")
+        ]
+        panels.append(Panel(x="index", y="eigenvalue of H", curves=tuple(spectra), y_scale="log"))
+        panels.append(Panel(x="system", y="participation ratio", curves=tuple(spread)))
+        return Figure(panels=tuple(panels), columns=2)
+
+
+STUDY = HessianStudy()
