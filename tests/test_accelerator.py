@@ -14,6 +14,7 @@ if not SCRIPT.is_file():
     pytest.skip("the script is part of a checkout", allow_module_level=True)
 
 
+@pytest.mark.slow
 def test_small_sizes_give_numbers_and_a_failure_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,13 +21,10 @@ from tests.printed import agrees, from_latex, from_markdown, from_table, number,
 from tests.results import fill
 
 
-@pytest.fixture
-def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five instances of the ladder lru on four tasks, and two that are not asked for."""
-    for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "ledger.db"
+    path = tmp_path_factory.mktemp("filled") / "ledger.db"
     # Means 85, 60, 61, 71; standard errors 5, 10, 1 and sqrt(1 / 3) = 0.577 points.
     fill(path, "Text", {"tanh-rnn": (0.8, 0.9), "linear-rnn": (0.95,)}, sets=["train.protocol=paper"])
     fill(path, "sDigits", {"tanh-rnn": (0.5, 0.7), "linear-rnn": (0.8,)})
@@ -36,7 +33,16 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     fill(path, "sCIFAR", {"tanh-rnn": (0.7, 0.71, 0.72), "small-phase": (0.9,)})
     fill(path, "sCIFAR", {"tanh-rnn": (0.1,)}, sets=["optim.lr=0.5"])
     fill(path, "ListOps", {"tanh-rnn": (0.1,)}, ladder="nonlinearity")
-    yield path
+    return path
+
+
+@pytest.fixture
+def ledger(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of `filled` in the working directory."""
+    for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    yield Path(shutil.copy(filled, tmp_path))
     console.set_verbosity(0)
 
 

@@ -20,11 +20,19 @@ OLD = Path(__file__).parent / "ledgers" / "0001.db"
 REPORT = ("report", "sDigits", "--profile", "smoke")
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Run]]:
+    path = tmp_path_factory.mktemp("filled") / "ledger.db"
+    return path, fill(path, seeds=3)
+
+
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+def runs(filled: tuple[Path, list[Run]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     """Six finished runs in the working directory: two rungs of three seeds."""
     monkeypatch.chdir(tmp_path)
-    return fill(tmp_path / "ledger.db", seeds=3)
+    path, found = filled
+    shutil.copy(path, tmp_path)
+    return found
 
 
 def rows_of_runs(path: str = "ledger.db") -> list[str]:

@@ -277,6 +277,7 @@ print(large.inputs.nbytes, before, peak)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="private memory is read as Linux counts it")
 def test_a_mapped_file_is_never_in_memory_whole(tmp_path) -> None:
     """1.5 GB, of which three examples are written: they stream by their size, and evaluation reads them in batches."""

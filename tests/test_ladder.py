@@ -94,6 +94,7 @@ def test_finished_ladder_has_nothing_to_do(finished: Machine) -> None:
     assert all(len(attempts) == 1 for attempts in finished.attempts().values())
 
 
+@pytest.mark.slow
 def test_same_command_on_another_machine_gives_the_same_bits(finished: Machine, machine: Machine) -> None:
     machine.run(
         "ladder", "sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--jobs", "1", prefix=("taskset", "-c", "0")
@@ -155,6 +156,7 @@ def test_tuning_chooses_on_validation_and_stays_out_of_the_table(machine: Machin
     assert "nothing to do" in machine.run(*command).stderr
 
 
+@pytest.mark.slow
 def test_diverged_run_is_a_result(machine: Machine) -> None:
     values = ("optim.lr=10", "optim.recurrent_factor=10", "model.norm=layer", "train.steps=40", "train.eval_every=40")
     sets = [word for value in values for word in ("--set", value)]

@@ -18,6 +18,7 @@ from lrurun.ledger.store import Ledger
 from tests.machine import Machine
 
 
+@pytest.mark.slow
 def test_a_run_whose_scan_backend_was_removed_is_shown_resumed_and_loaded(machine: Machine) -> None:
     """Rows of release 0.1.0 may name "pallas"; it is decoded as "auto"."""
     plan = planning.make("sDigits", profile="smoke")

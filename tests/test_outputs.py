@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -103,13 +104,14 @@ def test_only_labelled_positions_are_decoded(length: int) -> None:
     )
     sparse = spec(Output(at="positions", labelled=3), length=length)
     model = Model(config, sparse)
-    params, stats = model.init(jax.random.key(0))
+    params, stats = jax.jit(model.init)(jax.random.key(0))
     inputs = RANDOM.normal(size=(2, length)).astype(np.float32)
     labels = np.full((2, 10), -1, np.int32)
     labels[0, [1, 5, 9]], labels[1, [0, 2]] = [2, 0, 1], [1, 1]
     places, chosen = Objective(sparse, ()).places(jnp.asarray(labels), length)
-    some, _ = model.apply(params, stats, inputs, train=False, places=places)
-    everywhere, _ = model.apply(params, stats, inputs, train=False)
+    apply = jax.jit(partial(model.apply, train=False))
+    some, _ = apply(params, stats, inputs, places=places)
+    everywhere, _ = apply(params, stats, inputs)
     assert (everywhere.shape, some.shape) == ((2, length, 3), (2, 3, 3))
     np.testing.assert_array_equal(chosen[0], [2, 0, 1])
     np.testing.assert_array_equal(chosen[1], [1, 1, -1])

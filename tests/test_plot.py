@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -30,16 +31,14 @@ MADE: list[tuple[str, int, float, float, dict[str, Any], tuple[float, float], fl
 ]
 
 
-@pytest.fixture
-def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], str]:
-    """The runs of a plain sCIFAR ladder in ledger.db; one more of tanh-rnn has diverged."""
-    for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[tuple[str, int], str]]:
+    """A ledger with the runs of a plain sCIFAR ladder, and their ids; one more of tanh-rnn has diverged."""
+    path = tmp_path_factory.mktemp("filled") / "ledger.db"
     plan = planning.make("sCIFAR")
     owner = values.Owner(host="here", boot="b", namespace="n", pid=1, pid_started=1.0)
     found = {}
-    with Ledger.open("ledger.db") as ledger:
+    with Ledger.open(path) as ledger:
         instance = ledger.add_ladder("lru", "sCIFAR", None, plan.spec)
 
         def begin(rung: str, seed: int, where: dict[str, Any]) -> values.ClaimedRun:
@@ -65,7 +64,18 @@ def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int]
         ledger.finish(claim, "diverged", result={}, step=13)
         plain = begin("linear-rnn", 0, XEON)
         ledger.finish(plain, "interrupted")
-    return found
+    return path, found
+
+
+@pytest.fixture
+def ids(filled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], str]:
+    """The ids of `filled`, a copy of which is the ledger in the working directory."""
+    for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    path, found = filled
+    shutil.copy(path, tmp_path)
+    return dict(found)
 
 
 @pytest.fixture

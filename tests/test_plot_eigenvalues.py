@@ -23,7 +23,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Machine:
     """A finished ladder of a dense and a diagonal recurrence, with its checkpoints."""
     machine = Machine(tmp_path_factory.mktemp("small"))
     (machine.folder / "two.toml").write_text(TWO)
-    machine.run("ladder", "sDigits", "--profile", "smoke", "--ladder", "two.toml", "--set", "model.depth=2")
+    machine.run(
+        "ladder", "sDigits", "--profile", "smoke", "--ladder", "two.toml", "--set", "model.depth=2", "--jobs", "1"
+    )
     return machine
 
 

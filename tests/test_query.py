@@ -22,11 +22,10 @@ from tests.stores import ME, dump, want
 OLD = Path(__file__).parent / "ledgers" / "0003.db"
 
 
-@pytest.fixture
-def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ledger of three runs in the working directory, one of them done."""
-    monkeypatch.chdir(tmp_path)
-    path = tmp_path / "ledger.db"
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger of three runs, one of them done."""
+    path = tmp_path_factory.mktemp("filled") / "ledger.db"
     with Ledger.open(path) as opened:
         key = opened.add_ladder("lru", "sDigits", None, {"set": {}, "tune": False}).key
         opened.enqueue(key, [want(seed=seed, position=seed) for seed in range(3)])
@@ -34,6 +33,13 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         assert claim is not None
         opened.finish(claim, "done", result={"val/accuracy": 0.5})
     return path
+
+
+@pytest.fixture
+def ledger(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of `filled` in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copy(filled, tmp_path))
 
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

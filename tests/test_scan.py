@@ -57,7 +57,7 @@ def close(found, wanted, tolerance=2e-6):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("with_initial", [False, True])
-@pytest.mark.parametrize("steps", [1, 2, 37, 48])
+@pytest.mark.parametrize("steps", [1, 37, 48])
 def test_values_and_gradients(strict, backend, reverse, with_initial, steps):
     lam, v, initial, g = problem(steps)
     initial = initial if with_initial else np.zeros_like(initial)
@@ -168,7 +168,8 @@ def test_an_input_that_is_no_number_stays_in_its_state_and_its_future(strict, ba
     lam, v, _, _ = problem(64)
     hurt = v.copy()
     hurt[40, 1, 2] = np.nan
-    clean, found = (whole(linear_scan(pair(lam), pair(z), backend=backend)) for z in (v, hurt))
+    scan = jax.jit(partial(linear_scan, backend=backend))
+    clean, found = (whole(scan(pair(lam), pair(z))) for z in (v, hurt))
     assert np.isnan(found[40:, 1, 2]).all()
     found[40:, 1, 2] = clean[40:, 1, 2]
     if backend == "chunked":  # a step of all its chunks is one step: what follows in the other ones stays exact
