@@ -1,10 +1,11 @@
 """The share of a training step in which its batch is sampled, for the tasks that sample examples on the device.
 
-    python benchmarks/sampling.py [--tasks Copy MQAR ...] [--profile laptop] [--rounds N] [--seconds S]
+    python benchmarks/sampling.py [--tasks Copy MQAR ...] [--profile laptop] [--ladder lru] [--rung gamma-norm]
+        [--steps N] [--rounds N] [--seconds S]
 
 The sampler alone is compiled into a loop over as many steps as a dispatch has, like the training steps, of which it is
 a part, and both are timed in turns, with one thread, as in the recipes. What it samples is summed, so that nothing of
-it is left out. The model is the rung gamma-norm of the ladder lru.
+it is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def seconds(call: Callable[[], Any], at_least: float) -> float:
     return (time.perf_counter() - began) / calls
 
 
-def programs(task: str, profile: str | None) -> tuple[Callable[[], Any], Callable[[], Any], int]:
+def programs(task: str, options: argparse.Namespace) -> tuple[Callable[[], Any], Callable[[], Any], int]:
     """Calls of a dispatch of training steps, and of their sampler alone; how many steps each has."""
     import jax
     import jax.numpy as jnp
@@ -39,8 +40,13 @@ def programs(task: str, profile: str | None) -> tuple[Callable[[], Any], Callabl
 
     from lrurun.training.programs import Programs
 
-    plan = planning.make(task, profile=profile)
-    (rung,) = planning.choose_rungs(plan, ["gamma-norm"])
+    plan = planning.make(
+        task,
+        ladder=options.ladder,
+        profile=options.profile or None,
+        sets=[f"execution.steps_per_dispatch={options.steps}"] if options.steps else [],
+    )
+    (rung,) = planning.choose_rungs(plan, [options.rung])
     sampler = plan.task.sampler(plan.options)
     assert sampler is not None
     made = Programs(
@@ -72,12 +78,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--tasks", nargs="+", choices=sampled, default=sampled, metavar="TASK")
     parser.add_argument("--profile", default="laptop", help="empty: that of the paper")
+    parser.add_argument("--ladder", default="lru")
+    parser.add_argument("--rung", default="gamma-norm")
+    parser.add_argument("--steps", type=int, help="of a dispatch, in place of the recipe's")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each turn")
     options = parser.parse_args()
     os.environ.update(worker_environment(1))  # before jax
     for task in options.tasks:
-        train, sample, steps = programs(task, options.profile or None)
+        train, sample, steps = programs(task, options)
         train(), sample()
         pairs = [(seconds(sample, options.seconds), seconds(train, options.seconds)) for _ in range(options.rounds)]
         shares = sorted(alone / whole for alone, whole in pairs)
