@@ -36,6 +36,7 @@ def test_one_task_and_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
         assert phrase in text
     assert "sCIFAR" not in text
     assert "exponential above chance" in printed(capsys, "--task", "Pathfinder", "--ladder", "lru")
+    assert "dlr more than 0.900 R² above chance" in printed(capsys, "--task", "CumSum", "--ladder", "dlr")
     assert "rotrnn within 0.5 points of lru" in printed(capsys, "--task", "SpeechCommands")
 
 
