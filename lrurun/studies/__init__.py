@@ -14,8 +14,12 @@ from lrurun.errors import UsageError, hint_for
 from lrurun.studies.study import Study
 
 _MODULES = (
-    "memory",
+    "disk",
+    "ring",
+    "impulse",
+    "leak",
     "powers",
+    "memory",
     "hessian",
     "parametrise",
     "angle",

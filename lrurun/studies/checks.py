@@ -45,7 +45,7 @@ def identity(name: str, measured: float, expected: float, tolerance: float = 1e-
         expected=float(expected),
         tolerance=tolerance,
         rule=f"equal up to {tolerance:g}",
-        passed=abs(measured - expected) <= tolerance * scale,
+        passed=bool(abs(measured - expected) <= tolerance * scale),
     )
 
 

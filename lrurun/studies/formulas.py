@@ -7,12 +7,17 @@ corrected: every factor (1 - rho) of its numerator is (1 - rho^2).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+from zlib import crc32
 
 import numpy as np
+from msgspec import Meta
 
 from lrurun.errors import UsageError
-from lrurun.studies.study import Array
+from lrurun.studies.study import Array, Radius
+
+Ring = tuple[Radius, Annotated[float, Meta(gt=0, le=1)]]
+"""The inner and the outer radius of a ring around 0."""
 
 
 def _check(*eigenvalues: Any, rho: float) -> None:
@@ -57,3 +62,32 @@ def printed_derivative(a: Any, b: Any, rho: float) -> Any:
     p = a * b
     top = (1 - rho) * (1 + p) + rho**2 * (1 - p) ** 3 + rho * (1 - rho) * p * (rho * p * (1 + p) - 2 * a - 2 * b)
     return top / ((1 - p) ** 3 * (1 - rho * a) ** 2 * (1 - rho * b) ** 2)
+
+
+def check_ring(ring: Ring) -> None:
+    """Of settings.
+
+    Raises:
+        ValueError: the inner radius is not the smaller one.
+    """
+    if ring[0] >= ring[1]:
+        raise ValueError(f"ring: the inner radius, {ring[0]:g}, must be below the outer one, {ring[1]:g}")
+
+
+def ring_radius(share: Any, ring: Ring) -> Array:
+    """|lambda| of the circle that has this share of the ring's area inside it (Orvieto et al. 2023, Lemma 2)."""
+    inner, outer = ring
+    nu = -0.5 * np.log(share * (outer**2 - inner**2) + inner**2)
+    return np.asarray(np.exp(-nu))
+
+
+def distance_to_uniform(ordered: Array) -> float:
+    """The Kolmogorov distance of sorted samples to the uniform distribution from 0 to 1."""
+    n = len(ordered)
+    share = np.arange(n + 1) / n
+    return float(max(np.max(share[1:] - ordered), np.max(ordered - share[:-1])))
+
+
+def generator(seed: int, name: str) -> np.random.Generator:
+    """Random numbers of a seed for one purpose, independent of those for other purposes."""
+    return np.random.default_rng([seed, crc32(name.encode())])

@@ -1,0 +1,135 @@
+"""`impulse`: how often the states of a diagonal layer oscillate after one input."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from lrurun.studies.checks import Check, below, identity, sampling
+from lrurun.studies.figure import Figure, Panel, dashed, line
+from lrurun.studies.study import Array, Results, Settings, Study, Values
+
+COMPONENTS = 3
+"""In the figure."""
+DRAWN = 200
+"""Phases for the mean number of sign changes; the first ones are those of the figure."""
+PARTS = 512
+"""The figure has the smallest and the largest state of so many parts of the sequence, which looks like all of them."""
+
+GRID = {"phase": [2.0, 0.02], "steps": [16384, 1024]}
+
+
+class Impulse(Settings, frozen=True, kw_only=True):
+    """One range of initial phases, and one length of the sequence."""
+
+    phase: Annotated[float, Meta(gt=0, le=2)] = 2.0
+    """Largest phase in units of π; the smallest is 0."""
+    steps: Annotated[int, Meta(ge=PARTS, le=10**6)] = 16384
+    decay: Annotated[float, Meta(ge=0, le=1)] = 5e-5
+    """ν = -log |λ|, the same for all components."""
+
+
+def mean_changes(phase: float) -> tuple[float, float]:
+    """Mean and standard deviation of sign changes per step, for phases uniform from 0 to π · `phase`.
+
+    cos(θ k) changes its sign min(θ, 2 π - θ) / π times in a step, on average over k.
+    """
+    rising, falling = min(phase, 1.0), max(phase - 1.0, 0.0)
+    first = rising**2 / 2 + (1 - (1 - falling) ** 2) / 2
+    second = rising**3 / 3 + (1 - (1 - falling) ** 3) / 3
+    mean = first / phase
+    return mean, float(np.sqrt(second / phase - mean**2))
+
+
+class ImpulseStudy(Study[Impulse]):
+    name = "impulse"
+    aliases = ("lru-fig4",)
+    source = "Orvieto et al. 2023, Fig. 4"
+    question = "How often does a state oscillate over a long sequence, and how often with a small initial phase?"
+    published = (
+        "With phases up to 2π the states oscillate so fast over 16k steps that they fill a band; up to π/50 they make "
+        "slow waves. The caption calls the number acceptable for 1,024 steps: an input comes back only a few times."
+    )
+    settings = Impulse
+    profiles = {"ci": GRID, "laptop": GRID, "paper": GRID}
+
+    def label(self, cell: Impulse) -> str:
+        return f"phase={cell.phase:g}pi"
+
+    def simulate(self, cell: Impulse, seed: int) -> Values:
+        phases = np.pi * cell.phase * np.random.default_rng(seed).random(DRAWN)
+        changes = [_changes(np.cos(phase * np.arange(cell.steps))) for phase in phases]
+        ends = np.linspace(0, cell.steps - 1, 50)
+        values: Values = {
+            "mean sign changes": float(np.mean(changes)),
+            "step": ends,
+            "envelope": np.exp(-cell.decay * ends),
+        }
+        for number, phase in enumerate(phases[:COMPONENTS], 1):
+            factors = np.full(cell.steps, np.exp(-cell.decay + 1j * phase))
+            factors[0] = 1.0
+            state = np.cumprod(factors)
+            at = _extremes(state.real)
+            values |= {
+                f"phase {number}": phase,
+                f"step {number}": at.astype(float),
+                f"state {number}": state.real[at],
+                f"sign changes {number}": _changes(state.real),
+                f"|state| at the end {number}": np.abs(state[-1]),
+            }
+        return values
+
+    def checks(self, results: Results[Impulse]) -> list[Check]:
+        found = []
+        for one in results:
+            steps, at = one.cell.steps - 1, f"{self.label(one.cell)}, {one.cell.steps} steps"
+            for number in range(1, COMPONENTS + 1):
+                last, phase = one[f"|state| at the end {number}"], one[f"phase {number}"]
+                found.append(
+                    identity(f"|h| at the end, component {number}, {at}", last, np.exp(-one.cell.decay * steps))
+                )
+                expected = steps * min(phase, 2 * np.pi - phase) / np.pi
+                difference = abs(one[f"sign changes {number}"] - expected)
+                found.append(below(f"sign changes minus the formula, component {number}, {at}", difference, 1.0))
+            mean, deviation = mean_changes(one.cell.phase)
+            stderr = steps * deviation / np.sqrt(DRAWN)
+            found.append(sampling(f"mean sign changes, {at}", one["mean sign changes"], steps * mean, stderr))
+        return found
+
+    def answer(self, results: Results[Impulse]) -> str:
+        parts = []
+        for phase in results.axis("phase"):
+            counts = [f"{one['mean sign changes']:.0f} in {one.cell.steps} steps" for one in results.where(phase=phase)]
+            parts.append(f"with phases up to {phase:g}π {' and '.join(counts)}")
+        return (
+            f"Mean number of sign changes: {'; '.join(parts)}. Hundreds in 1,024 steps are not the few recurrences of "
+            "which the caption speaks."
+        )
+
+    def draw(self, results: Results[Impulse]) -> Figure:
+        panels = []
+        for one in results:
+            curves = [
+                line(f"component {n}", one.curves[f"step {n}"], one.curves[f"state {n}"])
+                for n in range(1, COMPONENTS + 1)
+            ]
+            curves.append(dashed("|h|", one.curves["step"], one.curves["envelope"]))
+            panels.append(Panel(title=f"phases up to {one.cell.phase:g}π", x="step", y="Re h", curves=tuple(curves)))
+        return Figure(panels=tuple(panels), columns=len(results.axis("steps")))
+
+
+def _changes(values: Array) -> int:
+    return int(np.count_nonzero(np.diff(np.signbit(values))))
+
+
+def _extremes(values: Array) -> Array:
+    """Indices of the smallest and of the largest value in each part, in order."""
+    found = []
+    for part in np.array_split(np.arange(len(values)), PARTS):
+        found += sorted({part[np.argmin(values[part])], part[np.argmax(values[part])]})
+    return np.array(found)
+
+
+STUDY = ImpulseStudy()

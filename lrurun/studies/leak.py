@@ -1,0 +1,143 @@
+"""`leak`: the frequencies that a ReLU creates, by the spectrum of its gate."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+from msgspec import Meta
+
+from lrurun.studies.checks import Check, above, identity
+from lrurun.studies.figure import Figure, Panel, line, points
+from lrurun.studies.study import Array, Results, Settings, Study, Values
+
+FREQUENCY = 3.0
+"""Of the pulse exp(-t² / 2) cos(3 t), in radians per unit of time."""
+WHERE = np.array([0.0, 1.0, 3.0, 4.5, 6.0])
+"""Angular frequencies at which the two computations are compared."""
+SHOWN = np.linspace(0.0, 12.0, 97)
+PERIODS = 8
+"""Of the sine in its sequence."""
+
+Signal = Literal["pulse", "sine"]
+
+
+class Leak(Settings, frozen=True, kw_only=True):
+    """One signal: a pulse in continuous time, or a sampled sine."""
+
+    signal: Signal = "pulse"
+    samples: Annotated[int, Meta(ge=256, le=65536, multiple_of=64)] = 4096
+
+
+def pulse(time: Array) -> Array:
+    return np.asarray(np.exp(-(time**2) / 2) * np.cos(FREQUENCY * time))
+
+
+def pulse_spectrum(w: Array) -> Array:
+    """The integral of the pulse times exp(-i w t), which is real."""
+    return np.sqrt(np.pi / 2) * (np.exp(-((w - FREQUENCY) ** 2) / 2) + np.exp(-((w + FREQUENCY) ** 2) / 2))
+
+
+def intervals() -> tuple[Array, float]:
+    """Centres p_i and half length L of the intervals in which the pulse is positive, where it is not negligible."""
+    return 2 * np.pi / FREQUENCY * np.arange(-7, 8), np.pi / (2 * FREQUENCY)
+
+
+def direct(w: Array) -> Array:
+    """The spectrum of the rectified pulse: Gauss-Legendre quadrature over each interval."""
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    centres, half = intervals()
+    time = (centres[:, None] + half * nodes).ravel()
+    return np.asarray(np.cos(np.outer(w, time)) @ (pulse(time) * np.tile(half * weights, len(centres))))
+
+
+def convolved(w: Array) -> Array:
+    """The same by Prop. 4: the convolution of the spectra of pulse and gate, times 1 / (2 π)."""
+    centres, half = intervals()
+    found = []
+    for one in w:
+        v = np.linspace(one - 16, one + 16, 6401)
+        gate = 2 * half * np.sinc(v * half / np.pi) * np.cos(np.outer(centres, v)).sum(0)
+        found.append(np.sum(pulse_spectrum(one - v) * gate) * (v[1] - v[0]) / (2 * np.pi))
+    return np.array(found)
+
+
+class LeakStudy(Study[Leak]):
+    name = "leak"
+    aliases = ("lru-fig6",)
+    source = "Orvieto et al. 2023, Fig. 6"
+    question = "Which frequencies does a ReLU add to a signal?"
+    published = "The spectrum of the rectified signal has peaks at frequencies that the signal does not have."
+    settings = Leak
+    profiles = {key: {"signal": ["pulse", "sine"]} for key in ("ci", "laptop", "paper")}
+
+    def label(self, cell: Leak) -> str:
+        return cell.signal
+
+    def simulate(self, cell: Leak, seed: int) -> Values:
+        if cell.signal == "pulse":
+            time = np.linspace(-5, 5, 201)
+            values: Values = {"time": time, "signal": pulse(time), "rectified": np.maximum(pulse(time), 0)}
+            values |= {"frequency": SHOWN, "signal spectrum": pulse_spectrum(SHOWN)}
+            values |= {"rectified spectrum": direct(SHOWN), "product rule": convolved(SHOWN)}
+            return values | {"direct": direct(WHERE), "convolved": convolved(WHERE)}
+        n = cell.samples
+        time = np.arange(n) / n
+        signal = np.sin(2 * np.pi * PERIODS * time)
+        gate = (signal > 0).astype(float)
+        before, after = np.fft.fft(signal) / n, np.fft.fft(signal * gate) / n
+        # The circular convolution as a sum over the two frequencies that the signal has.
+        gates = np.fft.fft(gate) / n
+        rule = before[PERIODS] * np.roll(gates, PERIODS) + before[-PERIODS] * np.roll(gates, -PERIODS)
+        energy = np.abs(after[1 : n // 2]) ** 2
+        count = 5 * PERIODS
+        return {
+            "time": time[: n // 4],
+            "signal": signal[: n // 4],
+            "rectified": (signal * gate)[: n // 4],
+            "frequency": np.arange(count) / PERIODS,
+            "signal spectrum": np.abs(before[:count]),
+            "rectified spectrum": np.abs(after[:count]),
+            "product rule": np.abs(rule[:count]),
+            "largest error of the rule": np.max(np.abs(rule - after)) / np.max(np.abs(after)),
+            "share at other frequencies": 1 - energy[PERIODS - 1] / energy.sum(),
+        }
+
+    def checks(self, results: Results[Leak]) -> list[Check]:
+        found = []
+        for one in results.where(signal="pulse"):
+            for w, by_rule, exact in zip(WHERE, one.curves["convolved"], one.curves["direct"], strict=True):
+                found.append(identity(f"rectified pulse at ω={w:g}", by_rule, exact))
+            error = 2 * np.pi * one.curves["convolved"][0] / one.curves["direct"][0]
+            found.append(above("Prop. 4 as printed over the integral, ω=0", error, 2.0))
+        for one in results.where(signal="sine"):
+            error = one["largest error of the rule"]
+            found.append(identity("DFT of the rectified sine by the product rule, error", error, 0.0, 1e-12))
+            close = 100 * (PERIODS / one.cell.samples) ** 2  # Aliases of a series whose terms fall as n**-2.
+            for n, exact in enumerate((1 / np.pi, 1 / 4, 1 / (3 * np.pi), 0.0, 1 / (15 * np.pi))):
+                measured = one.curves["rectified spectrum"][n * PERIODS]
+                found.append(identity(f"rectified sine, coefficient {n} of its series", measured, exact, close))
+            share = 1 - (1 / 8) / (1 / 4 - 1 / np.pi**2)
+            found.append(identity("share at other frequencies", one["share at other frequencies"], share, close))
+        return found
+
+    def answer(self, results: Results[Leak]) -> str:
+        shares = [f"{100 * one['share at other frequencies']:.2f} %" for one in results.where(signal="sine")]
+        return (
+            f"Of the variance of a rectified sine, {', '.join(shares) or 'a part'} is at other frequencies. Prop. 4 is "
+            "right if its convolution has the factor 1 / (2π), which the paper leaves out."
+        )
+
+    def draw(self, results: Results[Leak]) -> Figure:
+        panels = []
+        for one in results:
+            curves, unit = one.curves, "ω" if one.cell.signal == "pulse" else "multiple of its frequency"
+            time = tuple(line(name, curves["time"], curves[name]) for name in ("signal", "rectified"))
+            spectra = [line(n, curves["frequency"], curves[f"{n} spectrum"]) for n in ("signal", "rectified")]
+            spectra.append(points("product rule", curves["frequency"][::PERIODS], curves["product rule"][::PERIODS]))
+            panels.append(Panel(title=one.cell.signal, x="time", y="value", curves=time))
+            panels.append(Panel(title="its spectrum", x=unit, y="size", curves=tuple(spectra)))
+        return Figure(panels=tuple(panels), columns=2)
+
+
+STUDY = LeakStudy()

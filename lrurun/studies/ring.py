@@ -1,0 +1,136 @@
+"""`ring`: eigenvalues sampled on a ring of the complex plane, and whether they fill it evenly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lrurun.studies.checks import Check, below, identity, sampling
+from lrurun.studies.figure import Figure, Panel, line, points
+from lrurun.studies.formulas import Ring, check_ring, distance_to_uniform, generator, ring_radius
+from lrurun.studies.study import Array, CellResult, Count, Results, Settings, Study, Values
+
+RINGS = [[0.0, 1.0], [0.9, 0.999], [0.999, 0.9999]]
+GLOROT = 500
+"""Size of the matrix whose spectrum the full disk is compared with."""
+SHOWN = 500
+"""Samples in the figure."""
+LEVEL = 1.63
+"""Times n**-1/2: the Kolmogorov distance of n uniform samples that is exceeded with probability 0.01."""
+NU = 5e-7
+"""Decay at which 1 - |lambda|^2 is computed in float32: it is nearly the largest radius that float32 separates from 1.
+"""
+
+
+class RingCell(Settings, frozen=True, kw_only=True):
+    """Samples on one ring, by Lemma 2 of Orvieto et al. 2023."""
+
+    ring: Ring = (0.0, 1.0)
+    """Inner and outer radius, as in --set ring=[[0.9,0.999]]."""
+    samples: Count = 10_000
+
+    def __post_init__(self) -> None:
+        check_ring(self.ring)
+
+
+class RingStudy(Study[RingCell]):
+    name = "ring"
+    aliases = ("lru-fig3",)
+    source = "Orvieto et al. 2023, Fig. 3"
+    question = "Does the sampler of eigenvalues fill a ring evenly?"
+    published = "The points spread evenly in each ring; the ring from 0 to 1 looks like a Glorot spectrum."
+    settings = RingCell
+    profiles = {"ci": {"ring": RINGS}, "laptop": {"ring": RINGS}, "paper": {"ring": RINGS}}
+
+    def label(self, cell: RingCell) -> str:
+        return f"{cell.ring[0]:g}-{cell.ring[1]:g}"
+
+    def simulate(self, cell: RingCell, seed: int) -> Values:
+        rng = generator(seed, f"ring {self.label(cell)}")
+        radius = ring_radius(1 - rng.random(cell.samples), cell.ring)
+        phase = 2 * np.pi * (1 - rng.random(cell.samples))  # in (0, 2 pi], so that its logarithm is finite
+        inner, outer = cell.ring
+        share = np.sort((radius**2 - inner**2) / (outer**2 - inner**2))
+        where = np.linspace(0, 1, 41)
+        values: Values = {
+            "re": (radius * np.cos(phase))[:SHOWN],
+            "im": (radius * np.sin(phase))[:SHOWN],
+            "share of the area": where,
+            "share within": np.searchsorted(share, where, side="right") / cell.samples,
+            "mean square": np.mean(radius**2),
+            "mean radius": radius.mean(),
+            "distance of |lambda|^2 to uniform": distance_to_uniform(share),
+            "distance of the phase to uniform": distance_to_uniform(np.sort(phase / (2 * np.pi))),
+            "gamma in float32": _gamma(np.float32(NU), careful=False),
+            "gamma in float32 by expm1": _gamma(np.float32(NU), careful=True),
+        }
+        if cell.ring == (0.0, 1.0):
+            matrix = generator(seed, "glorot").standard_normal((GLOROT, GLOROT)) / np.sqrt(GLOROT)
+            values["distance to a Glorot spectrum"] = _distance(share, np.abs(np.linalg.eigvals(matrix)) ** 2)
+        return values
+
+    def checks(self, results: Results[RingCell]) -> list[Check]:
+        from scipy.integrate import quad
+
+        found = []
+        for one in results:
+            ring, n, at = one.cell.ring, one.cell.samples, self.label(one.cell)
+            square, mean = moments(ring)
+            for name, power, expected in (("|lambda|", 1, mean), ("|lambda|^2", 2, square)):
+                integral = quad(lambda u, power=power, ring=ring: ring_radius(u, ring) ** power, 0, 1)[0]
+                found.append(identity(f"expected {name}, {at}", integral, expected))
+            deviation = (ring[1] ** 2 - ring[0] ** 2) / np.sqrt(12)
+            found.append(sampling(f"mean of |lambda|^2, {at}", one["mean square"], square, deviation / np.sqrt(n)))
+            deviation = np.sqrt(square - mean**2)
+            found.append(sampling(f"mean of |lambda|, {at}", one["mean radius"], mean, deviation / np.sqrt(n)))
+            for name in ("distance of |lambda|^2 to uniform", "distance of the phase to uniform"):
+                found.append(below(f"{name}, {at}", one[name], LEVEL / np.sqrt(n)))
+            if "distance to a Glorot spectrum" in one.values:
+                bound = LEVEL * np.sqrt((n + GLOROT) / (n * GLOROT))
+                found.append(below("distance to a Glorot spectrum", one["distance to a Glorot spectrum"], bound))
+        exact = float(_gamma(np.float64(NU), careful=True))
+        found.append(identity("gamma in float32 by expm1", results[0]["gamma in float32 by expm1"], exact, 1e-6))
+        return found
+
+    def answer(self, results: Results[RingCell]) -> str:
+        worst = max(one["distance of |lambda|^2 to uniform"] for one in results)
+        naive, careful = (results[0][name] for name in ("gamma in float32", "gamma in float32 by expm1"))
+        return (
+            f"It does: the Kolmogorov distance of |λ|² to the uniform distribution is at most {worst:.4f}. "
+            f"Near the circle γ needs expm1: {naive:.4e} without and {careful:.4e} with it, in float32 at ν = {NU:g}."
+        )
+
+    def draw(self, results: Results[RingCell]) -> Figure:
+        within = [line("uniform in area", [0, 1], [0, 0])]
+        for one in results:
+            area = one.curves["share of the area"]
+            within.append(points(self.label(one.cell), area, one.curves["share within"] - area))
+        last = Panel(x="share of the area", y="share within, minus uniform", curves=tuple(within))
+        return Figure(panels=(*(_scatter(self.label(one.cell), one) for one in results), last), columns=2)
+
+
+def moments(ring: Ring) -> tuple[float, float]:
+    """E|lambda|^2, which is also the square of the median radius, and E|lambda|."""
+    a, b = ring
+    return (a**2 + b**2) / 2, 2 / 3 * (b**3 - a**3) / (b**2 - a**2)
+
+
+def _gamma(nu: Any, *, careful: bool) -> Any:
+    """sqrt(1 - |lambda|^2) of |lambda| = exp(-nu), in the precision of `nu`."""
+    return np.sqrt(-np.expm1(-2 * nu)) if careful else np.sqrt(1 - np.exp(-nu) ** 2)
+
+
+def _distance(first: Array, second: Array) -> float:
+    """The largest difference of the two distribution functions."""
+    at = np.concatenate((first, second))
+    shares = (np.searchsorted(np.sort(of), at, side="right") / len(of) for of in (first, second))
+    return float(np.max(np.abs(np.subtract(*shares))))
+
+
+def _scatter(label: str, one: CellResult[RingCell]) -> Panel:
+    cloud = points("eigenvalues", one.curves["re"], one.curves["im"])
+    return Panel(title=label, x="Re λ", y="Im λ", curves=(cloud,), circle=True)
+
+
+STUDY = RingStudy()
