@@ -23,6 +23,7 @@ _MODULES = (
     "hessian",
     "parametrise",
     "angle",
+    "norms",
 )
 """A module of this package for each study, in the order of lists; its class `STUDY` has the same name."""
 

@@ -1,0 +1,50 @@
+"""The studies of networks, against slow computations and the digits of their specification."""
+
+import jax
+import numpy as np
+import pytest
+
+from lrurun.studies import norm_cells
+
+
+def finished(cell):
+    """What a simulation returns."""
+    while True:
+        try:
+            next(cell)
+        except StopIteration as end:
+            return end.value
+
+
+def test_a_head_of_the_rotrnn_has_norm_1_only_after_its_memory():
+    found = norm_cells.white(0.99, 50, 0)
+    at = dict(zip(found["step"], found["trace"], strict=True))
+    assert [at[t] for t in (1, 10, 100, 400)] == pytest.approx([0.0199, 0.18209306, 0.86602033, 0.99967778], 1e-7)
+    scores = [
+        (one["mean"] - one["trace"]) / one["stderr"] for one in (norm_cells.white(0.99, 50, n) for n in range(20))
+    ]
+    assert np.sqrt(np.mean(np.square(scores), axis=0)) == pytest.approx(1.0, abs=0.6)
+
+
+def test_a_rotrnn_is_an_lru():
+    with jax.enable_x64(True):
+        assert norm_cells.mapped(6, 12, 3, 1)["apart"] < 1e-12
+
+
+@pytest.mark.slow
+def test_a_training_records_the_norms_of_all_layers():
+    shape = norm_cells.Shape("marked", "LRU", 2, 8, 16, 4, r_min=0.5, r_max=0.9)
+    training = norm_cells.train(shape, rate=3e-3, updates=20, size=4, seed=0)
+    values = finished(training)
+    assert list(values["updates"]) == [0, 10, 20]
+    # the first layer sees an embedding of nearly independent tokens, after batch norm
+    assert values["norm, layer 1"][0] == pytest.approx(1.0, abs=0.15)
+    assert values["norm, layer 2"][-1] > 0
+
+
+def test_the_class_of_a_sequence_is_its_marked_digit():
+    one = norm_cells.batch("marked", 200, np.random.default_rng(0))
+    marked = one.inputs > 10
+    assert np.all(marked.sum(axis=1) == 1)
+    assert np.array_equal(one.inputs[marked] - 11, one.labels)
+    assert one.inputs.min() >= 1
