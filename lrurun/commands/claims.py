@@ -1,31 +1,54 @@
-"""`lrurun claims`: the claims of papers, judged by the papers' own numbers."""
+"""`lrurun claims`: the claims of papers, judged by the papers' own numbers and by the runs of the ledger."""
 
 from __future__ import annotations
 
+from typing import Annotated, Optional
+
+import typer
+
 from lrurun import console
-from lrurun.commands import output
+from lrurun.commands import opening, output
 from lrurun.commands.options import Json, OnlyLadder, OnlyTask
 
 
-def claims(ladder: OnlyLadder = None, task: OnlyTask = None, json: Json = False) -> int:
-    """Judge the papers' claims by the papers' own numbers.
+def claims(
+    context: typer.Context,
+    ladder: OnlyLadder = None,
+    task: OnlyTask = None,
+    paper: Annotated[
+        Optional[str], typer.Option("--paper", metavar="P", help="Only this paper: lru, dlr, rotrnn or zucchet.")
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Judge the papers' claims by their own numbers and by your runs.
 
-    The rule is that for runs; reports show these verdicts beside those of the runs. No runs are needed.
+    The rule is the same for both. Claims about theory figures are decided by the checks of studies.
     """
     from lrurun import data as tasks
     from lrurun import paths
     from lrurun.config.documents import load_ladder
-    from lrurun.report import published_claims
+    from lrurun.report import ledger_claims
 
-    if task is not None:
+    ledger_claims.check_paper(paper)
+    if task is not None and not task.startswith("study:"):
         tasks.get(task)
     names = [ladder] if ladder is not None else list(paths.names("ablations"))
-    found = published_claims.collect([load_ladder(name) for name in names], task)
+    ladders = {name: load_ladder(name) for name in names}
+    ledger = opening.read(context.obj.places)
+    try:
+        found = ledger_claims.collect(ledger, ladders, task, paper, with_studies=ladder is None)
+    finally:
+        if ledger is not None:
+            ledger.close()
     if json:
-        output.write_json(published_claims.ClaimsReport(claims=found))
+        output.write_json(found)
         return 0
-    if found:
-        console.table("claims", published_claims.HEADERS, [published_claims.cells(one) for one in found])
-    else:
+    if not found.claims:
         console.say(f"no claims{f' of ladder {ladder}' if ladder else ''} on {task or 'tasks that are here'}")
+        return 0
+    columns = len(ledger_claims.HEADERS) - (ledger is None)
+    rows = [ledger_claims.cells(one)[:columns] for one in found.claims]
+    console.table("claims", ledger_claims.HEADERS[:columns], rows)
+    if ledger is not None:
+        console.table("claims in this ledger", *ledger_claims.count_table(found))
     return 0

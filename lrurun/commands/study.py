@@ -128,7 +128,7 @@ def study(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Compute a theory figure of the papers, check it, and record it.
+    """Compute, check and record a theory figure of the papers.
 
     "all" stands for every study, "ci" for every study in its quickest form. Finished cells are not repeated. The exit
     code is 3 if a check fails.
