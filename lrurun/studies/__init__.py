@@ -20,6 +20,7 @@ _MODULES = (
     "leak",
     "powers",
     "memory",
+    "teacher",
     "hessian",
     "parametrise",
     "angle",

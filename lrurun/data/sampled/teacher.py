@@ -53,18 +53,23 @@ class Teacher(NamedTuple):
         return found
 
 
+def moved(a: np.ndarray, nu: float, max_phase: float = math.pi) -> np.ndarray:
+    """Real matrices, (..., n, n), with |lambda| moved to nu + (1 - nu) tanh |lambda| and phases times max_phase / pi.
+
+    Zucchet and Orvieto 2024, eq. 133. It is the real part of the new matrix, which is real already where max_phase is
+    pi.
+    """
+    values, vectors = np.linalg.eig(a)
+    radius = nu + (1 - nu) * np.tanh(np.abs(values))
+    values = radius * np.exp(1j * np.angle(values) * max_phase / math.pi)
+    return ((vectors * values[..., None, :]) @ np.linalg.inv(vectors)).real
+
+
 @cache
 def teacher(options: TeacherOptions) -> Teacher:
-    """Of A ~ N(0, 1/n), the eigenvalues are moved to |lambda| = nu + (1 - nu) tanh |lambda| and phases times
-    max_phase / pi (Zucchet and Orvieto 2024, eq. 133); B ~ N(0, 1), C ~ N(0, 1/n), D ~ N(0, 1).
-
-    A is the real part of the new matrix, which is real already where max_phase is pi.
-    """
+    """A ~ N(0, 1/n) with its eigenvalues moved, see `moved`; B ~ N(0, 1), C ~ N(0, 1/n), D ~ N(0, 1)."""
     random, n = np.random.RandomState(options.teacher), options.states
-    values, vectors = np.linalg.eig(random.standard_normal((n, n)) / math.sqrt(n))
-    radius = options.nu + (1 - options.nu) * np.tanh(np.abs(values))
-    moved = radius * np.exp(1j * np.angle(values) * options.max_phase / math.pi)
-    a = ((vectors * moved) @ np.linalg.inv(vectors)).real
+    a = moved(random.standard_normal((n, n)) / math.sqrt(n), options.nu, options.max_phase)
     b, c, d = random.standard_normal(n), random.standard_normal(n) / math.sqrt(n), random.standard_normal()
     return Teacher(a, b, c, float(d))
 

@@ -1,0 +1,367 @@
+"""Training of linear recurrent networks on linear teachers, in the form of their kernels.
+
+Teacher and student have one input and one output and are linear, so that y = k * x with a kernel k of `LENGTH`
+numbers. With d the student's kernel less the teacher's, the loss of a batch is d' G d / 2, where G is the batch's
+matrix of lagged products. That is the mean of half the squared error, and has the gradient of backpropagation through
+time, without its cost. Setting of Zucchet and Orvieto 2024, section 4 and tables 1 and 2.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Generator
+from functools import cache
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
+
+import numpy as np
+from msgspec import Meta
+
+from lrurun.studies.checks import Check, identity, sampling
+from lrurun.studies.study import Array, Results, Values
+
+LENGTH: Final = 300
+"""Steps of a sequence."""
+BATCH: Final = 128
+WIDTH: Final = 64
+"""Hidden units of the student: real ones of a dense or block-diagonal matrix, or complex ones of a diagonal."""
+CHUNK: Final = 50
+"""Updates between two points where training may be stopped."""
+ROWS: Final = 15
+"""The kernel is made of this many rows, of LENGTH / ROWS lags each."""
+DIVERGED: Final = 1e6
+"""[ours] A loss of this many times that of the output 0 counts as infinite: Adam does not return from there."""
+
+Architecture = Literal["dense", "block", "block-64", "complex", "gamma", "lru"]
+ARCHITECTURES: Final[tuple[Architecture, ...]] = get_args(Architecture)
+TITLES: Final[dict[Architecture, str]] = {
+    "dense": "dense",
+    "block": "2 × 2 blocks",
+    "block-64": "64 blocks",
+    "complex": "complex diagonal",
+    "gamma": "+ γ",
+    "lru": "LRU",
+}
+_BLOCKS: Final = {"dense": (1, WIDTH), "block": (WIDTH // 2, 2), "block-64": (WIDTH, 2)}
+"""Number and size of the blocks of the recurrent matrix."""
+LOWEST: Final[dict[Architecture, float]] = {
+    "dense": 1e-4,
+    "block": 1e-3,
+    "block-64": 1e-3,
+    "complex": 1e-3,
+    "gamma": 3.2e-3,
+    "lru": 3.2e-3,
+}
+"""[ours] The lowest learning rate of the search; the best one is inside the GRID of multiples of this."""
+
+GRID: Final = [1.0, 3.2, 10.0, 32.0]
+"""Of rates, as multiples of the lowest."""
+Multiple = Annotated[float, Meta(gt=0, le=1000)]
+
+Parameters = dict[str, Any]
+
+
+class Trained(NamedTuple):
+    """The end of a training: the values of a cell, and what Adam has."""
+
+    values: Values
+    parameters: Parameters
+    first: Parameters
+    """Adam's mean of the gradient, without correction of the bias."""
+    second: Parameters
+    """Adam's mean of its square, likewise."""
+
+
+def random(seed: int, name: str) -> np.random.Generator:
+    """The generator of a seed for one purpose, as "teacher"."""
+    return np.random.default_rng([seed, zlib.crc32(name.encode())])
+
+
+def teacher(nu: float, seed: int, angle: float = np.pi) -> Array:
+    """The kernel of a random teacher of 10 units, of `LENGTH` lags; phases of eigenvalues are up to `angle`."""
+    from lrurun.data.sampled import teacher as task
+
+    options = task.TeacherOptions(nu=nu, teacher=seed, max_phase=angle)
+    return task.teacher(options).kernel(LENGTH)
+
+
+def student(architecture: Architecture, nu: float, seed: int, angle: float = np.pi) -> Parameters:
+    """Initial parameters: eigenvalues of dense and blocks as of a teacher with nu = 0, of diagonals between nu and 1.
+
+    The input and output weights of real students have variance 1 / (number of their inputs); those of complex ones
+    have 1 / WIDTH and 1 in each part, as in the published code. All complex ones of a seed start with the same
+    eigenvalues and weights.
+    """
+    from lrurun.data.sampled.teacher import moved
+
+    if architecture in _BLOCKS:
+        rng = random(seed, f"student {architecture}")
+        blocks, n = _BLOCKS[architecture]
+        units = blocks * n
+        return {
+            "A": moved(rng.standard_normal((blocks, n, n)) / np.sqrt(n), 0.0, angle),
+            "B": _truncated(rng, (blocks, n)),
+            "C": _truncated(rng, (blocks, n)) / np.sqrt(units),
+            "D": _truncated(rng, ()),
+        }
+    rng = random(seed, "student diagonal")
+    radius, phase = np.sqrt(rng.uniform(nu**2, 1, WIDTH)), rng.uniform(-angle, angle, WIDTH)
+    parameters: Parameters = {"nu": np.log(-np.log(radius)), "theta": np.log(phase % (2 * np.pi))}
+    if architecture != "lru":
+        parameters = {"re": radius * np.cos(phase), "im": radius * np.sin(phase)}
+    if architecture != "complex":
+        parameters["gamma"] = 0.5 * np.log1p(-(radius**2))
+    parameters |= {name: _truncated(rng, (WIDTH,)) / np.sqrt(WIDTH) for name in ("B re", "B im")}
+    parameters |= {name: _truncated(rng, (WIDTH,)) for name in ("C re", "C im")}
+    return {**parameters, "D": _truncated(rng, ())}
+
+
+def _truncated(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Standard normals cut at two standard deviations, rescaled to variance 1."""
+    from scipy.special import ndtr, ndtri
+
+    low = ndtr(-2.0)
+    return np.asarray(ndtri(rng.uniform(low, 1 - low, shape)) / 0.8796256610342398)
+
+
+def expected_loss(difference: Any) -> Any:
+    """The mean of the loss over white inputs, of the difference of two kernels: exact for sequences of `LENGTH`."""
+    return 0.5 * (1 - np.arange(LENGTH) / LENGTH) @ difference**2
+
+
+def loss_spread(difference: Array) -> tuple[float, float]:
+    """Mean and standard deviation of the loss of one white sequence, from the matrix that makes the error of it."""
+    lags = np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH))
+    matrix = np.where(lags >= 0, difference[lags], 0.0)
+    covariance = matrix @ matrix.T
+    return 0.5 * np.trace(covariance) / LENGTH, float(np.sqrt(0.5 * np.sum(covariance**2)) / LENGTH)
+
+
+def lagged_products(inputs: Array) -> Array:
+    """G of batches of sequences: (updates, batch, LENGTH) -> (updates, LENGTH, LENGTH).
+
+    G[n, m] is the mean over batch and time t of x_(t-n) x_(t-m), with 0 before the start.
+    """
+    products = np.array(_products()(inputs[..., ::-1]))
+    for row in range(LENGTH - 2, -1, -1):
+        products[:, row, :-1] += products[:, row + 1, 1:]
+    products /= inputs.shape[1] * LENGTH
+    return products
+
+
+def _recurrence(architecture: Architecture, parameters: Parameters) -> tuple[Callable[[Any], Any], Any, Any]:
+    """The map from a state to the next, input weights and output weights, both of the shape of the state."""
+    import jax.numpy as jnp
+
+    p = parameters
+    if architecture in _BLOCKS:
+        return lambda h: jnp.einsum("kij,kj->ki", p["A"], h), p["B"], p["C"]
+    eigenvalues = _eigenvalues(architecture, p)
+    entry = p["B re"] + 1j * p["B im"]
+    if architecture != "complex":
+        entry = jnp.exp(p["gamma"]) * entry
+    return lambda h: eigenvalues * h, entry, p["C re"] + 1j * p["C im"]
+
+
+def _eigenvalues(architecture: Architecture, parameters: Parameters) -> Any:
+    """Of a complex student, (WIDTH,)."""
+    import jax.numpy as jnp
+
+    p = parameters
+    return jnp.exp(-jnp.exp(p["nu"]) + 1j * jnp.exp(p["theta"])) if architecture == "lru" else p["re"] + 1j * p["im"]
+
+
+def kernel_of(architecture: Architecture, parameters: Parameters) -> Any:
+    """The kernel of a student, (LENGTH,): products of the states after an impulse with outputs moved back in time."""
+    import jax
+    import jax.numpy as jnp
+
+    columns = LENGTH // ROWS
+    forth, entry, output = _recurrence(architecture, parameters)
+    if architecture in _BLOCKS:
+        jump = jnp.linalg.matrix_power(parameters["A"], columns)
+
+        def back(c: Any) -> Any:
+            return jnp.einsum("ki,kij->kj", c, jump)
+    else:
+        jump = jnp.prod(jnp.broadcast_to(_eigenvalues(architecture, parameters), (columns, WIDTH)), axis=0)
+
+        def back(c: Any) -> Any:
+            return jump * c
+
+    states = jax.lax.scan(lambda h, _: (forth(h), h.ravel()), entry, length=columns)[1]
+    outputs = jax.lax.scan(lambda c, _: (back(c), c.ravel()), output, length=ROWS)[1]
+    kernel = jnp.real(outputs @ states.T).ravel()
+    return kernel.at[0].add(parameters["D"])
+
+
+def _through_time(architecture: Architecture) -> Any:
+    """(parameters, target, inputs) -> the loss of a batch, as the network itself computes it step by step."""
+    import jax
+    import jax.numpy as jnp
+
+    def loss(parameters: Parameters, target: Any, inputs: Any) -> Any:
+        forth, entry, output = _recurrence(architecture, parameters)
+
+        def step(state: Any, x: Any) -> Any:
+            state = forth(state) + x * entry
+            return state, jnp.real(jnp.sum(state * output)) + parameters["D"] * x
+
+        found = jax.vmap(lambda of_one: jax.lax.scan(step, jnp.zeros_like(entry), of_one)[1])(inputs)
+        wanted = jax.vmap(lambda x: jnp.convolve(x, target)[:LENGTH])(inputs)
+        return 0.5 * jnp.mean((found - wanted) ** 2)
+
+    return loss
+
+
+def _by_kernel(architecture: Architecture) -> Any:
+    """(parameters, target, G) -> the loss of a batch."""
+
+    def loss(parameters: Parameters, target: Any, products: Any) -> Any:
+        difference = kernel_of(architecture, parameters) - target
+        return 0.5 * difference @ products @ difference
+
+    return loss
+
+
+@cache
+def _gradients(architecture: Architecture) -> Any:
+    """(parameters, target, inputs, G) -> kernel; gradients by backpropagation through time and by the kernel."""
+    import jax
+
+    def compute(parameters: Parameters, target: Any, inputs: Any, products: Any) -> Any:
+        slow = jax.grad(_through_time(architecture))(parameters, target, inputs)
+        fast = jax.grad(_by_kernel(architecture))(parameters, target, products)
+        return kernel_of(architecture, parameters), slow, fast
+
+    return jax.jit(compute)
+
+
+@cache
+def _products() -> Any:
+    """Inputs (updates, BATCH, LENGTH) -> products of time steps, (updates, LENGTH, LENGTH)."""
+    import jax
+
+    # Not NumPy's, whose threads wait busily for each other where several workers share the cores.
+    return jax.jit(lambda reverse: jax.lax.map(lambda x: x.T @ x, reverse))
+
+
+@cache
+def _updates(architecture: Architecture) -> Any:
+    """(parameters, state of Adam, target, G of each update, rate of each) -> the first two, losses before updates."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    adam = optax.scale_by_adam()
+
+    def run(parameters: Parameters, state: Any, target: Any, products: Any, rates: Any) -> Any:
+        def update(carry: Any, at: Any) -> Any:
+            now, moments = carry
+            matrix, rate = at
+            value, slope = jax.value_and_grad(_by_kernel(architecture))(now, target, matrix.astype(jnp.float64))
+            change, moments = adam.update(slope, moments)
+            return (jax.tree.map(lambda p, c: p - rate * c, now, change), moments), value
+
+        (parameters, state), losses = jax.lax.scan(update, (parameters, state), (products, rates))
+        error = kernel_of(architecture, parameters) - target
+        return parameters, state, losses, expected_loss(error)
+
+    return jax.jit(run)
+
+
+def train(
+    architecture: Architecture, nu: float, lr: float, seed: int, *, updates: int, cosine: bool = True
+) -> Generator[int, None, Trained]:
+    """Trains a student with Adam on batches of white inputs, the same for all architectures of a seed.
+
+    Yields the update reached. Values: `loss` is the exact expected loss at the end, `batches` the mean over the last
+    100 batches, `baseline` that of the output 0; NaN if it diverged. Curve `losses` over `update` is the expected loss.
+
+    Args:
+        cosine: whether the rate falls to 0 by a cosine; else it is constant.
+    """
+    import optax
+
+    target, parameters = teacher(nu, seed), student(architecture, nu, seed)
+    baseline, state = float(expected_loss(target)), optax.scale_by_adam().init(parameters)
+    rates = lr * (0.5 * (1 + np.cos(np.pi * np.arange(updates) / updates)) if cosine else np.ones(updates))
+    rng = random(seed, "batches")
+    start = _start(architecture, parameters, target, seed)
+    at, curve, losses, loss = [0], [start["expected"]], np.empty(0), float(start["expected"])
+    for done in range(0, updates, CHUNK):
+        count = min(CHUNK, updates - done)
+        # Drawn and multiplied in float32: the loss is still 0 exactly where the kernels are equal.
+        products = lagged_products(rng.standard_normal((count, BATCH, LENGTH), dtype=np.float32))
+        parameters, state, now, exact = _updates(architecture)(
+            parameters, state, target, products, rates[done : done + count]
+        )
+        losses, loss = np.append(losses, now)[-100:], float(exact)
+        if not loss < DIVERGED * baseline:
+            loss, losses = np.nan, np.full(1, np.nan)
+            break
+        at.append(done + count)
+        curve.append(loss)
+        yield done + count
+    values: Values = {
+        **start,
+        "loss": loss,
+        "batches": float(np.mean(losses)),
+        "baseline": baseline,
+        "lr": lr,
+        "update": np.array(at),
+        "losses": np.array(curve),
+    }
+    return Trained(values, parameters, state.mu, state.nu)
+
+
+def _start(architecture: Architecture, parameters: Parameters, target: Array, seed: int) -> Values:
+    """What the checks compare, at the initial parameters."""
+    inputs = random(seed, "checks").standard_normal((4, BATCH, LENGTH))
+    products = lagged_products(inputs)
+    kernel, slow, fast = _gradients(architecture)(parameters, target, inputs[0], products[0])
+    difference = np.asarray(kernel) - target
+    error, size = (np.sqrt(sum(np.sum(g[name] ** 2) for name in slow)) for g in (_less(slow, fast), slow))
+    mean, spread = loss_spread(difference)
+    return {
+        "expected": float(expected_loss(difference)),
+        "expected by covariance": mean,
+        "sampled": float(0.5 * difference @ products.mean(axis=0) @ difference),
+        "stderr": spread / np.sqrt(4 * BATCH),
+        "gradient error": float(error / size),
+    }
+
+
+def _less(one: Parameters, other: Parameters) -> Parameters:
+    return {name: one[name] - other[name] for name in one}
+
+
+def start_checks(results: Results[Any]) -> list[Check]:
+    """Those of the kernel form, of the worst cell of each architecture."""
+    found = []
+    for name in results.axis("architecture"):
+        cells = list(results.where(architecture=name))
+        error = max(one["gradient error"] for one in cells)
+        found.append(identity(f"{name}: relative error of the gradient by kernel", error, 0.0, 1e-12))
+        one = max(cells, key=lambda one: abs(one["expected"] / one["expected by covariance"] - 1))
+        found.append(
+            identity(f"{name}: expected loss at the start", one["expected"], one["expected by covariance"], 1e-10)
+        )
+        one = max(cells, key=lambda one: abs(one["sampled"] - one["expected"]) / one["stderr"])
+        found.append(sampling(f"{name}: sampled loss at the start", one["sampled"], one["expected"], one["stderr"]))
+    return found
+
+
+def by_seed(results: Results[Any], architecture: Architecture, nu: float) -> dict[int, float]:
+    """Seed -> loss at the learning rate with the smallest mean; empty if a cell diverged at each rate."""
+    return results.where(architecture=architecture, nu=nu).best("rate", "loss").by_seed("loss")
+
+
+def ratios(first: dict[int, float], second: dict[int, float]) -> list[float]:
+    """The ratio of two losses of each seed; one NaN where there are none."""
+    return [first[seed] / second[seed] for seed in first if seed in second] or [np.nan]
+
+
+def centre(losses: dict[int, float]) -> str:
+    """Mean and median, as "1.2e-05 (3.4e-06)"."""
+    found = list(losses.values())
+    return f"{np.mean(found):.2g} ({np.median(found):.2g})" if found else "diverged"

@@ -1,0 +1,119 @@
+"""`teacher`: a dense linear network and an LRU learn teachers of growing memory."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+
+from lrurun.studies import kernels
+from lrurun.studies.checks import Check, larger
+from lrurun.studies.figure import Curve, Figure, Panel, dashed, line, points
+from lrurun.studies.kernels import Architecture, Multiple
+from lrurun.studies.study import Count, Radius, Results, Settings, Study, Values
+
+PAIR: list[Architecture] = ["dense", "lru"]
+
+
+class Teacher(Settings, frozen=True, kw_only=True):
+    """One training of a student."""
+
+    architecture: Architecture = "lru"
+    nu: Radius = 0.99
+    """The absolute values of the teacher's eigenvalues are between this and 1."""
+    rate: Multiple = 10.0
+    """The learning rate, as a multiple of the lowest of the architecture's grid."""
+    updates: Count = 1500
+
+
+class TeacherStudy(Study[Teacher]):
+    name = "teacher"
+    aliases = ("zucchet-fig3a",)
+    source = "Zucchet and Orvieto 2024, Fig. 3A"
+    question = "Does a dense linear RNN fall behind the LRU as the memory of its teacher grows?"
+    published = (
+        "The loss of the RNN rises by many orders of magnitude as ν approaches 1, that of the LRU far less; "
+        "at small ν they are equal."
+    )
+    settings = Teacher
+    profiles = {
+        "ci": {"architecture": PAIR, "nu": 0.84, "updates": 50},
+        "laptop": {"architecture": PAIR, "nu": [0.32, 0.84, 0.96, 0.99], "rate": kernels.GRID},
+        "paper": {
+            "architecture": PAIR,
+            "nu": [0.32, 0.68, 0.84, 0.92, 0.96, 0.98, 0.99],
+            "rate": [0.1, 0.32, *kernels.GRID, 100.0],
+            "updates": 10_000,
+        },
+    }
+    seeds = {"laptop": 5, "paper": 10}
+    simulates = True
+    stand_in = {
+        "ci": "50 updates stand in for 10,000, which only checks the computation.",
+        "laptop": "1,500 updates and 5 seeds stand in for 10,000 and 10, which take an hour.",
+    }
+
+    def label(self, cell: Teacher) -> str:
+        return cell.architecture
+
+    def steps(self, cell: Teacher) -> int:
+        return cell.updates
+
+    def simulate(self, cell: Teacher, seed: int) -> Generator[int, None, Values]:
+        lr = kernels.LOWEST[cell.architecture] * cell.rate
+        trained = yield from kernels.train(cell.architecture, cell.nu, lr, seed, updates=cell.updates)
+        return trained.values
+
+    def checks(self, results: Results[Teacher]) -> list[Check]:
+        found = kernels.start_checks(results)
+        if results.profile != "ci" and len(results.axis("nu")) > 1 and results.axis("architecture") == PAIR:
+            slopes = _slopes(results)
+            found.append(
+                larger("log(dense / LRU) rises with log(1 / (1 - nu))", list(np.exp(slopes)), [1.0] * len(slopes))
+            )
+        return found
+
+    def answer(self, results: Results[Teacher]) -> str:
+        parts = []
+        for nu in results.axis("nu"):
+            losses = {name: kernels.by_seed(results, name, nu) for name in results.axis("architecture")}
+            told = ", ".join(f"{kernels.TITLES[name]} {kernels.centre(found)}" for name, found in losses.items())
+            parts.append(f"ν = {nu:g}: {told}")
+        return f"Loss at the best rate, mean (median): {'; '.join(parts)}."
+
+    def draw(self, results: Results[Teacher]) -> Figure:
+        curves: list[Curve] = []
+        for name in results.axis("architecture"):
+            title = kernels.TITLES[name]
+            found = {nu: kernels.by_seed(results, name, nu) for nu in results.axis("nu")}
+            found = {nu: losses for nu, losses in found.items() if losses}
+            memory = [1 / (1 - nu) for nu in found]
+            curves.append(line(f"{title}, mean", memory, [np.mean(list(losses.values())) for losses in found.values()]))
+            curves.append(
+                points(
+                    f"{title}, median and range of seeds",
+                    memory,
+                    [np.median(list(losses.values())) for losses in found.values()],
+                    low=[min(losses.values()) for losses in found.values()],
+                    high=[max(losses.values()) for losses in found.values()],
+                )
+            )
+        means = [np.mean([one["baseline"] for one in results.where(nu=nu)]) for nu in results.axis("nu")]
+        curves.append(dashed("output 0, mean", [1 / (1 - nu) for nu in results.axis("nu")], means))
+        panel = Panel(x="1 / (1 - ν)", y="loss", curves=tuple(curves), x_scale="log", y_scale="log")
+        return Figure(panels=(panel,))
+
+
+def _slopes(results: Results[Teacher]) -> list[float]:
+    """Of log(dense / LRU) on log(1 / (1 - nu)), for each seed; one NaN where a cell diverged at each rate."""
+    memory = [-np.log1p(-nu) for nu in results.axis("nu")]
+    logs = []
+    for nu in results.axis("nu"):
+        dense, lru = (kernels.by_seed(results, name, nu) for name in PAIR)
+        logs.append(np.log(kernels.ratios(dense, lru)))
+    if len({len(at) for at in logs}) > 1:
+        return [np.nan]
+    return [float(slope) for slope in np.polyfit(memory, np.array(logs), 1)[0]]
+
+
+STUDY = TeacherStudy()
