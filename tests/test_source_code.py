@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections import Counter, defaultdict
 
 import numpy as np
 import pytest
 
+from lrurun.config.plan import data_of
 from lrurun.data import source_code, store
 from lrurun.data.generators.ngrams import bits_per_byte
 from lrurun.data.source_code import SourceCode, SourceOptions
@@ -59,6 +61,24 @@ def test_each_byte_is_predicted_from_those_before_it(tmp_path) -> None:
 def _prepared(task, options, where):
     store.prepare(task, options, where)
     return where
+
+
+@pytest.mark.slow
+def test_runs_on_the_text_of_another_python_are_never_averaged(machine, monkeypatch) -> None:
+    ladder = ("ladder", "sSource", "--profile", "smoke", "--rung", "gamma-norm", "--jobs", "1", "--data-dir", "d")
+    machine.run(*ladder)
+    [first] = machine.json("runs")["runs"]
+    shutil.rmtree(machine.folder / "d")
+    text = source_code._text
+    monkeypatch.setattr(source_code, "_text", lambda split: b"#" + text(split))
+    task, options, name = data_of("sSource", "smoke")
+    store.prepare(task, options, machine.folder / "d" / name)
+    done = machine.run(*ladder, "--seeds", "2", code=1)
+    [second] = [run for run in machine.json("runs")["runs"] if run["id"] != first["id"]]
+    assert {first["state"], second["state"]} == {"done"}
+    assert "these runs were trained on unequal data and are never averaged or compared" in done.stderr
+    assert first["data_sha256"][:19] in done.stderr
+    assert second["data_sha256"][:19] in done.stderr
 
 
 def test_a_python_with_less_text_is_an_error(tmp_path, monkeypatch) -> None:

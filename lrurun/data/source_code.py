@@ -51,7 +51,11 @@ class SourceCode(Task):
     name = "sSource"
     title = "the next byte of Python's standard library"
     version = "1"
-    """1: the modules above, as the Python that prepares them has them; each release of Python has other bytes."""
+    """1: the modules above, as the Python that prepares them has them; each release of Python has other bytes.
+
+    The digest of the text is in the manifest and not here, because plans are made without prepared data, and prepared
+    data outlive the Python that made them: runs record the digest of the arrays, and unequal ones are never averaged.
+    """
     options = SourceOptions
     classes = BYTES
 
