@@ -163,13 +163,18 @@ def _check_inputs(array: np.ndarray, name: str, tokens: bool) -> None:
             raise LrurunError(f"{name}: expected whole numbers from {least} to {most}, found {found}", hint)
 
 
+def _first(wrong: np.ndarray) -> int:
+    """The number of the first example with a true entry."""
+    return int(wrong.reshape(len(wrong), -1).any(axis=1).argmax())
+
+
 def _check_finite(rows: np.ndarray, name: str, start: int, *, missing: bool = False) -> None:
     """`missing`: NaN stands for no label."""
     with np.errstate(over="ignore"):
         single = rows.astype(np.float32)
     wrong = np.isinf(single) if missing else ~np.isfinite(single)
     if wrong.any():
-        number = int(np.flatnonzero(wrong.reshape(len(rows), -1).any(axis=1))[0])
+        number = _first(wrong)
         value = rows[number][wrong[number]].ravel()[0] if rows.ndim > 1 else rows[number]
         hint = "replace NaN and infinities, or leave these examples out; float32 ends at 3.4e38"
         raise LrurunError(f"{name}: example {start + number} has {value}, which is not a finite number", hint)
@@ -199,9 +204,10 @@ def _labels(array: np.ndarray, name: str, length: int) -> np.ndarray:
         some, every = np.any(real, axis=-1), np.all(real, axis=-1)
         _check_labelled(every, name, "NaN")
         if (some != every).any():
-            number = int(np.flatnonzero((some != every).any(axis=1))[0])
             hint = "a position without a label has NaN in all of its values"
-            raise LrurunError(f"{name}: example {number} has a position where only some values are NaN", hint)
+            raise LrurunError(
+                f"{name}: example {_first(some != every)} has a position where only some values are NaN", hint
+            )
     return values
 
 
@@ -221,9 +227,9 @@ def _classes(array: np.ndarray, name: str) -> np.ndarray:
 
 def _check_labelled(labelled: np.ndarray, name: str, none: str) -> None:
     """`labelled` (n, P): where there is a label."""
-    if not labelled.any(axis=1).all():
-        number = int(np.flatnonzero(~labelled.any(axis=1))[0])
-        raise LrurunError(f"{name}: example {number} has no label, all are {none}", "leave the example out")
+    without = ~np.any(labelled, axis=1)
+    if without.any():
+        raise LrurunError(f"{name}: example {_first(without)} has no label, all are {none}", "leave the example out")
 
 
 def _lengths(array: np.ndarray, name: str, length: int) -> np.ndarray:
@@ -256,7 +262,7 @@ def _check_within(labels: np.ndarray, lengths: np.ndarray, name: str, steps: int
     labelled = labels >= 0 if labels.dtype.kind == "i" else ~np.isnan(labels[..., 0])
     beyond = labelled & (np.arange(steps - labels.shape[1], steps) >= lengths[:, None])
     if beyond.any():
-        number = int(np.flatnonzero(beyond.any(axis=1))[0])
+        number = _first(beyond)
         none = "-1" if labels.dtype.kind == "i" else "NaN"
         raise LrurunError(
             f"{name}: example {number} has a label beyond its length {lengths[number]}", f"padding has {none} as label"
