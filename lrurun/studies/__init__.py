@@ -19,12 +19,17 @@ _MODULES = (
     "impulse",
     "leak",
     "powers",
+    "gain",
     "memory",
+    "landscape",
+    "remedy",
     "teacher",
     "hessian",
     "parametrise",
     "angle",
+    "similarity",
     "norms",
+    "reals",
 )
 """A module of this package for each study, in the order of lists; its class `STUDY` has the same name."""
 

@@ -91,3 +91,48 @@ def distance_to_uniform(ordered: Array) -> float:
 def generator(seed: int, name: str) -> np.random.Generator:
     """Random numbers of a seed for one purpose, independent of those for other purposes."""
     return np.random.default_rng([seed, crc32(name.encode())])
+
+
+def energy(first: Array, second: Array, rho: float) -> complex:
+    """The sum of first[n] conj(second[m]) rho^|n - m|, over any n and m: E of the product of two filtered inputs.
+
+    The series of `generating` and `derivative`: a second computation of both, of any length, in linear time.
+    """
+    from scipy.signal import lfilter
+
+    past = [lfilter([1.0], [1.0, -rho], of) for of in (first, second)]
+    return complex(np.vdot(second, past[0]) + np.vdot(past[1], first) - np.vdot(second, first))
+
+
+def loss(student: Any, teacher: Any, rho: float) -> Array:
+    """E|h - h*|^2 / 2 of two eigenvalues with the same input, of the shapes of both."""
+    _check(student, teacher, rho=rho)
+    cross = np.real(generating(student, np.conj(teacher), rho))
+    return np.asarray((state_variance(student, rho) + state_variance(teacher, rho)) / 2 - cross)
+
+
+def ring_gain(ring: Ring, steps: int | None = None) -> float:
+    """E|h|^2 for an input of E|x|^2 = 1 and eigenvalues uniform on a ring (Orvieto et al. 2023, Prop. 3).
+
+    Without `steps`, the limit of long sequences; else after so many inputs, as a sum over their lags. Constant inputs
+    have the same mean as white ones if the phase is uniform on the circle.
+    """
+    a, b = (radius**2 for radius in ring)
+    if steps is None:
+        _check(ring[1], rho=0.0)
+        return float((np.log1p(-a) - np.log1p(-b)) / (b - a))
+    n = np.arange(1, steps + 1)
+    return float(np.sum((b**n - a**n) / n) / (b - a))
+
+
+def slice_gain(ring: Ring, phase: float) -> float:
+    """The mean of |1 - lambda|^-2, the gain of a constant input, for phases uniform from 0 to `phase`, at most pi."""
+    from scipy.integrate import quad
+
+    a, b = ring
+    tangent = np.tan(phase / 2)
+
+    def at(r: float) -> float:
+        return float(2 / (1 - r * r) * np.arctan((1 + r) / (1 - r) * tangent) / phase * 2 * r / (b * b - a * a))
+
+    return float(quad(at, a, b, epsabs=0, epsrel=1e-10)[0])

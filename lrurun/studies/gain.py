@@ -1,0 +1,145 @@
+"""`gain`: how much a layer with eigenvalues on a ring amplifies its input."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+from msgspec import Meta
+
+from lrurun.studies.checks import Check, above, identity, sampling
+from lrurun.studies.figure import Figure, Panel, line, points
+from lrurun.studies.formulas import Ring, check_ring, generator, ring_gain, ring_radius, slice_gain
+from lrurun.studies.study import Array, Count, Results, Settings, Study, Values
+
+RINGS = [[0.0, 0.9], [0.0, 0.99], [0.9, 0.99], [0.9, 0.999], [0.99, 0.999]]
+SLICE = np.pi / 50
+"""The small phase of the long tasks of Orvieto et al. 2023."""
+
+
+class Gain(Settings, frozen=True, kw_only=True):
+    """One ring, one kind of input with E|x|^2 = 1 for each unit, and one draw of the eigenvalues."""
+
+    ring: Ring = (0.0, 0.9)
+    """Inner and outer radius, as in --set ring=[[0.9,0.999]]."""
+    input: Literal["white", "constant"] = "white"
+    units: Count = 500
+    steps: Annotated[int, Meta(ge=1, le=10**6)] = 10_000
+
+    def __post_init__(self) -> None:
+        check_ring(self.ring)
+        if self.ring[1] == 1.0:
+            raise ValueError("ring: the gain is finite only for an outer radius below 1")
+
+
+def variance(cell: Gain) -> float:
+    """Of |h|^2 of one unit after a long sequence, over eigenvalue and input. White inputs are real and its own.
+
+    E|h|^4 is 2 (E|h|^2)^2 + |E h^2|^2 for a white input and |1 - lambda|^-4 for a constant one, then averaged over the
+    ring in closed form.
+    """
+    a, b = (radius**2 for radius in cell.ring)
+    if cell.input == "white":
+        fourth = 2 / ((1 - a) * (1 - b)) + (np.arctanh(b) - np.arctanh(a)) / (b - a)
+    else:
+        fourth = (b / (1 - b) ** 2 - a / (1 - a) ** 2) / (b - a)
+    return float(fourth - ring_gain(cell.ring) ** 2)
+
+
+class GainStudy(Study[Gain]):
+    name = "gain"
+    aliases = ("lru-fig9",)
+    source = "Orvieto et al. 2023, Fig. 9"
+    question = "How much does a layer with eigenvalues on a ring amplify a white or a constant input?"
+    published = (
+        "The boxes of 10 runs lie on the curve of Prop. 3 for both inputs, more accurately for random ones: medians, "
+        "with the 5th and the 95th percentile."
+    )
+    settings = Gain
+    profiles = {
+        "ci": {"ring": [RINGS[0], RINGS[2]]},
+        "laptop": {"input": ["white", "constant"], "ring": RINGS},
+        "paper": {"input": ["white", "constant"], "ring": RINGS},
+    }
+    seeds = {"ci": 10, "laptop": 10, "paper": 10}
+
+    def label(self, cell: Gain) -> str:
+        return f"{cell.input}/{cell.ring[0]:g}-{cell.ring[1]:g}"
+
+    def simulate(self, cell: Gain, seed: int) -> Values:
+        rng = generator(seed, f"gain {self.label(cell)}")
+        phase = 2 * np.pi * rng.random(cell.units)
+        eigenvalue = ring_radius(1 - rng.random(cell.units), cell.ring) * np.exp(1j * phase)
+        state: Array = (1 - eigenvalue**cell.steps) / (1 - eigenvalue)
+        if cell.input == "white":
+            state = np.zeros(cell.units, complex)
+            for start in range(0, cell.steps, 1000):
+                for inputs in rng.standard_normal((min(1000, cell.steps - start), cell.units)):
+                    state *= eigenvalue
+                    state += inputs
+        outer = 1 - (1 - cell.ring[0]) * np.geomspace(0.9, 5e-4, 60)
+        return {
+            "gain": np.mean(np.abs(state) ** 2),
+            "outer radius": outer,
+            "expected": np.array([ring_gain((cell.ring[0], b)) for b in outer]),
+        }
+
+    def checks(self, results: Results[Gain]) -> list[Check]:
+        from scipy.integrate import quad
+
+        found = []
+        for ring in results.axis("ring"):
+            cells = results.where(ring=ring)
+            name, steps, (a, b) = f"{ring[0]:g}-{ring[1]:g}", cells[0].cell.steps, (radius**2 for radius in ring)
+            integral = quad(lambda r: 1 / (1 - r), a, b, epsabs=0, epsrel=1e-12)[0] / (b - a)
+            found.append(identity(f"Prop. 3 as an integral, ring {name}", integral, ring_gain(ring)))
+            finite = quad(lambda r, n=steps: (1 - r**n) / (1 - r), a, b, epsabs=0, epsrel=1e-12)[0] / (b - a)
+            found.append(identity(f"after {steps} steps as an integral, ring {name}", finite, ring_gain(ring, steps)))
+            for kind in cells.axis("input"):
+                runs = cells.where(input=kind)
+                stderr = np.sqrt(variance(runs[0].cell) / (runs[0].cell.units * len(runs)))
+                mean = float(np.mean([one["gain"] for one in runs]))
+                found.append(sampling(f"mean gain, {kind} input, ring {name}", mean, ring_gain(ring, steps), stderr))
+            over = slice_gain(ring, SLICE) / ring_gain(ring)
+            found.append(above(f"constant input, phases up to pi/50 over the whole circle, ring {name}", over, 1.0))
+        return found
+
+    def answer(self, results: Results[Gain]) -> str:
+        ring = results.axis("ring")[-1]
+        parts = []
+        for kind in results.axis("input"):
+            gains = [one["gain"] for one in results.where(input=kind, ring=ring)]
+            parts.append(f"{kind} {np.mean(gains):.4g} (median {np.median(gains):.4g})")
+        tail = ""
+        if "constant" in results.axis("input"):
+            tail = " A typical run with a constant input is below the mean: |1 - λ|⁻² has a heavy tail."
+        return (
+            f"On the ring {ring[0]:g}-{ring[1]:g} by {ring_gain(ring):.4g} in the mean, for white and constant inputs. "
+            f"Runs: {', '.join(parts)}.{tail} With phases up to π/50 the mean of constant inputs is "
+            f"{slice_gain(ring, SLICE):.4g}."
+        )
+
+    def draw(self, results: Results[Gain]) -> Figure:
+        panels = []
+        for kind in results.axis("input"):
+            curves = []
+            for inner in dict.fromkeys(ring[0] for ring in results.axis("ring")):
+                cells = _within(results.where(input=kind), inner)
+                label = f"inner radius {inner:g}"
+                curves.append(line(label, 1 / (1 - cells[0].curves["outer radius"]), cells[0].curves["expected"]))
+                rings = cells.axis("ring")
+                runs = [[one["gain"] for one in cells.where(ring=ring)] for ring in rings]
+                low, middle, high = (tuple(np.percentile(of, at) for of in runs) for at in (5, 50, 95))
+                curves.append(points(f"{label}, runs", [1 / (1 - b) for _, b in rings], middle, low=low, high=high))
+            axis = "1 / (1 - outer radius)"
+            panels.append(
+                Panel(title=f"{kind} input", x=axis, y="E|h|²", curves=tuple(curves), x_scale="log", y_scale="log")
+            )
+        return Figure(panels=tuple(panels), columns=len(panels))
+
+
+def _within(results: Results[Gain], inner: float) -> Results[Gain]:
+    return results.where(lambda one: one.cell.ring[0] == inner)
+
+
+STUDY = GainStudy()

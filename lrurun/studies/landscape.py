@@ -1,0 +1,100 @@
+"""`landscape`: the loss of one eigenvalue that learns another, along the real axis and along the circle."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from lrurun.studies.checks import Check, above, identity
+from lrurun.studies.coordinates import basin
+from lrurun.studies.figure import Figure, Panel, line
+from lrurun.studies.formulas import energy, loss, sensitivity
+from lrurun.studies.study import Count, Results, Rho, Settings, Study, Values
+
+GAPS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64]
+TRIED = 0.9
+"""The student, and the factor exp(0.3 i) of the other one, at which the loss is computed in a second way."""
+TURNED = np.exp(0.3j)
+
+
+class Landscape(Settings, frozen=True, kw_only=True):
+    """One teacher, 1 - gap, and one autocorrelation of the input."""
+
+    gap: Annotated[float, Meta(ge=1e-4, lt=1)] = 0.01
+    rho: Rho = 0.0
+    points: Count = 401
+
+
+class LandscapeStudy(Study[Landscape]):
+    name = "landscape"
+    aliases = ("zucchet-fig1b", "zucchet-fig1c")
+    source = "Zucchet and Orvieto 2024, Fig. 1B and C"
+    question = "How sharp is the loss of one eigenvalue near the teacher, and how flat far from it?"
+    published = "The loss is flat far from the teacher and has ever sharper minima, narrower in the angle."
+    settings = Landscape
+    profiles = {"ci": {"gap": GAPS}, "laptop": {"rho": [0.0, 0.9], "gap": GAPS}, "paper": {"gap": GAPS}}
+
+    def label(self, cell: Landscape) -> str:
+        return f"gap={cell.gap:g}"
+
+    def simulate(self, cell: Landscape, seed: int) -> Values:
+        teacher = 1 - cell.gap
+        real, angle = np.linspace(0, 0.9975, cell.points), np.linspace(-np.pi, np.pi, cell.points)
+        step, turn = 1e-3 * cell.gap, 1e-3 * cell.gap / teacher
+        around = loss(teacher + np.array([-step, 0, step]), teacher, cell.rho)
+        turned = loss(teacher * np.exp(1j * np.array([-turn, 0, turn])), teacher, cell.rho)
+        return {
+            "lambda": real,
+            "loss": loss(real, teacher, cell.rho),
+            "angle": angle,
+            "loss by angle": loss(teacher * np.exp(1j * angle), teacher, cell.rho),
+            "loss at 0.9": float(loss(TRIED, teacher, cell.rho)),
+            "loss at 0.3 rad": float(loss(teacher * TURNED, teacher, cell.rho)),
+            "curvature by radius": (around[0] - 2 * around[1] + around[2]) / step**2,
+            "curvature by angle": (turned[0] - 2 * turned[1] + turned[2]) / turn**2,
+        }
+
+    def checks(self, results: Results[Landscape]) -> list[Check]:
+        found = []
+        for one in results:
+            cell, at = one.cell, f"gap {one.cell.gap:g}, rho={one.cell.rho:g}"
+            teacher = 1 - cell.gap
+            n = np.arange(int(40 / min(cell.gap, 1 - TRIED)))
+            for name, student in (("loss at 0.9", TRIED), ("loss at 0.3 rad", teacher * TURNED)):
+                apart = student**n - teacher**n
+                series = energy(apart, apart, cell.rho).real / 2
+                found.append(identity(f"{name} as a series, {at}", one[name], series))
+            # E|dh/dlambda|^2 is the curvature in any direction. Differences of the loss have errors of order 1e-6.
+            exact = float(sensitivity(teacher, cell.rho))
+            for name, formula in (("radius", exact), ("angle", teacher**2 * exact)):
+                found.append(identity(f"curvature by {name}, {at}", one[f"curvature by {name}"], formula, 1e-4))
+        for rho in results.axis("rho"):
+            for sharp, blunt in pairwise(sorted(results.where(rho=rho), key=lambda one: one.cell.gap)):
+                for name in ("curvature by radius", "curvature by angle"):
+                    at = f"{name}, rho={rho:g}, gap {sharp.cell.gap:g} over {blunt.cell.gap:g}"
+                    found.append(above(at, sharp[name] / blunt[name], 1.0))
+        return found
+
+    def answer(self, results: Results[Landscape]) -> str:
+        cells = sorted(results.where(rho=results.axis("rho")[0]), key=lambda one: one.cell.gap)
+        parts = [f"{one['curvature by radius']:.3g} at λ* = {1 - one.cell.gap:g}" for one in (cells[-1], cells[0])]
+        return (
+            f"The curvature rises from {parts[0]} to {parts[1]}. Even with γ the basin of the angle is only "
+            f"{basin(1 - cells[0].cell.gap):.3g} rad wide to each side there."
+        )
+
+    def draw(self, results: Results[Landscape]) -> Figure:
+        panels = []
+        for rho in results.axis("rho"):
+            for x, y, name in (("lambda", "loss", "λ"), ("angle", "loss by angle", "angle, rad")):
+                curves = [
+                    line(f"1 - λ* = {one.cell.gap:g}", one.curves[x], one.curves[y]) for one in results.where(rho=rho)
+                ]
+                panels.append(Panel(title=f"ρ = {rho:g}", x=name, y="loss", curves=tuple(curves), y_scale="log"))
+        return Figure(panels=tuple(panels), columns=2)
+
+
+STUDY = LandscapeStudy()

@@ -1,0 +1,128 @@
+"""`reals`: whether real eigenvalues can express a shift."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+from msgspec import Meta
+
+from lrurun.studies.checks import Check, above, below, identity
+from lrurun.studies.figure import Figure, Panel, line, points
+from lrurun.studies.study import Array, Results, Settings, Study, Values
+
+STEP = 1e-5
+"""Real part of the complex modes, twice."""
+SMALLEST = 1e-10
+"""Singular values below this share of the largest count as zero, as float64 cannot use their directions."""
+FITTED = "least squares stand in for the training of a layer, because training cannot do better."
+NODES = [4, 8, 12, 16]
+
+
+class Reals(Settings, frozen=True, kw_only=True):
+    """Least squares of a kernel that is 1 at one lag, by exponentials."""
+
+    eigenvalues: Literal["complex", "real"] = "complex"
+    """complex: exp(-dt / 2 + 2 pi i n / N), dt = 1e-5; real: exp(-dt_n), dt_n log-spaced from 1e-4 to 1."""
+    modes: Annotated[int, Meta(ge=2, le=4096)] = 64
+    length: Annotated[int, Meta(ge=8, le=4096, multiple_of=8)] = 256
+    """Of the kernel; the lag is 7 / 8 of it."""
+
+
+def residual(cell: Reals) -> float:
+    """The smallest energy of kernel minus exponentials, of an energy of 1."""
+    lags, n = np.arange(cell.length)[:, None], np.arange(cell.modes)
+    exponents: Array = -STEP / 2 + 2j * np.pi * n / cell.modes
+    if cell.eigenvalues == "real":
+        exponents = -np.geomspace(1e-4, 1.0, cell.modes)
+    basis = np.exp(lags * exponents)
+    kernel = np.zeros(cell.length)
+    kernel[7 * cell.length // 8] = 1.0
+    weights = np.linalg.lstsq(basis, kernel.astype(basis.dtype), rcond=SMALLEST)[0]
+    return float(np.sum(np.abs(kernel - basis @ weights) ** 2))
+
+
+def weight(nodes: Array) -> float:
+    """The sum of |w| of the only weights with sum_j w_j x_j^k = 0 for k < N - 1 and 1 for k = N - 1."""
+    gaps = np.subtract.outer(nodes, nodes) + np.eye(len(nodes))
+    return float(np.sum(1 / np.abs(gaps.prod(1))))
+
+
+def chebyshev(count: int) -> Array:
+    """The nodes from 0 to 1 whose weights are smallest."""
+    return np.asarray((1 - np.cos(np.pi * np.arange(count) / (count - 1))) / 2)
+
+
+class RealsStudy(Study[Reals]):
+    name = "reals"
+    aliases = ("dlr-table2",)
+    source = "Gupta et al. 2023, Table 2"
+    question = "Can a layer with real eigenvalues express a shift, and how many complex ones does it need?"
+    published = "With real eigenvalues the layer does not learn Shift, with complex ones it does if N is large enough."
+    settings = Reals
+    profiles = {
+        "ci": {"eigenvalues": ["complex", "real"], "modes": [64, 256]},
+        "laptop": {"eigenvalues": ["complex", "real"], "modes": [16, 32, 64, 128, 192, 256, 1024]},
+        "paper": {"eigenvalues": ["complex", "real"], "modes": [64, 256, 1024, 4096], "length": 4096},
+    }
+    stand_in = {
+        "ci": f"256 lags stand in for 4,096 and more, because that takes seconds, and {FITTED}",
+        "laptop": f"256 lags stand in for 4,096 and more, because that takes seconds, and {FITTED}",
+        "paper": FITTED,
+    }
+
+    def label(self, cell: Reals) -> str:
+        return cell.eigenvalues
+
+    def simulate(self, cell: Reals, seed: int) -> Values:
+        return {
+            "residual": residual(cell),
+            "nodes": np.array(NODES, float),
+            "weights at Chebyshev nodes": np.array([weight(chebyshev(n)) for n in NODES]),
+            "weights at uniform nodes": np.array([weight(np.linspace(0, 1, n)) for n in NODES]),
+        }
+
+    def checks(self, results: Results[Reals]) -> list[Check]:
+        found = []
+        for one in results:
+            cell = one.cell
+            name = f"{cell.eigenvalues}, N={cell.modes}"
+            if cell.eigenvalues == "real":
+                found.append(above(f"residual, {name}", one["residual"], 0.9))
+                continue
+            # The modes repeat after N lags: the best sum of them is the mean over the lags that are equal modulo N.
+            # Their decay makes an error of order dt times the length.
+            equal = len(range((7 * cell.length // 8) % cell.modes, cell.length, cell.modes))
+            if equal > 1:
+                share = 1 - 1 / equal
+                found.append(identity(f"residual 1 - 1 / {equal}, {name}", one["residual"], share, cell.length * STEP))
+            else:
+                found.append(below(f"residual, {name}", one["residual"], 1e-20))
+        for n, best, uniform in zip(*(results[0].curves[name] for name in CURVES), strict=True):
+            found.append(identity(f"smallest sum of |w|, {n:g} nodes", best, 2.0 ** (2 * n - 3)))
+            found.append(above(f"sum of |w| at uniform nodes, {n:g} nodes", uniform / best, 1.0))
+        return found
+
+    def answer(self, results: Results[Reals]) -> str:
+        found = results.where(eigenvalues="complex")
+        parts = [", ".join(f"{one['residual']:.3g} (N = {one.cell.modes})" for one in found)] if found else []
+        real = [one["residual"] for one in results.where(eigenvalues="real")]
+        parts += [f"at least {min(real):.3g} with real ones"] if real else []
+        return (
+            f"Energy that is left of a shift by 7/8 of the kernel, with N complex eigenvalues: {'; '.join(parts)}. For "
+            "a shift to the last of N lags, N real ones in [0, 1] need weights of at least 2^(2N - 3) / N."
+        )
+
+    def draw(self, results: Results[Reals]) -> Figure:
+        left = []
+        for kind in results.axis("eigenvalues"):
+            cells = results.where(eigenvalues=kind)
+            left.append(points(kind, [one.cell.modes for one in cells], [one["residual"] for one in cells]))
+        nodes, best, uniform = (results[0].curves[name] for name in CURVES)
+        right = (line("Chebyshev nodes", nodes, best), line("uniform nodes", nodes, uniform))
+        first = Panel(x="modes N", y="residual energy", curves=tuple(left), x_scale="log")
+        return Figure(panels=(first, Panel(x="nodes", y="sum of |w|", curves=right, y_scale="log")), columns=2)
+
+
+CURVES = ("nodes", "weights at Chebyshev nodes", "weights at uniform nodes")
+STUDY = RealsStudy()

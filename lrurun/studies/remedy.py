@@ -1,0 +1,106 @@
+"""`remedy`: what normalisation and the exponential form repair, and for which inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lrurun.studies.checks import Check, above, below, identity
+from lrurun.studies.figure import Figure, Panel, dashed, line
+from lrurun.studies.formulas import energy, sensitivity, state_variance
+from lrurun.studies.study import Array, Count, Results, Rho, Settings, Study, Values
+
+GRID = {"rho": [0.0, 0.9, 0.99, 1.0]}
+NEAR = 0.9999
+"""The eigenvalue whose numbers are compared with the limits."""
+
+
+class Remedy(Settings, frozen=True, kw_only=True):
+    """One autocorrelation of the input."""
+
+    rho: Rho = 0.0
+    points: Count = 61
+    """Eigenvalues 1 - 10**-x with x evenly spaced from 0.05 to 4: the exponential form has no eigenvalue 0."""
+
+
+def state(eigenvalue: Array, rho: float) -> Array:
+    """gamma^2 E|h|^2."""
+    return (1 - eigenvalue**2) * state_variance(eigenvalue, rho)
+
+
+def gradient(eigenvalue: Array, rho: float) -> Array:
+    """gamma^2 E|dh/domega|^2 of lambda = exp(-exp(omega)); gamma is held fixed."""
+    return (1 - eigenvalue**2) * (eigenvalue * np.log(eigenvalue)) ** 2 * sensitivity(eigenvalue, rho)
+
+
+class RemedyStudy(Study[Remedy]):
+    name = "remedy"
+    aliases = ("zucchet-fig2",)
+    source = "Zucchet and Orvieto 2024, Fig. 2"
+    question = "Do γ and the exponential form keep states and gradients bounded as λ approaches 1?"
+    published = (
+        "Both stay flat for ρ = 0 and rise for correlated inputs, below the grey curves without the remedies. The axis "
+        "of panel B names the derivative by λ, the curve is that by ω."
+    )
+    settings = Remedy
+    profiles = {"ci": GRID, "laptop": GRID, "paper": {**GRID, "points": 601}}
+
+    def label(self, cell: Remedy) -> str:
+        return f"rho={cell.rho:g}"
+
+    def simulate(self, cell: Remedy, seed: int) -> Values:
+        eigenvalue = 1 - 10.0 ** -np.linspace(0.05, 4, cell.points)
+        values: Values = {
+            "lambda": eigenvalue,
+            "state": state(eigenvalue, cell.rho),
+            "gradient": gradient(eigenvalue, cell.rho),
+            "state without": state_variance(eigenvalue, cell.rho),
+            "gradient without": sensitivity(eigenvalue, cell.rho),
+        }
+        for at in (0.99, 0.999, NEAR):
+            values |= {f"state at {at:g}": float(state(np.array(at), cell.rho))}
+            values |= {f"gradient at {at:g}": float(gradient(np.array(at), cell.rho))}
+        return values
+
+    def checks(self, results: Results[Remedy]) -> list[Check]:
+        found = []
+        for one in results:
+            rho = one.cell.rho
+            n, at = np.arange(6000), 0.99
+            gamma, slope = np.sqrt(1 - at**2), at * np.log(at)
+            for name, kernel in (("state", at**n), ("gradient", slope * n * at ** (n - 1.0))):
+                series = energy(gamma * kernel, gamma * kernel, rho).real
+                found.append(identity(f"{name} at {at} as a series, rho={rho:g}", one[f"{name} at {at}"], series))
+                last = one[f"{name} at {NEAR}"]
+                if rho == 1:
+                    found.append(above(f"{name} at {NEAR} over 0.999, rho=1", last / one[f"{name} at 0.999"], 9.0))
+                    continue
+                limit = (1 + rho) / (1 - rho) * (1.0 if name == "state" else 0.5)
+                tolerance = 3 * (1 - NEAR) / (1 - rho)
+                found.append(identity(f"{name} at {NEAR} near its limit, rho={rho:g}", last, limit, tolerance))
+                if rho > 0:
+                    found.append(below(f"{name} at {NEAR} and its limit, rho={rho:g}", last, limit))
+        return found
+
+    def answer(self, results: Results[Remedy]) -> str:
+        parts = []
+        for one in results:
+            numbers = " and ".join(f"{one[f'{name} at {NEAR}']:.4g}" for name in ("state", "gradient"))
+            parts.append(f"{numbers} (ρ = {one.cell.rho:g})")
+        return (
+            "For ρ < 1 both stay below (1 + ρ) / (1 - ρ) and half of it; for ρ = 1 they diverge. State and gradient at "
+            f"λ = {NEAR}: {'; '.join(parts)}."
+        )
+
+    def draw(self, results: Results[Remedy]) -> Figure:
+        panels = []
+        for name, y in (("state", "γ² E|h|²"), ("gradient", "γ² E|dh/dω|²")):
+            curves = []
+            for one in results:
+                x = 1 / (1 - one.curves["lambda"])
+                curves.append(line(f"ρ = {one.cell.rho:g}", x, one.curves[name]))
+                curves.append(dashed(f"ρ = {one.cell.rho:g}, no remedy", x, one.curves[f"{name} without"]))
+            panels.append(Panel(x="1 / (1 - λ)", y=y, curves=tuple(curves), x_scale="log", y_scale="log"))
+        return Figure(panels=tuple(panels), columns=2)
+
+
+STUDY = RemedyStudy()
