@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from lrurun import studies
+from lrurun.studies import kernels
 from lrurun.studies.coordinates import FORMS, basin, curvature
-from lrurun.studies.hessians import block, printed_cross, spectrum
+from lrurun.studies.hessians import block, printed_cross, series, spectrum
 
 TURN = np.pi / 100
 
@@ -153,3 +154,41 @@ def test_the_hessian_of_one_system() -> None:
     assert found["block error"] < 1e-11
     assert len(found["eigenvalues"]) == 13
     assert len(found["eigenvectors"]) == 9 * 13
+
+
+# θ0 / π, rho -> mean share off the diagonal, participation ratio and scaled top eigenvalue of 50 systems.
+CONCENTRATED = {
+    ("complex", 1.0, 0.0): (0.036, 1.47, 1.27),
+    ("complex", 0.01, 0.0): (0.700, 5.40, 7.20),
+    ("complex", 0.1, 0.99): (0.293, 1.92, 2.24),
+    ("lru", 0.1, 0.0): (0.090, 1.15, 2.23),
+}
+
+
+@pytest.mark.parametrize(("architecture", "angle", "rho"), CONCENTRATED)
+def test_concentrated_angles(architecture: str, angle: float, rho: float) -> None:
+    found = cell("concentration", architecture=architecture, angle=angle, rho=rho)
+    numbers = found["share"], found["participation"], found["scaled"]
+    assert numbers == pytest.approx(CONCENTRATED[architecture, angle, rho], abs=6e-3)
+    assert numbers[0] == pytest.approx(np.mean(found["share of systems"]))
+    assert found["sum error"] < 1e-12
+
+
+def test_the_sum_over_lags_is_the_reference_block() -> None:
+    eigenvalues = np.array([0.99 * np.exp(0.3j), 0.992 * np.exp(0.1j), 0.994 * np.exp(-0.2j)])
+    b, c = np.array([1, 0.5j, -1 + 0.5j]), np.array([0.3, 1 + 1j, 0.2 - 0.4j])
+    for found in (
+        block(eigenvalues, b, c, 0.0, "re-im"),
+        series(eigenvalues, b, c, 0.0, "re-im", np.angle(eigenvalues), 4000),
+    ):
+        numbers = np.trace(found), found[0, 0], found[0, 1], found[0, 3]
+        np.testing.assert_allclose(numbers, (557963.846445, 11306.5447362, -5.00097195, 0.324281116), rtol=3e-9)
+
+
+@pytest.mark.slow
+def test_training_of_a_concentrated_teacher() -> None:
+    found = cell("concentration", part="training", angle=0.01, updates=5)
+    responses = kernels.teacher(0.99, 0, TURN), kernels.teacher(0.99, 0)
+    assert found["baseline"] == pytest.approx(kernels.expected_loss(responses[0]))
+    assert found["baseline"] != pytest.approx(kernels.expected_loss(responses[1]))
+    assert found["gradient error"] < 1e-12

@@ -28,6 +28,7 @@ _MODULES = (
     "parametrise",
     "angle",
     "similarity",
+    "concentration",
     "norms",
     "reals",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -77,3 +78,16 @@ def points(
 ) -> Curve:
     """A simulation, with bars from `low` to `high` where there are some."""
     return Curve(label=label, x=floats(x), y=floats(y), style="points", low=floats(low), high=floats(high))
+
+
+def matrix(values: Any, label: str, *, rows: int = 0, scale: Scale = "linear") -> Picture:
+    """The sizes of a matrix's entries over their indices; `rows` is 0 for square ones.
+
+    Where `scale` is logarithmic, those below 1e-9 of the largest are shown as that.
+    """
+    sizes = np.abs(np.asarray(values))
+    sizes = sizes.reshape(rows or math.isqrt(sizes.size), -1)
+    if scale == "log":
+        sizes = np.maximum(sizes, 1e-9 * sizes.max())
+    z = tuple(map(floats, sizes))
+    return Picture(x=floats(range(sizes.shape[1])), y=floats(range(len(z))), z=z, label=label, scale=scale)

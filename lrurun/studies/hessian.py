@@ -12,7 +12,7 @@ from msgspec import Meta
 from lrurun.errors import UsageError
 from lrurun.studies import hessians
 from lrurun.studies.checks import Check, above, identity, larger
-from lrurun.studies.figure import Figure, Panel, Picture, Scale, floats, points
+from lrurun.studies.figure import Figure, Panel, matrix, points
 from lrurun.studies.hessians import LAGS, NETWORKS, Network, block, differentiated, error, printed_cross
 from lrurun.studies.study import Results, Settings, Study, Values
 
@@ -129,13 +129,12 @@ class HessianStudy(Study[Hessian]):
         panels, spectra = [], []
         for one in first:
             title, n = TITLES[one.cell.network], len(one.curves["eigenvalues"])
-            for label, name, axis in (("|H|", "hessian", "parameter"), ("|entry|", "eigenvectors", "eigenvector")):
-                sizes = np.abs(one.curves[name].reshape(-1, n))
-                z = tuple(map(floats, np.maximum(sizes, 1e-9 * sizes.max()) if name == "hessian" else sizes))
-                scale: Scale = "log" if name == "hessian" else "linear"
-                picture = Picture(x=floats(range(n)), y=floats(range(len(sizes))), z=z, label=label, scale=scale)
-                panels.append(Panel(title=title, x=AXES[one.cell.network], y=axis, picture=picture))
-            large = one.curves["eigenvalues"][: len(sizes)]
+            where, top = AXES[one.cell.network], len(one.curves["eigenvectors"]) // n
+            picture = matrix(one.curves["hessian"], "|H|", scale="log")
+            panels.append(Panel(title=title, x=where, y=where, picture=picture))
+            picture = matrix(one.curves["eigenvectors"], "|entry|", rows=top)
+            panels.append(Panel(title=title, x=where, y="eigenvector", picture=picture))
+            large = one.curves["eigenvalues"][:top]
             spectra.append(points(title, range(1, len(large) + 1), large))
         spread = [
             points(TITLES[name], *zip(*results.where(network=name).by_seed("participation").items(), strict=True))

@@ -5,13 +5,14 @@ The loss is half the mean squared error. Zucchet and Orvieto 2024, appendices B.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from lrurun.studies.formulas import derivative
-from lrurun.studies.study import Array
+from lrurun.studies.formulas import derivative, printed_derivative
+from lrurun.studies.study import Array, Values
 
 Coordinates = Literal["re-im", "polar", "exponential"]
 """Of an eigenvalue ν exp(iθ): its parts; ν and θ; ν = exp(-exp w) and θ = ±exp v."""
@@ -67,6 +68,20 @@ def block(
     return 0.5 * np.real(outer * np.tile(plain, (2, 2)) + inner * np.tile(conjugate, (2, 2)))
 
 
+def series(
+    eigenvalues: Array, b: Array, c: Array, rho: float, coordinates: Coordinates, theta: Array, lags: int
+) -> Array:
+    """`block` as a sum over `lags` pairs of lags n, m with the correlation rho^|n - m| of their inputs."""
+    from scipy.signal import lfilter
+
+    n = np.arange(lags)[:, None]
+    slopes = b * c * n * np.exp(np.maximum(n - 1, 0) * np.log(eigenvalues))
+    slopes = np.real(np.concatenate([slopes * turn for turn in directions(coordinates, eigenvalues, theta)], axis=1))
+    # The recursion sums over m <= n; both triangles have the diagonal.
+    below = slopes.T @ lfilter([1.0], [1.0, -rho], slopes, axis=0)
+    return np.asarray(below + below.T - slopes.T @ slopes)
+
+
 def printed_cross(eigenvalues: Array, b: Array, c: Array, rho: float) -> Array:
     """The block (n, n) by θ_i and ν_j as equation (130) prints it, which is not that of `block`."""
     plain, conjugate = _products(eigenvalues, b, c, rho)
@@ -112,6 +127,40 @@ def spectrum(hessian: Array) -> Spectrum:
 def error(one: Array, other: Array) -> float:
     """The largest difference of two matrices, over the largest entry of the second."""
     return float(np.max(np.abs(one - other)) / np.max(np.abs(other)))
+
+
+UNITS, MODULI, SUMMED = 10, (0.99, 0.995), 6000
+"""Of the systems with concentrated angles: eigenvalues; their absolute values, uniform between these as in the paper's
+text (its published code draws uniformly in the area); lags of `series`, as 0.995 to the power 12,000 is 1e-26."""
+
+
+def concentrated(network: Network, numbers: Iterable[int], angle: float, rho: float) -> Values:
+    """Hessians of random complex diagonal networks with angles from -angle to angle, one for each number.
+
+    Networks of one number and other angles have the same random numbers. Means of their statistics, and of the first
+    number its Hessian, and what is compared with `series`.
+    """
+    spectra: list[Spectrum] = []
+    values: Values = {}
+    for number in numbers:
+        rng = np.random.default_rng(number)
+        eigenvalues = rng.uniform(*MODULI, UNITS) * np.exp(1j * angle * rng.uniform(-1, 1, UNITS))
+        parts = rng.standard_normal((4, UNITS))
+        b, c, theta = parts[0] + 1j * parts[1], parts[2] + 1j * parts[3], angles(eigenvalues)
+        hessian = block(eigenvalues, b, c, rho, COORDINATES[network], theta)
+        spectra.append(spectrum(hessian))
+        if not values:
+            summed = series(eigenvalues, b, c, rho, COORDINATES[network], theta, SUMMED)
+            printed = np.real(printed_derivative(eigenvalues, eigenvalues.conj(), rho))
+            values = {
+                "hessian": hessian.ravel(),
+                "sum error": error(hessian, summed),
+                "summed trace": np.trace(summed),
+                "printed trace": np.abs(b * c) ** 2 @ printed,
+            }
+    for name in ("share", "participation", "scaled"):
+        values[name] = float(np.mean([getattr(one, name) for one in spectra]))
+    return {**values, "share of systems": np.array([one.share for one in spectra])}
 
 
 class System(NamedTuple):

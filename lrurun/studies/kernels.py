@@ -270,7 +270,14 @@ def _updates(architecture: Architecture) -> Any:
 
 
 def train(
-    architecture: Architecture, nu: float, lr: float, seed: int, *, updates: int, cosine: bool = True
+    architecture: Architecture,
+    nu: float,
+    lr: float,
+    seed: int,
+    *,
+    updates: int,
+    cosine: bool = True,
+    angle: float = np.pi,
 ) -> Generator[int, None, Trained]:
     """Trains a student with Adam on batches of white inputs, the same for all architectures of a seed.
 
@@ -279,10 +286,11 @@ def train(
 
     Args:
         cosine: whether the rate falls to 0 by a cosine; else it is constant.
+        angle: the largest phase of eigenvalues, of teacher and student.
     """
     import optax
 
-    target, parameters = teacher(nu, seed), student(architecture, nu, seed)
+    target, parameters = teacher(nu, seed, angle), student(architecture, nu, seed, angle)
     baseline, state = float(expected_loss(target)), optax.scale_by_adam().init(parameters)
     rates = lr * (0.5 * (1 + np.cos(np.pi * np.arange(updates) / updates)) if cosine else np.ones(updates))
     rng = random(seed, "batches")

@@ -1,0 +1,150 @@
+"""`concentration`: what nearly equal angles do to the Hessian of a complex diagonal network, and to its training."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator
+from statistics import geometric_mean
+from typing import Any, Literal
+
+import numpy as np
+
+from lrurun.studies import kernels
+from lrurun.studies.checks import Check, below, identity, larger
+from lrurun.studies.coordinates import Angle
+from lrurun.studies.figure import Figure, Panel, dashed, line, matrix, points
+from lrurun.studies.hessians import concentrated
+from lrurun.studies.kernels import TITLES, Multiple
+from lrurun.studies.study import Count, Results, Rho, Settings, Study, Values
+
+NU = 0.99
+"""Of the teacher, in training."""
+
+Architecture = Literal["complex", "lru", "dense"]
+PAIR: list[Architecture] = ["complex", "lru"]
+GRID: dict[str, Any] = {"architecture": PAIR, "angle": [1.0, 0.1, 0.01], "rho": [0.0, 0.99]}
+WIDTHS = [1.0, 0.316, 0.1, 0.0316, 0.01]
+TRAINED = {**GRID, "part": ["hessian", "training"], "architecture": [*PAIR, "dense"], "systems": 5}
+
+
+class Concentration(Settings, frozen=True, kw_only=True):
+    """Hessians of random systems with angles from -θ0 to θ0, by their eigenvalues; or one training of a student."""
+
+    part: Literal["hessian", "training"] = "hessian"
+    architecture: Architecture = "complex"
+    angle: Angle = 1.0
+    """θ0, in units of π."""
+    rho: Rho = 0.0
+    """Of the input, for Hessians; training has white input."""
+    systems: Count = 50
+    rate: Multiple = 1.0
+    """Of training: the learning rate, as a multiple of the lowest of the architecture's grid."""
+    updates: Count = 3000
+
+
+class ConcentrationStudy(Study[Concentration]):
+    name = "concentration"
+    aliases = ("zucchet-fig10",)
+    source = "Zucchet and Orvieto 2024, Fig. 10"
+    question = "Do nearly equal angles of eigenvalues make the Hessian less diagonal, and the LRU's lead larger?"
+    published = (
+        "As θ0 falls, the Hessian gets less diagonal. The RNN is worst everywhere; complex network and LRU are equal "
+        "at π and apart at small θ0."
+    )
+    settings = Concentration
+    profiles = {
+        "ci": GRID,
+        "laptop": {**TRAINED, "rate": [1.0, 3.2, 10.0]},
+        "paper": {**TRAINED, "angle": WIDTHS, "rate": [0.32, *kernels.GRID], "updates": 10_000},
+    }
+    seeds = {"laptop": 10, "paper": 10}
+    simulates = True
+    stand_in = {"laptop": "3,000 updates and 3 learning rates stand in for 10,000 and 4 to 8, which take hours."}
+
+    def label(self, cell: Concentration) -> str:
+        return f"{cell.part}-{cell.architecture}"
+
+    def has(self, cell: Concentration) -> bool:
+        return cell.rho == 0.0 if cell.part == "training" else cell.architecture in PAIR and cell.rate == 1.0
+
+    def steps(self, cell: Concentration) -> int:
+        return cell.updates if cell.part == "training" else 1
+
+    def simulate(self, cell: Concentration, seed: int) -> Generator[int, None, Values]:
+        angle = cell.angle * np.pi
+        if cell.part == "training":
+            name, lr = cell.architecture, kernels.LOWEST[cell.architecture] * cell.rate
+            return (yield from kernels.train(name, NU, lr, seed, updates=cell.updates, angle=angle)).values
+        numbers = range(seed * cell.systems, (seed + 1) * cell.systems)
+        return concentrated(cell.architecture, numbers, angle, cell.rho)
+
+    def checks(self, results: Results[Concentration]) -> list[Check]:
+        found = []
+        for one in results.where(lambda one: one.seed == results[0].seed, part="hessian"):
+            name = f"{TITLES[one.cell.architecture]}, θ0 = {one.cell.angle:g} π, ρ = {one.cell.rho:g}"
+            found.append(identity(f"{name}: closed form less a sum over lags", one["sum error"], 0.0, 1e-8))
+            if one.cell.architecture == "complex" and 0 < one.cell.rho < 1:
+                ratio = one["printed trace"] / one["summed trace"]
+                found.append(below(f"{name}: trace by eq. 110 as printed, over the sum", ratio, 0.99))
+        for rho in results.axis("rho"):
+            at = results.where(part="hessian", rho=rho)
+            widths = sorted(at.axis("angle"), reverse=True)
+            share = {(x, name): _shares(at, name, x) for x in widths for name in at.axis("architecture")}
+            for (wide, narrow), name in itertools.product(itertools.pairwise(widths), at.axis("architecture")):
+                text = f"{TITLES[name]}, ρ = {rho:g}: share off the diagonal, θ0 = {narrow:g} π over {wide:g} π"
+                found.append(larger(text, share[narrow, name], share[wide, name]))
+            for x in widths if at.axis("architecture") == PAIR else ():
+                text = f"θ0 = {x:g} π, ρ = {rho:g}: share off the diagonal, complex over LRU"
+                found.append(larger(text, share[x, "complex"], share[x, "lru"]))
+        trained = results.where(part="training")
+        found += kernels.start_checks(trained)
+        for x, name in itertools.product(trained.axis("angle"), PAIR if len(trained.axis("architecture")) == 3 else ()):
+            ratios = kernels.ratios(_losses(trained, "dense", x), _losses(trained, name, x))
+            found.append(larger(f"θ0 = {x:g} π: loss, dense over {TITLES[name]}", ratios, [1.0] * len(ratios)))
+        return found
+
+    def answer(self, results: Results[Concentration]) -> str:
+        at, trained = results.where(part="hessian", rho=0.0), results.where(part="training")
+        text = f"At θ0 = {', '.join(f'{x:g} π' for x in results.axis('angle'))}, share of the Hessian off its diagonal"
+        for name in at.axis("architecture"):
+            text += f"; {TITLES[name]} " + ", ".join(f"{np.mean(_shares(at, name, x)):.2g}" for x in at.axis("angle"))
+        if trained.axis("architecture")[:2] == PAIR:
+            text += ". Loss at the best rate, mean (median)"
+            for name in trained.axis("architecture"):
+                losses = (kernels.centre(_losses(trained, name, x)) for x in trained.axis("angle"))
+                text += f"; {TITLES[name]} " + ", ".join(losses)
+            gaps = [kernels.ratios(*(_losses(trained, name, x) for name in PAIR)) for x in trained.axis("angle")]
+            text += "; complex over LRU, geometric mean: " + ", ".join(f"{geometric_mean(x):.2g}" for x in gaps)
+        return f"{text}."
+
+    def draw(self, results: Results[Concentration]) -> Figure:
+        hessians, trained = results.where(part="hessian"), results.where(part="training")
+        panels = []
+        for one in hessians.where(lambda one: one.seed == results[0].seed, architecture="complex", rho=0.0):
+            title, picture = f"complex, θ0 = {one.cell.angle:g} π", matrix(one.curves["hessian"], "|H|", scale="log")
+            panels.append(Panel(title=title, x="re, im", y="re, im", picture=picture))
+        curves = []
+        for rho, name in itertools.product(hessians.axis("rho"), hessians.axis("architecture")):
+            means = [np.mean(_shares(hessians.where(rho=rho), name, x)) for x in hessians.axis("angle")]
+            curves.append((dashed if rho else line)(f"{TITLES[name]}, ρ = {rho:g}", hessians.axis("angle"), means))
+        panels.append(Panel(x="θ0 / π", y="share off the diagonal", curves=tuple(curves), x_scale="log"))
+        curves = []
+        for name in trained.axis("architecture"):
+            found = {x: at for x in trained.axis("angle") if (at := _losses(trained, name, x))}
+            low, middle, high = ([f(list(at.values())) for at in found.values()] for f in (min, np.median, max))
+            curves.append(points(f"{TITLES[name]}, median and range", found, middle, low=low, high=high))
+        panels.append(Panel(x="θ0 / π", y="loss", curves=tuple(curves), x_scale="log", y_scale="log"))
+        return Figure(panels=tuple(panels if curves else panels[:-1]), columns=2)
+
+
+def _shares(results: Results[Concentration], architecture: str, angle: float) -> list[float]:
+    """Of all systems of all seeds."""
+    return [x for one in results.where(architecture=architecture, angle=angle) for x in one.curves["share of systems"]]
+
+
+def _losses(results: Results[Concentration], architecture: str, angle: float) -> dict[int, float]:
+    """Seed -> loss at the learning rate with the smallest mean; empty if a cell diverged at each rate."""
+    return results.where(architecture=architecture, angle=angle).best("rate", "loss").by_seed("loss")
+
+
+STUDY = ConcentrationStudy()
