@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from lrurun.studies import norm_cells
+from lrurun.studies import convolution_cells, norm_cells
 
 
 def finished(cell):
@@ -14,6 +14,27 @@ def finished(cell):
             next(cell)
         except StopIteration as end:
             return end.value
+
+
+def test_a_linear_rnn_has_the_loss_of_a_loop_over_its_states():
+    u, y = convolution_cells.data(3)
+    (a, b, c), error = convolution_cells.start(10, 3), 0.0
+    for inputs, targets in zip(u.T, y.T, strict=True):
+        h = np.zeros(10)
+        for now, target in zip(inputs, targets, strict=True):
+            h = a @ h + b * now
+            error += (h @ c - target) ** 2
+    _, _, by_states, by_kernels = convolution_cells.programs("linear")
+    with jax.enable_x64(True):
+        for loss in (by_states, by_kernels):
+            assert loss((a, b, c), u, y)[0] == pytest.approx(0.5 * error / u.size, rel=1e-10)
+
+
+def test_targets_are_a_convolution_with_the_kernel_of_the_paper():
+    h = convolution_cells.kernel()
+    assert [h.sum(), (h**2).sum(), h[39], h[74]] == pytest.approx([2.88500835, 0.148524760, 6.4934e-6, 0.0318810], 1e-5)
+    u, y = convolution_cells.data(0)
+    assert y[50, 7] == pytest.approx(sum(h[lag] * u[50 - lag, 7] for lag in range(51)))
 
 
 def test_a_head_of_the_rotrnn_has_norm_1_only_after_its_memory():

@@ -18,6 +18,7 @@ _MODULES = (
     "ring",
     "impulse",
     "leak",
+    "convolution",
     "powers",
     "gain",
     "memory",

@@ -1,0 +1,148 @@
+"""`convolution`: whether a linear RNN learns a linear target faster than one with tanh."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta
+
+from lrurun.studies.checks import LEVEL, Check, above, below, identity
+from lrurun.studies.convolution_cells import CHUNK, LENGTH, Model, data, kernel, programs, start
+from lrurun.studies.figure import Curve, Figure, Panel, dashed, line
+from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
+
+
+class Convolution(Settings, frozen=True, kw_only=True):
+    """One training of a dense RNN by Adam."""
+
+    model: Model = "linear"
+    lr: Rate = 1e-3
+    state: Count = 100
+    updates: Annotated[int, Meta(ge=CHUNK, le=10**7, multiple_of=CHUNK)] = 1500
+
+
+class ConvolutionStudy(Study[Convolution]):
+    name = "convolution"
+    aliases = ("lru-fig7",)
+    source = "Orvieto et al. 2023, Fig. 7"
+    question = "Does a linear RNN learn a linear convolution faster than an RNN with tanh?"
+    published = "The loss of the linear RNN falls faster for all learning rates of their grid."
+    settings = Convolution
+    profiles = {
+        "ci": {"model": ["linear"], "updates": 30},
+        "laptop": {"model": ["linear", "tanh"], "lr": [1e-4, 3e-4, 1e-3]},
+        "paper": {"model": ["linear", "tanh"], "lr": [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]},
+    }
+    seeds = {"laptop": 16, "paper": 16}
+    simulates = True
+
+    def label(self, cell: Convolution) -> str:
+        return cell.model
+
+    def steps(self, cell: Convolution) -> int:
+        return cell.updates
+
+    def simulate(self, cell: Convolution, seed: int) -> Generator[int, None, Values]:
+        init, run, by_states, by_kernels = programs(cell.model)
+        (u, y), parameters = data(seed), start(cell.state, seed)
+        (value, slopes), (same, same_slopes) = by_states(parameters, u, y), by_kernels(parameters, u, y)
+        apart = [np.linalg.norm(one - two) / np.linalg.norm(one) for one, two in zip(slopes, same_slopes, strict=True)]
+        radius = np.max(np.abs(np.linalg.eigvals(parameters[0])))
+        carry, losses = (parameters, init(parameters)), []
+        for done in range(CHUNK, cell.updates + 1, CHUNK):
+            carry, values = run(carry, u, y, cell.lr)
+            losses.append(np.asarray(values))
+            yield done
+        curve = np.concatenate(losses)[::10]
+        return {
+            "update": 10 * np.arange(len(curve)),
+            "loss": curve,
+            "final loss": losses[-1][-1],
+            "first loss": value,
+            "first loss by kernels": same,
+            "gradient apart": max(apart),
+            "radius": radius,
+            "kernel": kernel(),
+            "sum": np.sum(kernel()),
+            "energy": np.sum(kernel() ** 2),
+            "bump": 40 + np.argmax(kernel()[40:]),
+        }
+
+    def checks(self, results: Results[Convolution]) -> list[Check]:
+        one = results[0]
+        # geometric series of cos^2 x = (1 + cos 2x) / 2 and cos^4 x = (3 + 4 cos 2x + cos 4x) / 8
+        waves = np.exp(np.array([[-0.015], [-0.03]]) + 0.08j * np.arange(3))
+        sums = np.real((1 - waves**LENGTH) / (1 - waves))
+        found = [
+            identity("sum of the kernel as a series", one["sum"], 0.1 * (sums[0] @ [1, 1, 0]) / 2),
+            identity("energy of the kernel", one["energy"], 0.01 * (sums[1] @ [3, 4, 1]) / 8),
+            identity("step of the second bump", one["bump"], round((np.pi - np.arctan(0.1875)) / 0.04)),
+        ]
+        for one in results.where(model="linear", lr=results.axis("lr")[0]):
+            losses = one["first loss by kernels"], one["first loss"]
+            found.append(identity(f"loss by kernels, seed {one.seed}", *losses, 1e-10))
+            found.append(identity(f"gradient by kernels, seed {one.seed}", one["gradient apart"], 0.0, 1e-10))
+        if len(ratios := _ratios(results)) > 1:
+            p = sign_p(sum(ratio < 1 for ratio in ratios.values()), len(ratios))
+            found.append(below(f"p of a sign test on {len(ratios)} seeds, linear below tanh, at their best", p, LEVEL))
+            found.append(above("rank correlation of the first loss of linear with that ratio", _blame(results), 0.5))
+        return found
+
+    def answer(self, results: Results[Convolution]) -> str:
+        ratios, rates = _ratios(results), results.axis("lr")
+        if not ratios:
+            return f"The {results[0].cell.model} RNN starts at a loss of {results[0]['first loss']:.3g}."
+        better = [f"{rate:g}" for rate in rates if _log_mean(_ratios(results.where(lr=rate))) < 0] or ["none"]
+        wins, mean = sum(ratio < 1 for ratio in ratios.values()), np.exp(-_log_mean(ratios))
+        return (
+            f"Each at its best rate, linear has the lower loss in {wins} of {len(ratios)} seeds (tanh / linear: "
+            f"{mean:.2g} in the geometric mean); at one rate, it has the lower mean at {', '.join(better)} of "
+            f"{', '.join(f'{rate:g}' for rate in rates)}. It loses where its first loss is large."
+        )
+
+    def draw(self, results: Results[Convolution]) -> Figure:
+        panels = []
+        for rate in results.axis("lr"):
+            curves = [_curve(results.where(lr=rate, model=model)) for model in results.axis("model")]
+            panels.append(Panel(title=f"rate {rate:g}", x="update", y="loss", curves=tuple(curves), y_scale="log"))
+        return Figure(panels=tuple(panels), columns=min(3, len(panels)))
+
+
+def sign_p(wins: int, pairs: int) -> float:
+    """p of the one-sided sign test: at least so many wins of fair coins."""
+    from scipy.special import bdtrc
+
+    return float(bdtrc(wins - 1, pairs, 0.5))
+
+
+def _ratios(results: Results[Convolution]) -> dict[int, float]:
+    """Seed -> final loss of linear over that of tanh, both at their best rate there."""
+    best: dict[str, dict[int, float]] = {"linear": {}, "tanh": {}}
+    for one in results.where(lambda one: not one.diverged):
+        losses = best[one.cell.model]
+        losses[one.seed] = min(losses.get(one.seed, np.inf), one["final loss"])
+    return {seed: loss / best["tanh"][seed] for seed, loss in best["linear"].items() if seed in best["tanh"]}
+
+
+def _log_mean(ratios: dict[int, float]) -> float:
+    return float(np.mean(np.log(list(ratios.values())))) if ratios else np.nan
+
+
+def _blame(results: Results[Convolution]) -> float:
+    """Spearman's correlation over seeds of the first loss of the linear RNN with its disadvantage."""
+    from scipy.stats import spearmanr
+
+    ratios = _ratios(results)
+    first = results.where(model="linear", lr=results.axis("lr")[0]).by_seed("first loss")
+    return float(spearmanr([first[seed] for seed in ratios], list(ratios.values())).statistic)
+
+
+def _curve(cells: Results[Convolution]) -> Curve:
+    """The geometric mean of the losses over seeds."""
+    mean = np.exp(np.mean(np.log([one.curves["loss"] for one in cells]), axis=0))
+    return (dashed if cells[0].cell.model == "tanh" else line)(cells[0].cell.model, cells[0].curves["update"], mean)
+
+
+STUDY = ConvolutionStudy()
