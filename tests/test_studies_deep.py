@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from lrurun.studies import convolution_cells, norm_cells
+from lrurun.studies import convolution_cells, norm_cells, phase_cells
 
 
 def finished(cell):
@@ -35,6 +35,31 @@ def test_targets_are_a_convolution_with_the_kernel_of_the_paper():
     assert [h.sum(), (h**2).sum(), h[39], h[74]] == pytest.approx([2.88500835, 0.148524760, 6.4934e-6, 0.0318810], 1e-5)
     u, y = convolution_cells.data(0)
     assert y[50, 7] == pytest.approx(sum(h[lag] * u[50 - lag, 7] for lag in range(51)))
+
+
+def test_the_gain_of_constant_input_is_1_only_with_all_phases():
+    gains = {share: phase_cells.constant_gain(0.9, 0.999, share * np.pi) for share in (2.0, 0.1, 0.02)}
+    assert gains == pytest.approx({2.0: 1.0, 0.1: 8.98, 0.02: 30.2}, rel=2e-3)
+    random = np.random.default_rng(0)
+    radius, phase = np.sqrt(random.uniform(0.25, 0.36, 100_000)), random.uniform(0, 1.5 * np.pi, 100_000)
+    sampled = np.mean((1 - radius**2) / np.abs(1 - radius * np.exp(1j * phase)) ** 2)
+    assert phase_cells.constant_gain(0.5, 0.6, 1.5 * np.pi) == pytest.approx(sampled, rel=0.02)
+
+
+def test_an_output_is_that_of_a_loop_over_the_states():
+    with jax.enable_x64(True):
+        params = phase_cells.initial(True, 5, 0.9, 0.99, 1.0)(2)
+        u = np.random.default_rng(1).normal(size=(3, 40))
+        found = [phase_cells.programs(True, 5, 40)[form](params, u) for form in (0, 1)]
+    of = {name: np.asarray(value) for name, value in params.items()}
+    lam = np.exp(-np.exp(of["nu_log"]) + 1j * np.exp(of["theta_log"]))
+    b = np.exp(of["gamma_log"]) * (of["B_re"] + 1j * of["B_im"])[:, 0]
+    states = np.zeros((3, 5), complex)
+    for now in u.T:
+        states = lam * states + now[:, None] * b
+    outputs = (states @ (of["C_re"] + 1j * of["C_im"])[0]).real + of["bias"]
+    assert found[0] == pytest.approx(outputs, rel=1e-9)
+    assert found[1] == pytest.approx(outputs, rel=1e-9)
 
 
 def test_a_head_of_the_rotrnn_has_norm_1_only_after_its_memory():

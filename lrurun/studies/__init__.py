@@ -17,6 +17,7 @@ _MODULES = (
     "disk",
     "ring",
     "impulse",
+    "phase",
     "leak",
     "convolution",
     "powers",
