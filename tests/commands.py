@@ -1,9 +1,11 @@
-"""Commands run in this process, in an empty folder, where they may write no file."""
+"""Commands run in this process, and an empty folder for them."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,10 +29,23 @@ def tree() -> list[str]:
     return sorted(str(path) for path in Path().rglob("*") if path.is_file())
 
 
-def lrurun(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout, stderr of a command that may write no file."""
-    before = tree()
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr of a command."""
     code = entry.run(list(arguments))
+    return (code, *capsys.readouterr())
+
+
+def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """What a command answers with `--json`."""
+    code, out, err = said(capsys, *arguments, "--json")
+    assert (code, err) == (0, "")
+    table: dict[str, Any] = json.loads(out)
+    return table
+
+
+def lrurun(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """The same as `said` for a command that may write no file."""
+    before = tree()
+    found = said(capsys, *arguments)
     assert tree() == before
-    out, err = capsys.readouterr()
-    return code, out, err
+    return found

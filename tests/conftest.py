@@ -30,6 +30,8 @@ os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 if "LRURUN_TESTS" not in os.environ:
     os.environ["LRURUN_TESTS"] = tempfile.mkdtemp(prefix="lrurun-tests-")
 SHARED = Path(os.environ["LRURUN_TESTS"])
+for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):  # of the user
+    os.environ.pop(name, None)
 os.environ["XDG_CACHE_HOME"] = str(SHARED / "cache")
 os.environ["XDG_DATA_HOME"] = str(SHARED / "share")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"

@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from lrurun import __main__ as entry
 from lrurun import console
+from tests.commands import said
 
 
 def lrurun(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     console.set_verbosity(0)
-    code = entry.run(["plot", *words])
-    out, err = capsys.readouterr()
-    return code, out, err
+    return said(capsys, "plot", *words)
 
 
 def lines(ax: Any) -> dict[str, tuple[list[float], list[float]]]:

@@ -14,6 +14,11 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pytest
+
+from lrurun.data import store
+from lrurun.data.task import Task
+from lrurun.errors import LrurunError
 
 CIFAR_FILES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
 
@@ -228,3 +233,12 @@ def pathfinder(
             content.write("".join(" ".join(row) + "\n" for row in rows).encode())
         files[f"metadata/{number}.npy"] = content.getvalue()
     return files
+
+
+def refused(task: Task, options: Any, where: Path, given: Path) -> tuple[str, str | None]:
+    """Message and hint of the error when `task` is prepared in a folder of `where`, with nothing left behind."""
+    with pytest.raises(LrurunError) as caught:
+        store.prepare(task, options, where / "out" / task.name, from_path=given)
+    assert not (where / "out").exists() or not list((where / "out").iterdir())
+    assert "\n" not in caught.value.message
+    return caught.value.message.replace(str(where), "."), caught.value.hint

@@ -102,3 +102,13 @@ def forgotten() -> Iterator[None]:
     """What a test registers is removed after it."""
     yield
     forget()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the README's example in it."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+    monkeypatch.chdir(tmp_path)
+    Path("averages.py").write_text(AVERAGES)
+    Path("averages.toml").write_text(LADDER)
+    return tmp_path

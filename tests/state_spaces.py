@@ -3,10 +3,6 @@
 import numpy as np
 
 
-def double(params):
-    return {name: np.asarray(value, np.float64) for name, value in params.items()}
-
-
 def legs(size):
     """The matrix of HiPPO-LegS and its vector of inputs, entry by entry (Gu et al. 2020, theorem 2)."""
     a, b = np.zeros((size, size)), np.array([np.sqrt(2 * n + 1) for n in range(size)])

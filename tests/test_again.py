@@ -13,8 +13,8 @@ from lrurun.config import plan as planning
 from lrurun.config.runs import final_runs, seeds_of, tuning_runs
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
+from tests.commands import said
 from tests.machine import Machine
-from tests.test_inspection import said
 
 RUNGS = {
     "lru": ("tanh-rnn", "linear-rnn", "diagonal", "exponential", "ring-init", "small-phase"),

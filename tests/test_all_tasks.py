@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from lrurun import __main__ as entry
 from lrurun import console
 from lrurun.ledger.store import Ledger
+from tests.commands import said
 from tests.printed import agrees, from_latex, from_markdown, from_table, number, read
 from tests.results import fill
 
@@ -39,17 +39,13 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def ledger(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of `filled` in the working directory."""
-    for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     yield Path(shutil.copy(filled, tmp_path))
     console.set_verbosity(0)
 
 
 def lrurun(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = entry.run(["report", *words])
-    out, err = capsys.readouterr()
-    return code, out, err
+    return said(capsys, "report", *words)
 
 
 def out(capsys: pytest.CaptureFixture[str], *words: str) -> str:

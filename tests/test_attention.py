@@ -13,7 +13,7 @@ from lrurun.errors import UsageError
 from lrurun.nn import recurrences
 from lrurun.nn.network import Model
 from lrurun.nn.recurrences import attention
-from tests.state_spaces import double
+from tests.loops import check_values_and_gradients, double
 
 WIDTH, STATE, STEPS = 5, 12, 13
 LENGTHS = [STEPS, 7, 1]
@@ -92,21 +92,9 @@ def test_values(strict, blocks, kind, bidirectional):
 @pytest.mark.parametrize(("kind", "bidirectional"), [("rotary", False), ("local", True)])
 def test_gradients(strict, blocks, kind, bidirectional):
     layer, params = built(KINDS[kind], bidirectional)
-    rng = np.random.default_rng(0)
-    u = np.asarray(rng.normal(size=(STEPS, 3, WIDTH)), np.float32)
-    weight = np.asarray(rng.normal(size=u.shape) * MASK[..., None], np.float32)
-    loss = jax.jit(jax.grad(lambda p, u: jnp.sum(layer.scan(p, u, MASK) * weight), argnums=(0, 1)))
-    gradients, slope = loss(params, u)
-    assert not np.any(np.asarray(slope)[~MASK])
-    host = double(params) | {"u": u.astype(np.float64)}
-    for name, found in {**gradients, "u": slope}.items():
-        direction, h = rng.normal(size=found.shape), 1e-6
-        ends = []
-        for sign in (1, -1):
-            moved = {**host, name: host[name] + sign * h * direction}
-            ends.append(np.sum(weight * reference(KINDS[kind], moved, moved.pop("u"), LENGTHS, bidirectional)))
-        expected = (ends[0] - ends[1]) / (2 * h)
-        assert float(np.sum(found * direction)) == pytest.approx(expected, rel=1e-3, abs=1e-3), name
+    check_values_and_gradients(
+        layer, params, lambda p, u: reference(KINDS[kind], p, u, LENGTHS, bidirectional), LENGTHS
+    )
 
 
 @pytest.mark.parametrize(("chunk", "kept"), [(0, [1, 2, 3]), (2, [1, 2, 3, 4, 3, 4])])

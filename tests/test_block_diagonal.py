@@ -15,17 +15,15 @@ from lrurun.errors import UsageError
 from lrurun.nn import recurrences
 from lrurun.nn.recurrences.block_diagonal import remapped
 from lrurun.nn.scan.blocks import block_scan
+from tests.loops import check_values_and_gradients, double
 
 WIDTH, STATE = 5, 8
+LENGTHS = [11, 6, 1]
 FORMS = {"free": {}, "tied": {"tied": True, "r_min": 0.5}}
 
 
 def built(settings, **others):
     return recurrences.build(settings, **({"width": WIDTH, "state": STATE} | others))
-
-
-def double(params):
-    return {name: np.asarray(value, np.float64) for name, value in params.items()}
 
 
 def blocks(p):
@@ -65,31 +63,7 @@ def reference(p, u, lengths, bidirectional):
 def test_values_and_gradients(form, bidirectional, backend):
     recurrence = built(BlockDiagonalRecurrence(**FORMS[form]), bidirectional=bidirectional, backend=backend)
     params = jax.jit(recurrence.init)(jax.random.key(3))
-    rng = np.random.default_rng(0)
-    lengths, steps = [11, 6, 1], 11
-    mask = np.arange(steps)[:, None] < np.array(lengths)
-    u = np.asarray(rng.normal(size=(steps, 3, WIDTH)), np.float32)
-    weight = np.asarray(rng.normal(size=u.shape) * mask[..., None], np.float32)
-
-    def loss(params, u):
-        y = recurrence.scan(params, u, mask)
-        return jnp.sum(y * weight), y
-
-    (gradients, slope), y = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))(params, jnp.asarray(u))
-    p = double(params)
-    wanted = reference(p, u.astype(np.float64), lengths, bidirectional)
-    np.testing.assert_allclose(np.asarray(y)[mask], wanted[mask], rtol=1e-4, atol=2e-5)
-    assert not np.any(np.asarray(slope)[~mask])
-    for name, found in {**gradients, "u": slope}.items():
-        direction, h = rng.normal(size=found.shape), 1e-6
-
-        def at(sign, name=name, direction=direction, h=h):
-            moved = {**p, "u": u.astype(np.float64)}
-            moved[name] = moved[name] + sign * h * direction
-            return np.sum(weight * reference(moved, moved.pop("u"), lengths, bidirectional))
-
-        expected = (at(1) - at(-1)) / (2 * h)
-        assert float(np.sum(found * direction)) == pytest.approx(expected, rel=1e-3, abs=1e-3), name
+    check_values_and_gradients(recurrence, params, lambda p, u: reference(p, u, LENGTHS, bidirectional), LENGTHS)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

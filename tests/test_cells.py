@@ -13,8 +13,8 @@ import scipy.stats
 
 from lrurun.config.recurrences.cells import GRURecurrence, LSTMRecurrence
 from lrurun.nn import recurrences
+from tests.loops import double
 from tests.machine import LONG, Machine, stop, training, wait_for
-from tests.state_spaces import double
 
 WIDTH, STATE = 5, 4
 KINDS = {"gru": GRURecurrence, "lstm": LSTMRecurrence}

@@ -13,8 +13,9 @@ import pytest
 from lrurun.__main__ import run as command
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
+from tests.commands import answered, said
 from tests.stores import dump
-from tests.test_inspection import answered, fill, said
+from tests.test_inspection import fill
 
 OLD = Path(__file__).parent / "ledgers" / "0001.db"
 REPORT = ("report", "sDigits", "--profile", "smoke")

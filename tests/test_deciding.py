@@ -15,12 +15,11 @@ import pytest
 import scipy.stats
 from msgspec import structs
 
-from lrurun import __main__ as entry
 from lrurun import paths
 from lrurun.config import plan as planning
 from lrurun.ledger.store import Ledger
 from lrurun.report import design_record, selection
-from tests.commands import folder, lrurun  # noqa: F401 (the fixture)
+from tests.commands import answered, folder, lrurun, said  # noqa: F401 (the fixture)
 from tests.machine import Machine, wait_for
 from tests.results import fill
 
@@ -38,17 +37,8 @@ def fill_ladder(seeds: int, first: int = 0) -> None:
     fill(Path("ledger.db"), "sDigits", found, ladder=LADDER[1], profile="smoke", first=first)
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = entry.run(list(arguments))
-    out, err = capsys.readouterr()
-    return code, out, err
-
-
 def report(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    code, out, err = run(capsys, "report", "sDigits", *LADDER, "--json")
-    assert code == 0, err
-    found: dict[str, Any] = json.loads(out)
-    return found
+    return answered(capsys, "report", "sDigits", *LADDER)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +92,7 @@ def test_plan_shows_looks_and_levels(capsys: pytest.CaptureFixture[str]) -> None
 
 def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
     fill_ladder(8)
-    code, out, err = run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "8")
+    code, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "8")
     assert code == 0, err
     assert "look at 5 seeds: 1 of 3 questions undecided; next 8 seeds" in err
     assert "look at 8 seeds: 1 of 3 questions undecided; the design is complete" in err
@@ -126,26 +116,26 @@ def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: p
         assert row["counted_delta"] == row["counted_mean"] - row["counted_base_mean"]
 
     fill_ladder(20, first=8)
-    code, _, err = run(capsys, "exclude", made["rows"][1]["runs"][0], "--why", "a test")
+    code, _, err = said(capsys, "exclude", made["rows"][1]["runs"][0], "--why", "a test")
     assert code == 0, err
     later = report(capsys)
     keys = ("verdict", "look", "p_adjusted", "counted_delta", "counted_low")
     assert [[row[key] for key in keys] for row in later["rows"]] == [[row[key] for key in keys] for row in made["rows"]]
     assert later["claims"] == made["claims"]
     for name in ("md", "latex", "html", "table"):
-        text = run(capsys, "report", "sDigits", *LADDER, "--format", name)[1]
+        text = said(capsys, "report", "sDigits", *LADDER, "--format", name)[1]
         assert "Sequential design (" in text
         assert re.search(r"\+60\.00 .*] at 5 seeds.*\n", text.replace("{]}", "]")), name
         assert "points at 8 seeds" in " ".join(text.split()), name
-    assert run(capsys, "report", "sDigits", *LADDER, "--format", "csv")[1].splitlines()[2].count(",5,") >= 1
+    assert said(capsys, "report", "sDigits", *LADDER, "--format", "csv")[1].splitlines()[2].count(",5,") >= 1
 
-    code, out, err = run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "12")
+    code, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "12")
     assert (code, out) == (2, "")
     assert "--max-seeds 12: the design of this ladder is recorded with --max-seeds 8" in err
-    code, _, err = run(capsys, "ladder", "sDigits", *LADDER, "--decide")
+    code, _, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide")
     assert code == 0
     assert "look at" not in err
-    assert run(capsys, "resume")[2] == "nothing to do: every ladder of this ledger is finished\n"
+    assert said(capsys, "resume")[2] == "nothing to do: every ladder of this ledger is finished\n"
 
 
 @pytest.fixture
@@ -156,7 +146,7 @@ def extended(capsys: pytest.CaptureFixture[str]) -> tuple[str, ...]:
     options = ("--ladder", "own.toml", "--profile", "smoke")
     found = {rung: scores(center, 0, 8) for rung, center in CENTERS.items()}
     fill(Path("ledger.db"), "sDigits", found, ladder="own.toml", profile="smoke")
-    assert run(capsys, "ladder", "sDigits", *options, "--decide", "--max-seeds", "8")[0] == 0
+    assert said(capsys, "ladder", "sDigits", *options, "--decide", "--max-seeds", "8")[0] == 0
     path.write_text(path.read_text() + EXTRA)
     return options
 
@@ -173,45 +163,45 @@ def test_a_rung_that_is_added_after_the_design_is_listed_as_outside_it(
     capsys: pytest.CaptureFixture[str], extended: tuple[str, ...]
 ) -> None:
     command = "lrurun ladder sDigits --ladder own.toml --profile smoke --rung extra --seeds 8"
-    said = f"outside the design, which was recorded without them: extra; train with: {command}"
+    notice = f"outside the design, which was recorded without them: extra; train with: {command}"
     out = " ".join(lrurun(capsys, "plan", "sDigits", *extended, "--decide")[1].split())
     assert "extra" in out
     assert "(outside the design)" in out
-    assert f"All runs are finished. {said}." in out
+    assert f"All runs are finished. {notice}." in out
     rows = json.loads(lrurun(capsys, "plan", "sDigits", *extended, "--decide", "--json")[1])["rungs"]
     assert [(row["rung"], row["runs_left"]) for row in rows if row["outside_design"]] == [("extra", 8)]
-    code, _, err = run(capsys, "ladder", "sDigits", *extended, "--decide")
-    assert (code, err) == (0, f"nothing to do: every run of the sequential design is finished\n{said}\n")
+    code, _, err = said(capsys, "ladder", "sDigits", *extended, "--decide")
+    assert (code, err) == (0, f"nothing to do: every run of the sequential design is finished\n{notice}\n")
     fill(Path("ledger.db"), "sDigits", {"extra": scores(0.5, 0, 8)}, ladder="own.toml", profile="smoke")
     assert "train with" not in lrurun(capsys, "plan", "sDigits", *extended, "--decide")[1]
-    assert "train with" not in run(capsys, "ladder", "sDigits", *extended, "--decide")[2]
+    assert "train with" not in said(capsys, "ladder", "sDigits", *extended, "--decide")[2]
 
 
 def test_a_plan_without_decide_names_an_unfinished_design(capsys: pytest.CaptureFixture[str]) -> None:
     fill_ladder(5)
-    said = "A sequential design is recorded; continue it with --decide."
+    notice = "A sequential design is recorded; continue it with --decide."
     plan = planning.make("sDigits", ladder=LADDER[1], profile="smoke")
-    assert said not in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
+    assert notice not in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
     with Ledger.open(Path("ledger.db")) as ledger:
         [instance] = ledger.ladders()
         design_record.begin(plan, instance, ledger, 5)
-    assert said in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
-    assert said not in lrurun(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
-    assert run(capsys, "ladder", "sDigits", *LADDER, "--decide")[0] == 0
-    assert said not in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
+    assert notice in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
+    assert notice not in lrurun(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
+    assert said(capsys, "ladder", "sDigits", *LADDER, "--decide")[0] == 0
+    assert notice not in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
 
 
 def test_a_complete_design_estimates_the_seeds_of_a_new_one(capsys: pytest.CaptureFixture[str]) -> None:
     found = {rung: scores(center, 0, 5) for rung, center in {**CENTERS, "linear-rnn": 0.84}.items()}
     fill(Path("ledger.db"), "sDigits", found, ladder=LADDER[1], profile="smoke")
-    assert run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")[0] == 0
+    assert said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")[0] == 0
     made = report(capsys)
     row, claims = made["rows"][2], [one for one in made["claims"] if one["than"] == "tanh-rnn"]
     needed = f"a new design with about {row['seeds_to_decide']} seeds a side would decide"
     assert claims
     assert all(f"{needed}, if the true difference is the observed one" in one["detail"] for one in claims)
     for name in ("md", "latex", "html", "table", "json"):
-        text = " ".join(run(capsys, "report", "sDigits", *LADDER, "--format", name)[1].split())
+        text = " ".join(said(capsys, "report", "sDigits", *LADDER, "--format", name)[1].split())
         assert "The sequential design is complete. What is undecided stays undecided" in text, name
         assert f"(+4.00 points at 5 seeds; {needed})" in text.replace("{", "").replace("}", ""), name
         assert "more seed" not in text, name
@@ -228,7 +218,7 @@ def test_of_designs_that_are_recorded_at_once_the_first_counts(capsys: pytest.Ca
         ledger.event(design_record.DESIGN, text, ladder=instance.key)
         assert design_record.begin(plan, instance, ledger, None) == first
         assert design_record.is_unfinished(instance, ledger)
-    assert run(capsys, "ladder", "sDigits", *LADDER, "--decide")[0] == 0
+    assert said(capsys, "ladder", "sDigits", *LADDER, "--decide")[0] == 0
     with Ledger.open(Path("ledger.db")) as ledger:
         assert not design_record.is_unfinished(instance, ledger)
         assert len(ledger.events(ladder_key=instance.key, of_runs=False)) == 5  # two designs, the command, two looks
@@ -237,36 +227,36 @@ def test_of_designs_that_are_recorded_at_once_the_first_counts(capsys: pytest.Ca
 def test_plan_ladder_and_report_say_that_runs_finished_before_the_design(capsys: pytest.CaptureFixture[str]) -> None:
     """Before the design is recorded, and after it; not of other instances, and only while a look is left."""
     caution = "runs finished before the design: its error rate holds only if their results are not the reason for"
-    assert caution not in run(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
+    assert caution not in said(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
     fill_ladder(5)
     fill(Path("ledger.db"), "sDigits", {"relu-rnn": [0.5]}, ladder=LADDER[1], profile="smoke", sets=["optim.lr=0.1"])
-    planned = run(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
+    planned = said(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
     assert f"15 {caution} choosing it." in " ".join(planned.split())
     assert (
-        json.loads(run(capsys, "plan", "sDigits", *LADDER, "--decide", "--json")[1])["design"]["finished_before"] == 15
+        json.loads(said(capsys, "plan", "sDigits", *LADDER, "--decide", "--json")[1])["design"]["finished_before"] == 15
     )
-    _, out, err = run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")
+    _, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")
     assert f"warning: 15 {caution} choosing it\n" in err
     assert f"15 {caution} choosing it." in " ".join(out.split())
-    planned = run(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
+    planned = said(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
     assert f"15 {caution} choosing it." in " ".join(planned.split())
-    assert caution not in run(capsys, "ladder", "sDigits", *LADDER, "--decide")[2]
+    assert caution not in said(capsys, "ladder", "sDigits", *LADDER, "--decide")[2]
 
 
 def test_an_excluded_run_leaves_its_questions_undecided(capsys: pytest.CaptureFixture[str]) -> None:
     fill_ladder(5)
     run_id = report(capsys)["rows"][0]["runs"][2]
-    run(capsys, "exclude", run_id, "--why", "a test")
-    code, out, err = run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")
+    said(capsys, "exclude", run_id, "--why", "a test")
+    code, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")
     assert code == 0, err
     assert "the look at 5 seeds lacks runs of relu-rnn" in out
-    run(capsys, "exclude", run_id, "--undo")
+    said(capsys, "exclude", run_id, "--undo")
     assert report(capsys)["rows"][1]["verdict"] == "undecided"
 
 
 def test_other_settings_have_a_design_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     fill_ladder(5)
-    assert run(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")[0] == 0
+    assert said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")[0] == 0
     plan = planning.make("sDigits", ladder=LADDER[1], profile="smoke")
     rung = plan.rungs[0]
     optim = structs.replace(rung.config.optim, lr=0.5)

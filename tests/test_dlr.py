@@ -14,12 +14,9 @@ from lrurun.errors import UsageError
 from lrurun.nn import recurrences
 from lrurun.nn.convolution import powers
 from lrurun.nn.recurrences import dlr
+from tests.loops import double
 
 WIDTH, STATE = 3, 8
-
-
-def double(params):
-    return {name: np.asarray(value, np.float64) for name, value in params.items()}
 
 
 # --- powers ------------------------------------------------------------------------------------------------------

@@ -40,19 +40,6 @@ def test_every_shipped_document_loads_and_says_where_it_comes_from():
         assert recipe.about.checked
 
 
-def test_the_lru_ladder_has_the_eight_rungs_of_the_paper():
-    assert [rung.name for rung in documents.load_ladder("lru").rungs] == [
-        "tanh-rnn",
-        "linear-rnn",
-        "diagonal",
-        "exponential",
-        "stable-exponential",
-        "ring-init",
-        "gamma-norm",
-        "small-phase",
-    ]
-
-
 def test_a_file_by_path_and_a_file_by_name_are_the_same_document(folder):
     for place in ("recipes/mine.toml", "ablations/mine.toml"):
         (folder / place).parent.mkdir()

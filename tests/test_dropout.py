@@ -45,43 +45,38 @@ def test_the_second_dropout_is_none_without_a_gate():
     np.testing.assert_allclose(logits, x.mean(1)[:, :3], rtol=1e-5, atol=1e-5)
 
 
-def test_dropout_keeps_the_mean_and_holds_over_time():
-    """With only the last factor in play, logits are linear in it: their mean over keys is the undropped output."""
-    spec = features(length=3)
-    rate = 0.25
-    model = Model(config(depth=1, dropout=rate, width=16, glu="half", norm="layer"), spec)
+def last_dropped(**changes):
+    """Logits for 4000 keys, and undropped ones, of a network in which only the last dropout is in play.
+
+    The gate ignores its input, so both factors of a feature multiply to (0 or 1 / (1 - rate)^2), whatever the time.
+    """
+    model = Model(config(depth=1, width=16, glu="half", norm="layer", **changes), features(length=3))
     params, stats = initial(model)
-    # The gate ignores its input, so both factors of a feature multiply to (0 or 1 / (1 - rate)^2), whatever the time.
     params["blocks"]["0"]["gate"]["kernel"] = jnp.zeros((16, 16))
     params["head"] = {"kernel": jnp.eye(16, 3), "bias": jnp.zeros(3)}
-    inputs, _ = batch(spec, size=2)
+    inputs, _ = batch(model.spec, size=2)
     apply = jax.jit(jax.vmap(lambda key: model.apply(params, stats, inputs, train=True, key=key)[0]))
     logits = np.asarray(apply(jax.random.split(jax.random.key(0), 4000)))
     undropped = np.asarray(jax.jit(lambda x: model.apply(params, stats, x, train=False)[0])(inputs))
+    assert np.all(np.abs(logits.mean(0) - undropped) < 5 * np.std(logits, axis=0) / 4000**0.5)
+    return logits, undropped, [np.unique(np.round(column, 4)).size for column in logits.reshape(4000, -1).T]
+
+
+def test_dropout_keeps_the_mean_and_holds_over_time():
+    """With only the last factor in play, logits are linear in it: their mean over keys is the undropped output."""
+    rate = 0.25
+    logits, undropped, levels = last_dropped(dropout=rate)
     dropped = logits.min(0), logits.max(0)
     # Two values alone: a mask of its own at each of 3 times would give 2^3.
-    levels = [np.unique(np.round(column, 4)).size for column in logits.reshape(4000, -1).T]
     assert levels == [2] * 6
     share = np.mean(
         np.isclose(logits, np.where(undropped - dropped[0] > dropped[1] - undropped, *dropped), atol=1e-3), axis=0
     )
-    spread = np.std(logits, axis=0) / 4000**0.5
-    assert np.all(np.abs(logits.mean(0) - undropped) < 5 * spread)
     assert np.all((np.abs(share - (1 - rate) ** 2) < 0.05) | (np.abs(share - (1 - (1 - rate) ** 2)) < 0.05))
 
 
 def test_dropout_at_each_position():
     """The same network with a mask a position: as many levels as masks of 3 times, and the mean stays."""
-    spec = features(length=3)
-    model = Model(config(depth=1, dropout=0.25, dropout_mask="position", width=16, glu="half", norm="layer"), spec)
-    params, stats = initial(model)
-    params["blocks"]["0"]["gate"]["kernel"] = jnp.zeros((16, 16))
-    params["head"] = {"kernel": jnp.eye(16, 3), "bias": jnp.zeros(3)}
-    inputs, _ = batch(spec, size=2)
-    apply = jax.jit(jax.vmap(lambda key: model.apply(params, stats, inputs, train=True, key=key)[0]))
-    logits = np.asarray(apply(jax.random.split(jax.random.key(0), 4000)))
-    undropped = np.asarray(jax.jit(lambda x: model.apply(params, stats, x, train=False)[0])(inputs))
-    levels = [np.unique(np.round(column, 4)).size for column in logits.reshape(4000, -1).T]
+    _, _, levels = last_dropped(dropout=0.25, dropout_mask="position")
     assert max(levels) == 2**3  # fewer where two positions have the same value
     assert min(levels) > 2
-    assert np.all(np.abs(logits.mean(0) - undropped) < 5 * np.std(logits, axis=0) / 4000**0.5)

@@ -193,8 +193,6 @@ def test_the_page_draws_the_eigenvalues_that_are_recorded(drawn: list[Any]) -> N
 def test_the_page_of_a_ledger_tells_of_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     eigenvalues = {"start": [0.5 + 0.5j], "end": [0.6j]}
     fill(tmp_path / "ledger.db", "sDigits", {"tanh-rnn": (0.5, 0.7), "linear-rnn": (0.8,)}, eigenvalues=eigenvalues)

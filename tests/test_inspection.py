@@ -7,19 +7,18 @@ import math
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec import structs
 
 from lrurun import console
-from lrurun.__main__ import run as command
 from lrurun.config import plan as planning
 from lrurun.config.runs import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, Run
 from lrurun.report import sparkline
 from tests import results
+from tests.commands import answered, said
 from tests.machine import Machine, stop
 from tests.stores import ME
 from tests.test_where import on_terminal
@@ -52,18 +51,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     """Four finished runs in the working directory: two rungs of two seeds."""
     monkeypatch.chdir(tmp_path)
     return fill(tmp_path / "ledger.db")
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    code = command(list(arguments))
-    return (code, *capsys.readouterr())
-
-
-def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    code, out, err = said(capsys, *arguments, "--json")
-    assert (code, err) == (0, "")
-    table: dict[str, Any] = json.loads(out)
-    return table
 
 
 # compare

@@ -13,8 +13,8 @@ from lrurun.config.runs import final_runs
 from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
 from lrurun.report import scores
+from tests.commands import said
 from tests.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, RADIUS, RECIPE, forget, forgotten
-from tests.test_inspection import said
 
 __all__ = ["forgotten"]  # a fixture
 

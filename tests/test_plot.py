@@ -70,8 +70,6 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[tuple[s
 @pytest.fixture
 def ids(filled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], str]:
     """The ids of `filled`, a copy of which is the ledger in the working directory."""
-    for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     path, found = filled
     shutil.copy(path, tmp_path)

@@ -47,8 +47,6 @@ OF_TWO = ("sDigits", "--profile", "smoke", "--ladder", "two.toml", "--set", "mod
 
 @pytest.fixture
 def at(small: Machine, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(small.folder)
     return small
 

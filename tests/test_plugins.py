@@ -24,21 +24,11 @@ from lrurun.errors import LrurunError
 from lrurun.ledger.store import Ledger
 from lrurun.runner.messages import Fault, PrepareOrder, decode
 from lrurun.runner.processes import LocalWorker
+from tests.commands import said
 from tests.machine import wait_for
-from tests.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, RADIUS, RECIPE, ROWS, forget, forgotten
-from tests.test_inspection import said
+from tests.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, RADIUS, RECIPE, ROWS, folder, forget, forgotten
 
-__all__ = ["forgotten"]  # a fixture
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the README's example in it."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
-    monkeypatch.chdir(tmp_path)
-    Path("averages.py").write_text(AVERAGES)
-    Path("averages.toml").write_text(LADDER)
-    return tmp_path
+__all__ = ["folder", "forgotten"]  # fixtures
 
 
 def noted(text: str) -> str:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.__main__ import run as command
 from lrurun.ledger import files, query
 from lrurun.ledger.store import Ledger
+from tests.commands import said
 from tests.machine import Machine
 from tests.stores import ME, dump, want
 
@@ -43,8 +43,7 @@ def ledger(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def asked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = command(["query", *words])
-    return (code, *capsys.readouterr())
+    return said(capsys, "query", *words)
 
 
 def test_rows_are_a_table_and_json(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:

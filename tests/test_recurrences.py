@@ -15,6 +15,7 @@ from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.nn import conformance, recurrences, sampling
 from lrurun.nn.recurrences import diagonal
+from tests.loops import check_values_and_gradients, double
 
 KINDS = {
     "tanh": DenseRecurrence(activation="tanh"),
@@ -29,10 +30,7 @@ KINDS = {
     "lru": DiagonalRecurrence(normalize=True, phase="log", r_min=0.9, r_max=0.999),
 }
 WIDTH, STATE = 5, 8
-
-
-def double(params):
-    return {name: np.asarray(value, np.float64) for name, value in params.items()}
+LENGTHS = [11, 6, 1]
 
 
 def reference(settings, p, u, lengths, bidirectional):
@@ -73,31 +71,9 @@ def test_values_and_gradients(strict, kind, bidirectional):
     settings = KINDS[kind]
     recurrence = recurrences.build(settings, width=WIDTH, state=STATE, bidirectional=bidirectional)
     params = jax.jit(recurrence.init)(jax.random.key(3))
-    rng = np.random.default_rng(0)
-    lengths, steps = [11, 6, 1], 11
-    mask = np.arange(steps)[:, None] < np.array(lengths)
-    u = np.asarray(rng.normal(size=(steps, 3, WIDTH)), np.float32)
-    weight = np.asarray(rng.normal(size=u.shape) * mask[..., None], np.float32)
-
-    def loss(params, u):
-        y = recurrence.scan(params, u, mask)
-        return jnp.sum(y * weight), y
-
-    (gradients, slope), y = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))(params, jnp.asarray(u))
-    p = double(params)
-    wanted = reference(settings, p, u.astype(np.float64), lengths, bidirectional)
-    np.testing.assert_allclose(np.asarray(y)[mask], wanted[mask], rtol=1e-4, atol=2e-5)
-    assert not np.any(np.asarray(slope)[~mask])
-    for name, found in {**gradients, "u": slope}.items():
-        direction, h = rng.normal(size=found.shape), 1e-6
-
-        def at(sign, name=name, direction=direction, h=h):
-            moved = {**p, "u": u.astype(np.float64)}
-            moved[name] = moved[name] + sign * h * direction
-            return np.sum(weight * reference(settings, moved, moved.pop("u"), lengths, bidirectional))
-
-        expected = (at(1) - at(-1)) / (2 * h)
-        assert float(np.sum(found * direction)) == pytest.approx(expected, rel=1e-3, abs=1e-3), name
+    check_values_and_gradients(
+        recurrence, params, lambda p, u: reference(settings, p, u, LENGTHS, bidirectional), LENGTHS
+    )
 
 
 def test_the_scan_backend_is_the_one_asked_for():

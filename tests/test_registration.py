@@ -18,20 +18,10 @@ from lrurun.config.recurrences import KINDS
 from lrurun.data import TASKS
 from lrurun.decoding import canonical
 from lrurun.errors import UsageError
-from tests.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, forget, forgotten
-from tests.test_inspection import said
+from tests.commands import said
+from tests.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, folder, forget, forgotten
 
-__all__ = ["forgotten"]  # a fixture
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the README's example in it."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
-    monkeypatch.chdir(tmp_path)
-    Path("averages.py").write_text(AVERAGES)
-    Path("averages.toml").write_text(LADDER)
-    return tmp_path
+__all__ = ["folder", "forgotten"]  # fixtures
 
 
 @pytest.mark.parametrize(

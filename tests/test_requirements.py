@@ -13,8 +13,8 @@ from lrurun.config import plan as planning
 from lrurun.config.runs import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.runner import environment
+from tests.commands import said
 from tests.results import OWNER
-from tests.test_inspection import said
 
 VERSIONS = {"python": "3.11.7", "jax": "0.10.2", "jaxlib": "0.10.2", "orbax-checkpoint": "0.12.8", "numpy": "2.4.6"}
 COMMIT = "ae69fde06375611501fc844beefa8d58544abb1f"

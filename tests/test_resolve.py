@@ -223,8 +223,7 @@ def test_the_plan_shows_the_source_of_each_learning_rate(capsys):
     assert row["rate_source"] == {"kind": "tuned", "text": "will be chosen on validation"}
 
 
-def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(capsys, monkeypatch):
-    monkeypatch.delenv("LRURUN_LEDGER", raising=False)
+def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(capsys):
     arguments = ["plan", "sDigits", "--ladder", "ssm", "--tune"]
     assert entry.run(arguments) == 0
     out = capsys.readouterr().out
@@ -245,8 +244,7 @@ def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(capsys, mo
     assert "Learning rates (tuned on validation here): s4d 0.002." in out
 
 
-def test_a_finished_plan_has_no_time_left(capsys, monkeypatch):
-    monkeypatch.delenv("LRURUN_LEDGER", raising=False)
+def test_a_finished_plan_has_no_time_left(capsys):
     fill(Path("ledger.db"), "sDigits", {"tanh-rnn": (0.5,)})
     for seeds, last in (("0,", "All runs are finished."), ("0,1", "1 run remaining, seeds 0, 1: about ")):
         assert entry.run(["plan", "sDigits", "--rung", "tanh-rnn", "--seeds", seeds]) == 0

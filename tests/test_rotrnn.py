@@ -21,12 +21,9 @@ from lrurun.nn.network import Model
 from lrurun.nn.recurrences import rotrnn
 from lrurun.nn.scan import split
 from lrurun.training import optimizer
+from tests.loops import double
 
 WIDTH, STATE = 5, 12
-
-
-def double(params):
-    return {name: np.asarray(value, np.float64) for name, value in params.items()}
 
 
 def rotation(m):

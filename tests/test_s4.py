@@ -10,7 +10,8 @@ from lrurun.config.recurrences.s4 import S4Recurrence
 from lrurun.config.recurrences.s4d import S4DRecurrence
 from lrurun.nn import recurrences
 from lrurun.nn.recurrences import continuous
-from tests.state_spaces import bilinear, double, legs
+from tests.loops import double
+from tests.state_spaces import bilinear, legs
 
 
 @pytest.mark.parametrize("state", [4, 16])

@@ -8,7 +8,8 @@ import pytest
 from lrurun.config.recurrences.s4d import S4DRecurrence
 from lrurun.nn import conformance, convolution, recurrences
 from lrurun.nn.recurrences.s4d import S4D
-from tests.state_spaces import double, zoh
+from tests.loops import double
+from tests.state_spaces import zoh
 
 
 def test_s4d_s_initial_values():

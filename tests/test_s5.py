@@ -10,7 +10,8 @@ import scipy.signal
 from lrurun.config.recurrences.s5 import S5Recurrence
 from lrurun.nn import recurrences
 from lrurun.nn.recurrences import continuous
-from tests.state_spaces import double, normal
+from tests.loops import double
+from tests.state_spaces import normal
 
 
 @pytest.mark.parametrize("how", ["zoh", "bilinear"])

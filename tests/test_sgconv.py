@@ -16,6 +16,7 @@ from lrurun.errors import UsageError
 from lrurun.nn import recurrences
 from lrurun.nn.network import Model
 from lrurun.nn.recurrences.base import Recurrence
+from tests.loops import double
 
 WIDTH, STATE = 5, 8
 FORMS = {
@@ -29,10 +30,6 @@ FORMS = {
 
 def built(settings, **sizes):
     return recurrences.build(settings, **({"width": WIDTH, "state": STATE} | sizes))
-
-
-def double(params):
-    return {name: np.asarray(value, np.float64) for name, value in params.items()}
 
 
 def up(w, factor):

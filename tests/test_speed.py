@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lrurun import __main__ as entry
 from lrurun.config import documents
 from lrurun.config import plan as planning
 from lrurun.config.runs import final_runs
@@ -19,6 +18,7 @@ from lrurun.errors import LrurunError
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.report import formats
+from tests.commands import said
 from tests.reports import make_run
 from tests.speeds import H100, HERE, MADE, MINI, XEON, body, build, document, runs_of
 
@@ -198,8 +198,6 @@ def test_the_published_speeds_are_those_of_the_paper() -> None:
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Of the plain sCIFAR ladder: two finished runs of tanh-rnn, one of gamma-norm, one more on another device."""
-    for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     plan = planning.make("sCIFAR")
     path = tmp_path / "ledger.db"
@@ -227,9 +225,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def lrurun(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    code = entry.run(["report", *words])
-    out, err = capsys.readouterr()
-    return code, out, err
+    return said(capsys, "report", *words)
 
 
 def test_the_command_prints_the_speeds_of_the_ledger(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,8 @@ from lrurun.decoding import convert
 from lrurun.errors import UsageError
 from lrurun.nn import recurrences
 from lrurun.nn.network import Model
-from tests.state_spaces import bilinear, double, legs, normal, zoh
+from tests.loops import double
+from tests.state_spaces import bilinear, legs, normal, zoh
 
 
 def outputs(lam, b, c, back, d, u, lengths, excluded):

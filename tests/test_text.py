@@ -16,7 +16,6 @@ import pytest
 from lrurun.data import store as folder
 from lrurun.data.task import SPLITS, majority
 from lrurun.data.text import SIZES, Text, TextOptions
-from lrurun.errors import LrurunError
 from tests import formats
 
 FULL = {"train": 36, "validation": 4, "test": 30}
@@ -117,12 +116,7 @@ def vocabulary_of(length: int, least: int, files: dict[str, bytes] = FILES) -> l
 
 
 def refused(where: Path, given: Path, options: TextOptions = OPTIONS, full: dict[str, int] = FULL) -> tuple:
-    """What is said, with nothing left behind."""
-    with pytest.raises(LrurunError) as caught:
-        folder.prepare(Text(full), options, where / "out/Text", from_path=given)
-    assert not (where / "out").exists() or not list((where / "out").iterdir())
-    assert "\n" not in caught.value.message
-    return caught.value.message.replace(str(where), "."), caught.value.hint
+    return formats.refused(Text(full), options, where, given)
 
 
 @pytest.fixture(scope="module")
