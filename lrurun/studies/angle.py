@@ -6,6 +6,7 @@ from collections.abc import Generator
 
 import numpy as np
 
+from lrurun.studies import formulas
 from lrurun.studies.checks import Check, above, below, identity
 from lrurun.studies.coordinates import FORMS, Angle, Form, Modulus, Optimizer, angle, coordinates, descent, distance
 from lrurun.studies.figure import Figure, Panel, Picture, floats, line, points
@@ -92,11 +93,10 @@ class AngleStudy(Study[AngleCell]):
         for one in results:
             cell = one.cell
             name = f"{cell.form}, {cell.optimizer}{', normalised' if cell.normalised else ''}"
-            # Both eigenvalues have the modulus r: the loss is a difference of two values of the generating function.
-            r, turn = cell.radius, np.exp(1j * (cell.start - cell.target) * np.pi)
-            raw = 1 / (1 - r**2) - np.real(1 / (1 - r**2 * turn))
-            first = raw * (1 - r**2 if cell.normalised else 1)
-            found.append(identity(f"{name}: first loss", one["first loss"], first, 1e-10))
+            # Of equal absolute values, so that both states are multiplied by the same γ.
+            student, teacher = (cell.radius * np.exp(1j * at * np.pi) for at in (cell.start, cell.target))
+            first = formulas.loss(student, teacher, 0.0) * (1 - cell.radius**2 if cell.normalised else 1)
+            found.append(identity(f"{name}: first loss", one["first loss"], float(first), 1e-10))
             if cell != AngleCell(form=cell.form, optimizer=cell.optimizer, normalised=cell.normalised):
                 continue  # the bounds below are those of the paper's settings
             if cell.form.startswith("optimal"):

@@ -19,6 +19,8 @@ from lrurun.studies.study import Results, Settings, Study, Values
 Highest = Annotated[float, Meta(ge=0.5, le=0.993)]
 """Of |λ|: kernels of `LAGS` lags are complete up to rounding."""
 STATISTICS = ("top", "participation", "share", "scaled")
+COMPARED = (("complex", "participation", 1.0), ("lru", "participation", 1.0), ("complex", "top", 3.0))
+"""Statistics that are larger for the dense network, by this factor; within 3, spectra would count as alike."""
 GRID = {"network": NETWORKS}
 TITLES = {
     "dense": "dense",
@@ -105,12 +107,11 @@ class HessianStudy(Study[Hessian]):
             if network == "lru":
                 ratio = min(one["largest θ"] / one["largest ν"] for one in cells)
                 found.append(above(f"{title}: sharpest angle over sharpest magnitude, least of all", ratio, 1000.0))
-        spread = results.where(network="dense").by_seed("participation")
-        for network in ("complex", "lru") if results.profile != "ci" else ():
-            other = results.where(network=network).by_seed("participation")
-            if seeds := sorted(spread.keys() & other.keys()):
-                name = f"participation ratio, dense over {TITLES[network]}"
-                found.append(larger(name, [spread[seed] for seed in seeds], [other[seed] for seed in seeds]))
+        for network, name, times in COMPARED if results.profile != "ci" else ():
+            first, second = (results.where(network=one).by_seed(name) for one in ("dense", network))
+            if seeds := sorted(first.keys() & second.keys()):
+                text = f"{name}, dense over {TITLES[network]}" + (f", times {times:g}" if times > 1 else "")
+                found.append(larger(text, [first[seed] for seed in seeds], [times * second[seed] for seed in seeds]))
         return found
 
     def answer(self, results: Results[Hessian]) -> str:
