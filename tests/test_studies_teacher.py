@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from lrurun.studies import kernels
+from lrurun.studies.adam import STUDY as ADAM
+from lrurun.studies.bridge import STUDY as BRIDGE
+from lrurun.studies.bridge import Bridge
 from lrurun.studies.checks import failed
 from lrurun.studies.study import CellResult, Results
 from lrurun.studies.teacher import STUDY as TEACHER
@@ -103,6 +106,20 @@ def test_a_training_whose_loss_explodes_has_none(monkeypatch: pytest.MonkeyPatch
     assert values["losses"].tolist() == [values["expected"]]
 
 
+def test_adams_steps_for_a_constant_gradient_and_for_none() -> None:
+    size = {"a": np.array([2.0, -0.5])}
+    zero = {"a": np.zeros(2)}
+    many = 10**5  # the corrections of the bias are 1 then
+    with jax.enable_x64(True):
+        constant = kernels.effective(kernels.Trained({}, zero, size, {"a": size["a"] ** 2}), 1e-3, many)
+        none = kernels.effective(kernels.Trained({}, zero, zero, zero), 1e-3, many)
+    np.testing.assert_allclose(constant[0]["a"], [5e-4, 2e-3], rtol=1e-6)
+    first, second = (0.9 * g + 0.1 for g in (2.0, -0.5)), (0.999 * g**2 + 0.001 for g in (2.0, -0.5))
+    np.testing.assert_allclose(constant[1]["a"], [1e-3 * m / math.sqrt(v) for m, v in zip(first, second, strict=True)])
+    np.testing.assert_allclose(none[1]["a"], 1e-3 * math.sqrt(10), rtol=1e-6)  # the published measure is capped here
+    assert constant[2] < 1e-9
+
+
 def students(cell: type, losses: dict[tuple[str, float, float], list[float]]) -> Results:
     """(architecture, nu, multiple of the rate) -> loss of each seed, as a study has them."""
     found = []
@@ -128,3 +145,41 @@ def test_the_gap_must_open_with_memory() -> None:
     lost = {**opens, ("dense", 0.99, 1.0): [1.0, math.nan, 2.0]}
     assert names_of_failed(TEACHER, students(Teacher, lost)) == [name]
     assert "dense diverged" in TEACHER.answer(students(Teacher, lost))
+
+
+def test_a_rate_at_which_a_seed_diverged_is_not_the_best() -> None:
+    losses = {
+        ("dense", 0.99, 1.0): [1.0, 1.2, 3.0],
+        ("dense", 0.99, 3.2): [1e-9, math.nan, 1e-9],
+        ("block", 0.99, 1.0): [2e-2, 1e-2, 3e-2],
+        ("complex", 0.99, 1.0): [1e-3, 1.1e-3, 0.9e-3],
+    }
+    results = students(Bridge, losses)
+    assert kernels.by_seed(results, "dense", 0.99) == {0: 1.0, 1: 1.2, 2: 3.0}
+    assert names_of_failed(BRIDGE, results) == []
+    assert "dense 1.7 (1.2), blocks 0.02 (0.02), complex 0.001 (0.001)" in BRIDGE.answer(results)
+    worse = {**losses, ("block", 0.99, 1.0): [2.0, 3.0, 7.0]}
+    assert names_of_failed(BRIDGE, students(Bridge, worse)) == ["dense > block, nu=0.99"]
+
+
+def test_steps_of_a_cell_that_diverged_decide_nothing() -> None:
+    def results(theta: list[float]) -> Results:
+        values = {**START, "formula error": 0.0, "largest published": 1e-3, "nu median": 0.2}
+        return Results(
+            [
+                CellResult(
+                    cell=ADAM.settings(architecture="lru"),
+                    seed=seed,
+                    run="",
+                    diverged=step != step,
+                    values={**values, "theta median": step},
+                    curves={},
+                )
+                for seed, step in enumerate(theta)
+            ],
+            "laptop",
+        )
+
+    assert names_of_failed(ADAM, results([1e-3, 2e-3, 3e-3])) == []
+    assert len(names_of_failed(ADAM, results([1e-1, 2e-1, 3e-1]))) == 1
+    assert len(names_of_failed(ADAM, results([1e-3, 1.1e-3, 0.9e-3, math.nan]))) == 1

@@ -45,6 +45,49 @@ CLAIMS = (
         source=f"{LRU}, Fig. 8",
         contradicted_by=("real-imaginary: losses at angle 1*",),
     ),
+    StudyClaim(
+        study="teacher",
+        text="LRUs outperform dense linear RNNs the more, the longer the memory of the teacher is",
+        source=f"{ZUCCHET}, section 4.2, Fig. 3A",
+        supported_by=("log(dense / LRU) rises*",),
+    ),
+    StudyClaim(
+        study="bridge",
+        text="A block-diagonal matrix of 2 x 2 blocks closes most of the gap to the LRU",
+        source=f"{ZUCCHET}, caption of Fig. 3B",
+        supported_by=("dense > block, *",),
+    ),
+    StudyClaim(
+        study="bridge",
+        text="Complex numbers in place of the blocks lower the loss further",
+        source=f"{ZUCCHET}, caption of Fig. 3B",
+        supported_by=("block > complex, *",),
+        contradicted_by=("complex > block, *",),
+    ),
+    StudyClaim(
+        study="bridge",
+        text="The normalisation by gamma lowers the loss of the complex diagonal RNN",
+        source=f"{ZUCCHET}, Fig. 3B",
+        supported_by=("complex > gamma, *",),
+    ),
+    StudyClaim(
+        study="bridge",
+        text="The exponential parametrisation lowers the loss further",
+        source=f"{ZUCCHET}, Fig. 3B",
+        contradicted_by=("lru > gamma, *",),
+    ),
+    StudyClaim(
+        study="adam",
+        text="Adam takes larger steps in the complex diagonal RNN than in the dense one",
+        source=f"{ZUCCHET}, section 4.3, Figs. 4C and 4D",
+        supported_by=("step of complex*",),
+    ),
+    StudyClaim(
+        study="adam",
+        text="In the LRU, the angles are what Adam takes the smallest steps in",
+        source=f"{ZUCCHET}, appendix B.4, Fig. 9",
+        supported_by=("step of lru nu*",),
+    ),
 )
 
 

@@ -35,9 +35,9 @@ Architecture = Literal["dense", "block", "block-64", "complex", "gamma", "lru"]
 ARCHITECTURES: Final[tuple[Architecture, ...]] = get_args(Architecture)
 TITLES: Final[dict[Architecture, str]] = {
     "dense": "dense",
-    "block": "2 × 2 blocks",
+    "block": "blocks",
     "block-64": "64 blocks",
-    "complex": "complex diagonal",
+    "complex": "complex",
     "gamma": "+ γ",
     "lru": "LRU",
 }
@@ -56,6 +56,12 @@ LOWEST: Final[dict[Architecture, float]] = {
 GRID: Final = [1.0, 3.2, 10.0, 32.0]
 """Of rates, as multiples of the lowest."""
 Multiple = Annotated[float, Meta(gt=0, le=1000)]
+
+_FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
+"""Adam's constants."""
+LARGEST: Final = (1 - _FIRST) / np.sqrt((1 - _SECOND) * (1 - _FIRST**2 / _SECOND))
+"""No step of Adam is larger, over the learning rate (Cauchy's inequality): 7.27. Its answer to a gradient of ones is
+near 3.16 where the gradients before were negligible."""
 
 Parameters = dict[str, Any]
 
@@ -320,6 +326,29 @@ def train(
         "losses": np.array(curve),
     }
     return Trained(values, parameters, state.mu, state.nu)
+
+
+def effective(trained: Trained, lr: float, updates: int) -> tuple[dict[str, Array], dict[str, Array], float]:
+    """Name -> step per gradient, and the published one; largest relative error of that by Adam's formula.
+
+    The published step is Adam's answer to a gradient of ones. It adds them to both means, and has the sign of the
+    mean gradient where that is larger than they are.
+    """
+    import jax
+    import optax
+
+    adam = optax.scale_by_adam()
+    state = adam.init(trained.parameters)._replace(count=np.int32(updates), mu=trained.first, nu=trained.second)
+    answers = adam.update(jax.tree.map(np.ones_like, trained.parameters), state)[0]
+    steps, published, errors = {}, {}, [0.0]
+    for name, second in trained.second.items():
+        square = np.asarray(second).ravel()
+        first = (_FIRST * np.asarray(trained.first[name]).ravel() + 1 - _FIRST) / (1 - _FIRST ** (updates + 1))
+        root = np.sqrt((_SECOND * square + 1 - _SECOND) / (1 - _SECOND ** (updates + 1)))
+        published[name] = lr * np.asarray(answers[name]).ravel()
+        errors.append(float(np.max(np.abs(published[name] / (lr * first / (root + _EPSILON)) - 1))))
+        steps[name] = lr / (np.sqrt(square / (1 - _SECOND**updates)) + _EPSILON)
+    return steps, published, max(errors)
 
 
 def _start(architecture: Architecture, parameters: Parameters, target: Array, seed: int) -> Values:

@@ -77,8 +77,8 @@ class TeacherStudy(Study[Teacher]):
         parts = []
         for nu in results.axis("nu"):
             losses = {name: kernels.by_seed(results, name, nu) for name in results.axis("architecture")}
-            told = ", ".join(f"{kernels.TITLES[name]} {kernels.centre(found)}" for name, found in losses.items())
-            parts.append(f"ν = {nu:g}: {told}")
+            listed = ", ".join(f"{kernels.TITLES[name]} {kernels.centre(found)}" for name, found in losses.items())
+            parts.append(f"ν = {nu:g}: {listed}")
         return f"Loss at the best rate, mean (median): {'; '.join(parts)}."
 
     def draw(self, results: Results[Teacher]) -> Figure:
@@ -88,19 +88,19 @@ class TeacherStudy(Study[Teacher]):
             found = {nu: kernels.by_seed(results, name, nu) for nu in results.axis("nu")}
             found = {nu: losses for nu, losses in found.items() if losses}
             memory = [1 / (1 - nu) for nu in found]
-            curves.append(line(f"{title}, mean", memory, [np.mean(list(losses.values())) for losses in found.values()]))
-            curves.append(
-                points(
-                    f"{title}, median and range of seeds",
-                    memory,
-                    [np.median(list(losses.values())) for losses in found.values()],
-                    low=[min(losses.values()) for losses in found.values()],
-                    high=[max(losses.values()) for losses in found.values()],
-                )
-            )
+            seeds = [list(losses.values()) for losses in found.values()]
+            ends = {"low": [*map(min, seeds)], "high": [*map(max, seeds)]}
+            curves.append(line(title, memory, map(np.mean, seeds)))
+            curves.append(points(title, memory, map(np.median, seeds), **ends))
         means = [np.mean([one["baseline"] for one in results.where(nu=nu)]) for nu in results.axis("nu")]
-        curves.append(dashed("output 0, mean", [1 / (1 - nu) for nu in results.axis("nu")], means))
-        panel = Panel(x="1 / (1 - ν)", y="loss", curves=tuple(curves), x_scale="log", y_scale="log")
+        curves.append(dashed("output 0", [1 / (1 - nu) for nu in results.axis("nu")], means))
+        panel = Panel(
+            x="1 / (1 - ν)",
+            y="loss: mean (line), median and range (point)",
+            curves=tuple(curves),
+            x_scale="log",
+            y_scale="log",
+        )
         return Figure(panels=(panel,))
 
 
