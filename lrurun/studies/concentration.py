@@ -17,8 +17,7 @@ from lrurun.studies.hessians import concentrated
 from lrurun.studies.kernels import TITLES, Multiple
 from lrurun.studies.study import Count, Results, Rho, Settings, Study, Values
 
-NU = 0.99
-"""Of the teacher, in training."""
+NU = 0.99  # of teacher and student, in training
 
 Architecture = Literal["complex", "lru", "dense"]
 PAIR: list[Architecture] = ["complex", "lru"]
@@ -47,10 +46,7 @@ class ConcentrationStudy(Study[Concentration]):
     aliases = ("zucchet-fig10",)
     source = "Zucchet and Orvieto 2024, Fig. 10"
     question = "Do nearly equal angles of eigenvalues make the Hessian less diagonal, and the LRU's lead larger?"
-    published = (
-        "As θ0 falls, the Hessian gets less diagonal. The RNN is worst everywhere; complex network and LRU are equal "
-        "at π and apart at small θ0."
-    )
+    published = "With falling θ0 the Hessian gets less diagonal, and complex falls behind LRU; the RNN is always worst."
     settings = Concentration
     profiles = {
         "ci": GRID,
@@ -71,15 +67,14 @@ class ConcentrationStudy(Study[Concentration]):
         return cell.updates if cell.part == "training" else 1
 
     def simulate(self, cell: Concentration, seed: int) -> Generator[int, None, Values]:
-        angle = cell.angle * np.pi
-        if cell.part == "training":
-            name, lr = cell.architecture, kernels.LOWEST[cell.architecture] * cell.rate
-            return (yield from kernels.train(name, NU, lr, seed, updates=cell.updates, angle=angle)).values
-        numbers = range(seed * cell.systems, (seed + 1) * cell.systems)
-        return concentrated(cell.architecture, numbers, angle, cell.rho)
+        name, angle, first = cell.architecture, cell.angle * np.pi, seed * cell.systems
+        if cell.part == "hessian":
+            return concentrated(name, range(first, first + cell.systems), angle, cell.rho)
+        lr = kernels.LOWEST[name] * cell.rate
+        return (yield from kernels.train(name, NU, lr, seed, updates=cell.updates, angle=angle)).values
 
     def checks(self, results: Results[Concentration]) -> list[Check]:
-        found = []
+        found, trained = [], results.where(part="training")
         for one in results.where(lambda one: one.seed == results[0].seed, part="hessian"):
             name = f"{TITLES[one.cell.architecture]}, θ0 = {one.cell.angle:g} π, ρ = {one.cell.rho:g}"
             found.append(identity(f"{name}: closed form less a sum over lags", one["sum error"], 0.0, 1e-8))
@@ -96,30 +91,32 @@ class ConcentrationStudy(Study[Concentration]):
             for x in widths if at.axis("architecture") == PAIR else ():
                 text = f"θ0 = {x:g} π, ρ = {rho:g}: share off the diagonal, complex over LRU"
                 found.append(larger(text, share[x, "complex"], share[x, "lru"]))
-        trained = results.where(part="training")
         found += kernels.start_checks(trained)
         for x, name in itertools.product(trained.axis("angle"), PAIR if len(trained.axis("architecture")) == 3 else ()):
             ratios = kernels.ratios(_losses(trained, "dense", x), _losses(trained, name, x))
             found.append(larger(f"θ0 = {x:g} π: loss, dense over {TITLES[name]}", ratios, [1.0] * len(ratios)))
+        if {1.0, 0.1} <= set(trained.axis("angle")) and set(trained.axis("architecture")) >= set(PAIR):
+            narrow = _gaps(trained, 0.1)
+            wide = list(np.resize(_gaps(trained, 1.0), len(narrow)))
+            found.append(larger("loss, complex over LRU: θ0 = 0.1 π over 1 π", narrow, wide))
         return found
 
     def answer(self, results: Results[Concentration]) -> str:
         at, trained = results.where(part="hessian", rho=0.0), results.where(part="training")
-        text = f"At θ0 = {', '.join(f'{x:g} π' for x in results.axis('angle'))}, share of the Hessian off its diagonal"
+        angles = results.axis("angle")
+        text = f"At θ0 = {', '.join(f'{x:g} π' for x in angles)}, share of the Hessian off its diagonal"
         for name in at.axis("architecture"):
-            text += f"; {TITLES[name]} " + ", ".join(f"{np.mean(_shares(at, name, x)):.2g}" for x in at.axis("angle"))
+            text += f"; {TITLES[name]} " + ", ".join(f"{np.mean(_shares(at, name, x)):.2g}" for x in angles)
         if trained.axis("architecture")[:2] == PAIR:
             text += ". Loss at the best rate, mean (median)"
             for name in trained.axis("architecture"):
-                losses = (kernels.centre(_losses(trained, name, x)) for x in trained.axis("angle"))
-                text += f"; {TITLES[name]} " + ", ".join(losses)
-            gaps = [kernels.ratios(*(_losses(trained, name, x) for name in PAIR)) for x in trained.axis("angle")]
-            text += "; complex over LRU, geometric mean: " + ", ".join(f"{geometric_mean(x):.2g}" for x in gaps)
+                text += f"; {TITLES[name]} " + ", ".join(kernels.centre(_losses(trained, name, x)) for x in angles)
+            gaps = ", ".join(f"{geometric_mean(_gaps(trained, x)):.2g}" for x in angles)
+            text += f"; complex over LRU, geometric mean: {gaps}"
         return f"{text}."
 
     def draw(self, results: Results[Concentration]) -> Figure:
-        hessians, trained = results.where(part="hessian"), results.where(part="training")
-        panels = []
+        hessians, trained, panels = results.where(part="hessian"), results.where(part="training"), []
         for one in hessians.where(lambda one: one.seed == results[0].seed, architecture="complex", rho=0.0):
             title, picture = f"complex, θ0 = {one.cell.angle:g} π", matrix(one.curves["hessian"], "|H|", scale="log")
             panels.append(Panel(title=title, x="re, im", y="re, im", picture=picture))
@@ -130,21 +127,24 @@ class ConcentrationStudy(Study[Concentration]):
         panels.append(Panel(x="θ0 / π", y="share off the diagonal", curves=tuple(curves), x_scale="log"))
         curves = []
         for name in trained.axis("architecture"):
-            found = {x: at for x in trained.axis("angle") if (at := _losses(trained, name, x))}
-            low, middle, high = ([f(list(at.values())) for at in found.values()] for f in (min, np.median, max))
+            found = {x: list(at.values()) for x in trained.axis("angle") if (at := _losses(trained, name, x))}
+            low, middle, high = (list(map(f, found.values())) for f in (min, np.median, max))
             curves.append(points(f"{TITLES[name]}, median and range", found, middle, low=low, high=high))
         panels.append(Panel(x="θ0 / π", y="loss", curves=tuple(curves), x_scale="log", y_scale="log"))
         return Figure(panels=tuple(panels if curves else panels[:-1]), columns=2)
 
 
 def _shares(results: Results[Concentration], architecture: str, angle: float) -> list[float]:
-    """Of all systems of all seeds."""
     return [x for one in results.where(architecture=architecture, angle=angle) for x in one.curves["share of systems"]]
 
 
 def _losses(results: Results[Concentration], architecture: str, angle: float) -> dict[int, float]:
     """Seed -> loss at the learning rate with the smallest mean; empty if a cell diverged at each rate."""
     return results.where(architecture=architecture, angle=angle).best("rate", "loss").by_seed("loss")
+
+
+def _gaps(results: Results[Concentration], angle: float) -> list[float]:
+    return kernels.ratios(*(_losses(results, name, angle) for name in PAIR))
 
 
 STUDY = ConcentrationStudy()
