@@ -4,7 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from lrurun.studies import convolution_cells, norm_cells, phase_cells
+from lrurun.studies import convolution_cells, depth_cells, norm_cells, phase_cells
+from lrurun.studies.formulas import state_variance
 
 
 def finished(cell):
@@ -94,3 +95,37 @@ def test_the_class_of_a_sequence_is_its_marked_digit():
     assert np.all(marked.sum(axis=1) == 1)
     assert np.array_equal(one.inputs[marked] - 11, one.labels)
     assert one.inputs.min() >= 1
+
+
+def test_the_expected_state_of_a_block_and_its_error():
+    params = depth_cells.start("cRNN", 4, 2.0, 0)
+    one = params["blocks"][0]
+    lam, b = one["lam_re"] + 1j * one["lam_im"], (one["B_re"] + 1j * one["B_im"]) @ params["encoder"]
+    mean, stderr = depth_cells.expected(params, 0.9, 100)
+    assert mean == pytest.approx(np.mean(np.sum(np.abs(b) ** 2, axis=1) * state_variance(lam, 0.9)), rel=1e-9)
+    found = []
+    for seed in range(150):
+        h, squares = np.zeros((depth_cells.BATCH, 4), complex), []
+        for x in depth_cells.inputs(4, 100, 0.9, seed)[:-1]:
+            h = lam * h + x @ b.T
+            squares.append(np.mean(np.abs(h) ** 2))
+        found.append(np.mean(squares[50:]))
+    assert np.mean(found) == pytest.approx(mean, abs=4 * stderr / np.sqrt(150))
+    assert np.std(found) == pytest.approx(stderr, rel=0.3)
+
+
+@pytest.mark.slow
+def test_the_states_of_a_block_are_those_of_a_loop():
+    params, x = depth_cells.start("LSTM", 3, 5.0, 1), depth_cells.inputs(3, 8, 0.5, 1)
+    with jax.enable_x64(True):
+        squares, slopes = depth_cells.program("LSTM", "none")(params, x)
+    one, h, c, found = params["blocks"][0], np.zeros((8, 3)), np.zeros((8, 3)), []
+    for u in x[:-1] @ params["encoder"].T:
+        i, f, o, g = np.split(u @ one["cell w"].T + h @ one["cell u"].T + one["cell bias"], 4, axis=1)
+        c = c / (1 + np.exp(-f)) + np.tanh(g) / (1 + np.exp(-i))
+        h = np.tanh(c) / (1 + np.exp(-o))
+        found.append(np.mean(h**2))
+    assert squares[0] == pytest.approx(np.mean(found[4:]), rel=1e-9)
+    rest = [np.ravel(slopes[name]) for name in ("encoder", "decoder")]
+    rest += [np.ravel(one[name]) for one in slopes["blocks"] for name in ("value", "gate")]
+    assert depth_cells.by_group(slopes)["rest"] == pytest.approx(np.mean(np.concatenate(rest) ** 2), rel=1e-9)

@@ -29,6 +29,7 @@ _MODULES = (
     "bridge",
     "hessian",
     "adam",
+    "depth",
     "parametrise",
     "angle",
     "similarity",
