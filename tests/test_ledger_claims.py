@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lrurun.studies import claims as study_claims
@@ -70,3 +72,22 @@ def test_a_claim_needs_all_of_its_checks() -> None:
 
 def test_claims_name_studies_that_exist() -> None:
     assert {claim.study for claim in study_claims.CLAIMS} <= set(names())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", names())
+def test_checks_that_decide_a_claim_exist(study: str) -> None:
+    """Patterns of names that a study does not have would leave its claims undecided forever."""
+    from fnmatch import fnmatchcase
+
+    from lrurun import studies
+    from lrurun.runner import cells
+    from lrurun.studies import plan as planning
+
+    made = planning.make(studies.get(study), "ci", {})
+    found = [check.name for check in studies.get(study).checks(cells.in_process(made))]
+    source = (Path(study_claims.__file__).parent / f"{study}.py").read_text()
+    for claim in study_claims.of(study):
+        for pattern in (*claim.supported_by, *claim.contradicted_by):
+            words = max(pattern.split("*"), key=len)[:9]  # the rest may be made by the study
+            assert any(fnmatchcase(name, pattern) for name in found) or words in source

@@ -16,9 +16,8 @@ __all__ = ["folder"]  # a fixture
 RECIPES = ", ".join(sorted(paths.names("recipes")))
 OF_LEDGER = "path, check, migrate, backup, merge, export, gc"
 COMMANDS = (
-    "ladder, resume, plan, status, runs, show, report, claims, plot, compare, verify, query, logs, tag, note, exclude, "
-    "list, check, "
-    "doctor, bench, data, ledger"
+    "ladder, resume, study, plan, status, runs, show, report, claims, plot, compare, verify, query, logs, tag, note, "
+    "exclude, list, check, doctor, bench, data, ledger"
 )
 
 
@@ -122,8 +121,8 @@ def test_invalid_arguments_give_an_error_of_two_lines_and_no_file(command, argum
         (["ledger"], "lrurun ledger: no command given", f"lrurun ledger --help; commands: {OF_LEDGER}"),
         (
             ["list", "ladder"],
-            "list: expected one of ladders, recipes, tasks, recurrences, found 'ladder'",
-            "did you mean 'ladders'? known values: ladders, recipes, tasks, recurrences",
+            "list: expected one of ladders, recipes, tasks, recurrences, studies, found 'ladder'",
+            "did you mean 'ladders'? known values: ladders, recipes, tasks, recurrences, studies",
         ),
         (["check", "recipe"], "check recipe: expected a name, or --all", f"recipes: {RECIPES}"),
         (["check", "recipe", "sDigitz"], "unknown task 'sDigitz'", f"did you mean 'sDigits'? tasks: {RECIPES}"),

@@ -60,7 +60,8 @@ def check(
         "study": lambda: list(studies.names()),
     }[what]()
     if all_ == (name is not None):
-        raise UsageError(f"check {what}: expected a name, or --all", f"known: {', '.join(names)}")
+        plural_of = "studies" if what == "study" else f"{what}s"
+        raise UsageError(f"check {what}: expected a name, or --all", f"{plural_of}: {', '.join(names)}")
     chosen = names if all_ else [str(name)]
     check_one = {
         "ladder": _check_ladder,
