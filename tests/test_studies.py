@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import math
 import signal
+from collections.abc import Iterator
+from typing import Any
 
+import msgspec
 import pytest
 
 from lrurun import studies
@@ -77,6 +80,7 @@ def test_a_failed_check_is_reported_and_makes_the_exit_code_3(machine: Machine) 
         (("memory", "--set", "rho=1.5"), "--set rho: expected a number <= 1, found 1.5"),
         (("memory", "--set", "points=0"), "--set points"),
         (("powers", "--set", "radius=1.0"), "--set radius"),
+        (("powers", "--set", "angle=nan"), "--set angle: expected a finite number"),
         (("memory", "--set", "rh=1"), "did you mean 'rho'?"),
         (("memory", "--cell", "rho=2"), "unknown cell 'rho=2'"),
         (("memory", "--profile", "labtop"), "did you mean 'laptop'?"),
@@ -140,6 +144,62 @@ def test_every_study_is_declared_completely() -> None:
             assert len(fingerprints) == len(set(fingerprints))
 
 
+def floats(of: msgspec.inspect.Type) -> Iterator[msgspec.inspect.FloatType]:
+    if isinstance(of, msgspec.inspect.FloatType):
+        yield of
+    inner = [*getattr(of, "types", ()), *getattr(of, "item_types", ())]
+    for one in [*inner, of.item_type] if hasattr(of, "item_type") else inner:
+        yield from floats(one)
+
+
+@pytest.mark.parametrize("name", studies.names())
+def test_every_number_among_the_settings_has_a_range(name: str) -> None:
+    for field in msgspec.inspect.type_info(studies.get(name).settings).fields:
+        for one in floats(field.type):
+            assert (one.ge, one.gt) != (None, None), field.name
+            assert (one.le, one.lt) != (None, None), field.name
+
+
+def reported(name: str, changes: dict[str, Any]) -> list[checks.Check]:
+    """The checks of the quickest form of a study with changed settings; its answer and its figure must be possible."""
+    import jax
+
+    study = studies.get(name)
+    before = jax.config.jax_enable_x64
+    try:
+        results = cells.in_process(planning.make(study, "ci", changes))
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    assert study.answer(results).endswith(".")
+    assert study.draw(results).panels
+    return study.checks(results)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "axis"),
+    [
+        (study.name, axis)
+        for study in studies.every()
+        for axis, values in study.profiles["ci"].items()
+        if isinstance(values, list)
+    ],
+)
+def test_every_axis_may_have_one_value(name: str, axis: str) -> None:
+    reported(name, {axis: studies.get(name).profiles["ci"][axis][:1]})
+
+
+@pytest.mark.parametrize("changes", [{"angle": 0.25}, {"form": "exponential"}, {"updates": 10}, {"radius": 0.5}])
+def test_powers_reports_settings_that_its_question_is_not_about(changes: dict[str, Any]) -> None:
+    reported("powers", changes)
+
+
+def test_landscape_compares_no_gap_with_itself() -> None:
+    study = studies.get("landscape")
+    found = study.checks(cells.in_process(planning.make(study, "ci", {"gap": [0.01, 0.1]}, range(2))))
+    assert checks.failed(found) == []
+
+
 def test_checks_fail_where_they_should() -> None:
     assert not checks.identity("a", 1.0 + 2e-8, 1.0).passed
     assert not checks.identity("a", math.nan, 1.0).passed
@@ -147,6 +207,7 @@ def test_checks_fail_where_they_should() -> None:
     assert checks.sampling("a", 1.4, 1.0, 0.1).passed
     assert not checks.larger("a", [1.0, 2.0], [2.0, 1.0]).passed
     assert not checks.larger("a", [2.0], [1.0]).passed
+    assert not checks.larger("a", [2.0, 2.1, 0.0], [1.0, 1.0, 1.0]).passed
     assert checks.larger("a", [2.0, 2.1, 1.9], [1.0, 1.0, 1.0]).passed
     assert not checks.above("a", math.nan, 0.0).passed
 
@@ -177,16 +238,6 @@ def test_killed_and_resumed_cells_have_identical_numbers(machine: Machine, tmp_p
 @pytest.mark.slow
 @pytest.mark.parametrize("name", studies.names())
 def test_the_checks_of_every_study_pass(name: str) -> None:
-    import jax
-
-    study = studies.get(name)
-    before = jax.config.jax_enable_x64
-    try:
-        results = cells.in_process(planning.make(study, "ci", {}))
-    finally:
-        jax.config.update("jax_enable_x64", before)
-    found = study.checks(results)
+    found = reported(name, {})
     assert found
     assert checks.failed(found) == []
-    assert study.answer(results).endswith(".")
-    assert study.draw(results).panels

@@ -88,10 +88,11 @@ def _bounded(name: str, measured: float, bound: float, word: str, passed: bool) 
 def larger(name: str, first: Sequence[float], second: Sequence[float]) -> Check:
     """That `first` is larger than `second`, paired by seed: a one-sided t test on the differences of the logarithms.
 
-    The numbers must be positive. Measured is p; with fewer than two pairs, or numbers that are not finite, it is NaN
-    and the check fails.
+    Measured is p; with fewer than two pairs, or numbers that are not positive and finite, it is NaN and the check
+    fails.
     """
-    p = one_sided_p([math.log(a) - math.log(b) for a, b in zip(first, second, strict=True)])
+    pairs = zip(first, second, strict=True)
+    p = one_sided_p([math.log(a) - math.log(b) if a > 0 and b > 0 else math.nan for a, b in pairs])
     return Check(
         name=name,
         kind="direction",

@@ -18,7 +18,7 @@ SLICE = np.pi / 50
 
 
 class Gain(Settings, frozen=True, kw_only=True):
-    """One ring, one kind of input with E|x|^2 = 1 for each unit, and one draw of the eigenvalues."""
+    """One ring, one kind of input with E|x|^2 = 1 for each unit, and one sample of the eigenvalues."""
 
     ring: Ring = (0.0, 0.9)
     """Inner and outer radius, as in --set ring=[[0.9,0.999]]."""

@@ -304,7 +304,7 @@ def train(
     at, curve, losses, loss = [0], [start["expected"]], np.empty(0), float(start["expected"])
     for done in range(0, updates, CHUNK):
         count = min(CHUNK, updates - done)
-        # Drawn and multiplied in float32: the loss is still 0 exactly where the kernels are equal.
+        # Sampled and multiplied in float32: the loss is still 0 exactly where the kernels are equal.
         products = lagged_products(rng.standard_normal((count, BATCH, LENGTH), dtype=np.float32))
         parameters, state, now, exact = _updates(architecture)(
             parameters, state, target, products, rates[done : done + count]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
 
 from lrurun.studies.checks import Check, above, identity
 from lrurun.studies.figure import Figure, Panel, line
@@ -28,7 +29,7 @@ class Powers(Settings, frozen=True, kw_only=True):
     """One training by Adam of an eigenvalue towards a target of the same absolute value."""
 
     form: Form = "real-imaginary"
-    angle: float = 0.0
+    angle: Annotated[float, Meta(ge=-4, le=4)] = 0.0
     """Of the target, in units of π/2."""
     radius: Radius = 0.99
     lr: Rate = 1e-3
@@ -99,23 +100,23 @@ class PowersStudy(Study[Powers]):
                 ("real-imaginary", 1.0, "0, by symmetry")
             ]
             for form, angle, as_at in same:
-                difference = _difference(at.where(form=form, angle=0.0)[0], at.where(form=form, angle=angle)[0])
-                found.append(
-                    identity(f"{form}: losses at angle {angle:g} as at {as_at}, lr {rate:g}", difference, 0.0, 1e-6)
-                )
-            slow, fast = (at.where(form=form, angle=0.5)[0] for form in ("real-imaginary", "exponential"))
-            found.append(
-                above(
-                    f"updates of real-imaginary over exponential at π/4, lr {rate:g}",
-                    slow["updates"] / fast["updates"],
-                    2.0,
-                )
-            )
+                first, other = at.where(form=form, angle=0.0), at.where(form=form, angle=angle)
+                if first and other:
+                    name = f"{form}: losses at angle {angle:g} as at {as_at}, lr {rate:g}"
+                    found.append(identity(name, _difference(first[0], other[0]), 0.0, 1e-6))
+            slow, fast = (at.where(form=form, angle=0.5) for form in FORMS)
+            if slow and fast:
+                ratio = slow[0]["updates"] / max(fast[0]["updates"], 1.0)
+                found.append(above(f"updates of real-imaginary over exponential at π/4, lr {rate:g}", ratio, 2.0))
         return found
 
     def answer(self, results: Results[Powers]) -> str:
         rate = results.axis("lr")[-1]
-        slow, fast = (results.where(form=form, angle=0.5, lr=rate)[0] for form in ("real-imaginary", "exponential"))
+        if results.axis("form") != FORMS or not {0.0, 0.5, 1.0} <= set(results.axis("angle")):
+            cells = results.where(lr=rate)
+            parts = [f"{one['updates']:g} ({one.cell.form}, {one.cell.angle:g} · π/2)" for one in cells]
+            return f"Updates until the loss is below {LEARNED:g}, lr {rate:g}: {', '.join(parts)}."
+        slow, fast = (results.where(form=form, angle=0.5, lr=rate)[0] for form in FORMS)
         return (
             f"Real and imaginary parts are slowest for a target at π/4 ({slow['updates']:g} updates, exponential "
             f"{fast['updates']:g}, lr {rate:g}) and as fast at π/2 as at 0; the exponential form does not depend on "
@@ -126,7 +127,10 @@ class PowersStudy(Study[Powers]):
         panels = []
         for form in results.axis("form"):
             cells = results.where(form=form, lr=results.axis("lr")[-1])
-            curves = [line(f"{one.cell.angle:g} · π/2", range(SHOWN), one.curves["loss"][:SHOWN]) for one in cells]
+            curves = []
+            for one in cells:
+                losses = one.curves["loss"][:SHOWN]
+                curves.append(line(f"{one.cell.angle:g} · π/2", range(len(losses)), losses))
             panels.append(Panel(title=form, x="update", y="loss", curves=tuple(curves), y_scale="log"))
         return Figure(panels=tuple(panels))
 
@@ -135,7 +139,7 @@ def _difference(first: CellResult[Powers], second: CellResult[Powers]) -> float:
     """The largest relative difference of two loss curves, while the loss is above 1e-12."""
     one, other = first.curves["loss"], second.curves["loss"]
     large = one > 1e-12
-    return float(np.max(np.abs(one[large] / other[large] - 1)))
+    return float(np.max(np.abs(one[large] / other[large] - 1), initial=0.0))
 
 
 STUDY = PowersStudy()
