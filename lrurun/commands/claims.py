@@ -25,12 +25,18 @@ def claims(
     The rule is the same for both. Claims about theory figures are decided by the checks of studies.
     """
     from lrurun import data as tasks
-    from lrurun import paths
+    from lrurun import paths, studies
     from lrurun.config.documents import load_ladder
+    from lrurun.config.schema import STUDY
+    from lrurun.errors import UsageError
     from lrurun.report import ledger_claims
 
     ledger_claims.check_paper(paper)
-    if task is not None and not task.startswith("study:"):
+    if task is not None and task.startswith(STUDY):
+        if ladder is not None:
+            raise UsageError(f"--ladder {ladder}: {task} is a study, which no ladder has", "omit --ladder or --task")
+        task = STUDY + studies.of_task(task).name  # it may be an alias
+    elif task is not None:
         tasks.get(task)
     names = [ladder] if ladder is not None else list(paths.names("ablations"))
     ladders = {name: load_ladder(name) for name in names}

@@ -35,6 +35,7 @@ PAPERS = {
 }
 """The name of a paper on the command line -> how sources begin."""
 
+NO_CHECK = "no check of this study decides it"
 HEADERS = (*published_claims.HEADERS, "in this ledger")
 
 
@@ -212,18 +213,29 @@ def _of_study(ledger: Ledger | None, study: Study[Any]) -> list[LedgerClaim]:
 
 def _by_checks(claim: StudyClaim, report: study_report.StudyReport | None) -> LedgerVerdict:
     if report is None:
-        detail = f"lrurun study {claim.study} would decide it"
+        detail = f"{_command(claim)} would decide it" if _is_checked(claim) else NO_CHECK
         return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
     verdict, checks = study_claims.judge(claim, report.checks)
-    detail = "; ".join(f"{one.name}: {one.measured:.4g}, {one.rule}" for one in checks[:2])
+    missing = f"no check of profile {report.profile} is about it; {_command(claim)} has some"
+    detail = "; ".join(
+        f"{one.name}: {one.measured:.4g}, {one.rule}{'' if one.passed else ' (failed)'}" for one in checks[:2]
+    )
     more = f"; and {plural(len(checks) - 2, 'check')} more" if len(checks) > 2 else ""
     return LedgerVerdict(
         verdict=verdict,
-        detail=(detail or "no check of this profile is about it; --profile laptop has some") + more,
+        detail=(detail or (missing if _is_checked(claim) else NO_CHECK)) + more,
         instance=None,
         profile=report.profile,
         stand_in=report.substitute is not None,
     )
+
+
+def _is_checked(claim: StudyClaim) -> bool:
+    return bool(claim.supported_by or claim.contradicted_by)
+
+
+def _command(claim: StudyClaim) -> str:
+    return f"lrurun study {claim.study}{' --profile paper' * (claim.profile == 'paper')}"
 
 
 def _counts(found: Sequence[LedgerClaim]) -> dict[str, dict[str, int]]:

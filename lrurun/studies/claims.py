@@ -23,7 +23,9 @@ class StudyClaim(Struct, frozen=True, kw_only=True):
     supported_by: tuple[str, ...] = ()
     """Patterns of names of checks, as in "slope*": the claim is supported if all of these checks passed."""
     contradicted_by: tuple[str, ...] = ()
-    """The same of checks that say the opposite."""
+    """The same of checks that say the opposite. Without any pattern, no check decides the claim."""
+    profile: Literal["laptop", "paper"] = "laptop"
+    """The smallest profile that has these checks, of those above "ci"."""
 
 
 CLAIMS = (
@@ -49,13 +51,13 @@ CLAIMS = (
         study="impulse",
         text="Over 1,024 steps, eigenvalues with phases on the whole circle oscillate only a few times",
         source=f"{LRU}, Fig. 4",
-        contradicted_by=("mean sign changes, phase=2pi, 1024 steps",),
+        contradicted_by=("sign changes are many, phase=2pi, 1024 steps",),
     ),
     StudyClaim(
         study="impulse",
         text="Phases in a small slice make few oscillations over 16,384 steps",
         source=f"{LRU}, Fig. 4",
-        supported_by=("mean sign changes, phase=0.02pi, 16384 steps",),
+        supported_by=("sign changes are few, phase=0.02pi, 16384 steps",),
     ),
     StudyClaim(
         study="phase",
@@ -149,7 +151,7 @@ CLAIMS = (
     ),
     StudyClaim(
         study="bridge",
-        text="A block-diagonal matrix of 2 x 2 blocks closes most of the gap to the LRU",
+        text="A block-diagonal matrix of 2 x 2 blocks lowers the loss of the dense linear RNN",
         source=f"{ZUCCHET}, caption of Fig. 3B",
         supported_by=("dense > block, *",),
     ),
@@ -157,20 +159,20 @@ CLAIMS = (
         study="bridge",
         text="Complex numbers in place of the blocks lower the loss further",
         source=f"{ZUCCHET}, caption of Fig. 3B",
-        supported_by=("block > complex, *",),
-        contradicted_by=("complex > block, *",),
     ),
     StudyClaim(
         study="bridge",
         text="The normalisation by gamma lowers the loss of the complex diagonal RNN",
         source=f"{ZUCCHET}, Fig. 3B",
         supported_by=("complex > gamma, *",),
+        profile="paper",
     ),
     StudyClaim(
         study="bridge",
         text="The exponential parametrisation lowers the loss further",
         source=f"{ZUCCHET}, Fig. 3B",
         contradicted_by=("lru > gamma, *",),
+        profile="paper",
     ),
     StudyClaim(
         study="hessian",
@@ -186,7 +188,7 @@ CLAIMS = (
     ),
     StudyClaim(
         study="hessian",
-        text="The sharpest directions of an LRU are its angles",
+        text="The loss of an LRU is sharper in its angles than in its absolute values",
         source=f"{ZUCCHET}, Fig. 9",
         supported_by=("LRU*sharpest angle over sharpest magnitude*",),
     ),
@@ -198,7 +200,7 @@ CLAIMS = (
     ),
     StudyClaim(
         study="adam",
-        text="In the LRU, the angles are what Adam takes the smallest steps in",
+        text="In the LRU, Adam takes smaller steps in the angles than in the absolute values",
         source=f"{ZUCCHET}, appendix B.4, Fig. 9",
         supported_by=("step of lru nu*",),
     ),
@@ -230,10 +232,7 @@ CLAIMS = (
         study="concentration",
         text="Concentrated angles make the Hessian less diagonal",
         source=f"{ZUCCHET}, Fig. 10",
-        supported_by=(
-            "*share off the diagonal, θ0 =*over θ0*",
-            "*share off the diagonal, θ0 = * π over *",
-        ),
+        supported_by=("*share off the diagonal, θ0 = * π over *",),
     ),
     StudyClaim(
         study="norms",
@@ -263,7 +262,7 @@ CLAIMS = (
         study="reals",
         text="A state smaller than the length limits a shift",
         source=f"{DLR}, Table 2",
-        supported_by=("residual 1 - N / L*",),
+        supported_by=("residual 1 - 1 / *",),
     ),
 )
 
@@ -276,10 +275,13 @@ def of(study: str) -> list[StudyClaim]:
 def judge(
     claim: StudyClaim, checks: Sequence[Check]
 ) -> tuple[Literal["supported", "contradicted", "undecided"], list[Check]]:
-    """The verdict on a claim, and the checks that it is about.
+    """The verdict on a claim, and the checks that decide it.
 
-    It is undecided where the checks are missing, as in profiles without seeds, or not all of them passed.
+    It is undecided where its checks are missing, as in profiles without seeds, or not all of them passed; and where an
+    identity or a sampling check of the study failed, because then its numbers may be wrong. These are returned then.
     """
+    if wrong := [one for one in checks if one.kind != "direction" and not one.passed]:
+        return "undecided", wrong
 
     def about(patterns: Sequence[str]) -> list[Check]:
         return [one for one in checks if any(fnmatchcase(one.name, pattern) for pattern in patterns)]

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.studies.checks import Check, below, identity, sampling
+from lrurun.studies.checks import Check, above, below, identity, sampling
 from lrurun.studies.figure import Figure, Panel, dashed, line
 from lrurun.studies.study import Array, Results, Settings, Study, Values
 
@@ -15,6 +15,9 @@ COMPONENTS = 3
 """In the figure."""
 DRAWN = 200
 """Phases for the mean number of sign changes; the first ones are those of the figure."""
+MANY, FEW = {(2.0, 1024): 100}, {(0.02, 16384): 1000}
+"""(Phase, steps) -> the mean number of sign changes above which they are not a few, and below which they are [ours]: a
+few are far from 100, and 1,000 in 16,384 steps are an eighth of those on the whole circle."""
 PARTS = 512
 """The figure has the smallest and the largest state of so many parts of the sequence, which looks like all of them."""
 
@@ -95,7 +98,12 @@ class ImpulseStudy(Study[Impulse]):
                 found.append(below(f"sign changes minus the formula, component {number}, {at}", difference, 1.0))
             mean, deviation = mean_changes(one.cell.phase)
             stderr = steps * deviation / np.sqrt(DRAWN)
-            found.append(sampling(f"mean sign changes, {at}", one["mean sign changes"], steps * mean, stderr))
+            measured, where = one["mean sign changes"], (one.cell.phase, one.cell.steps)
+            found.append(sampling(f"mean sign changes, {at}", measured, steps * mean, stderr))
+            if where in MANY:
+                found.append(above(f"sign changes are many, {at}", measured, MANY[where]))
+            if where in FEW:
+                found.append(below(f"sign changes are few, {at}", measured, FEW[where]))
         return found
 
     def answer(self, results: Results[Impulse]) -> str:
