@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import psutil
 import pytest
 
 from lrurun import studies
-from lrurun.runner import cells
+from lrurun.errors import UsageError
+from lrurun.runner import cells, pool, processes
 from lrurun.studies import checks
 from lrurun.studies import plan as planning
 from tests.machine import Machine, stop, wait_for
@@ -96,8 +98,27 @@ def test_wrong_arguments_are_refused_before_anything_runs(machine: Machine, argu
     assert not list(machine.folder.iterdir())
 
 
+def test_workers_of_studies_compute_with_one_thread(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    class Watched(processes.LocalWorker):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(psutil.Process(self.pid).environ())
+
+    monkeypatch.setattr(pool, "LocalWorker", Watched)
+    machine.run("study", "memory", "--set", "rho=0")
+    assert started
+    for variables in started:
+        assert {variables[name] for name in processes.ONE_THREAD} == {"1"}
+
+
+def test_seeds_count_as_cells() -> None:
+    with pytest.raises(UsageError, match="memory: 150000 cells, at most 100000 are possible"):
+        planning.make(studies.get("memory"), "laptop", {}, range(30_000))
+
+
 def test_closed_forms_refuse_eigenvalues_on_the_circle() -> None:
-    from lrurun.errors import UsageError
     from lrurun.studies import formulas
 
     with pytest.raises(UsageError, match=r"\|lambda\| < 1"):

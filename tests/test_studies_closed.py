@@ -255,21 +255,3 @@ def test_smallest_weights_against_a_linear_system() -> None:
     for seed in range(20):
         other = np.sort(np.random.default_rng(seed).random(6))
         assert weight(other) > weight(nodes)
-
-
-def test_cells_compute_with_one_thread() -> None:
-    from threadpoolctl import threadpool_info, threadpool_limits
-
-    from lrurun.runner import cells
-    from lrurun.studies.disk import DiskStudy
-
-    def threads() -> float:
-        return float(max(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"))
-
-    class Counting(DiskStudy):
-        def simulate(self, cell: Any, seed: int) -> Any:
-            return {"threads": threads()}
-
-    with threadpool_limits(2, user_api="blas"):
-        found = cells.in_process(make(Counting(), "ci", {"size": 50}, range(1)))
-        assert (found[0]["threads"], threads()) == (1.0, 2.0)

@@ -152,7 +152,7 @@ ORDER = TrainOrder(
 class FakeWorker:
     """Takes the place of a process."""
 
-    def __init__(self, order: TrainOrder, *, threads: int, device: str | None = None) -> None:
+    def __init__(self, order: TrainOrder, *, threads: int, device: str | None = None, variables: object) -> None:
         self.order, self.threads, self.device = order, threads, device
         self.pid = id(self)
         self.dismissed = False

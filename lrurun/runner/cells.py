@@ -7,7 +7,6 @@ from collections.abc import Generator
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from lrurun import studies
 from lrurun.runner import logs, reasons
@@ -16,12 +15,7 @@ from lrurun.runner.recorder import FLUSH_SECONDS
 from lrurun.studies.plan import StudyPlan, cell_of
 from lrurun.studies.study import Array, CellResult, Results, Study, Values
 
-_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
-"""For NumPy's linear algebra: the threads of several workers would wait for each other, thirty times longer than they
-compute with matrices of size 500, and the last bits would depend on the number of cores."""
 
-
-@_one_thread
 def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
     """Computes a cell and records its numbers, or interrupts it at a stop request."""
     run, ledger, claim = attempt.claim.run, attempt.ledger, attempt.claim
@@ -42,7 +36,6 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
     logs.write(f"{state} in {time.monotonic() - began:.2f} s")
 
 
-@_one_thread
 def in_process(plan: StudyPlan) -> Results[Any]:
     """The cells of a plan, computed here and recorded nowhere."""
     study, cells = plan.study, []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,8 +20,8 @@ from lrurun.runner.signals import Signals
 class WorkerPool:
     """Starts and stops workers, which all get the same order, except for the number of threads."""
 
-    def __init__(self, order: TrainOrder, jobs: int | None) -> None:
-        self.order, self.jobs = order, jobs
+    def __init__(self, order: TrainOrder, jobs: int | None, variables: Mapping[str, str] | None = None) -> None:
+        self.order, self.jobs, self.variables = order, jobs, variables
         self.workers: list[LocalWorker] = []
         self._killed_for_memory = machine.killed_for_memory()
 
@@ -41,7 +41,7 @@ class WorkerPool:
                 used = [worker.device for worker in self.workers]
                 device = min(devices, key=used.count) if len(devices) > 1 else None
                 order = msgspec.structs.replace(self.order, threads=threads)
-                self.workers.append(LocalWorker(order, threads=threads, device=device))
+                self.workers.append(LocalWorker(order, threads=threads, device=device, variables=self.variables))
                 idle += 1
             if not idle and not same:
                 for worker in self.workers:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO
 
 from lrurun.errors import LrurunError
@@ -20,6 +20,11 @@ from lrurun.runner.signals import GRACE_SECONDS, Signals
 FAULT_EXIT = 74
 """Exit code (EX_IOERR) of a worker whose last line of output is a Fault."""
 POLL_SECONDS = 0.1
+ONE_THREAD = dict.fromkeys(
+    ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
+)
+"""Environment variables for NumPy's linear algebra in cells of studies: threads of several workers would wait for each
+other, thirty times longer than they compute with matrices of size 500, and the last bits would depend on the cores."""
 
 
 def worker_environment(threads: int) -> dict[str, str]:
@@ -38,14 +43,17 @@ def worker_environment(threads: int) -> dict[str, str]:
 class LocalWorker:
     """One worker process. It exits when its standard input is closed, and is killed when this process exits."""
 
-    def __init__(self, order: Order, *, threads: int, device: str | None = None) -> None:
+    def __init__(
+        self, order: Order, *, threads: int, device: str | None = None, variables: Mapping[str, str] | None = None
+    ) -> None:
         """Starts the process.
 
         Args:
             threads: size of XLA's thread pool.
             device: the accelerator that it may use, as CUDA_VISIBLE_DEVICES names it; None for all.
+            variables: of its environment, in addition.
         """
-        env = worker_environment(threads)
+        env = worker_environment(threads) | dict(variables or {})
         if device is not None:
             env["CUDA_VISIBLE_DEVICES"] = device
         self._output = tempfile.TemporaryFile()  # its output while it trains no run; attempts have logs of their own

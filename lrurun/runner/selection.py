@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -216,20 +216,20 @@ class SelectedRuns:
         Final runs of a rung must agree with wanted ones in all but the seed; tuning runs must be points of the grid.
         """
         settings = self.selection.settings
-        final: dict[str, list[Mapping[str, Any]]] = {}
+        final: dict[str, set[Hashable]] = {}
         points: dict[str, set[str]] = {}
         for want in wanted:
             if want.stage == "tune":
                 points.setdefault(want.rung, set()).add(want.fingerprint)
-            elif (common := settings(want.config)) not in final.setdefault(want.rung, []):
-                final[want.rung].append(common)
+            else:
+                final.setdefault(want.rung, set()).add(_hashable(settings(want.config)))
         stale: dict[tuple[str, str], list[str]] = {}
         for run in self.ledger.runs(self.instance.key):
             for member in run.memberships:
                 if member.ladder_key != self.instance.key:
                     continue
                 if member.stage == "train":
-                    old = member.rung in final and settings(run.config) not in final[member.rung]
+                    old = member.rung in final and _hashable(settings(run.config)) not in final[member.rung]
                 else:
                     old = member.rung in points and run.fingerprint not in points[member.rung]
                 if old:
@@ -261,3 +261,13 @@ class SelectedRuns:
             self.ledger.event("tuned", text, ladder=self.instance.key)
             self.say(text)
         self._enqueue(final)
+
+
+def _hashable(value: Any) -> Hashable:
+    """The same for equal settings, which are tables, lists and single values."""
+    if isinstance(value, Mapping):
+        return frozenset((name, _hashable(of)) for name, of in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(map(_hashable, value))
+    single: Hashable = value
+    return single

@@ -17,6 +17,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from lrurun import plugins
+from lrurun.config.schema import STUDY
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
@@ -26,7 +27,7 @@ from lrurun.runner import reasons
 from lrurun.runner.heartbeat import Heartbeat
 from lrurun.runner.messages import TrainOrder
 from lrurun.runner.pool import WorkerPool
-from lrurun.runner.processes import FAULT_EXIT, POLL_SECONDS, error_of
+from lrurun.runner.processes import FAULT_EXIT, ONE_THREAD, POLL_SECONDS, error_of
 from lrurun.runner.selection import RETRIES, RunSelection, SelectedRuns
 from lrurun.runner.signals import Signals, Stopped
 
@@ -87,7 +88,8 @@ class Supervisor:
         self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
         self.runs = SelectedRuns(ledger, self.instance, selection, display.say)
         self._heartbeat = Heartbeat(ledger, self.owner.host, display.say)
-        self._pool = WorkerPool(_order(self.instance, places, selection, pack), jobs)
+        variables = ONE_THREAD if self.instance.task.startswith(STUDY) else {}
+        self._pool = WorkerPool(_order(self.instance, places, selection, pack), jobs, variables)
 
     def run(self, prepare: Callable[[], object]) -> Outcome:
         """Trains every selected run that is unfinished, to its end.

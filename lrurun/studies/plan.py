@@ -54,10 +54,11 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
 
     def runs(self, labels: Sequence[str] = ()) -> list[PlannedRun]:
         """The runs of the cells with these labels; of all cells without any."""
+        rungs, chosen = {label: rung for rung, label in enumerate(self.labels)}, set(labels)
         return [
-            _planned(self, cell, seed, number)
+            _planned(self, cell, seed, position.pack(rungs[self.study.label(cell)], "train", min(number, 4999)))
             for number, (cell, seed) in enumerate(product(self.cells, self.seeds))
-            if not labels or self.study.label(cell) in labels
+            if not chosen or self.study.label(cell) in chosen
         ]
 
     def choose(self, labels: Sequence[str]) -> tuple[str, ...]:
@@ -66,10 +67,11 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: no cell has one of them.
         """
+        known = self.labels
         for label in labels:
-            if label not in self.labels:
-                raise UsageError(f"{self.study.name}: unknown cell {label!r}", hint_for(label, self.labels, "cells"))
-        return tuple(labels) or self.labels
+            if label not in known:
+                raise UsageError(f"{self.study.name}: unknown cell {label!r}", hint_for(label, known, "cells"))
+        return tuple(labels) or known
 
 
 def make(study: Study[Any], profile: str, changes: Mapping[str, Any], seeds: Sequence[int] | None = None) -> StudyPlan:
@@ -91,11 +93,14 @@ def make(study: Study[Any], profile: str, changes: Mapping[str, Any], seeds: Seq
     for name, values in axes.items():
         if not values:
             raise UsageError(f"--set {name}: the list is empty", f"as in --set {name}=VALUE")
-    count = 1
+    seeds = range(study.seeds.get(profile, 1)) if seeds is None else seeds
+    count = len(seeds)
     for values in axes.values():
         count *= len(values)
     if count > MOST_CELLS:
-        raise UsageError(f"{study.name}: {count} cells, at most {MOST_CELLS} are possible", "use shorter lists")
+        raise UsageError(
+            f"{study.name}: {count} cells, at most {MOST_CELLS} are possible", "use shorter lists or fewer seeds"
+        )
     sources = dict.fromkeys(study.profiles[profile], f"profile {profile}") | {name: f"--set {name}" for name in changes}
     points = [
         decoding.convert(dict(zip(axes, point, strict=True)), study.settings, f"study {study.name}", sources)
@@ -109,7 +114,7 @@ def make(study: Study[Any], profile: str, changes: Mapping[str, Any], seeds: Seq
         profile=profile,
         changes=dict(changes),
         cells=cells,
-        seeds=range(study.seeds.get(profile, 1)) if seeds is None else seeds,
+        seeds=seeds,
     )
 
 
@@ -128,7 +133,7 @@ def cell_of(study: Study[Any], config: Mapping[str, Any], where: str) -> Setting
     return cell
 
 
-def _planned(plan: StudyPlan, cell: Any, seed: int, number: int) -> PlannedRun:
+def _planned(plan: StudyPlan, cell: Any, seed: int, place: int) -> PlannedRun:
     study = plan.study
     hashed = {"task": plan.task, "version": study.version, "cell": canonical(cell), "seed": seed}
     text = json.dumps(hashed, sort_keys=True, separators=(",", ":"), allow_nan=False)
@@ -150,5 +155,5 @@ def _planned(plan: StudyPlan, cell: Any, seed: int, number: int) -> PlannedRun:
             else "default"
             for name in cell.__struct_fields__
         },
-        position=position.pack(plan.labels.index(study.label(cell)), "train", min(number, 4999)),
+        position=place,
     )
