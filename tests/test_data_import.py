@@ -414,6 +414,8 @@ def test_every_form_of_labels_is_trained_reported_and_verified(own, labels, metr
     shutil.rmtree(own.folder / "d")  # what reads needs no arrays
     report = own.json("report", "wells", "--profile", "smoke")
     assert (report["metric"], report["data"]["kind"]) == (f"test/{metric}", "imported")
+    positions = {"above": 4 * N // 10}  # 4 labels a sequence
+    assert report["data"].get("test_labels") == positions.get(labels)
     assert "nothing to do" in own.run("resume").stderr
     for words in (
         ("status",),

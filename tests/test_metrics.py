@@ -14,7 +14,7 @@ from msgspec import structs
 from lrurun.__main__ import run as command
 from lrurun.config import documents
 from lrurun.data.metric import R2 as RSquared
-from lrurun.data.metric import Accuracy, BitsPerByte, Metric
+from lrurun.data.metric import Accuracy, BitsPerByte, Exact, Metric
 from lrurun.errors import UsageError
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
@@ -107,6 +107,22 @@ def test_no_format_has_the_units_of_accuracy(metric: Metric, format: formats.For
 def test_a_continuous_score_has_no_size_of_a_test_item() -> None:
     assert bits().test_step is None
     assert build(Accuracy(chance=0.5), runs_of(Accuracy(), "a", (0.5,)), test_items=50).test_step == 0.02
+
+
+@pytest.mark.parametrize(
+    ("metric", "data", "sentence"),
+    [
+        (Accuracy(), {"test_labels": 100}, "One label is 1.00 points: 100 labels in 20 test sequences."),
+        (Accuracy(), {"test_labels": 20}, "One test item is 5.00 points (20 items)."),
+        (Accuracy(), {}, "One test item is 5.00 points (20 items)."),
+        (Exact(), {"test_labels": 100}, "One test item is 5.00 points (20 items)."),
+    ],
+)
+def test_a_score_over_labels_moves_by_one_label(metric: Metric, data: dict[str, Any], sentence: str) -> None:
+    runs = runs_of(metric, "a", (0.97, 0.93, 0.93)) + runs_of(metric, "b", (0.5, 0.5, 0.5))
+    report = build(metric, runs, test_items=20, data=data)
+    assert sentence in formats.render(report, "md")
+    assert report.without_spread == (("b",) if sentence.startswith("One label") else ("a", "b"))
 
 
 def test_the_best_cell_of_a_grid_is_the_lowest_where_less_is_better() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
+from msgspec import structs
 
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.report import verdicts
@@ -220,6 +221,11 @@ def test_seeds_without_spread_have_the_error_of_the_test_set() -> None:
     # One item apart is spread.
     one_item = judged("better", [0.8, 0.8 + 1 / 300, 0.8], [0.7] * 3)
     assert one_item.stderr == pytest.approx(1 / 900)
+    # Five labels a sequence: a score moves by one of 1,500 labels, and the floor remains that of 300 sequences.
+    by_label = structs.replace(SCORING, steps=5 * ITEMS)
+    assert not side([0.8, 0.8 + 1 / 1500, 0.8], by_label).of_test_set
+    assert side([0.8] * 3, by_label).counted == side([0.8] * 3).counted
+    assert by_label.learns_from == SCORING.learns_from
     # Scores without a smallest step have no such floor.
     continuous = Scoring(metric=Metric(name="r2", unit=""), items=ITEMS)
     flat = [side([value] * 3, continuous) for value in (0.8, 0.7)]

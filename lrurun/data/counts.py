@@ -17,6 +17,11 @@ def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
         yield np.asarray(array[first : first + rows])
 
 
+def labelled(labels: np.ndarray) -> int:
+    """How many of these classes are labels: the others are -1."""
+    return sum(int(np.count_nonzero(block >= 0)) for block in blocks(labels))
+
+
 def of_classes(labels: np.ndarray, classes: int) -> np.ndarray:
     """(classes,) int64: how many labels each class has. Other numbers, such as -1 for none, are not counted."""
     total = np.zeros(classes, np.int64)

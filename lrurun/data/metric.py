@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
@@ -48,6 +49,8 @@ class Metric(Struct, frozen=True, kw_only=True):
     """What `value` needs beside "loss" and "count", see `Sums`."""
     near_chance: float | None = None
     """Two models whose scores are at most this far from chance have learned next to nothing; None: not declared."""
+    over: Literal["labels", "sequences"] = "sequences"
+    """What `step` counts. A sequence with one label is one of both."""
 
     def value(self, sums: Sums) -> float:
         """The score of an evaluation."""
@@ -58,11 +61,11 @@ class Metric(Struct, frozen=True, kw_only=True):
         return score if self.higher_is_better else -score
 
     def step(self, items: int) -> float | None:
-        """The smallest difference between two scores on a test set of `items`; None for a continuous score."""
+        """The smallest difference between two scores on `items` of what `over` names; None for a continuous score."""
         return None
 
     def variance(self, score: float, items: int) -> float | None:
-        """The variance of a score due to the choice of `items` test items; None where the score does not give it.
+        """The variance of a score due to the choice of `items` test sequences; None where the score does not give it.
 
         Declared together with `step`: it is the variance of a mean over seeds that differ by less than one step.
         """
@@ -82,12 +85,13 @@ class _PerCent(Metric, frozen=True, kw_only=True):
 class Accuracy(_PerCent, frozen=True, kw_only=True):
     """The share of labels that are predicted correctly.
 
-    Labels of one sequence may depend on each other, so that its items are the sequences.
+    It changes by one label. Labels of one sequence may depend on each other, so that its variance is that of sequences.
     """
 
     name: str = "accuracy"
     sums: tuple[str, ...] = ("correct",)
     naive: str | None = MAJORITY
+    over: Literal["labels", "sequences"] = "labels"
 
     def value(self, sums: Sums) -> float:
         return _share(sums["correct"], sums["count"])
@@ -107,6 +111,7 @@ class Exact(Accuracy, frozen=True, kw_only=True):
     name: str = "exact"
     sums: tuple[str, ...] = ("exact", "sequences")
     naive: str | None = None
+    over: Literal["labels", "sequences"] = "sequences"
 
     def value(self, sums: Sums) -> float:
         return _share(sums["exact"], sums["sequences"])

@@ -117,7 +117,12 @@ def _items_foot(report: LadderReport) -> list[str]:
         naive = ", ".join(f"{clean(name)} {form.with_symbol(form.short(score))}" for name, score in known)
         sentences.append(f"Naive predictors on the same test items: {naive}.")
     if report.test_step is not None:
-        sentences.append(f"One test item is {form.full(report.test_step)} {form.unit} ({report.test_items:,} items).")
+        step, sequences = f"{form.full(report.test_step)} {form.unit}", report.test_items or 0
+        labels = report.data.get("test_labels")
+        if labels == round(1 / report.test_step) != sequences:
+            sentences.append(f"One label is {step}: {labels:,} labels in {sequences:,} test sequences.")
+        else:
+            sentences.append(f"One test item is {step} ({sequences:,} items).")
     return sentences
 
 

@@ -145,8 +145,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """Standard deviation over seeds, pooled over the rungs."""
     test_items: int | None
     data: dict[str, Any]
-    """Of the data that the runs were trained on: "source", "kind", "baselines", "published", "sha256"; empty where
-    that is not recorded."""
+    """Of the data that the runs were trained on: "source", "kind", "baselines", "published", "sha256", for classes at
+    positions "test_labels"; empty where that is not recorded."""
     notes: tuple[str, ...]
     grid: documents.Grid | None = None
     """The rows on two axes."""
@@ -167,7 +167,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     score: ScoreForm = ScoreForm()
     """How scores are printed, and their direction."""
     test_step: float | None = None
-    """The smallest difference between two scores on the test items; None for a continuous score."""
+    """The smallest difference between two scores on the test split; None for a continuous score."""
     without_spread: tuple[str, ...] = ()
     """Rungs whose seeds show no spread: comparisons use the error of the test set for them."""
 
@@ -220,7 +220,7 @@ def build(
         its = select(
             ladder, instance=instance, runs=runs, same_as_before=same_as_before, metric=form_of(one).result, notes=notes
         )
-        others[one.name] = scored(its, scoring_of(one, {}, test_items))
+        others[one.name] = scored(its, scoring_of(one, data, test_items, selects=False))
     notes = list(dict.fromkeys(notes))
     judged = claims.judge(
         ladder,
@@ -260,7 +260,7 @@ def build(
         conclusions=(*conclude(rows, about, design, form, task=task), *_limits(limit, len(ladder.rungs))),
         design=design,
         score=form,
-        test_step=metric.step(test_items) if test_items else None,
+        test_step=metric.step(scoring.steps or test_items) if test_items else None,
         without_spread=tuple(row.rung for row in rows if judged.sides[row.rung].of_test_set),
     )
 

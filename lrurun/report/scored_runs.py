@@ -23,13 +23,15 @@ def scored(selected: Mapping[str, RungRuns], scoring: Scoring) -> claims.Scored:
     return claims.Scored(rungs={rung: results_of(one) for rung, one in selected.items()}, scoring=scoring)
 
 
-def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None) -> Scoring:
+def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, *, selects: bool = True) -> Scoring:
     """How runs on these data are scored: chance is that of the data where they have it, else that of the task.
 
-    The baselines of data are scores of the metric that selects the model; for others, `data` must be empty.
+    The baselines of data are scores of the metric that selects the model: they are ignored unless it `selects`.
     """
-    chance = data.get("baselines", {}).get(metric.naive, metric.chance)
-    return Scoring(metric=metric, chance=chance, items=test_items)
+    baselines = data.get("baselines", {}) if selects else {}
+    chance = baselines.get(metric.naive, metric.chance)
+    steps = data.get("test_labels") if metric.over == "labels" else None
+    return Scoring(metric=metric, chance=chance, items=test_items, steps=steps)
 
 
 def results_of(one: RungRuns) -> claims.RungResults:

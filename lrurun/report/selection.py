@@ -152,7 +152,7 @@ def take_look(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, so_
         design=design_record.digest(so_far.design),
         runs=sorted(used),
         others={
-            one.name: scored_runs.scored(select(one), scored_runs.scoring_of(one, {}, items))
+            one.name: scored_runs.scored(select(one), scored_runs.scoring_of(one, data, items, selects=False))
             for one in scored_runs.claimed_metrics(plan.ladder, plan.task.name, plan.task.metrics)
         },
     )

@@ -2,7 +2,7 @@
 
 1. **Scores.** A finished run has its test score at the best validation step, a diverged run the score of chance.
    `side` gives the mean of all of them, with Welch's variance and degrees of freedom. Where the seeds of a side differ
-   by less than one test item, the variance of its mean is that of the finite test set instead.
+   by less than one step of the metric, the variance of its mean is that of the finite test set instead.
 2. **Tests.** `p_values` gives those of a question: for "better" that of one two-sided test, for the other kinds those
    of the statement and of its opposite. Each belongs to a hypothesis; equal kind, rungs and margin are one.
 3. **Verdicts.** `judge` corrects the p-values of all hypotheses by Holm's method. An adjusted p of at most 5 % decides
@@ -55,7 +55,9 @@ class Scoring(Struct, frozen=True, kw_only=True):
     chance: float | None = None
     """The score of a diverged run; None: not known."""
     items: int | None = None
-    """Test items."""
+    """Test sequences."""
+    steps: int | None = None
+    """What the metric counts in them, labels or sequences; None: the sequences."""
 
     @property
     def best_chance(self) -> float | None:
@@ -152,16 +154,17 @@ def _learning(scores: Sequence[float], scoring: Scoring) -> tuple[int | None, bo
 def estimate(scores: Sequence[float], scoring: Scoring) -> Estimate | None:
     """The mean of scores; None below two.
 
-    Seeds that differ by less than one test item show no spread, and a variance of 0 would make any difference
-    significant. The test set is finite, so that the mean has at least the variance of a score on that many items. The
-    seeds share the items: the variance is not divided by their number, and more seeds do not reduce it.
+    Seeds that differ by less than one step of the metric show no spread, and a variance of 0 would make any difference
+    significant. The test set is finite, so that the mean has at least the variance of a score on that many items:
+    sequences, as labels of one may depend on each other. The seeds share the items: the variance is not divided by
+    their number, and more seeds do not reduce it.
     """
     found = statistics.estimate(scores)
     if found is None or scoring.items is None:
         return found
-    step = scoring.metric.step(scoring.items)
+    step = scoring.metric.step(scoring.steps or scoring.items)
     variance = scoring.metric.variance(found.mean, scoring.items)
-    # Scores are recorded in float32: one item less a rounding error is still one item.
+    # Scores are recorded in float32: one step less a rounding error is still one step.
     if step is None or variance is None or max(scores) - min(scores) >= step * (1 - 1e-4):
         return found
     return Estimate(mean=found.mean, variance=variance, df=math.inf, n=found.n)

@@ -10,7 +10,9 @@ from types import TracebackType
 
 import jax
 
+from lrurun.data import counts
 from lrurun.data.on_device import batch_digest
+from lrurun.data.task import Data
 from lrurun.ledger.store import Fenced
 from lrurun.runner import logs, reasons
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
@@ -98,9 +100,18 @@ def _describe(attempt: ActiveAttempt) -> None:
                 "kind": data.kind,
                 "baselines": data.baselines,
                 **({"published": data.published} if data.published else {}),
+                **_test_labels(data),
             },
         },
     )
+
+
+def _test_labels(data: Data) -> dict[str, int]:
+    """The number of labels of the test split, where a sequence may have several classes as labels."""
+    output = data.spec.output
+    if output.at != "positions" or output.loss != "cross-entropy":
+        return {}
+    return {"test_labels": counts.labelled(data.test.labels)}
 
 
 def _restore(writers: Sequence[EventWriter], active: list[ActiveAttempt]) -> list[Snapshot | None]:
