@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from lrurun import studies
+from lrurun.paths import packaged
 from lrurun.studies import claims as study_claims
 from lrurun.studies import names
 from lrurun.studies import plan as planning
 from lrurun.studies.checks import above, below, identity, sampling
 from lrurun.studies.study import CellResult, Results
 from tests.machine import Machine
+from tests.results import fill
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,56 @@ def test_one_paper(finished: Machine) -> None:
     assert claims
     assert all(one["source"].startswith("Biegun et al. 2024") for one in claims)
     assert "did you mean 'zucchet'?" in finished.run("claims", "--paper", "zuchet", code=2).stderr
+
+
+def test_profiles_at_the_sizes_of_the_paper_are_no_stand_ins(machine: Machine) -> None:
+    scores = {"dlr-6": (0.9, 0.91), "dlr": (0.2, 0.21)}
+    more = {rung: [*two, *two] for rung, two in scores.items()}
+    fill(machine.ledger, "Reverse", more, ladder="depth", profile="smoke")
+    fill(machine.ledger, "Reverse", scores, ladder="depth", profile="length-512")
+    [one] = [one for one in machine.json("claims", "--task", "Reverse")["claims"] if one["than"] == "dlr"]
+    assert (one["here"]["verdict"], one["here"]["profile"], one["here"]["stand_in"]) == (
+        "supported",
+        "length-512",
+        False,
+    )
+    assert (one["difference"], one["reason"]) == (None, "no numbers")  # Table 1 has one layer at length 4,096 alone
+    fill(machine.ledger, "Reverse", scores, ladder="depth", sets=["optim.lr=0.5"], profile="length-512")
+    assert machine.json("claims", "--task", "Reverse", "--ladder", "depth")["claims"][0]["here"] == one["here"]
+
+
+def test_current_runs_judge_and_outdated_ones_say_why(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def here() -> dict[str, Any]:
+        [one] = [one for one in machine.json("claims", "--task", "Reverse")["claims"] if one["than"] == "dlr"]
+        return dict(one["here"])
+
+    recipe = machine.folder / "recipes" / "Reverse.toml"
+    recipe.parent.mkdir()
+    recipe.write_text((packaged("recipes") / "Reverse.toml").read_text() + "\n[train]\nbatch = 7\n")
+    monkeypatch.chdir(machine.folder)
+    fill(machine.ledger, "Reverse", {"dlr-6": (0.9, 0.9), "dlr": (0.2, 0.2)}, ladder="depth")
+    recipe.unlink()
+    outdated = here()
+    assert outdated["verdict"] == "not judged"
+    assert "left out, because the ladder or the recipe has changed since" in outdated["detail"]
+    assert "not judged: instance" in machine.run("claims", "--task", "Reverse", "--ladder", "depth").stdout
+    fill(machine.ledger, "Reverse", {"dlr-6": (0.9, 0.91), "dlr": (0.2, 0.21)}, ladder="depth", profile="smoke")
+    assert (here()["verdict"], here()["profile"]) == ("supported", "smoke")
+
+
+def test_tasks_of_imported_arrays(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    np.save(machine.folder / "X.npy", random.normal(size=(40, 6, 2)))
+    np.save(machine.folder / "Y.npy", random.normal(size=(40, 1)))
+    machine.run("data", "import", "wells", "--inputs", "X.npy", "--labels", "Y.npy", "--data-dir", "d")
+    monkeypatch.chdir(machine.folder)
+    fill(machine.ledger, "wells", {"s4d": (0.2, 0.21), "lru": (0.8, 0.81)}, ladder="ssm")
+    lines = [line for line in machine.run("claims", "--task", "wells").stdout.splitlines() if "wells" in line]
+    assert any("lru at most 0.015 r2 worse than s4d" in line for line in lines)
+    assert "wells" in machine.run("claims").stdout
+    (machine.folder / "recipes" / "wells.toml").unlink()
+    [here] = {one["here"]["detail"] for one in machine.json("claims", "--task", "wells")["claims"]}
+    assert "wells" in here
 
 
 def test_one_study(finished: Machine) -> None:

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from lrurun.__main__ import run
+from lrurun.config.documents import load_ladder
+from lrurun.report import published_claims
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -56,6 +58,13 @@ def test_json_has_the_numbers_as_fields(capsys: pytest.CaptureFixture[str]) -> N
     ]
     [speed] = [one for one in claims if one["task"] == "sCIFAR" and one["kind"] == "faster"]
     assert (speed["paper_ratio"], speed["verdict"]) == (pytest.approx(7.95), "not judged")
+
+
+def test_numbers_of_a_profile() -> None:
+    for profile, difference in ((None, 0.0), ("length-512", 0.86), ("smoke", 0.0)):
+        claims = published_claims.collect([load_ladder("depth")], "Select", {"Select": profile})
+        [one] = [one for one in claims if one.kind == "at-chance"]
+        assert one.difference == pytest.approx(difference)
 
 
 def test_without_claims_and_unknown_names(capsys: pytest.CaptureFixture[str]) -> None:

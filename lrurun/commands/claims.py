@@ -36,12 +36,12 @@ def claims(
         if ladder is not None:
             raise UsageError(f"--ladder {ladder}: {task} is a study, which no ladder has", "omit --ladder or --task")
         task = STUDY + studies.of_task(task).name  # it may be an alias
-    elif task is not None:
-        tasks.get(task)
     names = [ladder] if ladder is not None else list(paths.names("ablations"))
     ladders = {name: load_ladder(name) for name in names}
     ledger = opening.read(context.obj.places)
     try:
+        if task is not None and not task.startswith(STUDY) and not (ledger and ledger.ladders(None, task)):
+            tasks.get(task)  # those of the ledger may be of imported arrays or of a plug-in that is not loaded
         found = ledger_claims.collect(ledger, ladders, task, paper, with_studies=ladder is None)
     finally:
         if ledger is not None:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
+from lrurun import data as tasks
 from lrurun import studies
 from lrurun.config import plan as planning
-from lrurun.config.documents import Ladder
+from lrurun.config.documents import Claim, Ladder
 from lrurun.config.schema import STUDIES, STUDY
 from lrurun.errors import LrurunError, UsageError, hint_for, plural
 from lrurun.ledger.values import FINISHED
-from lrurun.report import published_claims, selection
+from lrurun.report import published, published_claims, selection
 from lrurun.report import study as study_report
-from lrurun.report.claims import Verdict
 from lrurun.report.published_claims import PublishedClaim
 from lrurun.report.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.studies import claims as study_claims
@@ -26,6 +27,7 @@ from lrurun.studies.study import Study
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
+    from lrurun.report.ladder_table import LadderReport
 
 PAPERS = {
     "lru": "Orvieto et al. 2023",
@@ -71,12 +73,15 @@ def collect(
     """The claims of ladders, by the names that find them, and of studies, on one task or all, of one paper or all."""
     found: list[LedgerClaim] = []
     for name, ladder in ladders.items():
-        here = _of_ladder(ledger, name, ladder)
-        stated = published_claims.collect([ladder], task)
+        used = _used(ledger, name, ladder, task) if ledger is not None else {}
+        stated = published_claims.collect([ladder], task, {on: its.profile for on, its in used.items()})
         for one in stated:
-            run = (one.task, one.text) in here
-            found.append(_beside(one, here.pop((one.task, one.text))[0] if run else _not_run(ladder.name, one.task)))
-        found += [_stand_in(ladder, on, *one) for (on, _), one in here.items() if task in (None, on)]
+            its = used.get(one.task)
+            found.append(_beside(one, its.verdicts[one.text] if its else _not_run(ladder.name, one.task)))
+        by_papers = {(one.task, one.text) for one in stated}
+        for on, its in used.items():
+            others = [one for one in ladder.claims if one.text in its.verdicts and (on, one.text) not in by_papers]
+            found += [_stand_in(ladder, on, claim, its) for claim in others]
     if with_studies:
         asked = [study for study in studies.every() if task in (None, STUDY + study.name)]
         found += [one for study in asked for one in _of_study(ledger, study)]
@@ -117,7 +122,17 @@ def _beside(one: PublishedClaim, here: LedgerVerdict) -> LedgerClaim:
     return LedgerClaim(**structs.asdict(one), here=here)
 
 
-def _stand_in(ladder: Ladder, task: str, here: LedgerVerdict, claim: Verdict) -> LedgerClaim:
+class _Used(Struct, frozen=True, kw_only=True):
+    """The instance by whose runs the claims of a ladder on a task are judged."""
+
+    profile: str | None
+    metric: str
+    """The one that selects the models; empty if that is not known."""
+    verdicts: dict[str, LedgerVerdict]
+    """The text of each claim on the task -> its verdict."""
+
+
+def _stand_in(ladder: Ladder, task: str, claim: Claim, used: _Used) -> LedgerClaim:
     """A claim on a task for which the paper does not state it."""
     return LedgerClaim(
         ladder=ladder.name,
@@ -127,53 +142,83 @@ def _stand_in(ladder: Ladder, task: str, here: LedgerVerdict, claim: Verdict) ->
         kind=claim.kind,
         rung=claim.rung,
         than=claim.than,
-        margin=claim.margin,
+        margin=claim.margin_on(task) or None,
         verdict=NOT_JUDGED,
         reason="the paper states it on other tasks",
-        here=here,
+        metric=claim.metric or (used.metric if task not in tasks.TASKS else ""),
+        here=used.verdicts[claim.text],
     )
 
 
-def _of_ladder(
-    ledger: Ledger | None, name: str, ladder: Ladder
-) -> dict[tuple[str, str], tuple[LedgerVerdict, Verdict]]:
-    """(task, text of a claim) -> its verdict, from the instance of each task that `_best` prefers."""
-    found: dict[tuple[str, str], tuple[LedgerVerdict, Verdict]] = {}
-    if ledger is None:
-        return found
-    for task in dict.fromkeys(one.task for one in ledger.ladders(ladder.name)):
-        for instance in _best(ledger, [one for one in ledger.ladders(ladder.name) if one.task == task]):
-            try:
-                plan = planning.make(
-                    task,
-                    ladder=name,
-                    profile=instance.profile,
-                    sets=instance.spec["set"],
-                    tune=instance.spec["tune"],
-                    imports=False,
-                )
-                report = selection.build(plan, instance, ledger)
-            except LrurunError:  # the files of this instance are not these: another one, or none
-                continue
-            reduced = bool(plan.profile or plan.changes)
-            for claim in report.claims:
-                verdict = LedgerVerdict(
-                    verdict=claim.shown,
-                    detail=claim.detail,
-                    instance=instance.key,
-                    profile=plan.profile,
-                    stand_in=claim.stand_in or reduced,
-                )
-                found[task, claim.text] = verdict, claim
-            break
-    return found
+def _used(ledger: Ledger, name: str, ladder: Ladder, task: str | None) -> dict[str, _Used]:
+    """Task -> what judges the claims of the ladder on it; tasks without final runs are left out."""
+    on_tasks = dict.fromkeys(one.task for one in ledger.ladders(ladder.name, task))
+    return {on: found for on in on_tasks if (found := _on(ledger, name, ladder, on)) is not None}
 
 
-def _best(ledger: Ledger, instances: Sequence[LadderInstance]) -> list[LadderInstance]:
-    """Instances with finished runs: unchanged recipes first, then those with the most finished runs."""
-    counts = {one.key: sum(ledger.state_counts(one.key).get(state, 0) for state in FINISHED) for one in instances}
-    having = [one for one in instances if counts[one.key]]
-    return sorted(having, key=lambda one: (one.profile is not None or bool(one.spec["set"]), -counts[one.key]))
+def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> _Used | None:
+    """The instance of the ladder on a task whose runs decide: the plain recipe, else a profile at the paper's sizes,
+    else any; of several, that with the most current final runs. Without any that can be judged, the reasons."""
+    usable: list[tuple[tuple[int, int], _Used]] = []
+    unusable: list[tuple[LadderInstance, str]] = []
+    for instance in ledger.ladders(ladder.name, task):
+        if not _has_final_runs(ledger, instance):
+            continue
+        sets, tune = instance.spec["set"], instance.spec["tune"]
+        try:
+            plan = planning.make(task, ladder=name, profile=instance.profile, sets=sets, tune=tune, imports=False)
+            report = selection.build(plan, instance, ledger)
+        except LrurunError as error:  # its files have changed or are gone, or its runs have unequal data
+            unusable.append((instance, str(error)))
+            continue
+        if count := sum(row.n + row.diverged for row in report.rows):
+            reduced = _is_reduced(ladder, instance)
+            order = (2 if reduced else int(instance.profile is not None), -count)
+            usable.append((order, _judged(report, instance, reduced=reduced)))
+        else:
+            unusable.append((instance, "; ".join(report.notes) or "no run has a score"))
+    if usable:
+        return min(usable, key=itemgetter(0))[1]
+    return _unusable(ladder, task, unusable) if unusable else None
+
+
+def _has_final_runs(ledger: Ledger, instance: LadderInstance) -> bool:
+    places = (place for run in ledger.runs(instance.key) if run.state in FINISHED for place in run.memberships)
+    return any(place.ladder_key == instance.key and place.stage == "train" for place in places)
+
+
+def _is_reduced(ladder: Ladder, instance: LadderInstance) -> bool:
+    """Whether its scale is not one of the paper's: changed settings, or a profile for which the paper has no scores."""
+    profile = instance.profile
+    other = profile is not None and not published.names_profile(ladder, instance.task, profile)
+    return other or bool(instance.spec["set"])
+
+
+def _judged(report: LadderReport, instance: LadderInstance, *, reduced: bool) -> _Used:
+    verdicts = {
+        claim.text: LedgerVerdict(
+            verdict=claim.shown,
+            detail=claim.detail,
+            instance=instance.key,
+            profile=instance.profile,
+            stand_in=claim.stand_in or reduced,
+        )
+        for claim in report.claims
+    }
+    return _Used(profile=instance.profile, metric=report.score.name, verdicts=verdicts)
+
+
+def _unusable(ladder: Ladder, task: str, found: Sequence[tuple[LadderInstance, str]]) -> _Used:
+    newest = found[-1][0]
+    verdict = LedgerVerdict(
+        verdict=NOT_JUDGED,
+        detail="; ".join(f"instance {instance.key}: {why}" for instance, why in found),
+        instance=newest.key,
+        profile=newest.profile,
+        stand_in=False,
+    )
+    about = [claim.text for claim in ladder.claims if claim.is_about(task)]
+    return _Used(profile=newest.profile, metric="", verdicts=dict.fromkeys(about, verdict))
 
 
 def _not_run(ladder: str, task: str) -> LedgerVerdict:

@@ -18,10 +18,15 @@ from lrurun.report.verdicts import NOT_JUDGED, Comparison, Judgement, Question, 
 
 def rows_for(ladder: Ladder, task: str, profile: str | None) -> dict[str, tuple[Published, ...]]:
     """Rung -> its published scores on a task: those for this profile, or, if no rung has any, for the plain recipe."""
-    known = {rung.name: rung.published.get(task, ()) for rung in ladder.rungs}
-    own = any(one.profile == profile for rows in known.values() for one in rows)
-    wanted = profile if own and profile else ""
-    return {name: tuple(one for one in rows if one.profile == wanted) for name, rows in known.items()}
+    wanted = profile if profile and names_profile(ladder, task, profile) else ""
+    return {
+        rung.name: tuple(one for one in rung.published.get(task, ()) if one.profile == wanted) for rung in ladder.rungs
+    }
+
+
+def names_profile(ladder: Ladder, task: str, profile: str) -> bool:
+    """Whether the paper has scores on this task at the sizes of a profile, as of the profile length-512."""
+    return any(one.profile == profile for rung in ladder.rungs for one in rung.published.get(task, ()))
 
 
 def judge(ladder: Ladder, task: str, profile: str | None = None) -> dict[Question, Judgement]:

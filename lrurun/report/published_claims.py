@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import Struct, structs
 
 from lrurun import data as tasks
 from lrurun.config.documents import Claim, Ladder
 from lrurun.report import claims, published, questions
-from lrurun.report.scores import ScoreForm, form_of
+from lrurun.report.scores import ScoreForm, of_task
 from lrurun.report.verdicts import NOT_JUDGED, Judgement, Question
 
 HEADERS = ("ladder", "task", "claim", "difference [95 %]", "p", "by the paper's own numbers")
@@ -34,12 +35,20 @@ class ClaimsReport(Struct, frozen=True, kw_only=True):
     claims: list[PublishedClaim]
 
 
-def collect(ladders: Sequence[Ladder], task: str | None = None) -> list[PublishedClaim]:
-    """The claims of these ladders on the registered tasks that they name; on one, or on all."""
+def collect(
+    ladders: Sequence[Ladder],
+    task: str | None = None,
+    profiles: Mapping[str, str | None] = MappingProxyType({}),
+) -> list[PublishedClaim]:
+    """The claims of these ladders on the registered tasks that they name; on one, or on all.
+
+    Args:
+        profiles: task -> the profile whose numbers judge, if the paper has such; else those of the plain recipe do.
+    """
     found: list[PublishedClaim] = []
     for ladder in ladders:
         for name in tasks.TASKS if task is None else [task]:
-            judged = published.judge(ladder, name)
+            judged = published.judge(ladder, name, profiles.get(name))
             found += [_judged(ladder, claim, name, judged) for claim in ladder.claims if name in claim.tasks]
     return found
 
@@ -68,7 +77,8 @@ def _judged(ladder: Ladder, claim: Claim, task: str, judged: dict[Question, Judg
 
 def cells(one: PublishedClaim) -> list[str]:
     """A line of the table."""
-    form = form_of(tasks.TASKS[one.task].metric)
+    # a task of imported arrays, or of a plug-in, may not be here: then its metric is in the claim
+    form = of_task(one.task, [f"val/{one.metric}"] if one.metric and one.task not in tasks.TASKS else [])
     return [one.ladder, one.task, _statement(one, form), _difference(one, form), _p(one), _verdict(one)]
 
 
