@@ -177,7 +177,7 @@ def table(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str
     a line of its own.
     """
     if not _is_tty(sys.stdout):
-        for lines in _aligned(title, headers, rows):
+        for lines in aligned(title, headers, rows):
             write(lines)
         return
     if _least_width(headers, rows) > out().width:
@@ -216,7 +216,7 @@ def _stacked(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[
     return "\n\n".join(([clean(title)] if title else []) + blocks) + "\n"
 
 
-def _aligned(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def aligned(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """The lines of a table in columns, many at a time."""
     # most rows are clean
     cells = [headers, *(row if clean(text := "".join(row)) is text else [clean(cell) for cell in row] for row in rows)]

@@ -137,6 +137,7 @@ def json_fields() -> str:
     from lrurun.report.ladder_table import LadderReport
     from lrurun.report.published_claims import ClaimsReport
     from lrurun.report.speed import SpeedReport
+    from lrurun.report.study import StudyReport
 
     documents = {
         "runs": runs.RunsDocument,
@@ -146,6 +147,8 @@ def json_fields() -> str:
         "report TASK": LadderReport,
         "report TASK --speed": SpeedReport,
         "report --all": AllTasksReport,
+        "study NAME": StudyReport,
+        "report study:NAME": StudyReport,
         "claims": ClaimsReport,
         "compare": compare.CompareDocument,
         "verify": verify.VerifyDocument,

@@ -298,7 +298,7 @@ def test_what_an_option_loaded_is_named_again_for_resume(folder: Path, capsys: p
     with Ledger.open(Path("ledger.db")) as ledger:
         [instance] = ledger.ladders()
         requests.remember(ledger, instance, asked, asked.plan(), [0])
-        [remembered] = requests.recorded(ledger, instance)
+        [remembered] = requests.recorded(ledger, instance, requests.LadderRequest)
         assert remembered.load == [str(folder / "averages.py")]
         Path("majority.py").write_text(MAJORITY)
         plugins.load_named(["majority.py"])
@@ -307,14 +307,14 @@ def test_what_an_option_loaded_is_named_again_for_resume(folder: Path, capsys: p
         other = msgspec.structs.replace(asked, ladder="claims.toml")
         key = ledger.add_ladder("claims", "sDigits", "other", {"set": {}, "tune": False})
         requests.remember(ledger, key, other, other.plan(), [0])
-        assert requests.recorded(ledger, key)[0].load == [str(folder / "majority.py")]
+        assert requests.recorded(ledger, key, requests.LadderRequest)[0].load == [str(folder / "majority.py")]
         # of what a ladder does not use, or names itself, nothing is remembered
         for name, text in (("radius", RADIUS), ("averages", LADDER)):
             Path(f"{name}-2.toml").write_text(text)
             other = msgspec.structs.replace(asked, ladder=f"{name}-2.toml")
             key = ledger.add_ladder(name, "sDigits", "other", {"set": {}, "tune": False})
             requests.remember(ledger, key, other, other.plan(), [0])
-            assert requests.recorded(ledger, key)[0].load == []
+            assert requests.recorded(ledger, key, requests.LadderRequest)[0].load == []
     done = in_a_new_process("resume")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [

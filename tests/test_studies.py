@@ -14,6 +14,7 @@ import pytest
 
 from lrurun import studies
 from lrurun.errors import UsageError
+from lrurun.ledger.store import Ledger
 from lrurun.runner import cells, pool, processes
 from lrurun.studies import checks
 from lrurun.studies import plan as planning
@@ -39,6 +40,7 @@ def test_cells_are_runs(computed: Machine) -> None:
     assert computed.json("query", "select count(*) as n from runs")["rows"] == [[5]]
     [status] = computed.json("status")["ladders"]
     assert (status["ladder"], status["task"], status["done"]) == ("study", "study:memory", 5)
+    assert "last val" not in computed.run("status").stdout  # cells have no score
 
 
 def test_a_finished_cell_is_not_repeated(computed: Machine, tmp_path) -> None:
@@ -89,6 +91,7 @@ def test_a_failed_check_is_reported_and_makes_the_exit_code_3(machine: Machine) 
         (("memory", "--out", "figure.gif"), "must end in .png, .svg, .pdf or .html"),
         (("memory", "--seeds", "x"), "--seeds x"),
         (("all", "--set", "rho=1"), "--cell and --set belong to one study"),
+        (("ci", "--profile", "paper"), "hint: lrurun study all --profile paper"),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_runs(machine: Machine, arguments, message: str) -> None:
@@ -116,6 +119,58 @@ def test_workers_of_studies_compute_with_one_thread(machine: Machine, monkeypatc
 def test_seeds_count_as_cells() -> None:
     with pytest.raises(UsageError, match="memory: 150000 cells, at most 100000 are possible"):
         planning.make(studies.get("memory"), "laptop", {}, range(30_000))
+
+
+def test_a_study_without_a_report_does_not_lose_the_others(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise IndexError("tuple index out of range")
+
+    monkeypatch.setattr(studies, "_MODULES", ("memory", "landscape"))
+    monkeypatch.setattr(type(studies.get("memory")), "checks", fail)
+    done = machine.run("study", "ci", code=1)
+    assert "landscape: 40 of 40 checks passed." in done.stdout
+    assert "error: memory: a bug in lrurun: IndexError: tuple index out of range" in done.stderr
+
+
+def test_an_incomplete_study_says_why_there_is_no_figure(machine: Machine) -> None:
+    done = machine.run("study", "memory", "--cell", "rho=0", "--out", "m.png")
+    missing = "rho=0.9, rho=0.99, rho=0.999, rho=1; lrurun study memory computes them"
+    assert f"memory: no figure, because cells are missing: {missing}" in done.stderr
+    assert not (machine.folder / "m.png").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--ladder", "lru"), ("--tune",), ("--instance", "ab"), ("--speed",), ("--limit", "2")]
+)
+def test_reports_of_studies_refuse_options_of_ladders(computed: Machine, arguments: tuple[str, ...]) -> None:
+    done = computed.run("report", "study:memory", *arguments, code=2)
+    assert f"error: {arguments[0]}: does not apply to reports of studies" in done.stderr
+
+
+def test_the_report_is_written_to_a_file(computed: Machine, tmp_path) -> None:
+    computed.run("report", "study:memory", "--json", "--out", str(tmp_path / "r.json"))
+    assert json.loads((tmp_path / "r.json").read_text()) == computed.json("report", "study:memory")
+    computed.run("report", "study:memory", "--out", str(tmp_path / "r.txt"))
+    assert (tmp_path / "r.txt").read_text() == computed.run("report", "study:memory").stdout
+
+
+def test_the_report_has_the_seeds_of_the_newest_command(machine: Machine) -> None:
+    for seeds in ("0,1", "0,", "0,1"):
+        first = machine.json("study", "memory", "--seeds", seeds)
+    assert machine.json("report", "study:memory") == first
+    assert {cell["seed"] for cell in first["cells"]} == {0, 1}
+
+
+def test_resume_goes_on_after_a_record_that_it_cannot_read(machine: Machine) -> None:
+    plan = planning.make(studies.get("memory"), "laptop", {})
+    with Ledger.open(machine.ledger) as ledger:
+        for task, text in (("study:disk", "[]"), ("sMNIST", "{}"), (plan.task, '{"study":"memory"}')):
+            instance = ledger.add_ladder("study", task, "laptop", plan.spec)
+            ledger.enqueue(instance.key, plan.runs())
+            ledger.event("asked", text, ladder=instance.key)
+    done = machine.run("resume", code=5)
+    assert done.stderr.count("its recorded command cannot be read") == 2
+    assert machine.states() == {"done": 5}
 
 
 def test_closed_forms_refuse_eigenvalues_on_the_circle() -> None:

@@ -24,6 +24,7 @@ from lrurun.commands.options import (
     number,
 )
 from lrurun.commands.request import LadderRequest, instance_options, is_given
+from lrurun.config.schema import STUDY
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -71,12 +72,15 @@ def report(
     if json and format != "json" and is_given(context, "format"):
         raise UsageError(f"--json and --format {format} exclude each other", "leave one of them out")
     chosen: FormatName = "json" if json else format
-    if task is not None and task.startswith("study:"):
+    if task is not None and task.startswith(STUDY):
+        for option in ("ladder", "tune", "instance", "speed", "limit"):
+            if is_given(context, option):
+                raise UsageError(f"--{option}: does not apply to reports of studies", f"lrurun report {task}")
         if chosen not in ("table", "json"):
             raise UsageError(
                 f"--format {chosen}: reports of studies are tables or JSON", "lrurun study NAME --out FILE.html"
             )
-        return study.write_report(places, task.removeprefix("study:"), profile, set_ or [], json=chosen == "json")
+        return study.write_report(places, task, profile, set_ or [], json=chosen == "json", out=out)
     if all_:
         return _report_all(places, request, format=chosen, out=out, limit=limit)
     return _report(places, request, given, instance=instance, format=chosen, out=out, limit=limit, speeds=speed)

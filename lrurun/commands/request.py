@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from lrurun.config import plan as planning
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
+
+R = TypeVar("R", bound=Struct)
 
 ASKED = "asked"
 """Kind of the event that records a request."""
@@ -140,25 +142,27 @@ def remember(
         **({"seeds": None, "decide": True, "max_seeds": request.max_seeds} if request.decide else {}),
     }
     text = json.dumps(table, sort_keys=True)
-    if text not in _recorded(ledger, instance):
+    if text not in texts(ledger, instance):
         ledger.event(ASKED, text, ladder=instance.key)
 
 
-def recorded(ledger: Ledger, instance: LadderInstance) -> list[LadderRequest]:
-    """The requests that were recorded for a ladder instance, oldest first.
+def recorded(ledger: Ledger, instance: LadderInstance, kind: type[R]) -> list[R]:
+    """The requests that were recorded for a ladder instance, oldest first; a repeated one has its newest place.
 
     Raises:
-        LedgerError: a record is not as `remember` writes it.
+        LedgerError: a record is not one of a request of this kind.
     """
+    newest_first = dict.fromkeys(reversed(texts(ledger, instance)))
     try:
-        return [msgspec.json.decode(text, type=LadderRequest) for text in _recorded(ledger, instance)]
+        return [msgspec.json.decode(text, type=kind) for text in reversed(newest_first)]
     except (msgspec.DecodeError, RecursionError) as error:
         raise LedgerError(
             f"ladder {instance.key}: its recorded command cannot be read ({error})", "run the ladder command instead"
         ) from None
 
 
-def _recorded(ledger: Ledger, instance: LadderInstance) -> list[str]:
+def texts(ledger: Ledger, instance: LadderInstance) -> list[str]:
+    """The records of requests for a ladder instance, oldest first."""
     return [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]
 
 

@@ -13,12 +13,12 @@ from lrurun.commands import opening, study
 from lrurun.commands import request as requests
 from lrurun.commands.ladder import Work, train
 from lrurun.commands.options import Jobs, TimeLimit
+from lrurun.commands.request import LadderRequest
 from lrurun.commands.study import StudyRequest
-from lrurun.config.schema import STUDIES
-from lrurun.errors import LaterVersionError, UsageError
+from lrurun.config.schema import STUDY
+from lrurun.errors import LaterVersionError, LedgerError, UsageError
 
 if TYPE_CHECKING:
-    from lrurun.commands.request import LadderRequest
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
@@ -38,18 +38,20 @@ def resume(context: typer.Context, jobs: Jobs = None, time_limit: TimeLimit = No
     if not places.ledger.exists():
         console.say("nothing to do: there is no ledger yet")
         return 0
-    unfinished: list[tuple[LadderInstance, Sequence[LadderRequest | StudyRequest]]]
+    unfinished: list[tuple[LadderInstance, Sequence[LadderRequest | StudyRequest]]] = []
+    worst = 0
     with opening.write(places) as ledger:
         ledger.reap(owner.here())
-        unfinished = [
-            (one, study.recorded(ledger, one) if one.name == STUDIES else requests.recorded(ledger, one))
-            for one in ledger.ladders()
-            if _is_unfinished(ledger, one)
-        ]
-    if not unfinished:
+        for one in [one for one in ledger.ladders() if _is_unfinished(ledger, one)]:
+            try:
+                kind = StudyRequest if one.task.startswith(STUDY) else LadderRequest
+                unfinished.append((one, requests.recorded(ledger, one, kind)))
+            except LedgerError as error:  # a record that cannot be read does not stop the others
+                console.fail(error)
+                worst = error.exit_code
+    if not unfinished and not worst:
         console.say("nothing to do: every ladder of this ledger is finished")
         return 0
-    worst = 0
     for instance, recorded in unfinished:
         for request in recorded:
             try:

@@ -12,10 +12,12 @@ from msgspec import Struct
 
 from lrurun import console
 from lrurun.commands import opening, output
+from lrurun.commands import request as requests
 from lrurun.commands.ladder import Work
 from lrurun.commands.options import Jobs, Json, Seeds, StudyName, TimeLimit
 from lrurun.commands.request import ASKED
-from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for, plural
+from lrurun.config.schema import STUDY
+from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -57,11 +59,11 @@ class StudyRequest(Struct, frozen=True, kw_only=True):
 
     def command(self) -> str:
         """The command that computes it."""
-        words = ["lrurun", "study", self.study]
-        words += [] if self.profile == "laptop" else ["--profile", self.profile]
-        words += [word for name in self.cells for word in ("--cell", name)]
-        words += [] if self.seeds is None else ["--seeds", self.seeds]
-        return shlex.join([*words, *(word for text in self.sets for word in ("--set", text))])
+        arguments = ["lrurun", "study", self.study]
+        arguments += [] if self.profile == "laptop" else ["--profile", self.profile]
+        arguments += [argument for name in self.cells for argument in ("--cell", name)]
+        arguments += [] if self.seeds is None else ["--seeds", self.seeds]
+        return shlex.join([*arguments, *(argument for text in self.sets for argument in ("--set", text))])
 
 
 class Selected(Struct, frozen=True, kw_only=True):
@@ -141,19 +143,28 @@ def study(
     chosen = profile or ("ci" if name == "ci" else "laptop")
     if chosen not in PROFILES:
         raise UsageError(f"--profile: unknown profile {chosen!r}", hint_for(chosen, PROFILES, "profiles of studies"))
-    requests = [
+    if name == "ci" and chosen != "ci":
+        raise UsageError(
+            f"study ci: computes every study in its quickest form, found --profile {chosen}",
+            f"lrurun study all --profile {chosen}",
+        )
+    wanted = [
         StudyRequest(study=studies.get(one).name, profile=chosen, cells=cell or [], seeds=seeds, sets=set_ or [])
         for one in (studies.names() if several else [name])
     ]
-    plans = [request.plan() for request in requests]
+    plans = [request.plan() for request in wanted]
     _check_out(out, several)
     work = Work(jobs=jobs, fresh=fresh, time_limit=time_limit, arguments=context.obj.arguments)
-    code, reports = compute(context.obj.places, list(zip(requests, plans, strict=True)), work, work.signals(), out)
+    code, reports, errors = compute(
+        context.obj.places, list(zip(wanted, plans, strict=True)), work, work.signals(), out
+    )
     if json:
         output.write_json(StudiesDocument(reports) if several else reports[0])
     else:
         for report in reports:
             show(report, brief=several)
+    for error in errors:
+        console.fail(error)
     return code
 
 
@@ -163,11 +174,13 @@ def compute(
     work: Work,
     signals: Signals,
     out: Path | None = None,
-) -> tuple[int, list[StudyReport]]:
-    """Computes what remains of these studies, and draws them; the exit code, and their reports.
+) -> tuple[int, list[StudyReport], list[LrurunError]]:
+    """Computes what remains of these studies, and draws them.
+
+    Returns: the exit code, the reports, and the errors of studies without a report, if there are several.
 
     Raises:
-        LrurunError: folders or ledger do not allow it.
+        LrurunError: folders or ledger do not allow it, or the only study has no report.
     """
     from lrurun.report.live import LadderView
     from lrurun.runner.preparation import check_runs_folder
@@ -175,7 +188,7 @@ def compute(
     from lrurun.runner.supervisor import Supervisor
     from lrurun.runner.waiting import while_busy
 
-    codes, found = [0], []
+    codes, found, errors = [0], [], []
     try:
         with signals.recorded():
             if places.ledger.absolute().parent.is_dir():
@@ -185,26 +198,43 @@ def compute(
                     with LadderView() as display:
                         while_busy(ledger, display.say, signals)
                         selection = Selected(plan=plan, cells=request.cells, fresh=work.fresh)
-                        _remember(ledger, selection.instance(ledger), request)
+                        instance = selection.instance(ledger)
+                        _remember(ledger, instance, request)
                         supervisor = Supervisor(ledger, places, selection, display, signals, jobs=work.jobs)
                         outcome = supervisor.run(lambda: None)
                     codes.append(outcome.exit_code)
-                    found.append(_reported(ledger, plan, out, several=len(wanted) > 1))
-                if out is not None and (len(wanted) > 1 or out.suffix == ".html"):
+                    try:
+                        found.append(_reported(ledger, request, plan, out, several=len(wanted) > 1))
+                    except Exception as error:
+                        if len(wanted) == 1:
+                            raise
+                        errors.append(_error_of(request, error))
+                    else:
+                        _record_checks(ledger, instance, found[-1][0])
+                if found and out is not None and (len(wanted) > 1 or out.suffix == ".html"):
                     _write_page(found, out / "index.html" if len(wanted) > 1 else out)
-                reports = [report for report, _ in found]
-                _record_failures(ledger, wanted, reports)
     except Stopped as stopped:
         console.say(f"stopped by {stopped}; the same command continues: {work.command}")
-        return stopped.exit_code, [report for report, _ in found]
+        return stopped.exit_code, [report for report, _ in found], errors
+    reports = [report for report, _ in found]
     if any(report.failed for report in reports):
         codes.append(3)
-    return max(codes), reports
+    return (1 if errors else max(codes)), reports, errors
+
+
+def _error_of(request: StudyRequest, error: Exception) -> LrurunError:
+    """What stopped the report of one of several studies."""
+    if isinstance(error, LrurunError):
+        return error
+    return LrurunError(
+        f"{request.study}: a bug in lrurun: {type(error).__name__}: {error}",
+        f"{request.command()} --debug shows where; please report what it says",
+    )
 
 
 def repeat(places: Places, request: StudyRequest, work: Work, signals: Signals) -> int:
     """Computes what remains of a recorded study, and prints its report; the exit code."""
-    code, reports = compute(places, [(request, request.plan())], work, signals)
+    code, reports, _ = compute(places, [(request, request.plan())], work, signals)
     for report in reports:
         show(report)
     return code
@@ -215,7 +245,7 @@ def show(report: StudyReport, *, brief: bool = False) -> None:
     from lrurun.report import study as reporting
 
     failed = report.failed
-    counts = f"{len(report.checks) - len(failed)} of {plural(len(report.checks), 'check')} passed"
+    counts = reporting.counts(report)
     if brief:
         console.write(f"{report.study}: {counts}. {report.answer} {report.stand_in}".rstrip())
     else:
@@ -243,13 +273,21 @@ def _check_out(out: Path | None, several: bool) -> None:
         )
 
 
-def _reported(ledger: Ledger, plan: StudyPlan, out: Path | None, *, several: bool) -> tuple[StudyReport, Any]:
+def _reported(
+    ledger: Ledger, request: StudyRequest, plan: StudyPlan, out: Path | None, *, several: bool
+) -> tuple[StudyReport, Any]:
     """The report of a study and its drawing, which is written if it is wanted and the study is complete."""
+    import msgspec
+
     from lrurun.report import figure_style
     from lrurun.report import study as reporting
 
     results = reporting.collect(ledger, plan)
     report = reporting.build(plan, results)
+    if out is not None and report.unfinished:
+        whole = msgspec.structs.replace(request, cells=[]).command()
+        cells = ", ".join(reporting.missing(plan, results))
+        console.warn(f"{plan.study.name}: no figure, because cells are missing: {cells}; {whole} computes them")
     if out is None or report.unfinished:
         return report, None
     try:
@@ -267,7 +305,7 @@ def _reported(ledger: Ledger, plan: StudyPlan, out: Path | None, *, several: boo
             _make_folder(file.parent)
             output.write_file(file, figure_style.encode(drawing, file.suffix))
             console.say(f"wrote {file}")
-    return reporting.build(plan, results, str(files[0])), drawing
+    return msgspec.structs.replace(report, figure=str(files[0])), drawing
 
 
 def _make_folder(folder: Path) -> None:
@@ -286,61 +324,77 @@ def _write_page(found: Sequence[tuple[StudyReport, Any]], file: Path) -> None:
 
 
 def _remember(ledger: Ledger, instance: LadderInstance, request: StudyRequest) -> None:
-    """Records the request, once, so that `lrurun resume` can repeat it."""
+    """Records the request, unless it is the newest, so that `resume` can repeat it and `report` knows its seeds."""
     import msgspec
 
     text = msgspec.json.encode(request).decode()
-    if text not in [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]:
+    if text not in requests.texts(ledger, instance)[-1:]:
         ledger.event(ASKED, text, ladder=instance.key)
 
 
-def write_report(places: Places, name: str, profile: str | None, sets: Sequence[str], *, json: bool) -> int:
-    """Prints the report of a study from the ledger as it is; the exit code.
+def write_report(
+    places: Places, task: str, profile: str | None, sets: Sequence[str], *, json: bool, out: Path | None
+) -> int:
+    """Prints the report of a study from the ledger as it is, for the seeds of its newest command; the exit code.
 
     Raises:
         NotFoundError: the ledger has none of its cells.
     """
     from lrurun.report import study as reporting
 
-    request = StudyRequest(study=name, profile=profile or "laptop", sets=list(sets))
+    request = StudyRequest(study=task.removeprefix(STUDY), profile=profile or "laptop", sets=list(sets))
     plan = request.plan()
     ledger = opening.read(places)
     results = None
     if ledger is not None:
         with ledger:
+            plan = _newest(ledger, request, plan)
             results = reporting.collect(ledger, plan)
     if not results:
-        raise NotFoundError(f"{places.ledger}: has no cell of the study {name}", f"run: {request.command()}")
+        raise NotFoundError(f"{places.ledger}: has no cell of the study {plan.study.name}", f"run: {request.command()}")
     report = reporting.build(plan, results)
-    if json:
+    if out is None and json:
         output.write_json(report)
-    else:
+    elif out is None:
         show(report)
+    else:
+        from lrurun.report.formats import json as as_json
+
+        output.write_file(out, (as_json.render(report) if json else _text(report)).rstrip("\n").encode() + b"\n")
+        console.say(f"wrote {out}")
     return 0
 
 
-def recorded(ledger: Ledger, instance: LadderInstance) -> list[StudyRequest]:
-    """The requests that were recorded for a study, oldest first."""
+def _newest(ledger: Ledger, request: StudyRequest, plan: StudyPlan) -> StudyPlan:
+    """The plan with the seeds of the newest command on this study, profile and settings."""
     import msgspec
 
-    texts = [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]
-    return [msgspec.json.decode(text, type=StudyRequest) for text in texts]
+    for instance in ledger.ladders(plan.name, plan.task):
+        if (instance.profile, instance.spec) == (plan.profile, plan.spec):
+            for newest in requests.recorded(ledger, instance, StudyRequest)[-1:]:
+                return msgspec.structs.replace(request, seeds=newest.seeds).plan()
+    return plan
 
 
-def _record_failures(
-    ledger: Ledger, wanted: Sequence[tuple[StudyRequest, StudyPlan]], reports: Sequence[StudyReport]
-) -> None:
-    """Records the checks of each complete study, so that the ledger shows them."""
+def _text(report: StudyReport) -> str:
+    """What `show` prints, as text for a file."""
+    from lrurun.report import study as reporting
+
+    rows = reporting.rows(report.checks)
+    lines = [*reporting.sentences(report), *(console.aligned(None, reporting.HEADERS, rows) if rows else ())]
+    return "\n".join([*lines, *([reporting.counts(report)] if rows else ())])
+
+
+def _record_checks(ledger: Ledger, instance: LadderInstance, report: StudyReport) -> None:
+    """Records the checks of a complete study, so that the ledger shows them."""
     import msgspec
 
-    for (request, plan), report in zip(wanted, reports, strict=True):
-        if report.unfinished:
-            continue
-        instance = Selected(plan=plan, cells=request.cells).instance(ledger)
-        text = msgspec.json.encode(report.checks).decode()
-        known = [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == "checks"]
-        if text not in known[-1:]:
-            ledger.event("checks", text, ladder=instance.key)
-            for check in report.failed:
-                text = f"check failed: {check.name}: measured {check.measured:.6g}, expected {check.rule}"
-                ledger.event("warning", text, ladder=instance.key)
+    if report.unfinished:
+        return
+    text = msgspec.json.encode(report.checks).decode()
+    known = [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == "checks"]
+    if text not in known[-1:]:
+        ledger.event("checks", text, ladder=instance.key)
+        for check in report.failed:
+            text = f"check failed: {check.name}: measured {check.measured:.6g}, expected {check.rule}"
+            ledger.event("warning", text, ladder=instance.key)

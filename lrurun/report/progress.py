@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from lrurun import data as tasks
 from lrurun.config.position import point
+from lrurun.config.schema import STUDY
 from lrurun.console import clean, duration, setting
 from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
 from lrurun.report.scores import ACCURACY, ScoreForm, of_task
@@ -119,7 +120,13 @@ def _place(newest: Attempt) -> str:
 
 def columns(progress: Progress) -> tuple[str, ...]:
     """The headings of `rows`."""
-    return ("rung", "runs", "state", "steps", "loss", f"last val {progress.form.heading}", "steps/s", "time left")
+    score = () if _is_study(progress) else (f"last val {progress.form.heading}",)
+    return ("rung", "runs", "state", "steps", "loss", *score, "steps/s", "time left")
+
+
+def _is_study(progress: Progress) -> bool:
+    """Whether it is of cells, which have no score."""
+    return progress.ladder.task.startswith(STUDY)
 
 
 _TEXT = ("rung", "state")
@@ -137,7 +144,7 @@ def rows(progress: Progress) -> list[list[str]]:
             state_of(rung.counts),
             f"{rung.step / rung.steps:.0%}" if rung.steps else "",
             "" if rung.loss is None else f"{rung.loss:.3f}",
-            "" if rung.score is None else progress.form.short(rung.score),
+            *([] if _is_study(progress) else ["" if rung.score is None else progress.form.short(rung.score)]),
             "" if rung.speed is None else f"{rung.speed:.0f}",
             "" if rung.eta_seconds is None else duration(rung.eta_seconds),
         ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, to_builtins
 
+from lrurun.errors import plural
 from lrurun.ledger.values import FINISHED
 from lrurun.studies.checks import Check, failed
 from lrurun.studies.plan import cell_of
@@ -123,6 +124,19 @@ def build(plan: StudyPlan, results: Results[Any], figure: str | None = None) -> 
         figure=figure,
         substitute=study.stand_in.get(plan.profile),
     )
+
+
+def missing(plan: StudyPlan, results: Results[Any], most: int = 5) -> list[str]:
+    """The labels of cells without a result, and how many more there are."""
+    done = {(one.cell, one.seed) for one in results}
+    left = [cell for cell in plan.cells if any((cell, seed) not in done for seed in plan.seeds)]
+    labels = list(dict.fromkeys(map(plan.study.label, left)))
+    return labels[:most] + ([f"and {len(labels) - most} more"] if len(labels) > most else [])
+
+
+def counts(report: StudyReport) -> str:
+    """How many checks passed."""
+    return f"{len(report.checks) - len(report.failed)} of {plural(len(report.checks), 'check')} passed"
 
 
 def sentences(report: StudyReport) -> list[str]:
