@@ -155,7 +155,7 @@ def test_a_rate_at_which_a_seed_diverged_is_not_the_best() -> None:
         ("complex", 0.99, 1.0): [1e-3, 1.1e-3, 0.9e-3],
     }
     results = students(Bridge, losses)
-    assert kernels.by_seed(results, "dense", 0.99) == {0: 1.0, 1: 1.2, 2: 3.0}
+    assert kernels.by_seed(results, "dense", nu=0.99) == {0: 1.0, 1: 1.2, 2: 3.0}
     assert names_of_failed(BRIDGE, results) == []
     assert "dense 1.7 (1.2), blocks 0.02 (0.02), complex 0.001 (0.001)" in BRIDGE.answer(results)
     worse = {**losses, ("block", 0.99, 1.0): [2.0, 3.0, 7.0]}

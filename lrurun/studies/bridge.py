@@ -78,14 +78,14 @@ class BridgeStudy(Study[Bridge]):
         for nu in results.axis("nu"):
             for high, low in (*HIGHER, *(SLOWER if results.profile == "paper" else ())):
                 if {high, low} <= set(results.axis("architecture")):
-                    ratios = kernels.ratios(*(kernels.by_seed(results, name, nu) for name in (high, low)))
+                    ratios = kernels.ratios(*(kernels.by_seed(results, name, nu=nu) for name in (high, low)))
                     found.append(larger(f"{high} > {low}, nu={nu:g}", ratios, [1.0] * len(ratios)))
         return found
 
     def answer(self, results: Results[Bridge]) -> str:
         parts = []
         for nu in results.axis("nu"):
-            losses = {name: kernels.by_seed(results, name, nu) for name in results.axis("architecture")}
+            losses = {name: kernels.by_seed(results, name, nu=nu) for name in results.axis("architecture")}
             parts.append(
                 f"At ν = {nu:g} and the best rate, mean (median): "
                 + ", ".join(f"{TITLES[name]} {kernels.centre(found)}" for name, found in losses.items())

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any, Literal
-from zlib import crc32
 
 import numpy as np
 
+from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array
 
 LENGTH, SEQUENCES, CHUNK = 100, 32, 30
@@ -26,7 +26,7 @@ def kernel() -> Array:
 
 def data(seed: int) -> tuple[Array, Array]:
     """Inputs and outputs, (LENGTH, SEQUENCES) each."""
-    a, c = np.random.default_rng([seed, crc32(b"data")]).uniform(0, RANGE, (2, SEQUENCES))
+    a, c = generator(seed, "data").uniform(0, RANGE, (2, SEQUENCES))
     k = np.arange(LENGTH)[:, None]
     u = np.sin(0.05 * a * k) * np.cos(0.05 * c * k) ** 2
     return u, np.stack([np.convolve(one, kernel())[:LENGTH] for one in u.T], axis=1)
@@ -34,7 +34,7 @@ def data(seed: int) -> tuple[Array, Array]:
 
 def start(state: int, seed: int) -> tuple[Array, Array, Array]:
     """A (state, state), B and C (state,) by Glorot's initialisation."""
-    random = np.random.default_rng([seed, crc32(b"init")])
+    random = generator(seed, "init")
     glorot = [((state, state), 1 / state), ((state,), 2 / (state + 1)), ((state,), 2 / (state + 1))]
     a, b, c = (random.normal(size=size) * np.sqrt(variance) for size, variance in glorot)
     return a, b, c

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any, Literal
-from zlib import crc32
 
 import numpy as np
 
+from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array
 
 BLOCKS, BATCH = 4, 8
@@ -20,7 +20,7 @@ GROUPS = {"lam": "lambda", "nu_log": "nu", "theta_log": "theta", "cell": "cell"}
 
 def inputs(width: int, length: int, rho: float, seed: int) -> Array:
     """Stationary AR(1) features of variance 1, (length + 1, BATCH, width)."""
-    x = np.random.default_rng([seed, crc32(b"inputs")]).normal(size=(length + 1, BATCH, width))
+    x = generator(seed, "inputs").normal(size=(length + 1, BATCH, width))
     for t in range(length):
         x[t + 1] = rho * x[t] + np.sqrt(1 - rho**2) * x[t + 1]
     return x
@@ -28,7 +28,7 @@ def inputs(width: int, length: int, rho: float, seed: int) -> Array:
 
 def start(model: Model, width: int, time: float, seed: int) -> dict[str, Any]:
     """Parameters: time constants between `time` and twice that; entries have variance 1 over the number of inputs."""
-    random = np.random.default_rng([seed, crc32(b"parameters")])
+    random = generator(seed, "parameters")
 
     def dense(*shape: int) -> Array:
         return random.normal(size=shape) / np.sqrt(shape[-1])

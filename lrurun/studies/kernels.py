@@ -8,7 +8,6 @@ time, without its cost. Setting of Zucchet and Orvieto 2024, section 4 and table
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Generator
 from functools import cache
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args
@@ -17,6 +16,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.studies.checks import Check, identity, sampling
+from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array, Results, Values
 
 LENGTH: Final = 300
@@ -77,11 +77,6 @@ class Trained(NamedTuple):
     """Adam's mean of its square, likewise."""
 
 
-def random(seed: int, name: str) -> np.random.Generator:
-    """The generator of a seed for one purpose, as "teacher"."""
-    return np.random.default_rng([seed, zlib.crc32(name.encode())])
-
-
 def teacher(nu: float, seed: int, angle: float = np.pi) -> Array:
     """The kernel of a random teacher of 10 units, of `LENGTH` lags; phases of eigenvalues are up to `angle`."""
     from lrurun.data.sampled import teacher as task
@@ -100,7 +95,7 @@ def student(architecture: Architecture, nu: float, seed: int, angle: float = np.
     from lrurun.data.sampled.teacher import moved
 
     if architecture in _BLOCKS:
-        rng = random(seed, f"student {architecture}")
+        rng = generator(seed, f"student {architecture}")
         blocks, n = _BLOCKS[architecture]
         units = blocks * n
         return {
@@ -109,7 +104,7 @@ def student(architecture: Architecture, nu: float, seed: int, angle: float = np.
             "C": _truncated(rng, (blocks, n)) / np.sqrt(units),
             "D": _truncated(rng, ()),
         }
-    rng = random(seed, "student diagonal")
+    rng = generator(seed, "student diagonal")
     radius, phase = np.sqrt(rng.uniform(nu**2, 1, WIDTH)), rng.uniform(-angle, angle, WIDTH)
     parameters: Parameters = {"nu": np.log(-np.log(radius)), "theta": np.log(phase % (2 * np.pi))}
     if architecture != "lru":
@@ -299,7 +294,7 @@ def train(
     target, parameters = teacher(nu, seed, angle), student(architecture, nu, seed, angle)
     baseline, state = float(expected_loss(target)), optax.scale_by_adam().init(parameters)
     rates = lr * (0.5 * (1 + np.cos(np.pi * np.arange(updates) / updates)) if cosine else np.ones(updates))
-    rng = random(seed, "batches")
+    rng = generator(seed, "batches")
     start = _start(architecture, parameters, target, seed)
     at, curve, losses, loss = [0], [start["expected"]], np.empty(0), float(start["expected"])
     for done in range(0, updates, CHUNK):
@@ -353,7 +348,7 @@ def effective(trained: Trained, lr: float, updates: int) -> tuple[dict[str, Arra
 
 def _start(architecture: Architecture, parameters: Parameters, target: Array, seed: int) -> Values:
     """What the checks compare, at the initial parameters."""
-    inputs = random(seed, "checks").standard_normal((4, BATCH, LENGTH))
+    inputs = generator(seed, "checks").standard_normal((4, BATCH, LENGTH))
     products = lagged_products(inputs)
     kernel, slow, fast = _gradients(architecture)(parameters, target, inputs[0], products[0])
     difference = np.asarray(kernel) - target
@@ -388,9 +383,9 @@ def start_checks(results: Results[Any]) -> list[Check]:
     return found
 
 
-def by_seed(results: Results[Any], architecture: Architecture, nu: float) -> dict[int, float]:
+def by_seed(results: Results[Any], architecture: Architecture, **at: Any) -> dict[int, float]:
     """Seed -> loss at the learning rate with the smallest mean; empty if a cell diverged at each rate."""
-    return results.where(architecture=architecture, nu=nu).best("rate", "loss").by_seed("loss")
+    return results.where(architecture=architecture, **at).best("rate", "loss").by_seed("loss")
 
 
 def ratios(first: dict[int, float], second: dict[int, float]) -> list[float]:

@@ -10,6 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from lrurun.data.task import Spec
+from lrurun.studies.formulas import generator
 
 HORIZON = 400
 """Steps of white input."""
@@ -35,7 +36,7 @@ def white(decay: float, sequences: int, seed: int) -> dict[str, Any]:
     """
     from scipy.stats import ortho_group
 
-    random = np.random.default_rng([seed, crc32(b"white")])
+    random = generator(seed, "white")
     turn = decay * ortho_group.rvs(8, random_state=random)
     inward = random.normal(size=(8, 16))
     inward *= np.sqrt((1 - decay**2) / np.sum(inward**2))
@@ -72,7 +73,7 @@ def mapped(width: int, state: int, heads: int, seed: int) -> dict[str, Any]:
     rotrnn = recurrences.build(RotRNNRecurrence(heads=heads), width=width, state=state)
     initial = rotrnn.init(jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), crc32(b"map")))
     params = {name: np.asarray(value, np.float64) for name, value in initial.items()}
-    u = np.random.default_rng([seed, crc32(b"map")]).normal(size=(200, width))
+    u = generator(seed, "map").normal(size=(200, width))
     outputs = params["D"] * u
     eigenvalues, inwards, outwards = [], [], []
     for head, c in enumerate(np.split(params["C"], heads, axis=1)):
@@ -221,8 +222,8 @@ def train(shape: Shape, *, rate: float, updates: int, size: int, seed: int) -> G
     import jax
 
     init, run, norms = _programs(shape, rate, updates)
-    random = np.random.default_rng([seed, crc32(b"batches")])
-    probe = batch(shape.task, 64, np.random.default_rng([seed, crc32(b"probe")]))
+    random = generator(seed, "batches")
+    probe = batch(shape.task, 64, generator(seed, "probe"))
     carry = init(seed)
     empty = carry[1]
     every = CHUNK * max(1, updates // (CHUNK * 20))

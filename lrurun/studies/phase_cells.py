@@ -10,6 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
+from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array
 
 TRAINING, TEST, BATCH, CHUNK = 512, 1024, 64, 10
@@ -20,7 +21,7 @@ SLOWER = 0.25
 
 def data(length: int, seed: int) -> tuple[Array, Array]:
     """White sequences (TRAINING + TEST, length), and whether their sum with one period of a cosine is positive."""
-    u = np.random.default_rng([seed, crc32(b"data")]).normal(size=(TRAINING + TEST, length))
+    u = generator(seed, "data").normal(size=(TRAINING + TEST, length))
     return u, u @ np.cos(2 * np.pi * np.arange(length) / length) > 0
 
 

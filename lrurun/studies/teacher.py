@@ -76,7 +76,7 @@ class TeacherStudy(Study[Teacher]):
     def answer(self, results: Results[Teacher]) -> str:
         parts = []
         for nu in results.axis("nu"):
-            losses = {name: kernels.by_seed(results, name, nu) for name in results.axis("architecture")}
+            losses = {name: kernels.by_seed(results, name, nu=nu) for name in results.axis("architecture")}
             listed = ", ".join(f"{kernels.TITLES[name]} {kernels.centre(found)}" for name, found in losses.items())
             parts.append(f"ν = {nu:g}: {listed}")
         return f"Loss at the best rate, mean (median): {'; '.join(parts)}."
@@ -85,7 +85,7 @@ class TeacherStudy(Study[Teacher]):
         curves: list[Curve] = []
         for name in results.axis("architecture"):
             title = kernels.TITLES[name]
-            found = {nu: kernels.by_seed(results, name, nu) for nu in results.axis("nu")}
+            found = {nu: kernels.by_seed(results, name, nu=nu) for nu in results.axis("nu")}
             found = {nu: losses for nu, losses in found.items() if losses}
             memory = [1 / (1 - nu) for nu in found]
             seeds = [list(losses.values()) for losses in found.values()]
@@ -109,7 +109,7 @@ def _slopes(results: Results[Teacher]) -> list[float]:
     memory = [-np.log1p(-nu) for nu in results.axis("nu")]
     logs = []
     for nu in results.axis("nu"):
-        dense, lru = (kernels.by_seed(results, name, nu) for name in PAIR)
+        dense, lru = (kernels.by_seed(results, name, nu=nu) for name in PAIR)
         logs.append(np.log(kernels.ratios(dense, lru)))
     if len({len(at) for at in logs}) > 1:
         return [np.nan]
