@@ -18,6 +18,7 @@ from lrurun.ledger.store import Ledger
 from lrurun.runner import cells, pool, processes
 from lrurun.studies import checks
 from lrurun.studies import plan as planning
+from lrurun.studies.study import Results
 from tests.machine import Machine, stop, wait_for
 
 
@@ -309,6 +310,22 @@ def test_killed_and_resumed_cells_have_identical_numbers(machine: Machine, tmp_p
     assert machine.states() == {"done": 42}
     [first, second] = (one.json("report", "study:powers") for one in (undisturbed, machine))
     assert first == second
+
+
+def test_an_answer_does_not_contradict_a_failed_check() -> None:
+    disk = studies.get("disk")
+    results = cells.in_process(planning.make(disk, "ci", {"size": [2, 4]}))
+    swapped = Results([msgspec.structs.replace(one, cell=disk.settings(size=6 - one.cell.size)) for one in results], "")
+    assert "falls at each step of N" in disk.answer(results)
+    assert checks.failed(disk.checks(swapped))
+    assert "does not significantly fall" in disk.answer(swapped)
+
+
+@pytest.mark.parametrize("study", studies.every(), ids=studies.names())
+def test_every_profile_says_what_stands_in_for_the_paper(study) -> None:
+    paper = (study.profiles["paper"], study.seeds.get("paper", 1))
+    other = {name for name, table in study.profiles.items() if (table, study.seeds.get(name, 1)) != paper}
+    assert other <= set(study.stand_in) or study.exact
 
 
 @pytest.mark.slow

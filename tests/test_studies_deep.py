@@ -4,8 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from lrurun.studies import convolution_cells, depth_cells, norm_cells, phase_cells
+from lrurun.studies import convolution, convolution_cells, depth_cells, norm_cells, phase_cells
 from lrurun.studies.formulas import state_variance
+from lrurun.studies.study import CellResult, Results
 
 
 def finished(cell):
@@ -36,6 +37,25 @@ def test_targets_are_a_convolution_with_the_kernel_of_the_paper():
     assert [h.sum(), (h**2).sum(), h[39], h[74]] == pytest.approx([2.88500835, 0.148524760, 6.4934e-6, 0.0318810], 1e-5)
     u, y = convolution_cells.data(0)
     assert y[50, 7] == pytest.approx(sum(h[lag] * u[50 - lag, 7] for lag in range(51)))
+
+
+def test_a_model_that_diverged_at_each_rate_has_lost_that_seed():
+    losses = {"linear": [1.0, np.nan, 1.0, np.nan, 2.0], "tanh": [2.0, 1.0, np.nan, np.nan, 1.0]}
+    found = [
+        CellResult(
+            cell=convolution.Convolution(model=model, lr=lr),
+            seed=seed,
+            run="",
+            diverged=bool(np.isnan(loss)),
+            values={"final loss": loss, "first loss": float(seed)},
+            curves={},
+        )
+        for model, of_seeds in losses.items()
+        for seed, loss in enumerate(of_seeds)
+        for lr in (1e-3, 1e-2)
+    ]
+    answer = convolution.STUDY.answer(Results(found, "laptop"))
+    assert "in 2 of 4 seeds (tanh / linear: 1 in the geometric mean, without 2 seeds" in answer
 
 
 def test_the_gain_of_constant_input_is_1_only_with_all_phases():

@@ -55,6 +55,7 @@ class AngleStudy(Study[AngleCell]):
         "paper": GRID,
     }
     simulates = True
+    stand_in = {"ci": "Adam on states without normalisation stands in for both optimisers, with and without it."}
 
     def label(self, cell: AngleCell) -> str:
         return cell.form

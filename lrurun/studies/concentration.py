@@ -55,7 +55,10 @@ class ConcentrationStudy(Study[Concentration]):
     }
     seeds = {"laptop": 10, "paper": 10}
     simulates = True
-    stand_in = {"laptop": "3,000 updates and 3 learning rates stand in for 10,000 and 4 to 8, which take hours."}
+    stand_in = {
+        "ci": "Hessians of 50 systems at 3 angles stand in for those of 10 seeds at 5 angles and for all training.",
+        "laptop": "3,000 updates, 3 rates and 3 angles stand in for 10,000, 4 to 8 and 5, which take hours.",
+    }
 
     def label(self, cell: Concentration) -> str:
         return f"{cell.part}-{cell.architecture}"
@@ -93,7 +96,7 @@ class ConcentrationStudy(Study[Concentration]):
                 found.append(larger(text, share[x, "complex"], share[x, "lru"]))
         found += kernels.start_checks(trained)
         for x, name in itertools.product(trained.axis("angle"), PAIR if len(trained.axis("architecture")) == 3 else ()):
-            ratios = kernels.ratios(_losses(trained, "dense", x), _losses(trained, name, x))
+            ratios = kernels.ratios(kernels.by_seed(trained, "dense", angle=x), kernels.by_seed(trained, name, angle=x))
             found.append(larger(f"θ0 = {x:g} π: loss, dense over {TITLES[name]}", ratios, [1.0] * len(ratios)))
         if {1.0, 0.1} <= set(trained.axis("angle")) and set(trained.axis("architecture")) >= set(PAIR):
             narrow = _gaps(trained, 0.1)
@@ -110,7 +113,9 @@ class ConcentrationStudy(Study[Concentration]):
         if trained.axis("architecture")[:2] == PAIR:
             text += ". Loss at the best rate, mean (median)"
             for name in trained.axis("architecture"):
-                text += f"; {TITLES[name]} " + ", ".join(kernels.centre(_losses(trained, name, x)) for x in angles)
+                text += f"; {TITLES[name]} " + ", ".join(
+                    kernels.centre(kernels.by_seed(trained, name, angle=x)) for x in angles
+                )
             gaps = ", ".join(f"{geometric_mean(_gaps(trained, x)):.2g}" for x in angles)
             text += f"; complex over LRU, geometric mean: {gaps}"
         return f"{text}."
@@ -127,7 +132,9 @@ class ConcentrationStudy(Study[Concentration]):
         panels.append(Panel(x="θ0 / π", y="share off the diagonal", curves=tuple(curves), x_scale="log"))
         curves = []
         for name in trained.axis("architecture"):
-            found = {x: list(at.values()) for x in trained.axis("angle") if (at := _losses(trained, name, x))}
+            found = {
+                x: list(at.values()) for x in trained.axis("angle") if (at := kernels.by_seed(trained, name, angle=x))
+            }
             low, middle, high = (list(map(f, found.values())) for f in (min, np.median, max))
             curves.append(points(f"{TITLES[name]}, median and range", found, middle, low=low, high=high))
         panels.append(Panel(x="θ0 / π", y="loss", curves=tuple(curves), x_scale="log", y_scale="log"))
@@ -138,13 +145,8 @@ def _shares(results: Results[Concentration], architecture: str, angle: float) ->
     return [x for one in results.where(architecture=architecture, angle=angle) for x in one.curves["share of systems"]]
 
 
-def _losses(results: Results[Concentration], architecture: str, angle: float) -> dict[int, float]:
-    """Seed -> loss at the learning rate with the smallest mean; empty if a cell diverged at each rate."""
-    return results.where(architecture=architecture, angle=angle).best("rate", "loss").by_seed("loss")
-
-
 def _gaps(results: Results[Concentration], angle: float) -> list[float]:
-    return kernels.ratios(*(_losses(results, name, angle) for name in PAIR))
+    return kernels.ratios(*(kernels.by_seed(results, name, angle=angle) for name in PAIR))
 
 
 STUDY = ConcentrationStudy()

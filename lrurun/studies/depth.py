@@ -51,7 +51,11 @@ class DepthStudy(Study[Depth]):
     }
     seeds = {"laptop": 2, "paper": 3}
     simulates = True
-    stand_in = {"laptop": STAND_IN, "paper": STAND_IN}
+    stand_in = {
+        "ci": f"{STAND_IN}; width 16, 128 steps and two models stand in for 256, 1,024 and three",
+        "laptop": f"{STAND_IN}; width 128 and 512 steps stand in for 256 and 1,024",
+        "paper": STAND_IN,
+    }
 
     def label(self, cell: Depth) -> str:
         return f"{cell.model}, norm {cell.norm}, rho={cell.rho:g}"
@@ -92,8 +96,8 @@ class DepthStudy(Study[Depth]):
                 said += [f"{values[-1] / values[0]:.2g} ({model}, {SYMBOLS.get(group, group)})"] if values else []
         first, last = results.axis("time")[0], results.axis("time")[-1]
         return (
-            f"From a time constant of {first:g} to {last:g}, with ρ = {rho:g} and norm {norm}, squared gradients grow "
-            f"by the factors {', '.join(said)}."
+            f"From a time constant of {first:g} to {last:g}, with ρ = {rho:g} and norm {norm}, squared gradients "
+            f"change by the factors {', '.join(said)}."
         )
 
     def draw(self, results: Results[Depth]) -> Figure:

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.studies.checks import Check, identity, larger, sampling
+from lrurun.studies.checks import Check, failed, identity, larger, sampling
 from lrurun.studies.figure import Figure, Panel, line, points
 from lrurun.studies.formulas import distance_to_uniform
 from lrurun.studies.study import CellResult, Results, Settings, Study, Values
@@ -46,6 +46,7 @@ class DiskStudy(Study[Disk]):
     settings = Disk
     profiles = {"ci": {"size": [50, 100]}, "laptop": {"size": [50, 100, 500]}, "paper": {"size": [50, 100, 500]}}
     seeds = {"ci": 20, "laptop": 20, "paper": 20}
+    stand_in = {"ci": "Sizes up to 100 stand in for sizes up to 500."}
 
     def label(self, cell: Disk) -> str:
         return f"N={cell.size}"
@@ -84,12 +85,7 @@ class DiskStudy(Study[Disk]):
             if size % 2 == 0:
                 approximate = asymptotic_real_count(size)
                 found.append(identity(f"expected real eigenvalues, N={size}", expected, approximate, 0.1 / size**2))
-        for small, large in pairwise(sorted(sizes)):
-            distances = [results.where(size=size).by_seed("distance to uniform") for size in (small, large)]
-            shared = sorted(distances[0].keys() & distances[1].keys())
-            first, second = ([of[seed] for seed in shared] for of in distances)
-            found.append(larger(f"distance to uniform, N={small} over N={large}", first, second))
-        return found
+        return found + _falls(results)
 
     def answer(self, results: Results[Disk]) -> str:
         parts = []
@@ -100,7 +96,11 @@ class DiskStudy(Study[Disk]):
                 f"{_mean(cells, 'real eigenvalues'):.1f} real eigenvalues, "
                 f"spectral radius {_mean(cells, 'spectral radius'):.3f}"
             )
-        return f"The spectrum approaches the uniform one as N grows ({'; '.join(parts)})."
+        steps = _falls(results)
+        start = "The distance to the uniform spectrum falls at each step of N" if steps else "One size of matrices"
+        if failed(steps):
+            start = "The distance to the uniform spectrum does not significantly fall at each step of N"
+        return f"{start} ({'; '.join(parts)})."
 
     def draw(self, results: Results[Disk]) -> Figure:
         sizes = results.axis("size")
@@ -114,6 +114,17 @@ class DiskStudy(Study[Disk]):
         title = f"mean over {len(results.where(size=sizes[0]))} matrices"
         panels.append(Panel(title=title, x="|λ|²", y="share within, minus uniform", curves=tuple(curves)))
         return Figure(panels=tuple(panels), columns=2)
+
+
+def _falls(results: Results[Disk]) -> list[Check]:
+    """That the distance to the uniform distribution falls from each size to the next."""
+    found = []
+    for small, large in pairwise(sorted(results.axis("size"))):
+        distances = [results.where(size=size).by_seed("distance to uniform") for size in (small, large)]
+        shared = sorted(distances[0].keys() & distances[1].keys())
+        first, second = ([of[seed] for seed in shared] for of in distances)
+        found.append(larger(f"distance to uniform, N={small} over N={large}", first, second))
+    return found
 
 
 def _mean(results: Results[Disk], name: str) -> float:

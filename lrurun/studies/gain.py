@@ -62,6 +62,7 @@ class GainStudy(Study[Gain]):
         "paper": {"input": ["white", "constant"], "ring": RINGS},
     }
     seeds = {"ci": 10, "laptop": 10, "paper": 10}
+    stand_in = {"ci": "White inputs and 2 rings stand in for white and constant inputs and 5 rings."}
 
     def label(self, cell: Gain) -> str:
         return f"{cell.input}/{cell.ring[0]:g}-{cell.ring[1]:g}"
@@ -109,13 +110,13 @@ class GainStudy(Study[Gain]):
         parts = []
         for kind in results.axis("input"):
             gains = [one["gain"] for one in results.where(input=kind, ring=ring)]
-            parts.append(f"{kind} {np.mean(gains):.4g} (median {np.median(gains):.4g})")
-        tail = ""
-        if "constant" in results.axis("input"):
-            tail = " A typical run with a constant input is below the mean: |1 - λ|⁻² has a heavy tail."
+            below = sum(gain < ring_gain(ring) for gain in gains)
+            parts.append(
+                f"{kind} {np.mean(gains):.4g} (median {np.median(gains):.4g}, {below} of {len(gains)} below the mean)"
+            )
         return (
             f"On the ring {ring[0]:g}-{ring[1]:g} by {ring_gain(ring):.4g} in the mean, for white and constant inputs. "
-            f"Runs: {', '.join(parts)}.{tail} With phases up to π/50 the mean of constant inputs is "
+            f"Runs: {'; '.join(parts)}. With phases up to π/50 the mean of constant inputs is "
             f"{slice_gain(ring, SLICE):.4g}."
         )
 

@@ -111,10 +111,11 @@ class ImpulseStudy(Study[Impulse]):
         for phase in results.axis("phase"):
             counts = [f"{one['mean sign changes']:.0f} in {one.cell.steps} steps" for one in results.where(phase=phase)]
             parts.append(f"with phases up to {phase:g}π {' and '.join(counts)}")
-        return (
-            f"Mean number of sign changes: {'; '.join(parts)}. Hundreds in 1,024 steps are not the few recurrences of "
-            "which the caption speaks."
+        many = [one["mean sign changes"] for one in results.where(steps=1024) if one["mean sign changes"] > 100]
+        tail = (
+            f" {max(many):.0f} in 1,024 steps are not the few recurrences of which the caption speaks." if many else ""
         )
+        return f"Mean number of sign changes: {'; '.join(parts)}.{tail}"
 
     def draw(self, results: Results[Impulse]) -> Figure:
         panels = []

@@ -35,6 +35,7 @@ class LandscapeStudy(Study[Landscape]):
     question = "How sharp is the loss of one eigenvalue near the teacher, and how flat far from it?"
     published = "The loss is flat far from the teacher and has ever sharper minima, narrower in the angle."
     settings = Landscape
+    exact = True
     profiles = {"ci": {"gap": GAPS}, "laptop": {"rho": [0.0, 0.9], "gap": GAPS}, "paper": {"gap": GAPS}}
 
     def label(self, cell: Landscape) -> str:
@@ -83,7 +84,7 @@ class LandscapeStudy(Study[Landscape]):
         cells = sorted(results.where(rho=results.axis("rho")[0]), key=lambda one: one.cell.gap)
         parts = [f"{one['curvature by radius']:.3g} at λ* = {1 - one.cell.gap:g}" for one in (cells[-1], cells[0])]
         return (
-            f"The curvature rises from {parts[0]} to {parts[1]}. Even with γ the basin of the angle is only "
+            f"The curvature is {parts[0]}, and {parts[1]}. With γ the basin of the angle is "
             f"{basin(1 - cells[0].cell.gap):.3g} rad wide to each side there."
         )
 

@@ -122,11 +122,18 @@ class LeakStudy(Study[Leak]):
         return found
 
     def answer(self, results: Results[Leak]) -> str:
-        shares = [f"{100 * one['share at other frequencies']:.2f} %" for one in results.where(signal="sine")]
-        return (
-            f"Of the variance of a rectified sine, {', '.join(shares) or 'a part'} is at other frequencies. Prop. 4 is "
-            "right if its convolution has the factor 1 / (2π), which the paper leaves out."
-        )
+        said = [
+            f"Of the variance of a rectified sine, {100 * one['share at other frequencies']:.2f} % is at other "
+            "frequencies."
+            for one in results.where(signal="sine")
+        ]
+        for one in results.where(signal="pulse"):
+            ratio = one.curves["convolved"][0] / one.curves["direct"][0]
+            said.append(
+                f"For the pulse at ω = 0, the convolution of Prop. 4 over the integral is {2 * np.pi * ratio:.4g} as "
+                f"printed, and {ratio:.4g} with the factor 1 / (2π), which the paper leaves out."
+            )
+        return " ".join(said)
 
     def draw(self, results: Results[Leak]) -> Figure:
         panels = []

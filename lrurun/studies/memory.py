@@ -27,6 +27,7 @@ class MemoryStudy(Study[Memory]):
     question = "How do E|h|² and E|dh/dλ|² grow as λ approaches 1?"
     published = "All curves rise, the more steeply the larger the autocorrelation; the state itself grows less."
     settings = Memory
+    exact = True
     profiles = {"ci": GRID, "laptop": GRID, "paper": {**GRID, "points": 401}}
 
     def label(self, cell: Memory) -> str:
@@ -67,7 +68,7 @@ class MemoryStudy(Study[Memory]):
         slopes = "; ".join(
             f"{one['sensitivity slope']:.2f} and {one['state slope']:.2f} (ρ = {one.cell.rho:g})" for one in results
         )
-        return f"E|dh/dλ|² grows faster than E|h|²: powers of 1 / (1 - λ) near 1: {slopes}."
+        return f"Powers of 1 / (1 - λ) with which E|dh/dλ|² and E|h|² grow near λ = 1: {slopes}."
 
     def draw(self, results: Results[Memory]) -> Figure:
         curves = [

@@ -61,7 +61,10 @@ class NormsStudy(Study[Norms]):
     }
     seeds = {"laptop": 3, "paper": 3}
     simulates = True
-    stand_in = {"laptop": STAND_IN}
+    stand_in = {
+        "ci": "2,000 white sequences of one seed stand in for 20,000 of 3 and for all training.",
+        "laptop": STAND_IN,
+    }
 
     def label(self, cell: Norms) -> str:
         return f"{cell.model}, {cell.task}"
@@ -109,10 +112,17 @@ class NormsStudy(Study[Norms]):
                 f"on {TASKS[task]} norms change by a factor of "
                 + ", ".join(f"{np.exp(change):.2f} ({model})" for model, change in moved.items())
             )
-        constant = "With white input E|h|² is 1 - decay²ᵗ: constant, but only after 1 / (1 - decay) steps"
-        if not said:
-            return f"{constant}. A RotRNN is an LRU with the same outputs."
-        return f"{constant}. In training it is not: {'; '.join(said)}, in the geometric mean over layers and seeds."
+        parts = []
+        for one in results.where(task="white")[:1]:
+            norms = ", ".join(
+                f"{mean:.3g} ({t:g})" for t, mean in zip(one.curves["step"][::4], one.curves["mean"][::4], strict=True)
+            )
+            parts.append(f"With white input and decay {one.cell.decay:g}, the mean of |h|² by step is {norms}")
+        if apart := [one["apart"] for one in results.where(task="map")]:
+            parts.append(f"Outputs of a RotRNN and of its LRU differ by at most {max(apart):.1g}")
+        if said:
+            parts.append(f"In training, {'; '.join(said)}, in the geometric mean over layers and seeds")
+        return f"{'. '.join(parts)}."
 
     def draw(self, results: Results[Norms]) -> Figure:
         panels = []

@@ -117,8 +117,8 @@ class ParametriseStudy(Study[Parametrise]):
         texts = [f"{one.cell.form} {one['magnitude']:.3g} and {one['angle']:.3g}" for one in results.where(radius=last)]
         return (
             f"Curvatures of magnitude and angle at |λ*| = {last:g}: {', '.join(texts)}; the angle's basin has a "
-            f"half-width of {results.where(radius=last)[0]['basin']:.2g}. The optimal form is optimal only while its θ "
-            "is differentiated as if it did not depend on ν."
+            f"half-width of {results.where(radius=last)[0]['basin']:.2g}. In optimal-stop, θ is "
+            "differentiated as if it did not depend on ν."
         )
 
     def draw(self, results: Results[Parametrise]) -> Figure:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from typing import Annotated, Any
-from zlib import crc32
 
 import numpy as np
 from msgspec import Meta
@@ -12,6 +11,7 @@ from msgspec import Meta
 from lrurun.studies import phase_cells as lru
 from lrurun.studies.checks import Check, above, identity
 from lrurun.studies.figure import Figure, Panel, dashed, line
+from lrurun.studies.formulas import generator
 from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values
 
 EVERY = 20
@@ -58,7 +58,11 @@ class PhaseStudy(Study[Phase]):
     }
     seeds = {"laptop": 3, "paper": 3}
     simulates = True
-    stand_in = {"laptop": STAND_IN, "paper": STAND_IN}
+    stand_in = {
+        "ci": f"{STAND_IN}; 20 updates on 512 steps stand in for 400 on 2,048, which only checks the computation",
+        "laptop": f"{STAND_IN}; one learning rate stands in for 3",
+        "paper": STAND_IN,
+    }
 
     def label(self, cell: Phase) -> str:
         return f"{'γ' if cell.normalize else 'no γ'}, phase {cell.phase:g}π"
@@ -71,7 +75,7 @@ class PhaseStudy(Study[Phase]):
         by_powers, by_scan, adam, run = lru.programs(cell.normalize, cell.state, cell.length)
         params = lru.initial(cell.normalize, cell.state, cell.r_min, cell.r_max, phase)(seed)
         u, labels = lru.data(cell.length, seed)
-        random = np.random.default_rng([seed, crc32(b"batches")])
+        random = generator(seed, "batches")
         scanned, same = np.asarray(by_scan(params, u[:4])), np.asarray(by_powers(params, u[:4]))
         carry, curves = (params, adam(params)), [lru.scores(np.asarray(by_powers(params, u)), labels)]
         rates = cell.lr * (1 + np.cos(np.pi * np.arange(cell.updates) / cell.updates)) / 2

@@ -42,6 +42,7 @@ class RemedyStudy(Study[Remedy]):
         "of panel B names the derivative by λ, the curve is that by ω."
     )
     settings = Remedy
+    exact = True
     profiles = {"ci": GRID, "laptop": GRID, "paper": {**GRID, "points": 601}}
 
     def label(self, cell: Remedy) -> str:
@@ -85,11 +86,11 @@ class RemedyStudy(Study[Remedy]):
         parts = []
         for one in results:
             numbers = " and ".join(f"{one[f'{name} at {NEAR}']:.4g}" for name in ("state", "gradient"))
-            parts.append(f"{numbers} (ρ = {one.cell.rho:g})")
-        return (
-            "For ρ < 1 both stay below (1 + ρ) / (1 - ρ) and half of it; for ρ = 1 they diverge. State and gradient at "
-            f"λ = {NEAR}: {'; '.join(parts)}."
-        )
+            rho = one.cell.rho
+            limit = (1 + rho) / (1 - rho) if rho < 1 else np.inf
+            limits = f"{limit:.4g} and {limit / 2:.4g}" if rho < 1 else "none"
+            parts.append(f"{numbers} (ρ = {rho:g}, limits {limits})")
+        return f"State and gradient at λ = {NEAR}, and their limits at λ = 1: {'; '.join(parts)}."
 
     def draw(self, results: Results[Remedy]) -> Figure:
         panels = []

@@ -35,6 +35,7 @@ class SimilarityStudy(Study[Similarity]):
     question = "Which eigenvalues λ are similar to λ₀ = 0.99 exp(iπ/4), as measured by |S(λ, λ₀)|?"
     published = "For ρ = 0 there is a spot at the conjugate of λ₀; as ρ grows it fades, and one at 1 appears."
     settings = Similarity
+    exact = True
     profiles = {"ci": {"rho": RHOS}, "laptop": {"rho": RHOS}, "paper": {"rho": RHOS, "side": 317}}
 
     def label(self, cell: Similarity) -> str:
@@ -89,7 +90,7 @@ class SimilarityStudy(Study[Similarity]):
             f"{one['its conjugate as printed']:.5g} for {one['its conjugate']:.5g} (ρ = {one.cell.rho:g})"
             for one in results.where(lambda one: 0 < one.cell.rho < 1)
         )
-        tail = f" The paper's equation (110) gives too little at the conjugate: {share}." if share else ""
+        tail = f" The paper's equation (110) gives at the conjugate: {share}." if share else ""
         return f"The most similar on the circle has the angle, in π: {parts}.{tail}"
 
     def draw(self, results: Results[Similarity]) -> Figure:

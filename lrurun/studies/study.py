@@ -123,6 +123,9 @@ class Study(ABC, Generic[S]):
     stand_in: ClassVar[Mapping[str, str]] = {}
     """Profile -> a sentence on what stands in for the paper's data or scale, where something does."""
 
+    exact: ClassVar[bool] = False
+    """Whether profiles differ only in the points at which closed forms are evaluated, so that nothing stands in."""
+
     def label(self, cell: S) -> str:
         """The name under which progress and lists show a cell, as its architecture."""
         return "cell"
