@@ -206,7 +206,8 @@ def test_a_batch_larger_than_the_training_split_gets_a_warning(capsys):
             changed(changed(RECIPE, "batch = 8", f"batch = {batch}"), "[train]\n", "[data]\ntrain = 20\n[train]\n")
         )
         Path("l.toml").write_text(LADDER)
-        assert entry.run(["plan", "r.toml", "--ladder", "l.toml", "-q"]) == 0
+        # a folder of its own: other tests make the published sDigits in the usual one
+        assert entry.run(["plan", "r.toml", "--ladder", "l.toml", "--data-dir", "data", "-q"]) == 0
         assert capsys.readouterr().err == found
     # new examples at every step
     assert entry.run(["plan", "Parity", "--ladder", "lru", "--set", "train.batch=5000"]) == 0
