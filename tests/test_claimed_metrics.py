@@ -163,3 +163,17 @@ def test_published_scores_are_in_the_units_of_the_metric(
     with pytest.raises(UsageError) as caught:
         documents.load_ladder("sizes")
     assert caught.value.message == f"ablations/sizes.toml, rung[many].published.{task}[0].{wrong}"
+
+
+@pytest.mark.usefixtures("tasks")
+def test_published_scores_are_for_profiles_that_a_recipe_has(tmp_path: Path) -> None:
+    file = tmp_path / "ablations" / "sizes.toml"
+    row = f'{LADDER}\n[[rung.published.Shift]]\nsource = "s"\nvalue = 0.5\nprofile = '
+    file.write_text(f'{row}"length-65536"\n')
+    planning.make("Shift", ladder="sizes")
+    file.write_text(f'{row}"length-65535"\n')
+    with pytest.raises(UsageError) as caught:
+        planning.make("Shift", ladder="sizes")
+    assert caught.value.message.endswith("published.Shift[0].profile: unknown profile 'length-65535'")
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("did you mean 'length-65536'?")

@@ -211,8 +211,26 @@ def test_every_field_changes_the_fingerprint():
     }
     fields = {name for name in _paths(msgspec.to_builtins(make())) if name != "model__recurrence__kind"}
     assert set(changes) == fields
-    found = {schema.fingerprint(make(**{path: value})) for path, value in changes.items()}
-    assert len(found | {schema.fingerprint(make())}) == len(changes) + 1
+    needs = {"model__experts": {"model__glu": "switch"}}
+    found = {schema.fingerprint(make(**needs.get(path, {}), **{path: value})) for path, value in changes.items()}
+    others = {schema.fingerprint(make()), schema.fingerprint(make(model__glu="switch"))}
+    assert len(found | others) == len(changes) + 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model__experts": 4}, 'experts needs glu = "switch", found glu = "full", experts = 4'),
+        (
+            {"model__frame": "none", "model__glu": "half"},
+            'glu needs frame = "blocks", found frame = "none", glu = "half"',
+        ),
+        ({"model__frame": "none", "model__experts": 4}, 'experts needs glu = "switch"'),
+    ],
+)
+def test_settings_that_would_change_nothing_are_refused(changes, message):
+    with pytest.raises(UsageError, match=message):
+        make(**changes)
 
 
 def _paths(nested: dict[str, Any], prefix: str = "") -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lrurun import data, plugins
+from lrurun import data, paths, plugins
 from lrurun.config import plan as planning
 from lrurun.config.recurrences import KINDS
 from lrurun.config.runs import final_runs
@@ -87,6 +87,19 @@ def test_a_recurrence_of_the_users_own_comes_before_a_newer_one_of_lrurun(
     assert planning.make("sDigits", ladder="averages.toml").rungs[-1].config.code is not None
     forget()
     assert KINDS["gru"] is own
+
+
+def test_a_ladder_of_lrurun_is_not_about_a_users_recurrence(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("averages.py").write_text(AVERAGES.replace('"averages"', '"sgconv"'))
+    arguments = ("plan", "ListOpsSubTrees", "--ladder")
+    code, _, err = said(capsys, *arguments, "dlr", "--load", "averages.py")
+    assert code == 2
+    assert err.splitlines()[1:] == [
+        "error: ablations/dlr.toml, rung sgconv: is about lrurun's own sgconv, and not about that of averages.py",
+        "hint: copy the ladder without its published scores and claims, and name the copy: --ladder PATH.toml",
+    ]
+    Path("copy.toml").write_text((paths.packaged("ablations") / "dlr.toml").read_text())
+    assert said(capsys, *arguments, "copy.toml")[0] == 0
 
 
 def test_a_plug_in_that_fails_leaves_lruruns_own(folder: Path) -> None:

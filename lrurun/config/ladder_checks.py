@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from lrurun import paths, plugins
@@ -131,8 +131,11 @@ def check_tasks(ladder: Ladder, others: Callable[[], Iterable[str]]) -> None:
             raise UsageError(f"{ladder.path}, {where}: unknown task {name!r}", hint)
 
 
-def check_metrics(ladder: Ladder, task: Task) -> None:
-    """Refuse what a ladder says about scores on a task, if that does not fit the metrics that the task declares."""
+def check_metrics(ladder: Ladder, task: Task, profiles: Collection[str] | None = None) -> None:
+    """Refuse what a ladder says about scores on a task, if that does not fit the metrics that the task declares.
+
+    With `profiles`, those that a recipe of the task has, published scores must be for one of them.
+    """
     metrics = {metric.name: metric for metric in task.metrics}
     for claim in ladder.claims:
         if not claim.is_about(task.name) or claim.kind == "faster":
@@ -152,6 +155,9 @@ def check_metrics(ladder: Ladder, task: Task) -> None:
         for k, one in enumerate(rung.published.get(task.name, ())):
             source = f"{ladder.path}, rung[{rung.name}].published.{task.name}[{k}]"
             _check_metric(one.metric, task, f"{source}.metric")
+            if one.profile and profiles is not None and one.profile not in profiles:
+                hint = hint_for(one.profile, profiles, f"profiles of {task.name}")
+                raise UsageError(f"{source}.profile: unknown profile {one.profile!r}", hint)
             _check_share(one.value, task.metric, f"{source}.value")
             _check_share(one.stderr, task.metric, f"{source}.stderr")
 

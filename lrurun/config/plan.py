@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import data as tasks
-from lrurun import decoding, plugins
+from lrurun import decoding, paths, plugins
 from lrurun.config import plugin_code
 from lrurun.config.documents import (
     Ladder,
@@ -21,13 +21,14 @@ from lrurun.config.documents import (
     is_packaged,
     load_ladder,
     load_recipe,
+    read_recipe,
 )
 from lrurun.config.ladder_checks import check_metrics
 from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import RATE, TUNED, ResolvedRung, full, resolve, with_point
 from lrurun.config.schema import KIND, shared_settings
-from lrurun.config.settings import parse_set
+from lrurun.config.settings import flatten, parse_set
 from lrurun.data import imported
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for
@@ -94,9 +95,10 @@ def make(
         UsageError: unknown names, wrong values, rungs that change unknown fields, plug-ins that cannot be loaded.
     """
     document = load_ladder(ladder, imports=imports)
+    _check_kinds(document)
     recipe = load_recipe(task, imports=imports)
     check_scopes(document, recipe)
-    check_metrics(document, _task_of(recipe))
+    check_metrics(document, _task_of(recipe), _profiles(recipe))
     reduced = get_profile(recipe, profile)
     changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text) for text in sets)
     if imports:
@@ -225,6 +227,26 @@ def _task_of(recipe: Recipe) -> Task:
             f"write recipes/{recipe.task}.toml, or name the path of another recipe: PATH.toml",
         )
     return tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")
+
+
+def _profiles(recipe: Recipe) -> list[str]:
+    """The profiles of a recipe, and those of lrurun's own for its task, for which published scores may be too."""
+    packaged = paths.packaged("recipes") / f"{recipe.task}.toml"
+    if is_packaged(recipe) or not packaged.is_file():
+        return list(recipe.profile)
+    return [*recipe.profile, *read_recipe(str(packaged)).profile]
+
+
+def _check_kinds(ladder: Ladder) -> None:
+    """Refuse a ladder of lrurun, whose claims are about lrurun's own code, with a recurrence of a plug-in."""
+    for rung in ladder.rungs if is_packaged(ladder) else ():
+        kind = dict(flatten(rung.change)).get(KIND)
+        own = plugins.source_of("recurrence", kind)
+        if own is not None:
+            raise UsageError(
+                f"{ladder.path}, rung {rung.name}: is about lrurun's own {kind}, and not about that of {own.shown}",
+                "copy the ladder without its published scores and claims, and name the copy: --ladder PATH.toml",
+            )
 
 
 def _data_name(recipe: Recipe, profile: str | None, reduced: Profile) -> str:

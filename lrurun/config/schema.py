@@ -95,6 +95,11 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
         if self.frame == "none" and (self.dropout or self.final_norm):
             found = f"dropout = {self.dropout}, final_norm = {str(self.final_norm).lower()}"
             raise ValueError(f'dropout and final_norm need frame = "blocks", found frame = "none", {found}')
+        found = f'glu = "{self.glu}", experts = {self.experts}'
+        if self.glu != "switch" and self.experts != 16:
+            raise ValueError(f'experts needs glu = "switch", found {found}')
+        if self.frame == "none" and self.glu != "full":
+            raise ValueError(f'glu needs frame = "blocks", found frame = "none", {found}')
         self.recurrence.fits(width=self.width, state=self.state, bidirectional=self.bidirectional)
 
 
