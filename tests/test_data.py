@@ -145,7 +145,7 @@ def test_a_disk_that_is_full_is_named_and_the_next_prepare_succeeds(machine):
         (("prepare", "ListOps", "--profile", "smok"), 2, "did you mean 'smoke'?"),
         (("prepare", *SMOKE, "--from", "nowhere"), 1, "nowhere: no such file or folder"),
         (("prepare", *SMOKE, "--from", "."), 1, "here: no copy of ListOps is there"),
-        (("check", *SMOKE), 1, "run: lrurun data prepare ListOps --profile smoke"),
+        (("check", *SMOKE), 1, "run: lrurun data prepare ListOps --profile smoke --data-dir d"),
         (("prepare", *SMOKE, "--data-dir", "/proc/x"), 1, "error: /proc/x: No such file or directory"),
     ],
 )

@@ -132,6 +132,21 @@ def test_what_may_be_meant_otherwise_gets_a_warning(own):
         assert "warning" not in own.run("data", "import", name, *more, "--labels", labels, "--data-dir", "d").stderr
 
 
+def test_inputs_that_say_nothing_and_classes_that_a_split_lacks_get_a_warning(own):
+    x, rare = arrays()["X"], np.arange(N) % 2
+    rare[order()["train"][0]] = 2
+    x[..., 1] = 4.0
+    save(own, X=x, Y=rare, same=np.ones((N, STEPS)))
+    said = own.run("data", "import", "wells", *OWN).stderr
+    assert said.count("warning") == 3
+    assert "validation has no label of class 2" in said
+    assert "warning: --inputs X.npy: feature 1 is the same number everywhere" in said
+    assert "warning: test has no label of class 2" in own.run("data", "check", "wells", "--data-dir", "d").stderr
+    done = own.run("data", "import", "same", "--inputs", "same.npy", *OWN[2:])
+    assert "warning: --inputs same.npy: all examples have the same inputs: nothing can be learned" in done.stderr
+    assert "12 steps of 1 feature;" in done.stdout
+
+
 def test_the_same_arrays_again_change_nothing_and_others_are_refused(own):
     own.run("data", "import", "wells", *OWN)
     written = own.folder / "recipes/wells.toml"
@@ -251,7 +266,12 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...], int, str]] = {
     "text": ({"Y": A["Y"].astype(str)}, (), 1, "--labels Y.npy: expected numbers, found <U"),
     "complex": ({"X": A["X"] * 1j}, (), 1, "--inputs X.npy: expected numbers, found complex128"),
     "objects": ({"Y": A["Y"].astype(object)}, (), 1, "--labels Y.npy: has Python objects, which are not read"),
-    "records": ({"X": np.zeros(N, [("a", "f4")])}, (), 1, "--inputs X.npy: expected (examples, steps)"),
+    "records": (
+        {"X": np.zeros(N, [("a", "f4")])},
+        (),
+        1,
+        "X.npy: expected numbers, found records of the type [('a'",
+    ),
     "NaN": ({"X": with_nan(arrays()["X"])}, (), 1, "--inputs X.npy: example 7 has nan, which is not a finite number"),
     "infinity": ({"X": with_nan(arrays()["X"], -np.inf)}, (), 1, "example 7 has -inf"),
     "beyond float32": ({"X": with_nan(arrays()["X"], 1e300)}, (), 1, "example 7 has 1e+300"),
@@ -286,10 +306,12 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...], int, str]] = {
     ),
     "only padding": ({"X": A["ids"] * (A["Y"] != 1)[:, None]}, ("--tokens",), 1, "has only 0, which is padding"),
     "large": ({"X": A["ids"] + 2**40}, (), 1, "hint: save real numbers: array.astype('float32')"),
-    "empty": ({"X": A["X"][:0], "Y": A["Y"][:0]}, (), 1, "--inputs X.npy: expected (examples, steps) or"),
+    "empty": ({"X": A["X"][:0], "Y": A["Y"][:0]}, (), 1, "--inputs X.npy: there are no examples: the array has the"),
     "a number": ({"Y": np.int64(3)}, (), 1, "expected 120 examples, as many as inputs, found a single number"),
     "few": ({"X": A["X"][:4], "Y": np.arange(4) % 2}, (), 1, "4 examples are too few: validation would have none"),
-    "shares": ({}, ("--test", "0.6", "--validation", "0.4"), 1, "120 examples are too few: train would have none"),
+    "shares": ({}, ("--test", "0.6", "--validation", "0.4"), 1, "--validation 0.4 and --test 0.6: no examples remain"),
+    "no share": ({}, ("--test", "0"), 1, "--test 0: the test split would have no examples"),
+    "gap": ({"Z": A["Y"] + 7}, ("--test-inputs", "X.npy", "--test-labels", "Z.npy"), 1, "--test-labels Z.npy: "),
     "a share": ({}, ("--test", "1.5"), 2, "--test: expected a number of at most 1, found '1.5'"),
     "other test arrays": (
         {"Z": A["X"][:, :5]},

@@ -123,10 +123,13 @@ def test_examples_run(page: Path, machine: Machine) -> None:
 @pytest.mark.slow
 def test_the_example_of_a_regression_is_trained_by_the_recipe_beside_it(machine: Machine) -> None:
     found = files(ROOT / "docs" / "extending.md")
-    (machine.folder / "waves.py").write_text(found["waves.py"])
-    (machine.folder / "waves.toml").write_text(found["delay.toml"].replace('"Delay"', '"Waves"'))
+    for name in ("waves.py", "waves.toml", "delay.toml"):
+        (machine.folder / name).write_text(found[name])
     arguments = ("waves.toml", "--load", "waves.py", "--rung", "gamma-norm")
-    machine.run("ladder", *arguments, "--set", "train.steps=600")
+    missing = machine.run("data", "check", *arguments[:3], code=1).stderr
+    assert missing.endswith("hint: run: lrurun data prepare waves.toml --load waves.py\n")
+    assert "the defaults of the task" in machine.run("data", "info", *arguments[:3]).stdout
+    machine.run("ladder", *arguments)
     [run] = machine.json("runs")["runs"]
     assert run["metrics"]["test/r2"] > 0.8
     checked = machine.json("data", "check", "waves.toml", "--load", "waves.py")

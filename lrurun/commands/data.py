@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -166,8 +167,10 @@ def check(
     places: Places = context.obj.places
     requested = _requested(task, profile)
     where = places.data / requested.data_name
+    manifest = store.manifest(requested.task, requested.options, where)
+    if manifest is None:
+        raise store.missing(requested.task, where, _again(context, task, profile))
     data = store.load(requested.task, requested.options, where)
-    manifest = store.manifest(requested.task, requested.options, where) or {}
     # a task of tokens may have no names for them
     vocabulary = manifest.get("vocabulary") or [str(token) for token in range(data.spec.features)]
     examples = _examples(requested.task, data, vocabulary)
@@ -193,12 +196,21 @@ def check(
     _print_check(where, document, form_of(requested.task.metric))
     for label, example in examples:
         if isinstance(example, str):
-            text = console.clean(example)
-            console.write(f"label {label}: {text if len(text) <= 300 else text[:297] + '...'}")
+            text, most = console.clean(example), 300 if data.spec.kind == "tokens" else 80
+            console.write(f"label {label}: {text if len(text) <= most else text[: most - 3] + '...'}")
     if pictures := len(_pictures(examples)):
         drawn = f"wrote {pictures} examples to {image}"
         console.say(drawn if image else "examples are pictures: --image FILE.png draws them")
     return 0
+
+
+def _again(context: typer.Context, task: str, profile: str | None) -> str:
+    """The arguments of another command about the same data, as they were given."""
+    given = context.find_root().params
+    words = [task, *(["--profile", profile] if profile else [])]
+    for file in given.get("load") or ():
+        words += ["--load", file]
+    return shlex.join([*words, *(["--data-dir", given["data_dir"]] if given.get("data_dir") else [])])
 
 
 def _print_check(where: Path, document: DataCheck, form: ScoreForm) -> None:
@@ -261,14 +273,15 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
         return 0
     changed = canonical(requested.options)
     baselines = (manifest or {}).get("baselines", {})
+    defaults = "the defaults of the task" if named.code else "as published"
     no_copy = "nothing: the arrays were imported" if named.restore else "nothing: no copy is needed"
     rows = [
         ["task", f"{named.name}: {named.title}"],
         ["examples", ", ".join(f"{split} {count:,}" for split, count in document.sizes.items())],
-        ["sequences", f"up to {spec.length:,} steps, {spec.predicted}"],
+        ["sequences", f"up to {spec.length:,} {'step' if spec.length == 1 else 'steps'}, {spec.predicted}"],
         [
             "settings",
-            ", ".join(f"{key} = {console.setting(value)}" for key, value in changed.items()) or "as published",
+            ", ".join(f"{key} = {console.setting(value)}" for key, value in changed.items()) or defaults,
         ],
         ["folder", document.folder],
         ["prepared", f"from {_from(manifest)}" if manifest else "not yet"],
@@ -332,8 +345,10 @@ def _label(label: np.ndarray) -> str:
     import numpy as np
 
     flat = np.ravel(label)
-    shown = ["-" if number == -1 or np.isnan(number) else f"{number:.3g}" for number in flat[:32].tolist()]
-    return " ".join(shown) + (" ..." if flat.size > 32 else "")
+    most = 8 if flat.dtype.kind == "f" else 32
+    missing = np.isnan(flat) if flat.dtype.kind == "f" else flat == -1
+    pairs = zip(flat[:most].tolist(), missing[:most].tolist(), strict=True)
+    return " ".join("-" if none else f"{number:.3g}" for number, none in pairs) + (" ..." if flat.size > most else "")
 
 
 def _of_labels(facts: SplitFacts) -> list[str]:

@@ -83,6 +83,7 @@ def import_(
     Examples are divided by a random permutation. The arrays are checked and copied into the data folder. The recipe is
     a beginning: lrurun ladder NAME trains it. Importing the same arrays again changes nothing.
     """
+    from lrurun.data import store
     from lrurun.data.array_import import Division, prepared
     from lrurun.data.own_arrays import doubts, given
     from lrurun.runner.signals import Stopped
@@ -117,7 +118,8 @@ def import_(
         console.say(f"stopped by {stopped}; nothing incomplete remains in {places.data}")
         return stopped.exit_code
     _report(task, places, target, written)
-    for doubt in doubts(own):
+    manifest = store.manifest(task, task.facts, places.data / task.name) or {}
+    for doubt in [*doubts(own), *manifest.get("notes", ())]:
         console.warn(doubt)
     return 0
 
@@ -239,9 +241,15 @@ def _check_same(task: Imported, target: Path) -> None:
         )
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _report(task: Imported, places: Places, target: Path, written: bool) -> None:
     facts = task.facts
-    shape = f"{facts.length:,} steps" + (f" of {facts.features:,} features" if facts.kind == "features" else "")
+    shape = _counted(facts.length, "step")
+    if facts.kind == "features":
+        shape += f" of {_counted(facts.features, 'feature')}"
     counts = ", ".join(f"{split} {count:,}" for split, count in task.sizes(facts).items())
     console.write(f"{places.data / task.name}: {task.title}; {shape}; {counts}")
     if facts.loss == "squared-error":

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from lrurun import decoding
-from lrurun.data import own_arrays, store
+from lrurun.data import counts, own_arrays, store
 from lrurun.data.arrays import Writer, header
 from lrurun.data.imported import KEY, Imported, ImportedOptions
 from lrurun.data.own_arrays import Given
@@ -88,7 +88,8 @@ def prepared(
             arrays[f"{split}-lengths"] = _Rows(ends, index, own_arrays.fitting(1, steps))
     facts = {**{split: len(index) for split, index in chosen.items()}, **of_inputs, **of_labels, KEY: _digest(arrays)}
     options = decoding.convert(facts, ImportedOptions, f"the arrays of {name}")
-    return Imported(name, options, _source(arrays, sets, division))
+    absent = [] if options.loss == "squared-error" else _absent(arrays, options.classes)
+    return Imported(name, options, _source(arrays, sets, division, absent))
 
 
 def _check_alike(sets: Sequence[Given]) -> None:
@@ -107,6 +108,7 @@ def _check_alike(sets: Sequence[Given]) -> None:
 
 def _divide(given: Given, test: Given | None, division: Division) -> dict[str, np.ndarray]:
     """Split -> the numbers of its examples, in ascending order."""
+    _check_shares(division)
     order = np.random.RandomState(division.seed).permutation(len(given))
     tested = round((division.test or 0) * len(given))
     ends = [tested, tested + round(division.validation * len(given))]
@@ -120,6 +122,18 @@ def _divide(given: Given, test: Given | None, division: Division) -> dict[str, n
                 "give more examples, or other fractions: --validation, --test",
             )
     return {split: parts[split] for split in SPLITS}
+
+
+def _check_shares(division: Division) -> None:
+    """Refuses shares with which a split has no examples, however many there are."""
+    shares = {"--validation": division.validation} | ({} if division.test is None else {"--test": division.test})
+    for option, share in shares.items():
+        if share == 0:
+            split = option.removeprefix("--")
+            raise LrurunError(f"{option} 0: the {split} split would have no examples", f"as in {option} 0.1")
+    if sum(shares.values()) >= 1:
+        named = " and ".join(f"{option} {share:g}" for option, share in shares.items())
+        raise LrurunError(f"{named}: no examples remain for training", "the sum of the shares must be below 1")
 
 
 def _inputs(sets: Sequence[Given], train: np.ndarray) -> tuple[np.dtype, _Facts]:
@@ -174,7 +188,7 @@ def _labels(sets: Sequence[Given], train: np.ndarray, classes: int | None) -> tu
         most = int(max(one.sum(axis=1).max() for one in labelled))
         facts["labelled"] = most if most < arrays[0].shape[1] else None
     if not values:
-        number = _count(arrays, name, classes)
+        number = _count(arrays, [one.names[1] for one in sets], classes)
         dtype = own_arrays.fitting(-1 if positions else 0, number - 1)
         return [one.astype(dtype) for one in arrays], {**facts, "classes": number}
     if classes is not None:
@@ -192,8 +206,9 @@ def _labels(sets: Sequence[Given], train: np.ndarray, classes: int | None) -> tu
     return stored, {**facts, "loss": "squared-error", "classes": size, "label_mean": mean, "label_std": std}
 
 
-def _count(arrays: Sequence[np.ndarray], name: str, classes: int | None) -> int:
-    """The number of classes, of which each must occur unless it was declared."""
+def _count(arrays: Sequence[np.ndarray], names: Sequence[str], classes: int | None) -> int:
+    """The number of classes, of which each must occur unless it was declared. Errors name the array of the last one."""
+    name = names[int(np.argmax([one.max() for one in arrays]))]
     found = np.unique(np.concatenate([np.unique(one) for one in arrays]))
     found = found[found >= 0]
     highest = int(found[-1])
@@ -213,6 +228,21 @@ def _count(arrays: Sequence[np.ndarray], name: str, classes: int | None) -> int:
     return highest + 1
 
 
+def _absent(arrays: Mapping[str, _Rows], classes: int) -> list[str]:
+    """Sentences on classes that occur in one split, but not in another."""
+    occurs = {}
+    for split in SPLITS:
+        total = sum(counts.of_classes(rows, classes) for _, rows in arrays[f"{split}-labels"].blocks())
+        occurs[split] = np.asarray(total) > 0
+    anywhere, found = np.any(list(occurs.values()), axis=0), []
+    for split, here in occurs.items():
+        missing = np.flatnonzero(anywhere & ~here)
+        if len(missing):
+            named = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+            found.append(f"{split} has no label of class {named}")
+    return found
+
+
 def _digest(arrays: Mapping[str, _Rows]) -> str:
     """That of the prepared data, see `lrurun.data.store.digest`."""
     digests = {}
@@ -224,8 +254,9 @@ def _digest(arrays: Mapping[str, _Rows]) -> str:
     return store.digest({"sha256": digests})
 
 
-def _source(arrays: Mapping[str, _Rows], sets: Sequence[Given], division: Division) -> Source:
+def _source(arrays: Mapping[str, _Rows], sets: Sequence[Given], division: Division, notes: Sequence[str]) -> Source:
     def fill(writer: Writer, progress: Progress) -> None:
+        writer.notes.extend(notes)
         for name, rows in arrays.items():
             split, _, part = name.partition("-")
             file = writer.create(split, part, rows.shape, rows.dtype)

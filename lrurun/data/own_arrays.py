@@ -54,6 +54,8 @@ def given(inputs: Path, labels: Path, lengths: Path | None, *, prefix: str = "--
     of_x, of_y, of_ends = (f"{prefix}{option} {file}" for option, file in files.items())
     x, y = read(inputs, of_x), read(labels, of_y)
     ends = None if lengths is None else read(lengths, of_ends)
+    if x.ndim and not len(x):
+        raise LrurunError(f"{of_x}: there are no examples: the array has the shape {x.shape}", "save at least three")
     if x.ndim not in ((2,) if tokens else (2, 3)) or 0 in x.shape:
         expected = "(examples, steps) ids" if tokens else "(examples, steps) or (examples, steps, features) numbers"
         raise LrurunError(
@@ -92,7 +94,11 @@ def read(path: Path, name: str) -> np.ndarray:
             raise LrurunError(f"{name}: an archive of several arrays (.npz), expected one array (.npy)", hint)
         if magic != b"\x93NUMPY":
             raise LrurunError(f"{name}: not a .npy file", again)
-        return np.lib.format.open_memmap(path, mode="r")
+        array = np.lib.format.open_memmap(path, mode="r")
+        if array.dtype.names:
+            hint = "save one field: numpy.save(FILE, array[FIELD])"
+            raise LrurunError(f"{name}: expected numbers, found records of the type {array.dtype}", hint)
+        return array
     except LrurunError:
         raise
     except OSError as error:
@@ -107,7 +113,7 @@ def read(path: Path, name: str) -> np.ndarray:
 
 
 def doubts(given: Given) -> list[str]:
-    """Sentences on arrays that may be meant otherwise: whole numbers as real ones, ids without --tokens."""
+    """Sentences on arrays that may be meant otherwise: whole numbers as real ones, ids without --tokens, constants."""
     x, y = given.inputs, given.labels
     found = []
     if y.dtype.kind == "f":
@@ -122,7 +128,20 @@ def doubts(given: Given) -> list[str]:
             f"{given.names[0]}: inputs are whole numbers, and imported as measurements. Ids, as of letters or words, "
             "need --tokens" + (", and must be saved as integers: inputs.astype(int)" if x.dtype.kind == "f" else "")
         )
-    return found
+    return found + _constants(given)
+
+
+def _constants(given: Given) -> list[str]:
+    """Sentences on inputs that say nothing about the labels."""
+    low = high = np.asarray(given.inputs[0])
+    for _, rows in blocks(given.inputs):
+        low, high = np.minimum(low, rows.min(axis=0)), np.maximum(high, rows.max(axis=0))
+    if (low == high).all():
+        return [f"{given.names[0]}: all examples have the same inputs: nothing can be learned from them"]
+    if low.ndim == 1:
+        return []
+    same = np.flatnonzero(low.min(axis=0) == high.max(axis=0)).tolist()
+    return [f"{given.names[0]}: feature {k} is the same number everywhere" for k in same[:3]]
 
 
 def _are_whole(numbers: np.ndarray) -> bool:

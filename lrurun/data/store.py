@@ -251,9 +251,9 @@ def _downloaded(task: Task, options: Options, where: Path, progress: Progress) -
     return structs.replace(found, kind="download", text=f"{task.remotes[0].url} ({found.text})")
 
 
-def missing(task: Task, where: Path) -> LrurunError:
-    """The error for data that are not in the folder `where`."""
-    hint = task.restore or f"run: lrurun data prepare {_arguments(task, where)}"
+def missing(task: Task, where: Path, arguments: str = "") -> LrurunError:
+    """The error for data that are not in the folder `where`; `arguments` are those of a command that prepares them."""
+    hint = task.restore or f"run: lrurun data prepare {arguments or _arguments(task, where)}"
     return LrurunError(f"{where}: there are no prepared data for {task.name}", hint)
 
 
@@ -261,7 +261,10 @@ def how_to_get(task: Task, where: Path) -> str:
     """A hint for users who have a copy; for authors, where the task has no way to get its data."""
     if not task.wanted:
         return f"define offline() in the class of task {task.name}, or find(), with `wanted`, which describes a copy"
-    return f"if you have a copy: lrurun data prepare {_arguments(task, where)} --from PATH, where PATH is {task.wanted}"
+    arguments = f"{_arguments(task, where)} --from PATH"
+    if task.code:  # the recipe of a plug-in's task is known to the command alone
+        arguments = "with its recipe, --load FILE and --from PATH"
+    return f"if you have a copy: lrurun data prepare {arguments}, where PATH is {task.wanted}"
 
 
 def _arguments(task: Task, where: Path) -> str:
