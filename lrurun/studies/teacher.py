@@ -96,7 +96,7 @@ class TeacherStudy(Study[Teacher]):
         curves.append(dashed("output 0", [1 / (1 - nu) for nu in results.axis("nu")], means))
         panel = Panel(
             x="1 / (1 - ν)",
-            y="loss: mean (line), median and range (point)",
+            y="loss (points: median, range)",
             curves=tuple(curves),
             x_scale="log",
             y_scale="log",
