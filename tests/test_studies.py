@@ -334,3 +334,14 @@ def test_the_checks_of_every_study_pass(name: str) -> None:
     found = reported(name, {})
     assert found
     assert checks.failed(found) == []
+
+
+def test_a_report_says_that_cells_are_missing_and_which_profiles_there_are(computed: Machine, tmp_path) -> None:
+    machine = computed.copy(tmp_path / "copy")
+    run = machine.json("runs", "--limit", "1")["runs"][0]["id"]
+    machine.run("exclude", run, "--why", "a test")
+    shown = machine.run("report", "study:memory").stdout
+    assert "1 of 5 cells have no result: they are not finished, or excluded." in shown
+    assert "checks passed" not in shown
+    missing = machine.run("report", "study:memory", "--profile", "paper", code=4).stderr
+    assert "this ledger has --profile laptop; or run: lrurun study memory --profile paper" in missing

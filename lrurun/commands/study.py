@@ -345,13 +345,19 @@ def write_report(
     request = StudyRequest(study=task.removeprefix(STUDY), profile=profile or "laptop", sets=list(sets))
     plan = request.plan()
     ledger = opening.read(places)
-    results = None
+    results, profiles = None, list[str | None]()
     if ledger is not None:
         with ledger:
             plan = _newest(ledger, request, plan)
             results = reporting.collect(ledger, plan)
+            profiles = [one.profile for one in ledger.ladders(plan.name, plan.task)]
     if not results:
-        raise NotFoundError(f"{places.ledger}: has no cell of the study {plan.study.name}", f"run: {request.command()}")
+        others = [one for one in dict.fromkeys(profiles) if one is not None]
+        what = (
+            f"{places.ledger}: has no cell of the study {plan.study.name} in profile {plan.profile} with these settings"
+        )
+        known = f"this ledger has --profile {', '.join(others)}; or " if others else ""
+        raise NotFoundError(what, f"{known}run: {request.command()}")
     report = reporting.build(plan, results)
     if out is None and json:
         output.write_json(report)

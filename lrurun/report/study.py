@@ -143,7 +143,8 @@ def sentences(report: StudyReport) -> list[str]:
     """What people read above the checks."""
     lines = [f"{report.about.paper}: {report.about.question}", f"Published: {report.about.published}"]
     if report.unfinished:
-        lines.append(f"{report.unfinished} of {report.unfinished + len(report.cells)} cells are not finished.")
+        total = report.unfinished + len(report.cells)
+        lines.append(f"{report.unfinished} of {total} cells have no result: they are not finished, or excluded.")
     diverged = sum(cell.state == "diverged" for cell in report.cells)
     if diverged:
         lines.append(f"{diverged} of {len(report.cells)} cells diverged.")

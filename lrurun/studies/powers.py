@@ -112,7 +112,7 @@ class PowersStudy(Study[Powers]):
         return found
 
     def answer(self, results: Results[Powers]) -> str:
-        rate = results.axis("lr")[-1]
+        rate = max(results.axis("lr"))
         said = []
         for form in results.axis("form"):
             cells = results.where(form=form, lr=rate)
@@ -126,7 +126,7 @@ class PowersStudy(Study[Powers]):
     def draw(self, results: Results[Powers]) -> Figure:
         panels = []
         for form in results.axis("form"):
-            cells = results.where(form=form, lr=results.axis("lr")[-1])
+            cells = results.where(form=form, lr=max(results.axis("lr")))
             curves = []
             for one in cells:
                 losses = one.curves["loss"][:SHOWN]
