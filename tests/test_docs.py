@@ -125,6 +125,7 @@ def test_the_example_of_a_regression_is_trained_by_the_recipe_beside_it(machine:
     found = files(ROOT / "docs" / "extending.md")
     for name in ("waves.py", "waves.toml", "delay.toml"):
         (machine.folder / name).write_text(found[name])
+    machine.env |= {"LRURUN_DATA": str(machine.folder / "data")}  # other tests prepare the same data
     arguments = ("waves.toml", "--load", "waves.py", "--rung", "gamma-norm")
     missing = machine.run("data", "check", *arguments[:3], code=1).stderr
     assert missing.endswith("hint: run: lrurun data prepare waves.toml --load waves.py\n")
