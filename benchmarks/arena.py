@@ -25,6 +25,7 @@ from phases import HOOK, Trace  # noqa: E402
 
 from lrurun.ledger.store import Ledger  # noqa: E402
 from tests.machine import Machine, workers_of  # noqa: E402
+from tests.servers import PrivateServer  # noqa: E402
 
 INTERVAL = 0.3
 """Seconds between checkpoints."""
@@ -46,8 +47,21 @@ PATIENCE = 6.0
 class Arena:
     """One ladder whose processes are killed."""
 
-    def __init__(self, folder: Path, cache: Path, workers: int, arguments: list[str], draw: random.Random) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cache: Path,
+        workers: int,
+        arguments: list[str],
+        draw: random.Random,
+        postgres: PrivateServer | None = None,
+    ) -> None:
         self.machine = Machine(folder, cache)
+        self.postgres = postgres
+        if postgres is not None:
+            self.machine.use(postgres.empty())
+        self.faults: Counter[str] = Counter()
+        """Fault of the server -> how many."""
         self.arguments, self.workers, self.draw = arguments, workers, draw
         self.traces_folder = folder / "traces"
         site = folder / "site"
@@ -174,8 +188,21 @@ class Arena:
             self._go_on(one)
             self.paused.setdefault(one.pid, []).append((began, time.monotonic()))
 
+    def server_fault(self) -> None:
+        """Restarts the server or lets it crash, at once or after some seconds without it."""
+        assert self.postgres is not None
+        name = self.draw.choice(("restart", "crash", "outage"))
+        self.faults[name] += 1
+        time.sleep(self.draw.uniform(0.0, 1.5))
+        self.postgres.stop(signal.SIGQUIT if name == "crash" else signal.SIGINT)
+        if name == "outage":
+            time.sleep(self.draw.uniform(1.0, 6.0))
+        self.postgres.start()
+
     def _free(self) -> bool:
-        """Whether no process is writing to the ledger."""
+        """Whether no process is writing to the ledger. On a server others write beside a stopped process."""
+        if self.postgres is not None:
+            return True
         with contextlib.closing(sqlite3.connect(self.machine.ledger, timeout=0, isolation_level=None)) as connection:
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -185,6 +212,13 @@ class Arena:
 
     def _running(self) -> list[tuple[str, int, int]]:
         """(run, attempt, pid) of the runs that are running according to the ledger, which is only read."""
+        if self.postgres is not None:
+            ledger = Ledger.read(self.machine.ledger)
+            if ledger is None:
+                return []
+            with ledger:
+                newest = {run.id: ledger.attempts(run.id)[-1] for run in ledger.runs() if run.state == "running"}
+            return [(run, attempt.n, attempt.pid) for run, attempt in newest.items()]
         with contextlib.closing(sqlite3.connect(self.machine.ledger, timeout=30)) as connection:
             return connection.execute(
                 "SELECT r.id, a.n, a.pid FROM runs r JOIN attempts a ON a.run = r.number AND a.n = r.attempt"
@@ -242,6 +276,7 @@ class Arena:
     def may_end(self, code: int) -> bool:
         """Whether this exit code is expected: done, runs whose workers were killed three times, or the signal."""
         ok = code in (0, 3, 143, -signal.SIGTERM, -signal.SIGKILL)  # SIGTERM: before its handler was installed
+        ok = ok or (self.postgres is not None and code == 5)  # the server was away when the command began
         if not ok:
             said = (self.machine.folder / "said.txt").read_text().splitlines()[-3:]
             self.violations.append(f"a command ended with {code}: {' / '.join(said)}")
@@ -300,7 +335,7 @@ class Arena:
             dispatch = max((b - a for (a, _), (b, _) in itertools.pairwise(reached)), default=0.0)
             goes_on = next((t for t, _ in reached if t > at), at)  # once the snapshot is being written
             seconds, allowed = last - at - pauses, goes_on - at + INTERVAL + max(0.0, writing) + dispatch
-            if seconds > allowed:
+            if seconds > allowed and self.postgres is None:
                 self.violations.append(
                     f"run {run}: {seconds:.2f} s of attempt {one.n} were repeated, {allowed:.2f} s are allowed"
                 )

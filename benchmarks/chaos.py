@@ -1,6 +1,6 @@
 """Kills supervisors and workers of a ladder at random and at chosen moments, and checks the results.
 
-    python benchmarks/chaos.py [--kills 100] [--workers 4] [--seed 0] [--json]
+    python benchmarks/chaos.py [--kills 100] [--workers 4] [--seed 0] [--ledger postgresql] [--json]
 
 A ladder of short runs is trained once undisturbed. Then, in folders of their own, as many ladders as all the kills
 need: each gets SIGKILL, SIGTERM and SIGSTOP, and the same command is started again whenever it ended, until nothing
@@ -14,6 +14,10 @@ undisturbed ladder has no such hook. What is recomputed after a kill is computed
 from which step) and these files (when the killed attempt was at that step, and where it was last): at most one
 checkpoint interval, which begins when training continues after a snapshot, the writing of the pending checkpoint, and
 one dispatch. A worker that was asked to stop (SIGTERM) recomputes nothing.
+
+With `--ledger postgresql` the ledger is on a private server, which this script starts (Debian: apt-get install
+postgresql). After every fourth kill the server restarts, crashes, or is away for some seconds. The undisturbed ladder
+is in a file. How much is recomputed is not bounded then, because no checkpoint is recorded while the server is away.
 """
 
 from __future__ import annotations
@@ -37,6 +41,7 @@ from arena import ATTACKS, DECK, INTERVAL, LADDER, Arena  # noqa: E402
 from phases import PHASES  # noqa: E402
 
 from tests.machine import Machine  # noqa: E402
+from tests.servers import PrivateServer, running  # noqa: E402
 
 
 def chaos(
@@ -47,6 +52,7 @@ def chaos(
     *,
     seeds: int = 3,
     cache: Path | None = None,
+    postgres: PrivateServer | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """The results; "violations" is empty if there are none."""
@@ -54,9 +60,7 @@ def chaos(
     cache = cache or folder / "cache"
     arguments = [*LADDER, "--seeds", str(seeds)]
     began = time.monotonic()
-    calm = Machine(folder / "undisturbed", cache)
-    calm.run(*arguments, "--jobs", str(workers), timeout=600)
-    history = calm.history()
+    history = _undisturbed(Machine(folder / "undisturbed", cache), *arguments, "--jobs", str(workers))
     quiet = time.monotonic() - began
     say(f"undisturbed: {len(history)} runs in {quiet:.0f} s")
     targets = _shuffled(DECK, draw)
@@ -66,10 +70,11 @@ def chaos(
     arenas: list[Arena] = []
     judged: list[dict[str, Any]] = []
     while done < kills:
-        arena = Arena(folder / f"attacked-{len(arenas)}", cache, workers, arguments, draw)
+        arena = Arena(folder / f"attacked-{len(arenas)}", cache, workers, arguments, draw, postgres)
         arenas.append(arena)
-        done += any(arena.kill_upgrade() for _ in range(5))  # it takes a tenth of a second, and is easily missed
-        done += done < kills and any(arena.kill_creation() for _ in range(5))
+        if postgres is None:
+            done += any(arena.kill_upgrade() for _ in range(5))  # it takes a tenth of a second, and is easily missed
+            done += done < kills and any(arena.kill_creation() for _ in range(5))
         process = arena.ladder()
         while done < kills:
             if process.poll() is not None:
@@ -80,7 +85,9 @@ def chaos(
                 stops += 1
                 arena.stand_still(process)
             victim, name = next(attacks)
-            done += arena.kill(process, next(targets), victim, name)
+            done += (killed := arena.kill(process, next(targets), victim, name))
+            if killed and postgres is not None and done % 4 == 0:
+                arena.server_fault()
         if process.poll() is not None and process.returncode != 0:
             process = arena.ladder()
         arena.finish(process)
@@ -99,11 +106,17 @@ def chaos(
     }
 
 
+def _undisturbed(machine: Machine, *arguments: str) -> dict[Any, Any]:
+    machine.run(*arguments, timeout=600)
+    return machine.history()
+
+
 def _summary(arenas: list[Arena], judged: list[dict[str, Any]]) -> dict[str, Any]:
     """What happened to all ladders together."""
     lost = [one for of_arena in judged for one in of_arena["lost"]]
     hits: Counter[tuple[str, str]] = sum((arena.hits for arena in arenas), Counter())
     along: Counter[str] = sum((arena.died_along for arena in arenas), Counter())
+    faults: Counter[str] = sum((arena.faults for arena in arenas), Counter())
     return {
         "ladders": len(arenas),
         "runs": sum(one["runs"] for one in judged),
@@ -112,6 +125,7 @@ def _summary(arenas: list[Arena], judged: list[dict[str, Any]]) -> dict[str, Any
         "stopped_and_continued": sum(arena.missed for arena in arenas),
         "hits": {phase: {attack: n for (p, attack), n in sorted(hits.items()) if p == phase} for phase in PHASES},
         "died_with_supervisor": dict(along),
+        "server_faults": dict(faults),
         "differ": sum(one["differ"] for one in judged),
         "done_twice": sum(one["twice"] for one in judged),
         "resumed": len(lost),
@@ -143,6 +157,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--ledger", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--folder", type=Path, help="where the ladders stay; a temporary one by default")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -153,6 +168,7 @@ def main() -> int:
             options.workers,
             options.seed,
             folder,
+            postgres=stack.enter_context(running()) if options.ledger == "postgresql" else None,
             say=lambda text: print(text, file=sys.stderr, flush=True),
         )
     if options.json:
@@ -167,6 +183,7 @@ def main() -> int:
         f" {found['done_twice']} runs done twice, {found['differ']} that differ, at most"
         f" {found['recomputed_seconds']:.2f} s and {found['recomputed_steps']} steps repeated"
         f" ({100 * found['recomputed_share']:.0f} % of what is allowed; checkpoints every {INTERVAL} s),"
+        f" {found['server_faults'] or 'no'} faults of the server,"
         f" {found['attempts']} attempts, {found['commands']} commands, {found['seconds']:.0f} s;"
         f" {len(found['violations'])} violations",
         file=sys.stderr if options.json else sys.stdout,

@@ -59,6 +59,10 @@ def _dispatch(argv: list[str]) -> int:
 def _readable(error: Exception) -> LrurunError:
     if isinstance(error, LrurunError):
         return error
+    from lrurun import plugins
+
+    if (fault := plugins.fault(error)) is not None:
+        return fault
     if isinstance(error, OSError):
         what = f"{error.filename or 'the system'}: {error.strerror or error}"
         return LrurunError(what, "check the path, its space and permissions")

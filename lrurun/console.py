@@ -159,10 +159,11 @@ def paragraph(text: str) -> None:
     write(_wrapped(clean(text), width()) if _is_tty(sys.stdout) else text)
 
 
-def _wrapped(text: str, columns: int, label: str = "") -> str:
-    """Lines that end between words. `label` is printed before the first."""
-    lines = textwrap.fill(text, columns, initial_indent=label, break_long_words=False, break_on_hyphens=False)
-    return lines[len(label) :]
+def _wrapped(text: str, columns: int, label: str = "", indent: int = 0) -> str:
+    """Lines that end between words. `label` is printed before the first, `indent` spaces are before the others."""
+    wrapper = textwrap.TextWrapper(columns, initial_indent=label, subsequent_indent=" " * indent)
+    wrapper.break_long_words = wrapper.break_on_hyphens = False
+    return wrapper.fill(text)[len(label) :]
 
 
 def show(picture: RenderableType) -> None:
@@ -199,18 +200,28 @@ def table(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str
 
 
 def _least_width(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Columns that a readable table needs: some cells must stay whole, the others keep eight characters."""
+    """Columns that a readable table needs: some cells must stay whole, the others keep eight characters and fold into
+    about eight lines."""
     longest = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]
-    kept = [length if header in _WHOLE else min(length, 8) for header, length in zip(headers, longest, strict=True)]
+    kept = [
+        length if header in _WHOLE else max(min(length, 8), length // 8)
+        for header, length in zip(headers, longest, strict=True)
+    ]
     return sum(kept) + 3 * len(kept)
 
 
 def _stacked(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    name = max(map(len, headers))
+    name, columns = max(map(len, headers)), out().width
+    indent = name + 2 if 3 * name < columns else 4
+
+    def lines(header: str, cell: str) -> str:
+        label = f"{header.ljust(name)}  "
+        if " " not in cell:
+            return label + cell  # as an id or a path, which is copied whole
+        return label + _wrapped(cell, columns, label, indent)
+
     blocks = [
-        "\n".join(
-            f"{header.ljust(name)}  {clean(cell)}".rstrip() for header, cell in zip(headers, row, strict=True) if cell
-        )
+        "\n".join(lines(header, clean(cell)).rstrip() for header, cell in zip(headers, row, strict=True) if cell)
         for row in rows
     ]
     return "\n\n".join(([clean(title)] if title else []) + blocks) + "\n"

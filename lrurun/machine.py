@@ -6,16 +6,22 @@ import functools
 import itertools
 import os
 import platform
+import re
 from importlib import metadata
 from pathlib import Path
+
+CORES = "LRURUN_CORES"
+"""The environment variable with the number of cores that an engine has given to this process without binding it."""
 
 
 def cores() -> int:
     """Cores that this process may use."""
     try:
-        return len(os.sched_getaffinity(0))
+        bound = len(os.sched_getaffinity(0))
     except AttributeError:
-        return os.cpu_count() or 1
+        bound = os.cpu_count() or 1
+    given = os.environ.get(CORES, "")
+    return min(bound, max(1, int(given))) if given.isdecimal() else bound
 
 
 @functools.cache
@@ -46,6 +52,28 @@ def accelerators() -> list[str]:
     names = (name.strip() for name in visible.split(","))
     # CUDA itself stops at the first name that is no device
     return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names))
+
+
+def devices() -> int | None:
+    """How many devices jax will have in a process without limits; None where only jax itself knows.
+
+    A CPU counts as one, or as many as XLA_FLAGS or JAX_NUM_CPU_DEVICES make of it.
+    """
+    platform = os.environ.get("JAX_PLATFORMS", "").split(",")[0]
+    if platform != "cpu":
+        if found := accelerators():
+            return len(found)
+        if platform or _has_plugin():
+            return None
+    forced = re.findall(r"--xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    number = os.environ.get("JAX_NUM_CPU_DEVICES", "")
+    return int(number) if number.isdigit() and int(number) else int(forced[-1]) if forced else 1
+
+
+def _has_plugin() -> bool:
+    """Whether jax may find other devices than NVIDIA's: TPUs, or those of a plugin for another platform."""
+    others = [one for one in metadata.entry_points(group="jax_plugins") if "cuda" not in one.name]
+    return bool(others) or any(True for _ in metadata.distributions(name="libtpu"))
 
 
 def killed_for_memory() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Literal
 
 from msgspec import Struct
 
+from lrurun import server
 from lrurun.errors import LrurunError, UsageError, hint_for, nearest
+from lrurun.server import Place
 
 Kind = Literal["ablations", "recipes"]
 _NAME = {"ablations": "ladder", "recipes": "recipe"}
@@ -19,7 +22,7 @@ _NAME = {"ablations": "ladder", "recipes": "recipe"}
 class Places(Struct, frozen=True, kw_only=True):
     """The ledger, the folder of all runs and the folder of all data."""
 
-    ledger: Path
+    ledger: Place
     runs: Path
     data: Path
 
@@ -29,26 +32,43 @@ def places(ledger: str | None = None, runs: str | None = None, data: str | None 
     for option, text in (("--ledger", ledger), ("--runs-dir", runs), ("--data-dir", data)):
         if text == "":
             raise UsageError(f"{option}: expected a path, found an empty text", "leave the option out, or name a path")
-    ledger_text = ledger or os.environ.get("LRURUN_LEDGER") or "ledger.db"
-    if "://" in ledger_text:
-        scheme = ledger_text.split("://", 1)[0]
-        if not scheme.startswith("sqlite"):
-            raise UsageError(
-                f"--ledger: this version keeps its ledger in an SQLite file, found a {scheme} URL",
-                "give the path of a file, as in --ledger ledger.db",
-            )
-        ledger_text = ledger_text.split("://", 1)[1].removeprefix("/")
-        if not ledger_text:
-            raise UsageError("--ledger: the URL names no file", "give the path of a file, as in --ledger ledger.db")
-    ledger_path = expanded(ledger_text, "--ledger")
+    place = ledger_place(
+        ledger or os.environ.get(server.VARIABLE) or "ledger.db", "--ledger" if ledger else server.VARIABLE
+    )
     runs_text = runs or os.environ.get("LRURUN_RUNS")
     data_text = data or os.environ.get("LRURUN_DATA")
     share = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Places(
-        ledger=ledger_path,
-        runs=expanded(runs_text, "--runs-dir") if runs_text else ledger_path.parent / "runs",
+        ledger=place,
+        runs=expanded(runs_text, "--runs-dir") if runs_text else default_runs(place),
         data=expanded(data_text, "--data-dir") if data_text else expanded(share, "--data-dir") / "lrurun",
     )
+
+
+def ledger_place(text: str, where: str) -> Place:
+    """The file or the server that `text` names; `where` it was found, for messages.
+
+    Raises:
+        UsageError: it is neither a path nor the URL of a server or of an SQLite file, or has a password.
+    """
+    if server.is_server(text):
+        return server.parse(text, where)
+    if "://" in text:
+        scheme, _, text = text.partition("://")
+        if not scheme.startswith("sqlite"):
+            raise UsageError(
+                f"{where}: a ledger is an SQLite file or a PostgreSQL database, found a {scheme} URL",
+                "as in --ledger ledger.db, or --ledger postgresql+psycopg://USER@HOST/DATABASE",
+            )
+        text = text.removeprefix("/")
+        if not text:
+            raise UsageError(f"{where}: the URL names no file", "give the path of a file, as in --ledger ledger.db")
+    return expanded(text, where)
+
+
+def default_runs(ledger: Place) -> Path:
+    """The runs folder of a ledger: beside the file; with a server, in the working directory."""
+    return ledger.parent / "runs" if isinstance(ledger, Path) else Path("runs")
 
 
 def inside(folder: Path, *names: str) -> Path:
@@ -75,8 +95,13 @@ def expanded(text: str, option: str) -> Path:
     """The path with `~` replaced by the home folder.
 
     Raises:
-        UsageError: there is no such home folder.
+        UsageError: there is no such home folder, or it is the URL of an object store.
     """
+    if re.match(r"[a-z][a-z0-9+.-]*://", text, re.IGNORECASE):
+        raise UsageError(
+            f"{option}: expected a path, found a {text.partition(':')[0]} URL",
+            "this version writes to folders only: mount the store, or name a folder on shared storage",
+        )
     try:
         return Path(text).expanduser()
     except RuntimeError:

@@ -70,6 +70,8 @@ _ABSENT: set[tuple[PluginKind, str]] = set()
 """What no entry point has."""
 _SOURCES: dict[tuple[PluginKind, str], tuple[Source, str]] = {}
 """Kind and name of a registered class -> its source and its module."""
+_check: list[Callable[[Path], None]] = []
+"""What may refuse a file before it is imported."""
 _loading: list[Source] = []
 """The file that is being loaded, if any."""
 
@@ -162,6 +164,16 @@ def _digest(content: bytes) -> str:
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
+@contextlib.contextmanager
+def checked(check: Callable[[Path], None]) -> Iterator[None]:
+    """Calls `check` with the path of each file that is imported in the block, before that; it may raise."""
+    _check.append(check)
+    try:
+        yield
+    finally:
+        _check.pop()
+
+
 def load_named(files: list[str]) -> None:
     """Loads the files that `--load` names."""
     for name in files:
@@ -203,6 +215,8 @@ def load(name: str | os.PathLike[str], *, base: Path | None = None, named: str =
         # a copy of a loaded file is the same code
         before = next((one for one in _FILES.values() if one.sha256 == source.sha256), None)
         if before is None:
+            for check in _check:
+                check(path)
             _import(path, content, source)
         _FILES[real] = before or source
     return _FILES[real]
@@ -277,11 +291,33 @@ def _explained(error: BaseException, path: str, shown: str) -> LrurunError:
     if isinstance(error, ValueError) and not lines:
         # Python 3.11, of null bytes
         return UsageError(f"{shown}: not valid Python: {error}", "save the file as UTF-8 text")
+    return UsageError(*_raised(error, at, shown))
+
+
+def _raised(error: BaseException, at: str, shown: str) -> tuple[str, str]:
+    """Message and hint for an exception at a place of a plug-in."""
     hint = "--debug shows the traceback"
     if isinstance(error, ModuleNotFoundError):
         hint = f"install it, or leave it out: a plug-in is one file, and cannot import the files beside {shown}"
     text = " ".join(str(error).split())
-    return UsageError(f"{at}: raised {type(error).__name__}" + (f": {text}" if text else ""), hint)
+    return f"{at}: raised {type(error).__name__}" + (f": {text}" if text else ""), hint
+
+
+def fault(error: BaseException) -> LrurunError | None:
+    """The error to show for an exception in the code of a plug-in that was called; None if it is from elsewhere.
+
+    An OSError of lrurun's own code is from elsewhere, also where a plug-in called that: a disk may be full.
+    """
+    owners = {module.partition(".")[0]: source.shown for source, module in _SOURCES.values()}
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        top = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if top in owners:
+            file = Path(frame.f_code.co_filename).name
+            at = owners[top] if Path(owners[top]).name == file else f"{owners[top]}, {file}"
+            return LrurunError(*_raised(error, f"{at}, line {line}", owners[top]))
+        if top == "lrurun" and isinstance(error, OSError):
+            return None
+    return None
 
 
 def load_installed(what: PluginKind, name: Any) -> None:

@@ -17,6 +17,9 @@ from jaxtyping import install_import_hook
 
 from lrurun import console
 from tests.machine import LONG, Machine, end_processes
+from tests.servers import postgres
+
+__all__ = ["postgres"]  # a fixture
 
 install_import_hook("lrurun.nn.recurrences", "beartype.beartype")  # checks shapes, see lrurun/nn/axes.py
 

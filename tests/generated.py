@@ -21,6 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 OUTPUT = ROOT / "docs" / "output" / "npDigits.txt"
 """What `lrurun ladder npDigits` printed to a terminal of 120 columns."""
+PAPERS = ROOT / "docs" / "output" / "papers.md"
+"""What `lrurun claims --page` wrote from the ledger with the runs of the page Results on two cores."""
 
 PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -132,10 +134,10 @@ def json_fields() -> str:
         verify,
     )
     from lrurun.commands.list import Listing
-    from lrurun.ledger.copies import Merged
+    from lrurun.ledger.merging import Merged
     from lrurun.report.all_tasks import AllTasksReport
     from lrurun.report.ladder_table import LadderReport
-    from lrurun.report.published_claims import ClaimsReport
+    from lrurun.report.ledger_claims import LedgerClaims
     from lrurun.report.speed import SpeedReport
     from lrurun.report.study import StudyReport
 
@@ -149,7 +151,7 @@ def json_fields() -> str:
         "report --all": AllTasksReport,
         "study NAME": StudyReport,
         "report study:NAME": StudyReport,
-        "claims": ClaimsReport,
+        "claims": LedgerClaims,
         "compare": compare.CompareDocument,
         "verify": verify.VerifyDocument,
         "query": query.QueryDocument,
@@ -218,6 +220,13 @@ def first_table() -> str:
     return f"```text\n{conclusions}\n\n{rungs}\n```"
 
 
+def example(what: str, name: str, suffix: str) -> str:
+    """A file that `lrurun new` writes."""
+    from lrurun.commands.new import texts
+
+    return f"```{'python' if suffix == '.py' else 'toml'}\n{texts(what, name)[name + suffix]}```"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "ladders": ladders,
     "tasks": tasks,
@@ -232,6 +241,12 @@ PARTS: dict[str, Callable[[], str]] = {
     "task": partial(members, "lrurun/data/task.py", "Task"),
     "output": output,
     "table": first_table,
+    "new-recurrence": partial(example, "recurrence", "averages", ".py"),
+    "new-recurrence-ladder": partial(example, "recurrence", "averages", ".toml"),
+    "new-task": partial(example, "task", "oddness", ".py"),
+    "new-recipe": partial(example, "task", "oddness", ".toml"),
+    "new-ladder": partial(example, "ladder", "radius", ".toml"),
+    "papers": lambda: PAPERS.read_text().rstrip(),
 }
 
 

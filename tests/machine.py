@@ -45,13 +45,19 @@ class Machine:
     def __init__(self, folder: Path, cache: Path | None = None) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        self.ledger = folder / "ledger.db"
+        self.ledger: Any = folder / "ledger.db"
         self.runs = folder / "runs"
         drop = ("LRURUN", "NO_COLOR", "FORCE_COLOR", "PYTHONWARNINGS", "PYTEST")
         env = {key: value for key, value in os.environ.items() if not key.startswith(drop)}
         self.env = env | {"COLUMNS": "200"}
         if cache is not None:  # of compiled programs and prepared data
             self.env |= {"XDG_CACHE_HOME": str(cache), "XDG_DATA_HOME": str(cache / "share")}
+
+    def use(self, server: Any) -> Machine:
+        """The same folder, with a ledger on a server."""
+        self.ledger = server
+        self.env["LRURUN_LEDGER"] = str(server)
+        return self
 
     def copy(self, folder: Path) -> Machine:
         """Another one with the same ledger and runs, which may be changed."""

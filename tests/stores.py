@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from lrurun.config.runs import PlannedRun
-from lrurun.ledger import owner
+from lrurun.ledger import owner, queue
+from lrurun.ledger.schema import metadata
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, Owner
+from lrurun.server import Place
 from tests.forks import ROOT
 
 ME = owner.here()
@@ -39,13 +41,26 @@ def want(rung: str = "ring", seed: int = 0, position: int = 0, stage: str = "tra
     return PlannedRun(**fields | changes)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.db"
+@pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.slow)])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Where the ledger of a test is: each test of a ledger runs on a file and on a server."""
+    if request.param == "file":
+        yield tmp_path / "ledger.db"
+        return
+    postgres = request.getfixturevalue("postgres")
+    # The server of the tests has just started.
+    request.getfixturevalue("monkeypatch").setattr(queue, "RETURN_SECONDS", 0.0)
+    server = postgres.ledger()
+    yield server
+    postgres.drop(server)
+
+
+on_file = pytest.mark.parametrize("path", ["file"], indirect=True)
+"""Marks tests of what only files have."""
 
 
 @pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
+def ledger(path: Place) -> Iterator[Ledger]:
     with Ledger.open(path) as opened:
         yield opened
 
@@ -66,21 +81,42 @@ def counts(ledger: Ledger, key: str) -> dict[str, int]:
     return ledger.state_counts(key)
 
 
-def raw(path: Path, statement: str, *values: Any) -> list[Any]:
-    connection = sqlite3.connect(path)
-    try:
-        with connection:
-            return connection.execute(statement, values).fetchall()
-    finally:
-        connection.close()
+def raw(path: Place, statement: str, *values: Any) -> list[Any]:
+    """The rows of a statement, in SQLite's notation of values."""
+    if isinstance(path, Path):
+        connection = sqlite3.connect(path)
+        try:
+            with connection:
+                return connection.execute(statement, values).fetchall()
+        finally:
+            connection.close()
+    import psycopg
+
+    with psycopg.connect(path.text.replace("+psycopg", "")) as session:
+        found = session.execute(statement.replace("%", "%%").replace("?", "%s").encode(), values)
+        return found.fetchall() if found.description else []
 
 
-def dump(path: Path) -> list[str]:
-    connection = sqlite3.connect(path)
-    try:
-        return list(connection.iterdump())
-    finally:
-        connection.close()
+def dump(path: Place) -> list[str]:
+    """Everything in a ledger."""
+    if isinstance(path, Path):
+        connection = sqlite3.connect(path)
+        try:
+            return list(connection.iterdump())
+        finally:
+            connection.close()
+    return [repr((name, sorted(raw(path, f"SELECT * FROM {name}"), key=repr))) for name in sorted(metadata.tables)]
+
+
+def drop_trigger(path: Place, name: str, table: str) -> None:
+    raw(path, f"DROP TRIGGER {name}" + ("" if isinstance(path, Path) else f" ON {table}"))
+
+
+def refused_by_database() -> tuple[type[Exception], ...]:
+    """The errors of `raw` for a change that the ledger does not allow."""
+    import psycopg
+
+    return sqlite3.IntegrityError, psycopg.IntegrityError
 
 
 def python(code: str, *words: object, **options: Any) -> subprocess.Popen[str]:

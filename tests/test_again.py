@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.commands.request import LadderRequest
+from lrurun.commands.request import LadderRequest, recorded, remember
 from lrurun.config import plan as planning
 from lrurun.config.runs import final_runs, seeds_of, tuning_runs
 from lrurun.ledger.store import Ledger
@@ -173,3 +173,18 @@ def test_the_run_is_trained_again_to_the_same_result(machine: Machine) -> None:
     assert other["id"] == run["id"]
     same = {name: value for name, value in run["metrics"].items() if not name.startswith("machine/")}
     assert same == {name: value for name, value in other["metrics"].items() if not name.startswith("machine/")}
+
+
+def test_the_newest_way_to_execute_the_same_runs_is_repeated(machine: Machine) -> None:
+    with Ledger.open(machine.ledger) as ledger:
+        instance = ledger.add_ladder("lru", "sDigits", "smoke", {"set": {}, "tune": False})
+        for seeds, devices in (([0], 4), ([0], 2), ([0, 1], 1), ([0], 4), ([0], 4)):
+            sets = ["train.steps=9", f"execution.devices={devices}"]
+            asked = LadderRequest(task="sDigits", ladder="lru", profile="smoke", tune=False, sets=sets)
+            remember(ledger, instance, asked, asked.plan(), seeds)
+        found = recorded(ledger, instance, LadderRequest)
+        assert len(ledger.events(ladder_key=instance.key)) == 4
+    assert [(one.seeds, one.sets[-1]) for one in found] == [
+        ("0,1", "execution.devices=1"),
+        ("0,", "execution.devices=4"),
+    ]

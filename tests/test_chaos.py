@@ -1,4 +1,4 @@
-"""`benchmarks/chaos.py` and `benchmarks/races.py` in their short forms."""
+"""`benchmarks/chaos.py`, `benchmarks/races.py` and `benchmarks/capacity.py` in their short forms."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -18,13 +19,25 @@ if not SCRIPTS.is_dir():
     pytest.skip("the scripts are part of a checkout", allow_module_level=True)
 
 
-def test_a_few_kills_at_chosen_moments_change_nothing(tmp_path) -> None:
+def chaos() -> ModuleType:
     spec = importlib.util.spec_from_file_location("chaos", SCRIPTS / "chaos.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = module.chaos(6, 2, 0, tmp_path, seeds=1)
+    return module
+
+
+def test_a_few_kills_and_faults_of_a_server_change_nothing(tmp_path, postgres) -> None:
+    found = chaos().chaos(8, 2, 0, tmp_path, seeds=1, postgres=postgres)
+    assert found["violations"] == []
+    assert found["kills"] == 8
+    assert sum(found["server_faults"].values()) == 2
+    assert found["attempts"] > found["runs"] == 8 * found["ladders"]
+
+
+def test_a_few_kills_at_chosen_moments_change_nothing(tmp_path) -> None:
+    found = chaos().chaos(6, 2, 0, tmp_path, seeds=1)
     assert found["violations"] == []
     assert found["kills"] == 6
     assert found["stops"] == 1
@@ -45,3 +58,21 @@ def test_a_few_processes_at_one_file(tmp_path) -> None:
     assert [(one["failed"], one["integrity"]) for one in ours["first_use"]] == [(0, "ok")] * 3
     assert (ours["queue"]["duplicates"], ours["queue"]["missing"]) == (0, 0)
     assert (ours["mixed"]["transactions"], ours["mixed"]["errors"]) == (4000, 0)
+
+
+def test_a_few_simulated_nodes_lose_nothing(tmp_path, postgres) -> None:
+    """`postgres` only skips the test where there is no PostgreSQL: the script starts its own."""
+    load = ("--workers", "10", "--nodes-of", "4", "--seconds", "2", "--run-seconds", "1", "--json")
+    clients = ("--processes", "2", "--threads", "2", "--ledgers", "postgresql", "sqlite")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS / "capacity.py"), *load, *clients], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["ledgers"]
+    assert list(found) == ["postgresql", "sqlite"]
+    for (level,) in found.values():
+        assert level["violations"] == []
+        assert (level["workers"], level["nodes"]) == (10, 3)
+        assert level["runs"] >= 10
+        assert level["rows"] > 0
+        assert {"claim", "record", "finish", "tick"} <= level["calls"].keys()

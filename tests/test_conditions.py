@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import random
-import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +13,8 @@ from lrurun.ledger import conditions, filters
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
 from lrurun.report.listing import Choice
-from tests.stores import ME, want
+from lrurun.server import Place
+from tests.stores import ME, drop_trigger, raw, want
 
 RUNS = 60
 TEXTS = ["disk", "ring-init", "é", "", "true", "3", "nan", "two words"]
@@ -26,9 +24,12 @@ METRICS = ["val/accuracy", "val/loss", "test/accuracy", "best_step", "machine/st
 SETTINGS = ["optim.lr", "optim.b1", "model.glu", "model.recurrence.normalize", "execution.threads", "execution.remat"]
 
 
-@pytest.fixture(scope="module")
-def random_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
-    path = tmp_path_factory.mktemp("random") / "ledger.db"
+@pytest.fixture(scope="module", params=["file", pytest.param("server", marks=pytest.mark.slow)])
+def random_ledger(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    file = request.param == "file"
+    path: Place = (
+        tmp_path_factory.mktemp("random") / "ledger.db" if file else request.getfixturevalue("postgres").ledger()
+    )
     fill(path, random.Random(0))
     with Ledger.open(path) as opened:
         yield opened
@@ -57,7 +58,7 @@ def table(chance: random.Random, prefix: str) -> dict[str, Any]:
     return found
 
 
-def fill(path: Path, chance: random.Random) -> None:
+def fill(path: Place, chance: random.Random) -> None:
     """A ledger of runs with all kinds of values, some of which no version of lrurun would write."""
     with Ledger.open(path) as ledger:
         ladders = [
@@ -85,14 +86,21 @@ def fill(path: Path, chance: random.Random) -> None:
                 ledger.finish(claim, chance.choice(["done", "done", "diverged", "failed"]), result=result)
         for run_id in chance.sample([run.id for run in ledger.runs(brief=True)], 10):
             ledger.tag(run_id, chance.sample(TEXTS[:3], 2))
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DROP TRIGGER runs_finished_stay")
-        numbers = [number for (number,) in connection.execute("SELECT number FROM stored_runs")]
-        connection.executemany(
+    drop_trigger(path, "runs_finished_stay", "stored_runs")
+    numbers = [number for (number,) in raw(path, "SELECT number FROM stored_runs ORDER BY number")]
+    for number in numbers:
+        times = chance.choice(TIMES), chance.choice([None, *TIMES]), chance.choice([None, 1, 7])
+        raw(
+            path,
             "UPDATE stored_runs SET created_at = ?, finished_at = ?, parameters = ? WHERE number = ?",
-            [(chance.choice(TIMES), chance.choice([None, *TIMES]), chance.choice([None, 1, 7]), n) for n in numbers],
+            *times,
+            number,
         )
-        connection.executemany("DELETE FROM ladder_runs WHERE run = ?", [(n,) for n in chance.sample(numbers, 5)])
+    for number in chance.sample(numbers, 5):
+        raw(path, "DELETE FROM ladder_runs WHERE run = ?", number)
+    users = [None, "alice", "é"]
+    for key, user in zip(ladders, users, strict=False):
+        raw(path, "UPDATE ladders SET user_name = ? WHERE key = ?", user, key)
 
 
 KNOWN = filters.names(METRICS)
@@ -107,6 +115,8 @@ def operators(name: str) -> list[str]:
 def values(name: str) -> list[str]:
     if name == "profile":
         return ["''", "smoke", "é"]
+    if name == "user":
+        return ["''", "alice", "é", "nobody"]
     if name.endswith("_at"):
         return [
             f"{SECOND}0Z",

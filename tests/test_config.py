@@ -266,6 +266,7 @@ def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
     assert schema.program_key(make(seed=5, optim__lr=0.002), execution) == key
     assert schema.program_key(make(optim__weight_decay=0.1), execution) != key
     assert schema.program_key(make(), Execution(scan_backend="sequential")) != key
+    assert schema.program_key(make(), Execution(devices=2)) != key
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,24 @@ def test_sentences_wrap_at_words_on_a_terminal_only(terminal: Terminal, capsys: 
     assert len(lines) > 1
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_long_cells_get_lines_of_their_own_that_end_between_words(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    terminal.attach()
+    sentence = " ".join(f"word-{k}" for k in range(60))
+    path = "/a-folder" * 12
+    console.table("claims", ["task", "by the paper's own numbers", "file"], [["Copy", sentence, path]])
+    lines = terminal.sent().splitlines()
+    assert lines[:3] == ["claims", "", "task                        Copy"]
+    assert path in lines[-1]  # can be copied whole
+    assert max(map(len, lines[:-1])) <= columns
+    indent = {60: 4, 80: 28}[columns]
+    assert " ".join(line.strip() for line in lines[3:-1]) == f"by the paper's own numbers  {sentence}"
+    assert all(line.startswith(" " * indent + "word-") for line in lines[4:-1])
+
+
 def test_messages_wrap_at_words_and_commands_stay_in_one_piece(terminal: Terminal) -> None:
     terminal.attach()
     sentence = "stopping: " + "runs are saved " * 20

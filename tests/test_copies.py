@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import hashlib
+import itertools
 import json
 import math
 import os
-import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ import pytest
 from lrurun.__main__ import run as command
 from lrurun.config.runs import PlannedRun
 from lrurun.errors import LedgerError, LrurunError
-from lrurun.ledger import copies, owner
+from lrurun.ledger import copies, merging, owner
 from lrurun.ledger.store import Ledger
+from lrurun.server import Place, Server
+from tests.stores import drop_trigger, raw
 
 ME = owner.here()
 
@@ -41,10 +43,10 @@ def want(rung: str, seed: int) -> PlannedRun:
 class Here:
     """A ledger with its runs folder, in a folder of its own."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder: Path, place: Place | None, capsys: pytest.CaptureFixture[str]) -> None:
         self.capsys = capsys
         folder.mkdir()
-        self.path, self.runs = folder / "ledger.db", folder / "runs"
+        self.path, self.runs = place or folder / "ledger.db", folder / "runs"
         with Ledger.open(self.path) as ledger:
             self.key = ledger.add_ladder("lru", "sDigits", None, {"set": {}, "tune": False}).key
 
@@ -69,8 +71,8 @@ class Here:
                 ledger.finish(claim, state, result=result, reason=state, step=step)
         return run.id
 
-    def merge(self, other: Here) -> copies.Merged:
-        return copies.merge(self.path, other.path, self.runs, other.runs)
+    def merge(self, other: Here) -> merging.Merged:
+        return merging.merge(self.path, other.path, self.runs, other.runs)
 
     def scores(self) -> dict[tuple[str, int], tuple[str, float | None]]:
         with Ledger.open(self.path) as ledger:
@@ -80,25 +82,55 @@ class Here:
             }
 
     def lrurun(self, *words: str, code: int = 0) -> str:
-        found = command(["--ledger", str(self.path), "ledger", *words])
+        found = command(["--ledger", str(self.path), "--runs-dir", str(self.runs), "ledger", *words])
         out, err = self.capsys.readouterr()
         assert found == code, err
         return out + err
 
 
-@pytest.fixture
-def here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Here:
-    return Here(tmp_path / "here", capsys)
+KINDS = [
+    pytest.param(kinds, marks=[] if kinds == ("file", "file") else pytest.mark.slow)
+    for kinds in itertools.product(("file", "server"), repeat=2)
+]
+
+alone = pytest.mark.parametrize(
+    "kinds", [("file", "file"), pytest.param(("server", "file"), marks=pytest.mark.slow)], indirect=True, ids="-".join
+)
+"""Marks tests of one ledger."""
+
+
+@pytest.fixture(params=KINDS, ids="-".join)
+def kinds(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """What the ledgers `here` and `there` are."""
+    return request.param
 
 
 @pytest.fixture
-def there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Here:
-    return Here(tmp_path / "there", capsys)
+def server(request: pytest.FixtureRequest) -> Iterator[Callable[[], Server]]:
+    """Makes ledgers on a server."""
+    made: list[Server] = []
+
+    def make() -> Server:
+        made.append(request.getfixturevalue("postgres").ledger())
+        return made[-1]
+
+    yield make
+    for one in made:
+        request.getfixturevalue("postgres").drop(one)
 
 
-def rows(path: Path, table: str) -> list[Any]:
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        return sorted(connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
+@pytest.fixture
+def here(kinds: Any, tmp_path: Path, server: Callable[[], Server], capsys: pytest.CaptureFixture[str]) -> Here:
+    return Here(tmp_path / "here", server() if kinds[0] == "server" else None, capsys)
+
+
+@pytest.fixture
+def there(kinds: Any, tmp_path: Path, server: Callable[[], Server], capsys: pytest.CaptureFixture[str]) -> Here:
+    return Here(tmp_path / "there", server() if kinds[1] == "server" else None, capsys)
+
+
+def rows(path: Place, table: str) -> list[Any]:
+    return sorted(raw(path, f"SELECT * FROM {table}"), key=repr)
 
 
 TABLES = ("ladders", "runs", "ladder_runs", "attempts", "metric_keys", "metrics", "checkpoints", "events")
@@ -114,15 +146,12 @@ def test_merged_runs_keep_their_settings(here: Here, there: Here) -> None:
     half = there.run("mine", 1, "done")
     here.run("mine", 1, "interrupted")
     columns = "fingerprint, config, execution, provenance"
-    with contextlib.closing(sqlite3.connect(there.path)) as connection:
-        texts = set(connection.execute(f"SELECT {columns} FROM runs"))
-        environments = connection.execute("SELECT DISTINCT environment FROM attempts").fetchall()
+    texts = set(raw(there.path, f"SELECT {columns} FROM runs"))
+    environments = raw(there.path, "SELECT DISTINCT environment FROM attempts")
     here.merge(there)
-    with contextlib.closing(sqlite3.connect(here.path)) as connection:
-        assert texts < set(connection.execute(f"SELECT {columns} FROM runs"))
-        assert connection.execute("SELECT DISTINCT environment FROM attempts").fetchall() == environments
-        [count] = connection.execute("SELECT count(DISTINCT config_id) FROM stored_runs").fetchone()
-        assert count == 3
+    assert texts < set(raw(here.path, f"SELECT {columns} FROM runs"))
+    assert raw(here.path, "SELECT DISTINCT environment FROM attempts") == environments
+    assert raw(here.path, "SELECT count(DISTINCT config_id) FROM stored_runs") == [(3,)]
     with Ledger.open(here.path) as ledger:
         assert ledger.run(half).config == {"model": {"rung": "mine"}, "seed": 1}
         assert ledger.check() == []
@@ -132,9 +161,8 @@ def test_a_ledger_with_altered_settings_is_not_merged(here: Here, there: Here) -
     """Its text with a false hash would become the settings of other runs."""
     there.run("theirs", 0, "done")
     before = rows(here.path, "documents")
-    with contextlib.closing(sqlite3.connect(there.path)) as connection, connection:
-        connection.execute("DROP TRIGGER documents_stay")
-        connection.execute("UPDATE documents SET text = replace(text, 'theirs', 'others')")
+    drop_trigger(there.path, "documents_stay", "documents")
+    raw(there.path, "UPDATE documents SET text = replace(text, 'theirs', 'others')")
     assert "has settings that are not those of their hashes" in here.lrurun("merge", str(there.path), code=5)
     assert rows(here.path, "documents") == before
     assert "1 document with settings or an environment changed after being hashed" in there.lrurun("check", code=1)
@@ -156,7 +184,7 @@ def test_merge_brings_each_run_once(here: Here, there: Here) -> None:
         ledger.tag(half, ["good"])
         ledger.exclude(running, "a test of the queue")
     found = here.merge(there)
-    assert found == copies.Merged(new=2, finished=2, known=1, held=0, checkpoints=4)
+    assert found == merging.Merged(new=2, finished=2, known=1, held=0, checkpoints=4)
     assert here.scores() == {
         ("both", 0): ("done", 0.9),  # what is finished here stays
         ("mine", 0): ("done", 0.8),
@@ -192,7 +220,7 @@ def test_merging_twice_or_with_itself_changes_nothing(here: Here, there: Here) -
     there.run("theirs", 0, "done")
     here.merge(there)
     before = {table: rows(here.path, table) for table in TABLES}
-    assert here.merge(there) == copies.Merged(new=0, finished=0, known=1, held=0, checkpoints=0)
+    assert here.merge(there) == merging.Merged(new=0, finished=0, known=1, held=0, checkpoints=0)
     assert {table: rows(here.path, table) for table in TABLES} == before
     assert "is this ledger" in here.lrurun("merge", str(here.path), code=2)
     assert {table: rows(here.path, table) for table in TABLES} == before
@@ -201,7 +229,7 @@ def test_merging_twice_or_with_itself_changes_nothing(here: Here, there: Here) -
 def test_a_run_that_is_running_here_is_not_merged(here: Here, there: Here) -> None:
     run = here.run("busy", 0, "running")
     there.run("busy", 0, "done")
-    assert here.merge(there) == copies.Merged(new=0, finished=0, known=1, held=1, checkpoints=0)
+    assert here.merge(there) == merging.Merged(new=0, finished=0, known=1, held=1, checkpoints=0)
     with Ledger.open(here.path) as ledger:
         assert ledger.run(run).state == "running"
 
@@ -232,13 +260,48 @@ def test_a_merge_that_cannot_copy_changes_nothing(here: Here, there: Here) -> No
     assert not any(here.runs.rglob("data"))
 
 
+def test_ledgers_may_share_their_runs_folder(here: Here, there: Here) -> None:
+    there.runs = here.runs
+    stopped = there.run("one", 0, "interrupted")
+    assert here.merge(there) == merging.Merged(new=1, finished=0, known=0, held=0, checkpoints=1)
+    for side in (here, there):
+        with Ledger.open(side.path) as ledger:
+            (checkpoint,) = ledger.checkpoints(stopped)
+        assert (here.runs / checkpoint.path / "data").read_text() == "one 0 0.5"
+    assert [folder.name for folder in (here.runs / stopped).iterdir()] == ["1"]
+
+
+def test_attempts_that_have_one_folder_are_not_merged(here: Here, there: Here) -> None:
+    there.runs = here.runs
+    here.run("one", 0, "interrupted", step=50)
+    run = there.run("one", 0, "done")
+    before = {table: rows(here.path, table) for table in TABLES}
+    with pytest.raises(LrurunError, match="both ledgers have attempts of it"):
+        here.merge(there)
+    assert {table: rows(here.path, table) for table in TABLES} == before
+    assert [folder.name for folder in (here.runs / run).iterdir()] == ["1"]
+
+
+def test_a_merge_that_fails_restores_what_was_there(here: Here, there: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = there.run("one", 0, "done")
+    (here.runs / run / "1").mkdir(parents=True)
+    (here.runs / run / "1" / "left over").touch()
+    monkeypatch.setattr(merging, "_add_checkpoints", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        here.merge(there)
+    assert sorted(str(path.relative_to(here.runs / run)) for path in here.runs.rglob("*/*/*")) == ["1/left over"]
+    assert here.scores() == {}
+
+
+@alone
 def test_merge_refuses_files_that_are_no_ledger(here: Here, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("words " * 200)
     assert "is not a ledger" in here.lrurun("merge", str(tmp_path / "text"), code=5)
     assert "there is no ledger" in here.lrurun("merge", str(tmp_path / "none"), code=4)
 
 
-def test_a_backup_has_every_row(here: Here, tmp_path: Path) -> None:
+@alone
+def test_a_backup_has_every_row(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here.run("mine", 0, "done")
     with Ledger.open(here.path):  # others may have it open
         here.lrurun("backup", "--out", str(tmp_path / "copy.db"))
@@ -246,11 +309,14 @@ def test_a_backup_has_every_row(here: Here, tmp_path: Path) -> None:
     for table in TABLES:
         assert rows(tmp_path / "copy.db", table) == rows(here.path, table)
     assert "exists, and is not overwritten" in here.lrurun("backup", "--out", str(tmp_path / "copy.db"), code=1)
+    monkeypatch.chdir(tmp_path)
     said = here.lrurun("backup")
-    (beside,) = here.path.parent.glob("ledger.db.backup-*")
+    folder = here.path.parent if isinstance(here.path, Path) else tmp_path
+    (beside,) = folder.glob("ledger.db.backup-*")
     assert str(beside) in said
 
 
+@pytest.mark.parametrize("kinds", [("file", "file")], indirect=True)
 def test_a_backup_in_a_read_only_folder_needs_another_file(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     here.run("mine", 0, "done")
     access = os.access
@@ -262,6 +328,7 @@ def test_a_backup_in_a_read_only_folder_needs_another_file(here: Here, monkeypat
     assert "hint: name a file elsewhere with --out FILE" in said
 
 
+@alone
 def test_export_has_every_row(here: Here, tmp_path: Path) -> None:
     run = here.run("=mine", 0, "done", 0.25)
     lines = [json.loads(line) for line in here.lrurun("export").splitlines()]
@@ -284,6 +351,7 @@ def test_export_has_every_row(here: Here, tmp_path: Path) -> None:
     assert "--out FOLDER" in here.lrurun("export", "--format", "csv", code=2)
 
 
+@alone
 def test_gc_deletes_unneeded_folders(here: Here) -> None:
     done, half = here.run("done", 0, "done"), here.run("half", 0, "interrupted")
     busy = here.run("busy", 0, "running")
@@ -308,6 +376,7 @@ def test_gc_deletes_unneeded_folders(here: Here) -> None:
         assert ledger.check() == []
 
 
+@alone
 def test_gc_of_finished_runs_needs_an_option(here: Here) -> None:
     done = here.run("done", 0, "done")
     here.lrurun("gc")

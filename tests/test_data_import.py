@@ -237,7 +237,8 @@ def test_without_the_data_commands_say_how_to_get_them(own):
     assert left(own) == before
     own.run("plan", "wells", "--data-dir", "d")
     own.run("data", "import", "wells", *OWN)
-    own.run("data", "check", "wells", "--data-dir", "d")
+    error = own.run("data", "prepare", "wells", "--force", "--data-dir", "d", code=1).stderr
+    assert "error: --force: wells has imported arrays, which nothing makes\nhint: import the same" in error
     shutil.rmtree(own.folder / "d/wells")
     shutil.copytree(own.folder / "d/others", own.folder / "d/wells")
     error = own.run("ladder", "wells", *TRAINING, code=1).stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -27,8 +28,8 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def files(page: Path) -> dict[str, str]:
     """The files that a page asks its reader to save: the code after a line that ends with its name and a colon."""
-    found = re.findall(r"`([\w-]+\.(?:toml|py))`:\n\n```\w+\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    return dict(found)
+    marked = r"`([\w-]+\.(?:toml|py))`:\n\n(?:<!-- generated: [\w-]+ -->\n)?```\w+\n(.*?)^```"
+    return dict(re.findall(marked, page.read_text(), re.DOTALL | re.MULTILINE))
 
 
 def commands(page: Path) -> list[str]:
@@ -136,6 +137,24 @@ def test_the_example_of_a_regression_is_trained_by_the_recipe_beside_it(machine:
     checked = machine.json("data", "check", "waves.toml", "--load", "waves.py")
     assert checked["splits"]["test"]["labels"] == 1
     assert abs(checked["splits"]["test"]["values"][0]) < 0.1
+
+
+@pytest.mark.slow
+def test_the_example_of_an_executor_trains_on_nodes_of_its_own(machine: Machine) -> None:
+    info = machine.folder / "site" / "processes-1.dist-info"
+    info.mkdir(parents=True)
+    (info.parent / "processes.py").write_text(files(ROOT / "docs" / "extending.md")["processes.py"])
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: processes\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[lrurun.executors]\nprocesses = processes:Processes\n")
+    machine.env |= {"PYTHONPATH": os.pathsep.join([str(info.parent), str(ROOT)])}
+    ladder = ("ladder", "sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--executor", "processes")
+    assert "--on-node" in machine.run(*ladder, "--dry-run", apart=True).stdout
+    assert "submitted 1 node supervisor: process " in machine.run(*ladder, apart=True).stderr
+    assert machine.states() == {"done": 1}
+    [[attempt]] = machine.attempts().values()
+    assert attempt.host.startswith("process-0@")
+    assert attempt.environment["node"]["task"].startswith("processes:lrurun-")
+    assert "gamma-norm seed 0" in (machine.runs / "nodes" / "0.log").read_text()
 
 
 @pytest.mark.slow

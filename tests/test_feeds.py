@@ -19,6 +19,7 @@ from lrurun.data.task import Data, Spec, Split
 from lrurun.training import feed
 from lrurun.training.events import Ended, Event, Reached, Snapshot
 from lrurun.training.loop import train
+from lrurun.training.placement import placement
 from tests.toy import assert_same, config, data, history
 
 __all__ = ["data"]  # a fixture
@@ -259,7 +260,8 @@ def watch():
         peak = max(peak, private())
         time.sleep(0.01)
 
-list(feed.resident(small, [feed.Batches(0, 8, 50)], feed.dispatches(RUNS["pairs"].train, 5, 0), 5))
+one = placement(1)
+list(feed.resident(small, [feed.Batches(0, 8, 50)], feed.dispatches(RUNS["pairs"].train, 5, 0), 5, one.everywhere))
 assert "grain" not in sys.modules
 before = private()
 watcher = threading.Thread(target=watch, daemon=True)
@@ -269,7 +271,7 @@ ended = list(train(RUNS["pairs"], Execution(), data))[-1]
 assert (ended.state, ended.step) == ("done", 23)
 assert "grain" in sys.modules
 sums = {"loss": np.zeros(()), "count": np.ones(())}
-programs = SimpleNamespace(evaluate=lambda *_: (sums, np.zeros(1)), pack=1, member=lambda tree, _: tree)
+programs = SimpleNamespace(evaluate=lambda *_: (sums, np.zeros(1)), pack=1, member=lambda tree, _: tree, placement=one)
 evaluate(programs, None, large, 500, ())
 over = True
 watcher.join()

@@ -17,7 +17,8 @@ GROUP = typer.main.get_command(app)
 ANNOTATIONS = ("tag", "note", "exclude")
 """The commands that share a file."""
 NAMES = list(GROUP.commands)
-SUPPORT = {"annotate", "deciding", "durations", "opening", "options", "output", "request"}
+SUPPORT = {"annotate", "deciding", "durations", "opening", "options", "output", "placement", "request"}
+SUPPORT |= {"study_files", "study_report", "study_request"}
 """Modules of the package that are not named after a command."""
 
 

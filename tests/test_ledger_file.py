@@ -13,13 +13,18 @@ import pytest
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
 from lrurun.ledger import files
 from lrurun.ledger.store import Ledger
-from tests.stores import ME, finished, key, ledger, path, python, want
+from tests.stores import ME, finished, key, ledger, python, want
 
-__all__ = ["key", "ledger", "path"]  # fixtures
+__all__ = ["key", "ledger"]  # fixtures
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.db"
 
 
 def test_settings_of_connections(ledger: Ledger) -> None:
-    for engine, synchronous in ((ledger._durable_engine, 2), (ledger._fast_engine, 1)):
+    for engine, synchronous in ((ledger._database.engine, 2), (ledger._database.fast_engine, 1)):
         with engine.connect() as connection:
             ask = connection.exec_driver_sql
             assert ask("PRAGMA journal_mode").scalar() == "wal"
@@ -36,7 +41,7 @@ def test_a_network_file_system_gets_no_write_ahead_log(path: Path, monkeypatch: 
         assert ledger.note is not None
         assert "nfs4" in ledger.note
         ledger.event("a", "b")
-        with ledger._fast_engine.connect() as connection:
+        with ledger._database.fast_engine.connect() as connection:
             assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "delete"
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
     assert [p.name for p in path.parent.iterdir()] == ["ledger.db"]
@@ -87,11 +92,12 @@ def test_a_full_disk_is_reported_and_survived(path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "url", ["postgresql://user:geheim@host/db", "postgresql+psycopg://u:geheim@h/d?password=geheim"]
+    "url",
+    ["postgresql://user:geheim@host/db", "postgresql+psycopg://u:geheim@h/d?password=geheim", "mysql://u:geheim@h/d"],
 )
 def test_a_url_is_refused_without_its_password(url: str) -> None:
     for ask in (Ledger.open, Ledger.read):
-        with pytest.raises(LedgerError, match="SQLite") as refused:
+        with pytest.raises(LrurunError, match=r"password on the command line|PostgreSQL database") as refused:
             ask(url)
         assert refused.value.hint
         assert "geheim" not in f"{refused.value} {refused.value.hint}"
@@ -196,6 +202,7 @@ import lrurun.ledger
 assert "sqlalchemy" not in sys.modules
 with lrurun.ledger.Ledger.open(sys.argv[1]) as ledger:
     ledger.runs()
+assert not {"psycopg", "sqlalchemy.dialects.postgresql", "lrurun.ledger.servers"} & set(sys.modules)
 assert "alembic" not in sys.modules and "sqlalchemy.orm" not in sys.modules and "jax" not in sys.modules
 """
     finished(python(code, path))

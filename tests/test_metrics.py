@@ -220,7 +220,7 @@ def test_curves_have_the_label_and_scale_of_the_metric() -> None:
         (BITS, "validation bits per byte", 3.0),
         (Accuracy(), "validation accuracy [%]", 10.0),
     ):
-        loss, score = figures.curve_panels({"a": [curves]}, scores.form_of(metric))
+        loss, score = figures.curve_panels({"a": [curves]}, scores.curves_of(scores.form_of(metric)))
         assert (loss.label, loss.log) == ("training loss", True)
         assert (score.label, score.curves[0].values) == (label, (value,))
 

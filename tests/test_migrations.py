@@ -410,7 +410,7 @@ def test_a_newer_ledger_is_refused_with_what_to_install(old: Path, tmp_path: Pat
 
 
 def test_a_reader_of_an_older_ledger_says_how_to_migrate(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lrurun.ledger.connection.SCHEMA", "9001")
+    monkeypatch.setattr("lrurun.ledger.sqlite.SCHEMA", "9001")
     with pytest.raises(LedgerError, match="older") as refused:
         Ledger.read(old)
     assert f"lrurun --ledger {old} ledger migrate" in str(refused.value.hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,9 @@ def test_a_ladder_of_lrurun_is_not_about_a_users_recurrence(folder: Path, capsys
         "error: ablations/dlr.toml, rung sgconv: is about lrurun's own sgconv, and not about that of averages.py",
         "hint: copy the ladder without its published scores and claims, and name the copy: --ladder PATH.toml",
     ]
+    _, out, _ = said(capsys, "claims", "--ladder", "dlr", "--json")
+    verdicts = {(one["here"]["verdict"], one["here"]["detail"]) for one in json.loads(out)["claims"]}
+    assert verdicts == {("not judged", err.splitlines()[1].removeprefix("error: "))}
     Path("copy.toml").write_text((paths.packaged("ablations") / "dlr.toml").read_text())
     assert said(capsys, *arguments, "copy.toml")[0] == 0
 
@@ -138,7 +142,7 @@ def test_a_report_without_the_plug_in_says_why_runs_are_left_out(
     assert "left out" not in said(capsys, *report)[1]
     forget()
     _, out, _ = said(capsys, *report)
-    assert f"Note: left out, because their plug-in has changed or is not loaded: {run.id}" in out
+    assert f"Note: left out, because the plug-in with their task 'Copy' is not loaded: {run.id}" in out
 
 
 def test_scores_of_a_task_that_is_not_loaded_have_no_direction() -> None:

@@ -191,7 +191,12 @@ def test_sampled_examples_are_new_at_every_step_and_resume_gives_the_same_bits(d
 @pytest.mark.parametrize(
     ("labels", "output", "message"),
     [
-        (np.full((2, 4), 3), TAGS, "expected classes from 0 to 2, or -1, found 3 to 3"),
+        (
+            np.full((2, 4), 3),
+            TAGS,
+            r"test-labels\[0, 0\]: expected classes from 0 to 2, or -1 where there is no label, found 3",
+        ),
+        (np.full((2, 4, 3), [1, -np.inf, 0]), VALUES, r"test-labels\[0, 0, 1\]: expected finite numbers, or NaN where"),
         (np.array([[0, 1], [-1, -1]]), TAGS, "example 1 has no labelled position"),
         (np.zeros((2, 13), int), TAGS, r"expected the shape \(2, 12\), found \(2, 13\)"),
         (np.zeros((2, 4, 1)), TAGS, "expected whole numbers, found float64"),

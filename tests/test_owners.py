@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from lrurun.ledger import owner
+from lrurun.ledger import owner, queue
 from lrurun.ledger.store import OWNER_EXITED, Ledger
 from lrurun.ledger.values import Owner
+from lrurun.runner.heartbeat import Heartbeat
+from lrurun.server import Place, Server
 from tests.stores import ELSEWHERE, ME, key, ledger, path, python, raw, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures
@@ -24,7 +27,7 @@ def test_this_process_is_alive() -> None:
 
 
 def age_heartbeats(path: Path, seconds: float) -> None:
-    raw(path, "UPDATE stored_attempts SET heartbeat_at = heartbeat_at - ?", seconds)
+    raw(path, "UPDATE stored_attempts SET heartbeat_at = heartbeat_at - ?, seen_at = seen_at - ?", seconds, seconds)
 
 
 HOLDER = """
@@ -70,7 +73,7 @@ def test_the_run_of_an_exited_process_is_reaped_and_of_a_stopped_one_not(ledger:
     [
         pytest.param(ME, 10_000, False, id="ourselves"),
         pytest.param(msgspec.structs.replace(ME, pid_started=ME.pid_started - 5), 0, True, id="pid-reused"),
-        pytest.param(msgspec.structs.replace(ME, boot="before"), 0, True, id="other-boot"),
+        pytest.param(msgspec.structs.replace(ME, boot="before"), 121, True, id="other-boot-silent"),
         pytest.param(msgspec.structs.replace(ME, namespace="pid:[1]"), 0, False, id="other-namespace-fresh"),
         pytest.param(msgspec.structs.replace(ME, namespace="pid:[1]"), 121, True, id="other-namespace-silent"),
         pytest.param(ELSEWHERE, 100, False, id="other-host-fresh"),
@@ -85,6 +88,21 @@ def test_which_owners_have_exited(ledger: Ledger, key: str, path: Path, by: Owne
     assert ledger.run(claim.run.id).state == ("interrupted" if exited else "running")
 
 
+def test_owners_of_another_boot_may_be_other_machines_of_a_server(ledger: Ledger, key: str, path: Place) -> None:
+    ledger.enqueue(key, [want()])
+    claim = take(ledger, key, msgspec.structs.replace(ME, boot="before"))
+    found = [run.id for run in ledger.reap(ME)]
+    assert found == ([] if isinstance(path, Server) else [claim.run.id])
+
+
+def test_what_a_worker_writes_on_a_server_counts_as_its_heartbeat(ledger: Ledger, key: str, path: Place) -> None:
+    ledger.enqueue(key, [want()])
+    claim = take(ledger, key, ELSEWHERE)
+    age_heartbeats(path, 121)
+    ledger.record(claim, [], 1)
+    assert [run.id for run in ledger.reap(ME)] == ([] if isinstance(path, Server) else [claim.run.id])
+
+
 def test_a_heartbeat_keeps_a_run_and_a_write_shows_the_worker(ledger: Ledger, key: str, path: Path) -> None:
     ledger.enqueue(key, [want()])
     claim = take(ledger, key, ELSEWHERE)
@@ -94,3 +112,25 @@ def test_a_heartbeat_keeps_a_run_and_a_write_shows_the_worker(ledger: Ledger, ke
     assert ledger.reap(ME) == []
     ledger.record(claim, [], 1)
     assert ledger.attempts(claim.run.id)[0].seen_at > 1
+
+
+def test_a_node_reads_only_its_own_attempts(ledger, key, monkeypatch) -> None:
+    ledger.enqueue(key, [want(seed=k, position=k) for k in range(4)])
+    far = [take(ledger, key, msgspec.structs.replace(owner.here(), host="far")) for _ in range(3)]
+    mine = take(ledger, key, owner.here())
+    assert list(ledger.newest_attempts([one.run.id for one in far], host=owner.here().host)) == []
+    asked: list[str] = []
+    for name in ("run", "newest_attempts", "attempts"):
+        call = getattr(ledger, name)
+        monkeypatch.setattr(ledger, name, lambda *a, n=name, c=call, **o: asked.append(n) or c(*a, **o))
+    before = {one.run.id: ledger.newest_attempts([one.run.id])[one.run.id].heartbeat_at for one in [*far, mine]}
+    asked.clear()
+    workers = [SimpleNamespace(pid=os.getpid())]
+    Heartbeat(ledger, owner.here().host, print).update(ledger.runs(key), workers)
+    assert asked == ["newest_attempts", "run"], "however many runs other nodes have"
+    after = ledger.newest_attempts(before)
+    assert [name for name in before if after[name].heartbeat_at > before[name]] == [mine.run.id]
+    read: list[str] = []
+    monkeypatch.setattr(queue, "_exited", lambda found, *_: bool(read.append(found.host)))
+    assert ledger.reap(owner.here()) == []
+    assert read == [owner.here().host]

@@ -226,8 +226,10 @@ def test_the_source_of_every_value_is_kept():
         "execution.checkpoint_seconds": "default",
         "execution.hang_after_seconds": "default",
         "execution.scan_backend": "default",
+        "execution.devices": "default",
         "execution.remat": "default",
         "execution.feed": "default",
+        "execution.probes": "default",
     }
 
 

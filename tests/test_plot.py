@@ -245,6 +245,16 @@ def test_norms_have_a_panel_a_rung_and_a_curve_a_layer(ids, drawn, capsys) -> No
     )
 
 
+def test_metrics_by_name_are_a_panel_each_with_a_curve_a_rung_or_run(ids, drawn, capsys) -> None:
+    named = ["--metric", "norm/layer0", "--metric", "train/loss", "--out", "a.png"]
+    assert lrurun(capsys, "sCIFAR", *named)[0] == 0
+    norm, loss = drawn[0].axes
+    assert (norm.get_ylabel(), norm.get_yscale(), loss.get_ylabel()) == ("norm/layer0", "log", "train/loss")
+    assert lines(norm)["tanh-rnn (n=2)"] == ([10, 20], pytest.approx([6.0, 3.0]))
+    assert lrurun(capsys, ids["gamma-norm", 0], *named)[0] == 0
+    assert list(lines(drawn[1].axes[0]).values()) == [([10, 20], pytest.approx([2.0, 0.2]))]
+
+
 def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
     curve = figures.average("x", [[(1, 1.0), (2, 2.0)], [(2, 4.0), (3, 9.0)]])
     assert (curve.steps, curve.values, curve.low, curve.high) == ((2,), (3.0,), (2.0,), (4.0,))
@@ -310,6 +320,18 @@ def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
             "run: lrurun ladder sDigits",
         ),
         (["sCIFRA", "--out", "a.png"], 2, "unknown task 'sCIFRA'", "did you mean 'sCIFAR'?"),
+        (
+            ["sCIFAR", "--metric", "train/los", "--out", "a.png"],
+            4,
+            "--metric train/los: none of these runs has this curve",
+            "did you mean 'train/loss'? curves: norm/layer0, norm/layer1, train/loss, val/accuracy",
+        ),
+        (
+            ["RUN", "--metric", "val/loss", "--kind", "norms", "--out", "a.png"],
+            2,
+            "--metric: names a curve, found --kind norms",
+            "leave --kind out, or use --kind curves",
+        ),
         (["sCIFAR"], 2, "missing option '--out'", "see lrurun plot --help"),
     ],
 )

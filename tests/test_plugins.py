@@ -23,7 +23,7 @@ from lrurun.data.store import load, prepare
 from lrurun.errors import LrurunError
 from lrurun.ledger.store import Ledger
 from lrurun.runner.messages import Fault, PrepareOrder, decode
-from lrurun.runner.processes import LocalWorker
+from lrurun.runner.processes import LocalWorker, Needs
 from tests.commands import said
 from tests.machine import wait_for
 from tests.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, RADIUS, RECIPE, ROWS, folder, forget, forgotten
@@ -82,6 +82,45 @@ def test_the_suite_finds_what_is_wrong_with_a_plug_in(folder: Path, capsys: pyte
     assert "checks failed: averages" in err
 
 
+ONE_WAY = AVERAGES.replace("(False, True) if self.bidirectional else (False,)", "(False,)").replace(
+    "        self.require_causal()\n", ""
+)
+"""The same recurrence without its backward direction."""
+
+
+def test_a_causal_recurrence_declares_that_it_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ONE_WAY != AVERAGES
+    text = ONE_WAY.replace("    class Settings", "    causal_only = True\n\n    class Settings")
+    Path("averages.py").write_text(text)
+    both = ("--set", "model.bidirectional=true")
+    assert said(capsys, "plan", "sDigits", "--profile", "smoke", "--ladder", "averages.toml", *both) == (
+        2,
+        "",
+        'error: --set model.bidirectional: bidirectional must be false with kind = "averages", which is causal only\n'
+        "hint: change one of the values named above\n",
+    )
+    line = "        longest: float = 32.0  # steps that the slowest average remembers\n"
+    own = "        def fits(self, *, width, state, bidirectional):\n            raise ValueError('not these')\n"
+    Path("averages.py").write_text(text.replace(line, f"{line}\n{own}"))
+    forget()
+    assert said(capsys, "plan", "sDigits", "--profile", "smoke", "--ladder", "averages.toml")[2].count("not these") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_causal_recurrence_passes_the_suite_if_it_is_declared(
+    folder: Path, capsys: pytest.CaptureFixture[str], declared: bool
+) -> None:
+    Path("averages.py").write_text(
+        ONE_WAY.replace("    class Settings", f"    causal_only = {declared}\n\n    class Settings")
+    )
+    code, out, _ = said(capsys, "check", "recurrence", "averages", "--load", "averages.py", "--json")
+    found = {f["check"]: f["passed"] for f in json.loads(out)["findings"]}
+    assert code == 1 - declared
+    assert all(found.values()) == declared
+    assert ("looks both ways" in found) != declared
+
+
 def test_files_of_the_first_release_work_unedited(folder: Path) -> None:
     code = plugin_code.code_of("averages", "rowDigits")
     assert code == (None, {})
@@ -127,8 +166,26 @@ def test_files_of_the_first_release_work_unedited(folder: Path) -> None:
         (
             "bits.sum(1) > 4",
             "bits.sum(1)",
-            "Majority: train-labels: expected numbers from 0 to 1, found 1 to 8",
-            "the code of task Majority wrote it: correct its spec() or `fill`, then remove the folder, and run",
+            "Majority: train-labels[0]: expected numbers from 0 to 1, found 7",
+            "the code of task Majority wrote it: correct its `fill` or its spec()",
+        ),
+        (
+            "astype(np.uint8)\n                writer",
+            "astype(np.float32)\n                bits[5, 2:4] = np.nan\n                writer",
+            "Majority: train-inputs[5, 2]: expected finite numbers, found nan",
+            "the code of task Majority wrote it: correct its `fill` or its spec()",
+        ),
+        (
+            "features=1, classes=2, length=9",
+            "features=1, classes=2, length=8",
+            "Majority: train-inputs: expected the shape (64, 8, 1), found (64, 9)",
+            "the code of task Majority wrote it: correct its `fill` or its spec()",
+        ),
+        (
+            '"labels", (bits',
+            '"labels", (bits[1:]',
+            "Majority: train-inputs: expected one for each of 63 labels, found 64",
+            "the code of task Majority wrote it: correct its `fill` or its spec()",
         ),
         (
             "size=(self.sizes(options)[split], 9)",
@@ -335,7 +392,7 @@ def test_a_worker_refuses_a_file_that_has_changed(folder: Path) -> None:
     with pytest.raises(LrurunError, match=r"averages\.py was changed while this command was using it"):
         plugins.load("averages.py")
     prepare = PrepareOrder(supervisor=os.getpid(), plugins=order, task="sDigits", options={}, data="", from_path=None)
-    worker = LocalWorker(prepare, threads=1)
+    worker = LocalWorker(prepare, needs=Needs())
     assert wait_for(worker.poll) == 74
     assert decode(worker.tail(1), Fault).message == "averages.py was changed while this command was using it"
     worker.close()

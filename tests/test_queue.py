@@ -123,6 +123,7 @@ def test_claims_follow_position_and_filters(ledger: Ledger, key: str) -> None:
             want("a", 1, 3),
             want("a", 1000, 6, "tune"),
             want("c", 0, 1, execution={"threads": 4}),
+            want("d", 0, 7, execution={"threads": 1, "devices": 2}),
         ],
     )
 
@@ -131,8 +132,10 @@ def test_claims_follow_position_and_filters(ledger: Ledger, key: str) -> None:
         return run.memberships[0].rung, run.seed
 
     assert order(threads=4) == ("c", 0)
+    assert order(threads=1, devices=2) == ("d", 0)
     assert ledger.claim(key, ME, threads=2) is None
-    assert order(rungs=["b"]) == ("b", 0)
+    assert ledger.claim(key, ME, threads=1, devices=2) is None
+    assert order(rungs=["b"], devices=1) == ("b", 0), "one is the default"
     assert order(seeds=[1]) == ("a", 1)
     assert order(seeds=[7]) == ("a", 1000), "tuning runs pass whatever the seeds"
     assert ledger.claim(key, ME, rungs=["a"], seeds=[1]) is None
@@ -193,7 +196,7 @@ def work(number):
 
 
 @pytest.mark.parametrize(
-    ("processes", "jobs"), [pytest.param(8, 100, id="8"), pytest.param(16, 2000, id="16", marks=pytest.mark.slow)]
+    ("processes", "jobs"), [pytest.param(8, 100, id="100"), pytest.param(8, 1000, id="1000", marks=pytest.mark.slow)]
 )
 def test_claimers_never_share_a_run(ledger: Ledger, key: str, path: Path, processes: int, jobs: int) -> None:
     ids = [run.id for run in ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(jobs)])]

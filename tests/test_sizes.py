@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lrurun import studies
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = {
     str(path.relative_to(ROOT)): path.read_text()
@@ -46,6 +48,11 @@ def test_the_reader_of_functions(head, length, found):
 
 def test_no_file_is_longer_than_450_lines():
     assert {name: n for name, text in SOURCES.items() if (n := text.count("\n")) > 450} == {}
+
+
+def test_no_study_is_longer_than_150_lines():
+    files = [f"lrurun/studies/{name}.py" for name in studies.names()]
+    assert {name: n for name in files if (n := SOURCES[name].count("\n")) > 150} == {}
 
 
 def test_no_function_is_longer_than_60_lines_without_a_reason():

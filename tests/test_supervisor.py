@@ -19,6 +19,7 @@ from lrurun.ledger.values import LadderInstance
 from lrurun.paths import Places
 from lrurun.runner import messages, pool, reasons, supervisor
 from lrurun.runner.messages import Fault, PreparationProgress, PrepareOrder, TrainOrder
+from lrurun.runner.processes import Needs
 from lrurun.runner.selection import RETRIES, SelectedRuns, Selection
 from lrurun.runner.signals import Signals
 
@@ -116,7 +117,7 @@ def test_a_tick_reads_the_runs_that_have_changed(tmp_path: Path, monkeypatch: py
     places = Places(ledger=tmp_path / "ledger.db", runs=tmp_path / "runs", data=tmp_path / "data")
     with Ledger.open(places.ledger) as ledger:
         command = supervisor.Supervisor(ledger, places, selection, NoDisplay(), Signals())
-        monkeypatch.setattr(command._pool, "fill", lambda *_: None)
+        monkeypatch.setattr(command._executor, "start", lambda *_: None)
         command.runs.enqueue()
         read: list[str] = []
         runs = ledger.runs
@@ -152,8 +153,8 @@ ORDER = TrainOrder(
 class FakeWorker:
     """Takes the place of a process."""
 
-    def __init__(self, order: TrainOrder, *, threads: int, device: str | None = None, variables: object) -> None:
-        self.order, self.threads, self.device = order, threads, device
+    def __init__(self, order: TrainOrder, *, needs: Needs, devices: list[str], variables: object) -> None:
+        self.order, self.needs, self.devices = order, needs, devices
         self.pid = id(self)
         self.dismissed = False
 
@@ -169,35 +170,56 @@ def fake_workers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_as_many_workers_as_queued_runs_and_cores(fake_workers: None) -> None:
     workers = pool.WorkerPool(ORDER, jobs=None)
-    workers.fill(Counter({1: 3}), busy=set())
+    workers.fill(Counter({Needs(1): 3}), busy=set())
     assert len(workers.workers) == 3
-    workers.fill(Counter({1: 9}), busy={workers.workers[0].pid})
+    workers.fill(Counter({Needs(1): 9}), busy={workers.workers[0].pid})
     assert len(workers.workers) == 4
     wide = pool.WorkerPool(ORDER, jobs=None)
-    wide.fill(Counter({3: 2}), busy=set())
-    assert [(w.threads, w.order.threads) for w in wide.workers] == [(3, 3)]  # type: ignore[attr-defined]
-    wide.fill(Counter({1: 1}), busy=set())  # the idle worker, which no run needs, makes room
-    assert [w.threads for w in wide.workers] == [3, 1]
+    wide.fill(Counter({Needs(3): 2}), busy=set())
+    assert [(w.needs, w.order.threads) for w in wide.workers] == [(Needs(3), 3)]  # type: ignore[attr-defined]
+    wide.fill(Counter({Needs(1): 1}), busy=set())  # the idle worker, which no run needs, makes room
+    assert [w.needs.threads for w in wide.workers] == [3, 1]
+    several = pool.WorkerPool(ORDER, jobs=None)
+    several.fill(Counter({Needs(1, devices=2): 9}), busy=set())
+    assert [w.order.devices for w in several.workers] == [2, 2]  # type: ignore[attr-defined]
 
 
 def test_a_worker_gives_room_to_runs_with_another_number_of_threads(fake_workers: None) -> None:
     workers = pool.WorkerPool(ORDER, jobs=1)
-    workers.fill(Counter({1: 1}), busy=set())
+    workers.fill(Counter({Needs(1): 1}), busy=set())
     [first] = workers.workers
-    workers.fill(Counter({2: 1}), busy={first.pid})
+    workers.fill(Counter({Needs(2): 1}), busy={first.pid})
     assert not first.dismissed  # type: ignore[attr-defined]
-    workers.fill(Counter({2: 1}), busy=set())
+    workers.fill(Counter({Needs(2): 1}), busy=set())
     assert first.dismissed  # type: ignore[attr-defined]
 
 
 def test_workers_get_a_device_each(fake_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "accelerators", lambda: ["5", "7"])
     workers = pool.WorkerPool(ORDER, jobs=None)
-    workers.fill(Counter({1: 5}), busy=set())
-    assert [worker.device for worker in workers.workers] == ["5", "7"]
+    workers.fill(Counter({Needs(): 5}), busy=set())
+    assert [worker.devices for worker in workers.workers] == [["5"], ["7"]]
     packed = pool.WorkerPool(msgspec.structs.replace(ORDER, pack=3), jobs=None)
-    packed.fill(Counter({1: 3}), busy=set())
+    packed.fill(Counter({Needs(): 3}), busy=set())
     assert len(packed.workers) == 1
+
+
+def test_workers_get_as_many_devices_as_their_runs_need(fake_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["0", "1", "2", "3", "4"]
+    monkeypatch.setattr(machine, "accelerators", lambda: names)
+    two = Needs(devices=2)
+    workers = pool.WorkerPool(ORDER, jobs=None)
+    workers.fill(Counter({two: 5}), busy=set())
+    assert [worker.devices for worker in workers.workers] == [["0", "1"], ["2", "3"]]
+    assert [worker.order.devices for worker in workers.workers] == [2, 2]  # type: ignore[attr-defined]
+    first, second = workers.workers
+    workers.fill(Counter({Needs(): 3}), busy={first.pid})
+    assert [worker.devices for worker in workers.workers[2:]] == [["4"]], "no device has two workers by itself"
+    workers.fill(Counter({Needs(devices=3): 1}), busy={first.pid})
+    assert second.dismissed  # type: ignore[attr-defined]
+    shared = pool.WorkerPool(ORDER, jobs=3)
+    shared.fill(Counter({two: 5}), busy=set())
+    assert [worker.devices for worker in shared.workers] == [["0", "1"], ["2", "3"], ["0", "4"]]
 
 
 def test_messages_arrive_as_they_were_sent() -> None:

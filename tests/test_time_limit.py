@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -154,39 +150,3 @@ def test_resume_has_a_limit_and_a_ladder_that_is_done_before_it_is_done(machine:
     done = machine.run("resume", "--time-limit", "10", code=143)
     assert "the same command continues: lrurun resume --time-limit 10" in done.stderr
     assert machine.states() == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ended_by", ["the limit", "slurm"])
-def test_the_documented_batch_script_requeues(machine: Machine, ended_by: str) -> None:
-    """As Slurm runs it: the script gets SIGTERM or runs to its end; `scontrol` records its arguments."""
-    root = Path(__file__).resolve().parent.parent
-    pages = "".join(page.read_text() for page in [root / "README.md", *root.glob("docs/*.md")])
-    [script] = re.findall(r"```bash\n(#!/bin/bash.*?)```", pages, re.DOTALL)
-    limit = "15" if ended_by == "the limit" else "10m"
-    arguments = " ".join([*LONG, "--set", "train.steps=200000", "--rung", "gamma-norm", "--seeds", "1"])
-    assert "sCIFAR --time-limit 3:55:00" in script
-    script = script.replace("sCIFAR --time-limit 3:55:00", f"sDigits {arguments} --time-limit {limit}")
-    tools = machine.folder / "bin"
-    tools.mkdir()
-    (tools / "lrurun").write_text(f'#!/bin/bash\nexec {shlex.quote(sys.executable)} -m lrurun "$@"\n')
-    (tools / "scontrol").write_text('#!/bin/bash\necho "$@" >> arguments\n')
-    for tool in tools.iterdir():
-        tool.chmod(0o755)
-    (machine.folder / "job.sh").write_text(script)
-    slurm = {"SLURM_SUBMIT_DIR": str(machine.folder), "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}
-    job = subprocess.Popen(
-        ["bash", "job.sh"],
-        cwd=machine.folder,
-        env=machine.env | slurm | {"SLURM_JOB_ID": "9", "PATH": f"{tools}:{machine.env['PATH']}"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    if ended_by == "slurm":
-        wait_for(training(machine, step=1))
-        stop(job, signal.SIGTERM)  # type: ignore[arg-type]
-    _, err = job.communicate(timeout=120)
-    assert job.returncode == 143, err
-    assert "the same command continues: lrurun ladder sDigits" in err
-    assert (machine.folder / "arguments").read_text() == "requeue 7_2\n"
-    assert machine.states() == {"interrupted": 1}

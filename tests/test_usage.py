@@ -17,7 +17,7 @@ RECIPES = ", ".join(sorted(paths.names("recipes")))
 OF_LEDGER = "path, check, migrate, backup, merge, export, gc"
 COMMANDS = (
     "ladder, resume, study, plan, status, runs, show, report, claims, plot, compare, verify, query, logs, tag, note, "
-    "exclude, list, check, doctor, bench, data, ledger"
+    "exclude, list, check, new, doctor, bench, data, ledger"
 )
 
 
@@ -73,9 +73,14 @@ COMMANDS = (
             "leave the option out, or name a path",
         ),
         (
-            ["sDigits", "--ledger", "postgresql://host/db"],
-            "--ledger: this version keeps its ledger in an SQLite file, found a postgresql URL",
-            "give the path of a file, as in --ledger ledger.db",
+            ["sDigits", "--ledger", "mysql://host/db"],
+            "--ledger: a ledger is an SQLite file or a PostgreSQL database, found a mysql URL",
+            "as in --ledger ledger.db, or --ledger postgresql+psycopg://USER@HOST/DATABASE",
+        ),
+        (
+            ["sDigits", "--runs-dir", "gs://bucket/runs"],
+            "--runs-dir: expected a path, found a gs URL",
+            "this version writes to folders only: mount the store, or name a folder on shared storage",
         ),
         (
             ["sDigits", "--seeds", "0"],
@@ -108,7 +113,7 @@ COMMANDS = (
 def test_invalid_arguments_give_an_error_of_two_lines_and_no_file(command, arguments, error, hint, capsys):
     code, out, err = lrurun(capsys, command, *arguments)
     assert (code, out) == (2, "")
-    assert err == f"error: {error}\nhint: {hint.replace('@', command)}\n"
+    assert err == f"error: {error}\nhint: {hint.replace(' @ ', f' {command} ')}\n"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 import threading
 import time
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -57,17 +58,19 @@ def attempt(tmp_path):
 
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, attempt, monkeypatch):
     may, real = threading.Event(), checkpoints.save
-    started, after, states = [], [], []
+    started, after, states, saves, began = [], [], [], [], threading.Event()
 
     def slow(*arguments):
         started.append(arguments[0].name)
+        began.set()
         assert may.wait(60)
         return real(*arguments)
 
     monkeypatch.setattr(checkpoints, "save", slow)
 
     def look(event):
-        if isinstance(event, train.Reached) and started and not may.is_set():
+        if isinstance(event, train.Reached) and saves and not may.is_set():
+            assert began.wait(60)
             after.append(event.step)
             if len(after) == 20:
                 states.extend(c.state for c in ledger.checkpoints(claim.run.id))
@@ -76,7 +79,6 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, attempt, monke
         return False
 
     ledger, claim, tried, stop = attempt(look, checkpoint_seconds=0.0)
-    saves = []
     monkeypatch.setattr(execute.EventWriter, "_save", saving_once(saves))
     worker.work([tried], stop)
     assert len(after) == 20  # boundaries that were reached while the first checkpoint was being written
@@ -154,6 +156,39 @@ def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch
     assert ledger.run(claim.run.id).step == after[-1]
 
 
+@pytest.mark.slow
+def test_training_does_not_wait_for_a_server_at_checkpoints(tmp_path, attempt, monkeypatch):
+    """Checkpoints are due at every boundary. One is announced, once the server answers."""
+    monkeypatch.setattr(execute, "Server", Path)  # the file is used as a server is
+    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
+    other, after = [], []
+
+    def look(event):
+        if not isinstance(event, train.Reached):
+            return False
+        if event.step >= 100 and not other:
+            other.append(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None, timeout=60))
+            other[0].execute("BEGIN IMMEDIATE")
+        elif other:
+            after.append(event.step)
+        if len(after) == 40:
+            other[0].execute("COMMIT")
+            return True
+        return False
+
+    curve, look = seen_by(look)
+    ledger, claim, tried, stop = attempt(look, checkpoint_seconds=0.0)
+    worker.work([tried], stop)
+    other[0].close()
+    assert len(after) == 40
+    assert ledger.metrics(claim.run.id)["train/loss"] == curve
+    assert ledger.run(claim.run.id).state == "interrupted"
+    steps = [c.step for c in ledger.checkpoints(claim.run.id, "committed")]
+    assert steps[0] == after[-1]
+    assert len(steps) == 2
+    assert not set(steps) & set(after[2:-1]), "a checkpoint began while the one before had no answer"
+
+
 @pytest.mark.parametrize("end", ["an exception", "a signal"])
 def test_no_row_is_lost_when_training_ends_between_writes(tmp_path, attempt, monkeypatch, end):
     monkeypatch.setattr(recorder, "FLUSH_SECONDS", 1e9)
@@ -222,6 +257,7 @@ def test_a_superseded_attempt_stops(tmp_path, attempt, monkeypatch):
     worker.work([tried], stop)
     assert max(step for step, _ in ledger.metrics(claim.run.id)["train/loss"]) <= taken[0]
     assert ledger.run(claim.run.id).state == "running", "it belongs to another attempt"
+    assert stop.refused, "this process claims no other run before its supervisor knows"
 
 
 def test_eigenvalues_are_recorded_at_the_start_and_at_the_end_of_a_run_that_was_resumed(tmp_path):
@@ -252,7 +288,7 @@ def test_eigenvalues_are_recorded_at_the_start_and_at_the_end_of_a_run_that_was_
 
 def test_the_log_ends_with_the_results_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     writer = execute.EventWriter.__new__(execute.EventWriter)
-    for name in ("attempt", "ledger", "claim", "recorder", "snapshots", "_save"):
+    for name in ("attempt", "ledger", "claim", "recorder", "snapshots", "writes", "_save"):
         setattr(writer, name, mock.Mock())
     result = {"val/loss": 0.25, "test/accuracy": 0.5}
     assert writer.write(train.Ended(state="done", step=7, result=result, snapshot=mock.Mock()), stopping=False)

@@ -19,6 +19,7 @@ from lrurun.commands.doctor import doctor
 from lrurun.commands.ladder import ladder
 from lrurun.commands.list import list_
 from lrurun.commands.logs import logs
+from lrurun.commands.new import new
 from lrurun.commands.plan import plan
 from lrurun.commands.plot import plot
 from lrurun.commands.query import query
@@ -78,7 +79,8 @@ def _version(value: bool) -> None:
 def _globals(
     context: typer.Context,
     ledger: Annotated[
-        Optional[str], typer.Option("--ledger", metavar="PATH", help="The ledger [./ledger.db; env LRURUN_LEDGER].")
+        Optional[str],
+        typer.Option("--ledger", metavar="PATH|URL", help="The ledger [./ledger.db; env LRURUN_LEDGER]."),
     ] = None,
     runs_dir: Annotated[
         Optional[str],
@@ -130,6 +132,7 @@ app.command()(note)
 app.command()(exclude)
 app.command("list")(list_)
 app.command()(check)
+app.command()(new)
 app.command()(doctor)
 app.command()(bench)
 data.app.command("import")(import_)

@@ -180,6 +180,6 @@ def _check_study(name: str) -> list[CheckResult]:
     results = cells.in_process(planning.make(study, "ci", {}))
     findings = []
     for one in study.checks(results):
-        detail = f"{one.kind}: measured {one.measured:.6g}, expected {one.expected:.6g}, {one.rule}"
-        findings.append(CheckResult(study.name, one.name, one.passed, detail))
+        detail = f"{one.kind}: measured {one.number()}, expected {one.expected:.6g}, {one.rule}"
+        findings.append(CheckResult(study.name, one.name, one.state != "FAILED", detail))
     return findings

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from lrurun import console
 from lrurun.commands import opening, output
 from lrurun.commands.options import Json, OnlyLadder, OnlyTask
+from lrurun.errors import UsageError
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
 
 
 def claims(
@@ -18,43 +24,78 @@ def claims(
     paper: Annotated[
         Optional[str], typer.Option("--paper", metavar="P", help="Only this paper: lru, dlr, rotrnn or zucchet.")
     ] = None,
+    page: Annotated[
+        Optional[Path],
+        typer.Option(
+            "--page",
+            metavar="FILE",
+            help="Write every table and figure of the papers, with command and result, as Markdown.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Judge the papers' claims by their own numbers and by your runs.
 
     The rule is the same for both. Claims about theory figures are decided by the checks of studies.
     """
-    from lrurun import data as tasks
-    from lrurun import paths, studies
+    from lrurun import paths
     from lrurun.config.documents import load_ladder
-    from lrurun.config.schema import STUDY
-    from lrurun.errors import UsageError
-    from lrurun.report import ledger_claims
+    from lrurun.report import ledger_claims, papers
 
     ledger_claims.check_paper(paper)
-    if task is not None and task.startswith(STUDY):
-        if ladder is not None:
-            raise UsageError(f"--ladder {ladder}: {task} is a study, which no ladder has", "omit --ladder or --task")
-        task = STUDY + studies.of_task(task).name  # it may be an alias
+    _check_page(page, {"--task": task, "--ladder": ladder})
+    task = _task(task, ladder)
     names = [ladder] if ladder is not None else list(paths.names("ablations"))
     ladders = {name: load_ladder(name) for name in names}
     ledger = opening.read(context.obj.places)
     try:
-        if task is not None and not task.startswith(STUDY) and not (ledger and ledger.ladders(None, task)):
-            tasks.get(task)  # those of the ledger may be of imported arrays or of a plug-in that is not loaded
-        found = ledger_claims.collect(ledger, ladders, task, paper, with_studies=ladder is None)
+        _check_task(task, ledger)
+        evidence = ledger_claims.gather(ledger, ladders, task, with_studies=ladder is None)
     finally:
         if ledger is not None:
             ledger.close()
+    found = ledger_claims.collect(evidence, ladders, task, paper)
+    if page is not None:
+        only = None if paper is None else ledger_claims.PAPERS[paper]
+        output.write_file(page, papers.render(evidence, found.claims, only).encode(), "--page")
+        console.say(f"wrote {page}")
     if json:
         output.write_json(found)
-        return 0
-    if not found.claims:
+    elif page is None and not found.claims:
         console.say(f"no claims{f' of ladder {ladder}' if ladder else ''} on {task or 'tasks that are here'}")
-        return 0
-    columns = len(ledger_claims.HEADERS) - (ledger is None)
-    rows = [ledger_claims.cells(one)[:columns] for one in found.claims]
-    console.table("claims", ledger_claims.HEADERS[:columns], rows)
-    if ledger is not None:
-        console.table("claims in this ledger", *ledger_claims.count_table(found))
+    elif page is None:
+        columns = len(ledger_claims.HEADERS) - (ledger is None)
+        rows = [ledger_claims.cells(one)[:columns] for one in found.claims]
+        console.table("claims", ledger_claims.HEADERS[:columns], rows)
+        if ledger is not None:
+            console.table("claims in this ledger", *ledger_claims.count_table(found))
     return 0
+
+
+def _check_page(page: Path | None, others: Mapping[str, str | None]) -> None:
+    """Refuses options that a page of all ladders and tasks does not have."""
+    given = [f"{option} {value}" for option, value in others.items() if value is not None]
+    if page is not None and given:
+        found = " ".join(given)
+        raise UsageError(f"--page: shows all ladders and tasks, found {found}", "omit it; --paper P is possible")
+
+
+def _task(task: str | None, ladder: str | None) -> str | None:
+    """The task, with the name of a study in place of its alias."""
+    from lrurun import studies
+    from lrurun.config.schema import STUDY
+
+    if task is None or not task.startswith(STUDY):
+        return task
+    if ladder is not None:
+        raise UsageError(f"--ladder {ladder}: {task} is a study, which no ladder has", "omit --ladder or --task")
+    return STUDY + studies.of_task(task).name
+
+
+def _check_task(task: str | None, ledger: Ledger | None) -> None:
+    """Refuses an unknown task; those of a ledger may be of imported arrays, or of a plug-in that is not loaded."""
+    from lrurun import data as tasks
+    from lrurun.config.schema import STUDY
+
+    if task is not None and not task.startswith(STUDY) and not (ledger and ledger.ladders(None, task)):
+        tasks.get(task)

@@ -114,6 +114,9 @@ def prepare(
         Optional[Path],
         typer.Option("--from", metavar="PATH", help="A copy of the published data; see data info."),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Prepare them again if they are there, as after an edit of your task.")
+    ] = False,
 ) -> int:
     """Prepare the data of a task.
 
@@ -128,17 +131,17 @@ def prepare(
     places: Places = context.obj.places
     requested = _requested(task, profile)
     where = places.data / requested.data_name
-    check_data_folder(places, requested)
+    check_data_folder(places, requested, force=force)
     signals = Signals()
     try:
         with signals.recorded(), PreparationView() as view:
-            made = prepare_data(places.data, requested, signals, view, from_path=from_)
+            made = prepare_data(places.data, requested, signals, view, from_path=from_, force=force)
     except Stopped as stopped:
         console.say(f"stopped by {stopped}; nothing incomplete remains in {places.data}")
         return stopped.exit_code
     manifest = store.manifest(requested.task, requested.options, where) or {}
     if not made and from_ is not None:
-        console.warn(f"{where} is prepared already, from {manifest['source']}: {from_} was not read")
+        console.warn(f"{where} is prepared already, from {manifest['source']}: {from_} was not read; --force reads it")
     for note in manifest.get("notes", ()):
         console.warn(note)
     counts = ", ".join(f"{split} {manifest['counts'][split]:,}" for split in SPLITS)
@@ -160,7 +163,7 @@ def check(
 
     Shows counts, classes, lengths and examples. The exit code is 1 if the data have been changed.
     """
-    from lrurun.data import store
+    from lrurun.data import obtaining, store
     from lrurun.data.task import SPLITS
     from lrurun.report.scores import form_of
 
@@ -169,7 +172,7 @@ def check(
     where = places.data / requested.data_name
     manifest = store.manifest(requested.task, requested.options, where)
     if manifest is None:
-        raise store.missing(requested.task, where, _again(context, task, profile))
+        raise obtaining.missing(requested.task, where, _again(context, task, profile))
     data = store.load(requested.task, requested.options, where)
     # a task of tokens may have no names for them
     vocabulary = manifest.get("vocabulary") or [str(token) for token in range(data.spec.features)]

@@ -70,10 +70,15 @@ def _devices() -> MachineCheck:
     try:
         import jax
 
-        devices = [f"{device.device_kind} ({device.platform})" for device in jax.devices()]
+        devices = [f"{device.device_kind} ({device.platform})" for device in jax.local_devices()]
     except Exception as error:
         return MachineCheck("devices", f"{hardware}; jax: {str(error).splitlines()[0]}", ok=False)
-    return MachineCheck("devices", f"{hardware}; jax sees {', '.join(devices)}")
+    counted = machine.devices()
+    found = f"{hardware}; jax sees {', '.join(devices)}; execution.devices: at most {len(devices)}"
+    if counted not in (None, len(devices)):
+        problem = f"lrurun counts {counted}, by /dev, CUDA_VISIBLE_DEVICES and XLA_FLAGS: workers would get others"
+        return MachineCheck("devices", f"{found}; {problem}", ok=False)
+    return MachineCheck("devices", found)
 
 
 def _data(places: Places) -> list[MachineCheck]:

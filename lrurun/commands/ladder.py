@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from msgspec import Struct
@@ -17,18 +18,27 @@ from lrurun.commands import request as requests
 from lrurun.commands.durations import seconds_of
 from lrurun.commands.options import (
     Decide,
+    Detach,
+    DryRun,
+    ExecutorName,
     Jobs,
     LadderName,
     MaxSeeds,
+    Nodes,
+    OnNode,
     ProfileName,
+    RayAddress,
+    RaySettings,
     Rungs,
     Seeds,
     Sets,
+    SlurmSettings,
     Task,
     TimeLimit,
     Tune,
     number,
 )
+from lrurun.commands.placement import Placement, settings_of
 from lrurun.commands.request import LadderRequest
 from lrurun.errors import plural
 
@@ -37,8 +47,11 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
-    from lrurun.runner.signals import Signals
-    from lrurun.runner.supervisor import Outcome
+    from lrurun.report.live import LadderView
+    from lrurun.runner.executors import Executor
+    from lrurun.runner.selection import Selection
+    from lrurun.runner.signals import Signals, Stopped
+    from lrurun.runner.supervisor import Outcome, Supervisor
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -50,18 +63,50 @@ class Work(Struct, frozen=True, kw_only=True):
     time_limit: str | None = None
     arguments: tuple[str, ...] = ()
     """Of the command line, to be shown in messages."""
+    placement: Placement = Placement()
 
     def signals(self) -> Signals:
         """What stops the training; the time limit begins now."""
         from lrurun.runner.signals import Signals
 
-        return Signals(None if self.time_limit is None else seconds_of(self.time_limit))
+        also = [signal.SIGUSR1] if self.placement.on_node else []
+        return Signals(None if self.time_limit is None else seconds_of(self.time_limit), also)
+
+    def executor(self, places: Places, command: Sequence[str], devices: int = 1) -> Executor:
+        """Where runs on `devices` devices are trained, which the arguments `command` request.
+
+        Raises:
+            LrurunError: it cannot work.
+        """
+        more = [] if self.jobs is None else ["--jobs", str(self.jobs)]
+        more += [] if self.pack == 1 else ["--pack", str(self.pack)]
+        return self.placement.make(places, command, more, devices=devices)
+
+    def train(self, supervisor: Supervisor, prepare: Callable[[], object]) -> Outcome:
+        """Trains the runs of a supervisor, or submits them. Raises as `Supervisor.run`."""
+        self.placement.check_node(supervisor)
+        if not self.placement.detach:
+            return supervisor.run(prepare)
+        outcome = supervisor.submit(prepare)
+        if outcome.worked:
+            console.say("lrurun status --watch shows its progress")
+        return outcome
+
+    def stopped(self, stopped: Stopped, when: str) -> int:
+        """Says what goes on after a signal; the exit code."""
+        console.say(f"stopped by {stopped}{when and f' {when}'}; the same command continues: {self.command}")
+        if self.placement.on_node:
+            from lrurun.runner import node
+
+            node.requeue(stopped.number)
+        return stopped.exit_code
 
     @property
     def command(self) -> str:
         return shlex.join(["lrurun", *self.arguments])
 
 
+# long: a parameter for every option
 def ladder(
     context: typer.Context,
     task: Task,
@@ -85,6 +130,14 @@ def ladder(
     ] = 1,
     time_limit: TimeLimit = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Set finished runs aside and train them again.")] = False,
+    executor: ExecutorName = "local",
+    nodes: Nodes = None,
+    slurm: SlurmSettings = None,
+    ray: RaySettings = None,
+    address: RayAddress = None,
+    detach: Detach = False,
+    dry_run: DryRun = False,
+    on_node: OnNode = False,
 ) -> int:
     """Train what remains of a ladder and print its table.
 
@@ -102,7 +155,12 @@ def ladder(
         max_seeds=max_seeds,
     )
     request.check(fresh=fresh)
-    work = Work(jobs=jobs, pack=pack, fresh=fresh, time_limit=time_limit, arguments=context.obj.arguments)
+    settings = settings_of(slurm=slurm, ray=ray, address=address)
+    placement = Placement(
+        executor=executor, nodes=nodes, settings=settings, detach=detach, dry_run=dry_run, on_node=on_node
+    )
+    arguments = context.obj.arguments
+    work = Work(jobs=jobs, pack=pack, fresh=fresh, time_limit=time_limit, arguments=arguments, placement=placement)
     signals = work.signals()
     plan = request.plan()
     rungs, chosen_seeds = request.chosen(plan)
@@ -121,37 +179,38 @@ def train(
     signals: Signals,
 ) -> int:
     """Trains what remains of these rungs and seeds; the exit code."""
-    from lrurun.commands import deciding
     from lrurun.report.live import LadderView
-    from lrurun.runner.selection import Selection
     from lrurun.runner.signals import Stopped
     from lrurun.runner.supervisor import Supervisor
     from lrurun.runner.waiting import while_busy
 
+    devices = max(rung.execution.devices for rung in rungs)
+    executor, on_node = work.executor(places, request.arguments(seeds), devices), work.placement.on_node
+    if work.placement.dry_run:
+        console.write(executor.script())
+        return 0
+    options: dict[str, Any] = {"jobs": work.jobs, "pack": work.pack, "executor": executor, "on_node": on_node}
     when = "before any training"
     try:
         with signals.recorded():
-            _check_places(places, plan, signals)
-            _warn_of_data(places, plan)
-            with opening.write(places, training=True) as ledger:
+            if not on_node:
+                _check_places(places, plan, signals)
+                _warn_of_data(places, plan)
+            with opening.write(places, training=True, create=not on_node) as ledger:
                 try:
                     supervisor, outcomes = None, []
                     with LadderView() as display:
                         while_busy(ledger, display.say, signals)
                         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-                        selections: Iterable[Selection]
-                        if request.decide:
-                            selections = deciding.selections(ledger, plan, instance, request.max_seeds, display)
-                        else:
-                            selections = [Selection(plan=plan, rungs=rungs, seeds=seeds, fresh=work.fresh)]
+                        selections = _selections(ledger, instance, request, plan, rungs, seeds, work.fresh, display)
                         requests.remember(ledger, instance, request, plan, seeds)
                         for selection in selections:
-                            supervisor = Supervisor(
-                                ledger, places, selection, display, signals, jobs=work.jobs, pack=work.pack
-                            )
-                            outcomes.append(supervisor.run(lambda: _prepare_data(places, plan, signals)))
+                            supervisor = Supervisor(ledger, places, selection, display, signals, **options)
+                            outcomes.append(work.train(supervisor, lambda: _prepare_data(places, plan, signals)))
                             if outcomes[-1].exit_code:
                                 break
+                    if on_node or (work.placement.detach and outcomes and outcomes[-1].worked):
+                        return 0
                     _say_what_is_left(ledger, instance, request, plan, outcomes)
                     _print_report(ledger, plan, instance)
                     if signals.received is not None and supervisor is not None and supervisor.remaining()[0] > 0:
@@ -165,8 +224,26 @@ def train(
                     _warn_of_unfinished(ledger, outcome.runs)
                 return max((outcome.exit_code for outcome in outcomes), default=0)
     except Stopped as stopped:
-        console.say(f"stopped by {stopped} {when}; the same command continues: {work.command}")
-        return stopped.exit_code
+        return work.stopped(stopped, when)
+
+
+def _selections(
+    ledger: Ledger,
+    instance: LadderInstance,
+    request: LadderRequest,
+    plan: planning.Plan,
+    rungs: Sequence[planning.ResolvedRung],
+    seeds: Sequence[int],
+    fresh: bool,
+    display: LadderView,
+) -> Iterable[Selection]:
+    """What to train, one after another."""
+    from lrurun.commands import deciding
+    from lrurun.runner.selection import Selection
+
+    if request.decide:
+        return deciding.selections(ledger, plan, instance, request.max_seeds, display)
+    return [Selection(plan=plan, rungs=rungs, seeds=seeds, fresh=fresh)]
 
 
 def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None:
@@ -177,7 +254,7 @@ def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None
     if readable is not None:
         readable.close()
     check_data_folder(places, plan)
-    has_folder = places.ledger.absolute().parent.is_dir()
+    has_folder = opening.can_be_created(places)
     had_runs = places.runs.exists()
     if readable is not None or has_folder:
         check_runs_folder(places)
@@ -198,13 +275,15 @@ def _prepare_data(places: Places, plan: planning.Plan, signals: Signals) -> None
 
 
 def _warn_of_data(places: Places, plan: planning.Plan) -> None:
-    """Warns of data that are not the published ones."""
-    from lrurun.data import store
+    """Warns of data that are not the published ones, or may not be those of the present file of a task."""
+    from lrurun.data import obtaining, store
 
     where = places.data / plan.data_name
     manifest = store.manifest(plan.task, plan.options, where)
     if manifest is not None and manifest.get("published") == "no":
         console.warn(f"{where}: not the published data: {manifest['source']}")
+    if manifest is not None and (edited := obtaining.edit(plan.task, manifest, where)):
+        console.warn(edited)
 
 
 def _remove_empty(folder: Path) -> None:

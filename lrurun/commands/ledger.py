@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Checkpoint
     from lrurun.paths import Places
+    from lrurun.server import Place
 
 app = typer.Typer(
     help="Check, back up, merge, export or clean up the ledger.", no_args_is_help=True, rich_markup_mode=None
@@ -86,7 +87,7 @@ def _missing(places: Places, checkpoint: Checkpoint) -> list[str]:
 def migrate(context: typer.Context) -> int:
     """Create the ledger, or update it to this version."""
     places: Places = context.obj.places
-    existed = places.ledger.exists()
+    existed = opening.exists(places)
     opening.write(places).close()
     console.say(f"{places.ledger}: {'up to date' if existed else 'created'}")
     return 0
@@ -104,8 +105,9 @@ def backup(
 
     places: Places = context.obj.places
     opening.existing(places).close()
-    name = f"{places.ledger.name}.backup-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    target = (out or places.ledger.with_name(name)).absolute()
+    beside = places.ledger if isinstance(places.ledger, Path) else Path("ledger.db")
+    name = f"{beside.name}.backup-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    target = (out or beside.with_name(name)).absolute()
     copies.backup(places.ledger.absolute(), target)
     console.say(f"wrote {target}")
     return 0
@@ -114,25 +116,29 @@ def backup(
 @app.command()
 def merge(
     context: typer.Context,
-    other: Annotated[Path, typer.Argument(metavar="OTHER", help="The file of another ledger.")],
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="The file, or the URL, of another ledger.")],
     other_runs: Annotated[
         Optional[Path], typer.Option("--other-runs", metavar="DIR", help="Its runs folder [runs/ beside it].")
     ] = None,
     json: Json = False,
 ) -> int:
     """Add the runs of another ledger to this one."""
-    from lrurun.ledger import copies
+    from lrurun.ledger import merging
 
     places: Places = context.obj.places
-    there = opening.read(structs.replace(places, ledger=other))
+    source = paths.ledger_place(other, "OTHER")
+    there = opening.read(structs.replace(places, ledger=source))
     if there is None:
         raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
     there.close()
-    if other.exists() and places.ledger.exists() and other.samefile(places.ledger):
+    if _same(source, places.ledger):
         raise UsageError(f"{other}: is this ledger", "name another ledger")
     opening.write(places).close()
-    found = copies.merge(
-        places.ledger.absolute(), other.absolute(), places.runs, (other_runs or other.absolute().parent / "runs")
+    found = merging.merge(
+        places.ledger.absolute(),
+        source.absolute(),
+        places.runs,
+        (other_runs or paths.default_runs(source)).absolute(),
     )
     if json:
         output.write_json(found)
@@ -144,6 +150,12 @@ def merge(
     if found.held:
         console.warn(f"finished there and running here: {plural(found.held, 'run')}; merge again later")
     return 0
+
+
+def _same(one: Place, other: Place) -> bool:
+    if isinstance(one, Path) and isinstance(other, Path):
+        return one.exists() and other.exists() and one.samefile(other)
+    return one == other
 
 
 @app.command()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lrurun import console
-from lrurun.errors import NotFoundError
+from lrurun.errors import LedgerError, NotFoundError
+from lrurun.server import Server
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -33,11 +36,45 @@ def read_current(places: Places) -> Ledger | None:
     ledger = read(places)
     if ledger is None or not ledger.has_abandoned(owner.here()):
         return ledger
-    if os.access(places.ledger, os.W_OK) and os.access(places.ledger.absolute().parent, os.W_OK):
+    if isinstance(places.ledger, Server):
+        with (
+            suppress(LedgerError),
+            Ledger.open(places.ledger, create=False) as writing,
+        ):  # unless it only reads
+            writing.reap(owner.here())
+    elif is_writable(places):
         ledger.close()
         ledger = Ledger.open(places.ledger, create=False)
         ledger.reap(owner.here())
     return ledger
+
+
+def is_writable(places: Places) -> bool:
+    """Whether this user can write to the ledger, or create it. A server is taken to allow it."""
+    if isinstance(places.ledger, Server):
+        return True
+    ledger = places.ledger.absolute()
+    return all(os.access(path, os.W_OK) for path in (ledger, ledger.parent) if path.exists())
+
+
+def can_be_created(places: Places) -> bool:
+    """Whether a new ledger has a place: a server, or a folder that exists."""
+    return isinstance(places.ledger, Server) or places.ledger.absolute().parent.is_dir()
+
+
+def exists(places: Places) -> bool:
+    """Whether there is a ledger, of any version."""
+    from lrurun.ledger.store import Ledger
+
+    if isinstance(places.ledger, Path):
+        return places.ledger.exists()
+    try:
+        found = Ledger.read(places.ledger)
+    except LedgerError:  # of an older version
+        return True
+    if found is not None:
+        found.close()
+    return found is not None
 
 
 def read_for_run(places: Places, run: str) -> Ledger:
@@ -58,11 +95,15 @@ def existing(places: Places, run: str | None = None) -> Ledger:
     return _required(read(places), places, run)
 
 
-def write(places: Places, *, training: bool = False) -> Ledger:
-    """The ledger for writing; it is created or migrated if necessary. `training` waits longer for other processes."""
+def write(places: Places, *, training: bool = False, create: bool = True) -> Ledger:
+    """The ledger for writing; it is created or migrated if necessary. `training` waits longer for other processes.
+
+    Raises:
+        NotFoundError: there is none, and it is not to be created.
+    """
     from lrurun.ledger.store import TIMEOUT, TRAINING_TIMEOUT, Ledger
 
-    ledger = Ledger.open(places.ledger, timeout=TRAINING_TIMEOUT if training else TIMEOUT)
+    ledger = Ledger.open(places.ledger, timeout=TRAINING_TIMEOUT if training else TIMEOUT, create=create)
     _show_note(ledger)
     return ledger
 

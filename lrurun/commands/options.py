@@ -52,6 +52,12 @@ def _studies(incomplete: str) -> list[str]:
     return _beginning(incomplete, [*studies.names(), "all", "ci"])
 
 
+def _executors(incomplete: str) -> list[str]:
+    from lrurun.runner import executors
+
+    return _beginning(incomplete, executors.names())
+
+
 def choice(name: str, values: Sequence[str]) -> dict[str, Any]:
     """Settings of an option or argument that takes one of these values.
 
@@ -180,7 +186,7 @@ Jobs = Annotated[
     typer.Option(
         "--jobs",
         metavar="N",
-        help="Worker processes [cores / threads of a run].",
+        help="Worker processes [cores / threads of a run; accelerators / its devices].",
         **number("--jobs", int, 1, 4096, example=2),
     ),
 ]
@@ -192,6 +198,35 @@ TimeLimit = Annotated[
         help="Save and exit within this time: 90 (seconds), 45m, 1h30m, 12:00:00.",
     ),
 ]
+ExecutorName = Annotated[
+    str,
+    typer.Option(
+        "--executor", metavar="E", help="Where runs are trained: local, slurm, ray.", autocompletion=_executors
+    ),
+]
+Nodes = Annotated[
+    Optional[int],
+    typer.Option(
+        "--nodes",
+        metavar="N",
+        help="Node supervisors at a time, each with --jobs workers [1].",
+        **number("--nodes", int, 1, 10_000, example=2),
+    ),
+]
+SlurmSettings = Annotated[
+    Optional[list[str]],
+    typer.Option("--slurm", metavar="KEY=VALUE", help="An option of sbatch, as in partition=gpu. Repeatable."),
+]
+RaySettings = Annotated[
+    Optional[list[str]],
+    typer.Option("--ray", metavar="KEY=VALUE", help="What a node supervisor needs, as in num_gpus=1. Repeatable."),
+]
+RayAddress = Annotated[
+    Optional[str], typer.Option("--address", metavar="HOST:PORT", help="A Ray cluster [the one of this machine].")
+]
+Detach = Annotated[bool, typer.Option("--detach", help="Return once the job is submitted.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the script that would be submitted.")]
+OnNode = Annotated[bool, typer.Option("--on-node", hidden=True, help="For executors: leave when no run is queued.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Where = Annotated[
     Optional[str],

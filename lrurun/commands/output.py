@@ -25,6 +25,7 @@ class MembershipOutput(Struct, frozen=True):
     profile: str | None
     rung: str
     stage: str
+    user: str | None
 
 
 class RunOutput(Struct, frozen=True, kw_only=True):
@@ -72,7 +73,7 @@ def run_output(run: Run) -> RunOutput:
         steps=run.steps,
         parameters=run.parameters,
         metrics=run.result or {},
-        ladders=[MembershipOutput(m.ladder, m.task, m.profile, m.rung, m.stage) for m in run.memberships],
+        ladders=[MembershipOutput(m.ladder, m.task, m.profile, m.rung, m.stage, m.user) for m in run.memberships],
         created_at=when(run.created_at),
         finished_at=when(run.finished_at),
         superseded=run.superseded,
@@ -100,8 +101,8 @@ def write_json_list(document: type[Struct], items: Iterable[Struct]) -> None:
         console.write("\n".join(some))
 
 
-def write_file(out: Path, content: bytes) -> None:
-    """Writes the file of `--out`, whole or not at all; pipes and devices are written to directly.
+def write_file(out: Path, content: bytes, option: str = "--out") -> None:
+    """Writes the file of an option, whole or not at all; pipes and devices are written to directly.
 
     Raises:
         UsageError: the file is a database.
@@ -111,13 +112,15 @@ def write_file(out: Path, content: bytes) -> None:
         if out.is_file():
             with out.open("rb") as file:
                 if file.read(15) == b"SQLite format 3":
-                    raise UsageError(f"--out {out}: is a database, and would be lost", "choose another --out FILE")
+                    raise UsageError(
+                        f"{option} {out}: is a database, and would be lost", f"choose another {option} FILE"
+                    )
     except OSError as error:
-        raise LrurunError(f"{out}: {error.strerror}", "choose another --out FILE") from None
+        raise LrurunError(f"{out}: {error.strerror}", f"choose another {option} FILE") from None
     try:
         files.write(out, content)
     except OSError as error:
-        raise LrurunError(f"{out}: {error.strerror}", "choose another --out FILE") from None
+        raise LrurunError(f"{out}: {error.strerror}", f"choose another {option} FILE") from None
 
 
 def cell(value: Any) -> str:

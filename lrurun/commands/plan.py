@@ -156,7 +156,9 @@ def _document(
     from lrurun import machine
     from lrurun.report.instance_label import make_label
 
-    workers = len(machine.accelerators()) or max(1, machine.cores() // max(r.execution.threads for r in rungs))
+    devices = max(rung.execution.devices for rung in rungs)
+    threads = max(rung.execution.threads for rung in rungs)
+    workers = max(1, len(machine.accelerators()) // devices or machine.cores() // max(devices, threads))
     remaining = [row.seconds_left for row in rows if row.runs_left and not row.outside_design]
     data = _data(places, made)
     label = make_label(made.recipe.task, made.profile, made.tune, made.changes, data)

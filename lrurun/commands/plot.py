@@ -45,6 +45,10 @@ def plot(
         Optional[Kind],
         typer.Option("--kind", help="What to draw [a TASK: ladder; RUNs: curves].", **choice("--kind", get_args(Kind))),
     ] = None,
+    metric: Annotated[
+        Optional[list[str]],
+        typer.Option("--metric", metavar="NAME", help="Draw this curve, as in gradient/recurrent. Repeatable."),
+    ] = None,
     ladder: LadderName = "lru",
     profile: ProfileName = None,
     tune: TunedInstance = False,
@@ -64,7 +68,9 @@ def plot(
             f"as in --out {out.stem or 'figure'}.pdf",
         )
     of_runs = _are_runs(what)
-    drawn = kind or ("curves" if of_runs else "ladder")
+    drawn = kind or ("curves" if of_runs or metric else "ladder")
+    if metric and drawn != "curves":
+        raise UsageError(f"--metric: names a curve, found --kind {drawn}", "leave --kind out, or use --kind curves")
     if of_runs:
         _check_for_runs(request, drawn, instance)
     plan = None if of_runs or instance else request.plan()
@@ -75,11 +81,11 @@ def plot(
     with ledger:
         if of_runs:
             runs = list({run.id: run for run in map(ledger.run, what)}.values())
-            figure = _of_runs(drawn, runs, ledger, places.runs)
+            figure = _of_runs(drawn, runs, ledger, places.runs, metric or ())
         else:
             given = instance_options(context, request)
             plan, found = selection.chosen(ledger, request.task, plan, instance, "plot", given)
-            figure = _of_task(drawn, plan, found, ledger, places.runs, _command(request, plan, instance))
+            figure = _of_task(drawn, plan, found, ledger, places.runs, _command(request, plan, instance), metric or ())
     output.write_file(out, figure_style.encode(figure, suffix))
     console.say(f"wrote {out}")
     return 0
@@ -123,7 +129,7 @@ def _check_for_runs(request: LadderRequest, kind: str, instance: str | None) -> 
         raise UsageError(f"{named}: chooses among the ladders of a TASK, found runs", f"leave {named} out")
 
 
-def _of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path) -> Figure:
+def _of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path, metrics: Sequence[str]) -> Figure:
     from lrurun.report import drawing, selection
 
     of = selection.labels_of(runs, ledger)
@@ -132,12 +138,18 @@ def _of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path) -> Fi
     return (
         drawing.run_eigenvalues(runs, _spectra_of(ledger, folder), of)
         if kind == "eigenvalues"
-        else drawing.run_curves(runs, ledger, of)
+        else drawing.run_curves(runs, ledger, of, metrics)
     )
 
 
 def _of_task(
-    kind: str, plan: planning.Plan, instance: LadderInstance, ledger: Ledger, folder: Path, command: str
+    kind: str,
+    plan: planning.Plan,
+    instance: LadderInstance,
+    ledger: Ledger,
+    folder: Path,
+    command: str,
+    metrics: Sequence[str],
 ) -> Figure:
     from lrurun.report import drawing, rung_runs, scores, selection
 
@@ -152,7 +164,7 @@ def _of_task(
     if kind in ("curves", "norms", "eigenvalues"):
         label = selection.label(plan, instance, ledger)
         if kind == "curves":
-            return drawing.ladder_curves(plan, label, selected, notes, ledger)
+            return drawing.ladder_curves(plan, label, selected, notes, ledger, metrics)
         if kind == "norms":
             return drawing.ladder_norms(plan, label, selected, notes, ledger)
         return drawing.ladder_eigenvalues(plan, label, selected, notes, _spectra_of(ledger, folder))

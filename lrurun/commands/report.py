@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from lrurun import console
-from lrurun.commands import opening, output, study
+from lrurun.commands import opening, output, study_report
 from lrurun.commands.options import (
     Format,
     FormatName,
@@ -78,9 +78,9 @@ def report(
                 raise UsageError(f"--{option}: does not apply to reports of studies", f"lrurun report {task}")
         if chosen not in ("table", "json"):
             raise UsageError(
-                f"--format {chosen}: reports of studies are tables or JSON", "lrurun study NAME --out FILE.html"
+                f"--format {chosen}: reports of studies are tables or JSON", f"lrurun report {task} --out FILE.html"
             )
-        return study.write_report(places, task, profile, set_ or [], json=chosen == "json", out=out)
+        return study_report.write_report(places, task, profile, set_ or [], json=chosen == "json", out=out)
     if all_:
         return _report_all(places, request, format=chosen, out=out, limit=limit)
     return _report(places, request, given, instance=instance, format=chosen, out=out, limit=limit, speeds=speed)

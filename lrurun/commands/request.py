@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from lrurun import console, paths
 from lrurun.errors import LedgerError, UsageError
+from lrurun.server import Server
 
 if TYPE_CHECKING:
     import typer
@@ -43,6 +45,8 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     """Whether seeds are added until all is decided."""
     max_seeds: int | None = None
     """With `decide`; None: as recorded, else 12."""
+    user: str | None = None
+    """Who made the request; recorded on servers, which several people may share."""
 
     def check(self, *, fresh: bool = False) -> None:
         """Refuses options that `--decide` excludes.
@@ -77,6 +81,16 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         ladder = None if self.ladder == "lru" else self.ladder
         given = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
         return ladder_command(self.task, given, *more)
+
+    def arguments(self, seeds: Sequence[int]) -> list[str]:
+        """Of the command that trains the same runs, given in the same folder: the same for a recorded request."""
+        more = [argument for name in self.rungs for argument in ("--rung", name)]
+        if self.decide:
+            more += ["--decide", *([] if self.max_seeds is None else ["--max-seeds", str(self.max_seeds)])]
+        else:
+            more += ["--seeds", list_of(seeds)]
+        task, ladder = _absolute("recipes", self.task), _absolute("ablations", self.ladder)
+        return shlex.split(msgspec.structs.replace(self, task=task, ladder=ladder).command(*more))[1:]
 
     def plan(self) -> planning.Plan:
         """The plan of the ladder on the task.
@@ -120,7 +134,7 @@ def instance_options(context: typer.Context, request: LadderRequest) -> dict[str
 def remember(
     ledger: Ledger, instance: LadderInstance, request: LadderRequest, plan: planning.Plan, seeds: Sequence[int]
 ) -> None:
-    """Records the request in the ledger, once, so that `lrurun resume` can repeat it from any folder."""
+    """Records the request for `lrurun resume`, from any folder, unless it is the newest for its runs."""
     from lrurun import plugins
     from lrurun.config import ladder_checks, plugin_code
 
@@ -135,35 +149,65 @@ def remember(
         "ladder": _absolute("ablations", request.ladder),
         "profile": request.profile,
         "rungs": request.rungs,
-        "seeds": ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else ""),
+        "seeds": list_of(seeds),
         "tune": request.tune,
         "sets": request.sets,
         **({"load": load} if load else {}),
         **({"seeds": None, "decide": True, "max_seeds": request.max_seeds} if request.decide else {}),
+        **user_of(ledger),
     }
     text = json.dumps(table, sort_keys=True)
-    if text not in texts(ledger, instance):
+    newest = {_what(one): one for one in texts(ledger, instance)}
+    if newest.get(_what(text)) != text:
         ledger.event(ASKED, text, ladder=instance.key)
+
+
+def user_of(ledger: Ledger) -> dict[str, str | None]:
+    """The user of this process, as requests in a ledger on a server have it."""
+    from lrurun.ledger import owner
+
+    return {"user": owner.user()} if isinstance(ledger.path, Server) else {}
 
 
 def recorded(ledger: Ledger, instance: LadderInstance, kind: type[R]) -> list[R]:
     """The requests that were recorded for a ladder instance, oldest first; a repeated one has its newest place.
 
+    Of requests that differ only in how runs are executed, as in execution.devices, the newest counts.
+
     Raises:
         LedgerError: a record is not one of a request of this kind.
     """
-    newest_first = dict.fromkeys(reversed(texts(ledger, instance)))
+    newest_first: dict[str, str] = {}
+    for text in reversed(texts(ledger, instance)):
+        newest_first.setdefault(_what(text), text)
     try:
-        return [msgspec.json.decode(text, type=kind) for text in reversed(newest_first)]
+        return [msgspec.json.decode(text, type=kind) for text in reversed(newest_first.values())]
     except (msgspec.DecodeError, RecursionError) as error:
         raise LedgerError(
             f"ladder {instance.key}: its recorded command cannot be read ({error})", "run the ladder command instead"
         ) from None
 
 
+def _what(text: str) -> str:
+    """What the record of a request says about the runs to train, without how they are executed."""
+    try:
+        table = json.loads(text)
+        sets = table["sets"]
+        pairs = sets.items() if isinstance(sets, dict) else [one.partition("=")[::2] for one in sets]
+        table["sets"] = [[name, value] for name, value in pairs if not name.strip().startswith("execution.")]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return text  # which cannot be read
+    return json.dumps(table, sort_keys=True)
+
+
 def texts(ledger: Ledger, instance: LadderInstance) -> list[str]:
     """The records of requests for a ladder instance, oldest first."""
     return [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]
+
+
+def list_of(seeds: Sequence[int]) -> str:
+    """Seeds as `--seeds` takes a list of them: the comma makes one number a list."""
+    return ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
 
 
 def _absolute(kind: paths.Kind, name: str) -> str:

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lrurun import console
+from lrurun import console, paths
 from lrurun.commands import opening, study
 from lrurun.commands import request as requests
 from lrurun.commands.ladder import Work, train
-from lrurun.commands.options import Jobs, TimeLimit
+from lrurun.commands.options import (
+    Detach,
+    DryRun,
+    ExecutorName,
+    Jobs,
+    Nodes,
+    RayAddress,
+    RaySettings,
+    SlurmSettings,
+    TimeLimit,
+)
+from lrurun.commands.placement import Placement, settings_of
 from lrurun.commands.request import LadderRequest
-from lrurun.commands.study import StudyRequest
+from lrurun.commands.study_request import StudyRequest
 from lrurun.config.schema import STUDY
-from lrurun.errors import LaterVersionError, LedgerError, UsageError
+from lrurun.errors import LaterVersionError, LedgerError, UsageError, plural
+from lrurun.server import Server
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -25,32 +41,42 @@ if TYPE_CHECKING:
     from lrurun.runner.signals import Signals
 
 
-def resume(context: typer.Context, jobs: Jobs = None, time_limit: TimeLimit = None) -> int:
+def resume(
+    context: typer.Context,
+    jobs: Jobs = None,
+    time_limit: TimeLimit = None,
+    executor: ExecutorName = "local",
+    nodes: Nodes = None,
+    slurm: SlurmSettings = None,
+    ray: RaySettings = None,
+    address: RayAddress = None,
+    detach: Detach = False,
+    dry_run: DryRun = False,
+    all_users: Annotated[
+        bool, typer.Option("--all-users", help="On a server: also what other users have requested.")
+    ] = False,
+) -> int:
     """Finish every unfinished ladder and study in this ledger.
 
-    Repeats the recorded commands, oldest first. The exit code is the highest of theirs.
+    Repeats the recorded commands, oldest first; on a server, those of this user. The exit code is the highest of
+    theirs.
     """
-    from lrurun.ledger import owner
-
     places: Places = context.obj.places
-    work = Work(jobs=jobs, time_limit=time_limit, arguments=context.obj.arguments)
+    settings = settings_of(slurm=slurm, ray=ray, address=address)
+    placement = Placement(executor=executor, nodes=nodes, settings=settings, detach=detach, dry_run=dry_run)
+    work = Work(jobs=jobs, time_limit=time_limit, arguments=context.obj.arguments, placement=placement)
     signals = work.signals()
-    if not places.ledger.exists():
+    found = opening.read(places)
+    if found is None:
         console.say("nothing to do: there is no ledger yet")
         return 0
-    unfinished: list[tuple[LadderInstance, Sequence[LadderRequest | StudyRequest]]] = []
-    worst = 0
-    with opening.write(places) as ledger:
-        ledger.reap(owner.here())
-        for one in [one for one in ledger.ladders() if _is_unfinished(ledger, one)]:
-            try:
-                kind = StudyRequest if one.task.startswith(STUDY) else LadderRequest
-                unfinished.append((one, requests.recorded(ledger, one, kind)))
-            except LedgerError as error:  # a record that cannot be read does not stop the others
-                console.fail(error)
-                worst = error.exit_code
+    found.close()
+    unfinished, others, worst = _unfinished(places, all_users=all_users)
+    for user, keys in sorted(others.items()):
+        console.say(f"left alone: {plural(len(keys), 'unfinished ladder')} of {user}; --all-users takes these too")
     if not unfinished and not worst:
-        console.say("nothing to do: every ladder of this ledger is finished")
+        whose = "your ladders" if others else "every ladder of this ledger"
+        console.say(f"nothing to do: {whose} {'are' if others else 'is'} finished")
         return 0
     for instance, recorded in unfinished:
         for request in recorded:
@@ -69,16 +95,108 @@ def resume(context: typer.Context, jobs: Jobs = None, time_limit: TimeLimit = No
     return worst
 
 
+Requests = Sequence[LadderRequest | StudyRequest]
+
+
+def _unfinished(
+    places: Places, *, all_users: bool
+) -> tuple[list[tuple[LadderInstance, Requests]], dict[str, set[str]], int]:
+    """What to repeat for each unfinished instance, the keys of those that other users requested, and the exit code."""
+    from lrurun.ledger import owner
+
+    unfinished: list[tuple[LadderInstance, Requests]] = []
+    others: dict[str, set[str]] = {}
+    worst = 0
+    shared = isinstance(places.ledger, Server) and not all_users
+    with opening.write(places) as ledger:
+        ledger.reap(owner.here())
+        for one in [one for one in ledger.ladders() if _is_unfinished(ledger, one)]:
+            try:
+                recorded: Requests
+                if one.task.startswith(STUDY):
+                    recorded = requests.recorded(ledger, one, StudyRequest)
+                else:
+                    recorded = requests.recorded(ledger, one, LadderRequest)
+            except LedgerError as error:  # a record that cannot be read does not stop the others
+                console.fail(error)
+                worst = error.exit_code
+                continue
+            chosen = [request for request in recorded if not shared or _is_own(request, one)]
+            if chosen or not recorded:
+                unfinished.append((one, chosen))
+            for request in recorded if not chosen else ():
+                others.setdefault(request.user or one.user or "", set()).add(one.key)
+    return unfinished, others, worst
+
+
+def _is_own(request: LadderRequest | StudyRequest, instance: LadderInstance) -> bool:
+    """Whether this user made the request, as far as is known."""
+    from lrurun.ledger import owner
+
+    return (request.user or instance.user) in (None, owner.user())
+
+
+def _check_file(instance: LadderInstance, request: LadderRequest, path: Path) -> None:
+    """Other users can write to a ledger on a server: what it names must not make this process execute their files.
+
+    Raises:
+        UsageError: others can change the plug-in at `path`, or requested it, and no `--load` names it.
+    """
+    from lrurun.ledger import owner
+
+    if request.user != owner.user() or not is_own(path):
+        raise UsageError(
+            f"ladder {instance.key}, requested by {request.user or 'an unknown user'}: its file {request.ladder} "
+            f"loads {path}",
+            "what other users have requested or can change is loaded only if you name it; read it, then: "
+            f"lrurun resume --load {path}",
+        )
+
+
+def _check_ladder(instance: LadderInstance, request: LadderRequest) -> None:
+    """Nodes read the file of a ladder again, and load what it names then. Raises UsageError."""
+    file = paths.find("ablations", request.ladder)
+    if not is_own(file):
+        raise UsageError(
+            f"ladder {instance.key}, requested by {request.user or 'an unknown user'}: other users can change its file "
+            f"{file}, which nodes read again",
+            "continue it without --executor, or copy the file and start a ladder with the copy",
+        )
+
+
+def is_own(file: Path) -> bool:
+    """Whether the file exists, and only this user and root can change it, or replace it or a folder on the way to it.
+
+    A group that has the number of the user counts as the user alone. In a sticky folder others replace nothing.
+    """
+    for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):
+        for place in (path, *path.parents):
+            try:
+                found = place.stat()
+            except OSError:
+                return False
+            own_group = found.st_gid in (0, os.getuid())
+            others = stat.S_IWOTH if own_group else stat.S_IWOTH | stat.S_IWGRP
+            sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+            if found.st_uid not in (0, os.getuid()) or (found.st_mode & others and not sticky):
+                return False
+    return True
+
+
 def _repeat(places: Places, instance: LadderInstance, request: LadderRequest, work: Work, signals: Signals) -> int:
     from lrurun import plugins
 
+    shared = isinstance(places.ledger, Server)
+    if shared and work.placement.executor != "local":
+        _check_ladder(instance, request)
     for file in request.load:
         if not plugins.is_loaded(file, Path()):
             raise UsageError(
                 f"ladder {instance.key}: was started with --load {file}",
                 f"code is not loaded from a ledger; name it again: lrurun resume --load {file}",
             )
-    plan = request.plan()
+    with plugins.checked(partial(_check_file, instance, request)) if shared else nullcontext():
+        plan = request.plan()
     if (plan.ladder.name, plan.recipe.task) != (instance.name, instance.task):
         raise UsageError(
             f"ladder {instance.key}: {request.ladder} is now {plan.ladder.name} on {plan.recipe.task}, "

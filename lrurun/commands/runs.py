@@ -11,6 +11,7 @@ from msgspec import Struct
 from lrurun import console
 from lrurun.commands import opening, output
 from lrurun.commands.options import Json, Limit, Sort, Where
+from lrurun.config.schema import STUDIES
 from lrurun.errors import NotFoundError, hint_for
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def runs(
     json: Json = False,
 ) -> int:
     """List runs, newest first."""
+    from lrurun.ledger import owner
     from lrurun.report import listing, scores
 
     places: Places = context.obj.places
@@ -45,7 +47,8 @@ def runs(
         if ledger is not None and ladder is not None:
             _check_ladder(ledger, ladder)
         ids = choice.ids(ledger, ladder, limit or None) if ledger is not None else []
-        found = ledger.each(ids[: listing.SCREENFUL] if on_screen else ids) if ledger is not None else iter(())
+        shown = ids[: listing.SCREENFUL] if on_screen else ids
+        found = ledger.each(shown, brief=json or not _has_cells(ledger)) if ledger is not None else iter(())
         if json:
             output.write_json_list(RunsDocument, map(output.run_output, found))
             return 0
@@ -65,9 +68,9 @@ def runs(
             forms.append(form)
     metric = _label_scores(rows, forms)
     headers = ["id", "task", "rung", "stage", "seed", "state", "step", f"val {metric}", f"test {metric}"]
-    headers += ["numerics", "tags"]
-    for column, hidden in ((10, not any(row[10] for row in rows)), (9, len({row[9] for row in rows} - {""}) < 2)):
-        for row in [headers, *rows] if hidden else ():
+    headers += ["numerics", "tags", "cell", "user"]
+    for column, usual, least in ((12, owner.user(), 1), (11, "", 1), (10, "", 1), (9, "", 2)):
+        for row in [headers, *rows] if len({row[column] for row in rows} - {"", usual}) < least else ():
             del row[column]
     console.table(None, headers, rows)
     if len(ids) > len(rows):
@@ -82,8 +85,13 @@ def _check_ladder(ledger: Ledger, name: str) -> None:
         raise NotFoundError(f"ladder {name!r}: this ledger has no runs of it", hint_for(name, names, "ladders here"))
 
 
+def _has_cells(ledger: Ledger) -> bool:
+    """Whether there are runs of studies, whose settings are shown."""
+    return STUDIES in ledger.ladder_names()
+
+
 def _row(run: Run, form: ScoreForm) -> list[str]:
-    from lrurun.report import listing
+    from lrurun.report import listing, progress
 
     first = run.memberships[0] if run.memberships else None
     result = run.result or {}
@@ -98,6 +106,8 @@ def _row(run: Run, form: ScoreForm) -> list[str]:
         *("" if (score := result.get(key)) is None else form.full(score) for key in (form.validation, form.result)),
         str(run.numerics or ""),
         ", ".join(run.tags),
+        progress.cell(run),
+        first.user or "" if first else "",
     ]
 
 

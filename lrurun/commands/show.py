@@ -42,6 +42,7 @@ class AttemptOutput(Struct, frozen=True, kw_only=True):
     resumed_from: int | None
     environment: Mapping[str, Any]
     numerics: int
+    user: str | None
 
 
 class CheckpointOutput(Struct, frozen=True):
@@ -148,6 +149,7 @@ def _document(
                 resumed_from=a.resumed_from,
                 environment=a.environment,
                 numerics=a.numerics,
+                user=a.user,
             )
             for a in attempts
         ],
@@ -184,12 +186,25 @@ def _print_run(run: Run) -> None:
 
 
 def _print_attempts(attempts: list[Attempt]) -> None:
+    from lrurun.ledger import owner
     from lrurun.ledger.filters import when
+    from lrurun.report import devices
 
     mixed = len({a.numerics for a in attempts}) > 1
+    others = any(a.user not in (None, owner.user()) for a in attempts)
     console.table(
         "attempts",
-        ["n", "started", "seconds", "from step", "process", "device", *["numerics"] * mixed, "reason of its end"],
+        [
+            "n",
+            "started",
+            "seconds",
+            "from step",
+            "process",
+            "device",
+            *["numerics"] * mixed,
+            *["user"] * others,
+            "reason of its end",
+        ],
         [
             [
                 str(a.n),
@@ -197,8 +212,9 @@ def _print_attempts(attempts: list[Attempt]) -> None:
                 f"{a.ended_at - a.started_at:.1f}" if a.ended_at else "",
                 "" if a.resumed_from is None else str(a.resumed_from),
                 f"{a.host}:{a.pid}",
-                str(a.environment.get("device", "")) + _packed(a),
+                devices.name(a) + _packed(a),
                 *[str(a.numerics)] * mixed,
+                *[a.user or ""] * others,
                 a.reason or "",
             ]
             for a in attempts

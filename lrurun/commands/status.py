@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from msgspec import Struct, field
@@ -15,7 +15,9 @@ from lrurun.commands.options import Json
 from lrurun.errors import LrurunError, UsageError
 
 if TYPE_CHECKING:
+    from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
+    from lrurun.report.live import LadderView
     from lrurun.report.progress import Progress
 
 WATCH_SECONDS = 1.0
@@ -64,6 +66,7 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
     set: Mapping[str, Any]
     tune: bool
     running_on: Mapping[str, str]
+    user: str | None
     metric: str
     """That which selects the models of the task, as in "val/accuracy"."""
     rungs: list[RungStatus]
@@ -109,35 +112,101 @@ def status(
 
 
 def _watch(places: Places) -> int:
-    """Shows the ladder that is running until it is finished or no process works on it."""
+    """Shows one unfinished ladder after the other until all are finished or no process works on them.
+
+    A ladder whose runs were submitted to an engine is shown until it is finished: its jobs may wait for hours. On a
+    server these are the ladders of this user, or everybody's if this user has none. A server that does not answer is
+    waited for as long as a process that does not work.
+    """
+    from lrurun.ledger import owner
     from lrurun.report.live import LadderView
 
-    active = [p for p in _progress(places) if p.counts.get("running") or p.counts.get("queued")]
+    active = _active(places)
     if not active:
         console.say("nothing to watch: no run is queued or running")
         return 0
-    # the newest that has a running run, else the newest
-    chosen = max(active, key=lambda p: (p.counts.get("running", 0) > 0, p.ladder.created_at))
-    last_seen = time.monotonic()
-    with LadderView() as display:
-        while True:
-            ledger = opening.read_current(places)
-            if ledger is None:
-                raise LrurunError(f"{places.ledger}: the ledger was removed while it was watched", "put it back")
-            with ledger:
-                display.update(ledger, chosen.ladder)
-                counts = ledger.state_counts(chosen.ladder.key)
-            if counts.get("running"):
-                last_seen = time.monotonic()
-            if not counts.get("running") and not counts.get("queued"):
-                return 0
-            if time.monotonic() - last_seen > STALLED_SECONDS:
-                console.say(
-                    f"nothing has run for {STALLED_SECONDS:.0f} s: no process works on the queued runs; "
-                    "lrurun resume starts one"
-                )
-                return 0
-            time.sleep(WATCH_SECONDS)
+    own = {None, owner.user()}
+    whose = own if any(ladder.user in own for ladder, _ in active) else {ladder.user for ladder, _ in active}
+    stalled: set[str] = set()
+    since = time.monotonic()
+    while candidates := [
+        (ladder, runs) for ladder, runs in active if ladder.user in whose and (runs or ladder.key not in stalled)
+    ]:
+        # the newest that has a running run, else the newest
+        chosen, _ = max(candidates, key=lambda one: (one[1], one[0].created_at))
+        with LadderView() as display:
+            finished, since = _follow(places, chosen, display, since)
+        if not finished:
+            stalled.add(chosen.key)
+        active = _patiently(places, lambda: _active(places))
+    if stalled & {ladder.key for ladder, _ in active}:
+        console.say(
+            f"nothing has run for {STALLED_SECONDS:.0f} s: no process works on the queued runs; "
+            "lrurun resume starts one"
+        )
+    return 0
+
+
+def _active(places: Places) -> list[tuple[LadderInstance, bool]]:
+    """The ladders with queued or running runs, and whether one is running."""
+    ledger = opening.read_current(places)
+    if ledger is None:
+        return []
+    with ledger:
+        counted = [(ladder, ledger.state_counts(ladder.key)) for ladder in ledger.ladders()]
+    return [(ladder, "running" in counts) for ladder, counts in counted if {"running", "queued"} & set(counts)]
+
+
+def _follow(places: Places, ladder: LadderInstance, display: LadderView, since: float) -> tuple[bool, float]:
+    """Shows a ladder until it is finished, or until nothing has run since `since` for too long.
+
+    Returns:
+        Whether it is finished, and when a run was last seen running.
+    """
+    submitted = False
+    while True:
+        counts, was_submitted = _patiently(places, lambda: _shown(places, ladder, display))
+        submitted |= was_submitted
+        remaining = counts.get("queued", 0) + (counts.get("interrupted", 0) if submitted else 0)
+        if counts.get("running"):
+            since = time.monotonic()
+        elif not remaining:
+            return True, since
+        elif not submitted and time.monotonic() - since > STALLED_SECONDS:
+            return False, since
+        time.sleep(WATCH_SECONDS)
+
+
+T = TypeVar("T")
+
+
+def _patiently(places: Places, call: Callable[[], T]) -> T:
+    """What `call` returns; a server that does not answer is asked again for half a minute."""
+    from lrurun.ledger.servers import Unreachable
+
+    away: float | None = None
+    while True:
+        try:
+            return call()
+        except Unreachable:
+            if away is None:
+                away = time.monotonic()
+                console.say(f"the ledger {places.ledger} does not answer")
+            if time.monotonic() - away > STALLED_SECONDS:
+                raise
+
+
+def _shown(places: Places, ladder: LadderInstance, display: LadderView) -> tuple[Mapping[str, int], bool]:
+    """Updates the display; how many runs are in each state, and whether they were submitted to an engine."""
+    from lrurun.runner.node import SUBMITTED
+
+    ledger = opening.read_current(places)
+    if ledger is None:
+        raise LrurunError(f"{places.ledger}: the ledger was removed while it was watched", "put it back")
+    with ledger:
+        display.update(ledger, ladder)
+        events = ledger.events(ladder_key=ladder.key, of_runs=False)
+        return ledger.state_counts(ladder.key), any(event.kind == SUBMITTED for event in events)
 
 
 def _output(progress: Progress) -> LadderStatus:
@@ -155,6 +224,7 @@ def _output(progress: Progress) -> LadderStatus:
         set=spec.get("set", {}),
         tune=spec.get("tune", False),
         running_on=progress.places,
+        user=progress.ladder.user,
         metric=metric,
         rungs=[
             RungStatus(

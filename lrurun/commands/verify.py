@@ -67,12 +67,14 @@ def verify(context: typer.Context, run: RunId, json: Json = False) -> int:
     3 if they are not.
     """
     from lrurun.report import verification
+    from lrurun.runner.preparation import check_devices
     from lrurun.runner.signals import Signals, Stopped
 
     places: Places = context.obj.places
     with opening.existing(places, run) as ledger:
         recorded = _recorded(ledger, run)
     plan = _plan(places, recorded.run)
+    check_devices(max(rung.execution.devices for rung in plan.rungs))
     signals = Signals()
     try:
         with signals.recorded(), _temporary_folder() as folder:

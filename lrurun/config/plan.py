@@ -95,7 +95,7 @@ def make(
         UsageError: unknown names, wrong values, rungs that change unknown fields, plug-ins that cannot be loaded.
     """
     document = load_ladder(ladder, imports=imports)
-    _check_kinds(document)
+    check_kinds(document)
     recipe = load_recipe(task, imports=imports)
     check_scopes(document, recipe)
     check_metrics(document, _task_of(recipe), _profiles(recipe))
@@ -237,8 +237,12 @@ def _profiles(recipe: Recipe) -> list[str]:
     return [*recipe.profile, *read_recipe(str(packaged)).profile]
 
 
-def _check_kinds(ladder: Ladder) -> None:
-    """Refuse a ladder of lrurun, whose claims are about lrurun's own code, with a recurrence of a plug-in."""
+def check_kinds(ladder: Ladder) -> None:
+    """Checks that a ladder of lrurun, whose claims are about lrurun's own code, has no recurrence of a plug-in.
+
+    Raises:
+        UsageError: a rung has one.
+    """
     for rung in ladder.rungs if is_packaged(ladder) else ():
         kind = dict(flatten(rung.change)).get(KIND)
         own = plugins.source_of("recurrence", kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lrurun import plugins
@@ -24,14 +24,7 @@ def code_of(kind: str, task: str) -> tuple[Code | None, dict[str, str]]:
 
 def _mismatch(config: Mapping[str, Any], where: str) -> LrurunError | None:
     """Why a run's configuration cannot be used with the loaded code; None if it can."""
-    kind: Any = config
-    for step in ("model", "recurrence", "kind"):
-        kind = kind.get(step) if isinstance(kind, Mapping) else None
-    names: dict[PluginKind, Any] = {"recurrence": kind, "task": config.get("task")}
-    code = config.get("code")
-    for what, name in names.items():
-        recorded = code.get(what) if isinstance(code, Mapping) else None
-        source = plugins.source_of(what, name)
+    for what, name, recorded, source in _pairs(config):
         if recorded is not None and source is None:
             return LrurunError(
                 f"{where}: its {what} {name!r} comes from a file or package that is not loaded ({recorded[:19]})",
@@ -47,9 +40,30 @@ def _mismatch(config: Mapping[str, Any], where: str) -> LrurunError | None:
     return None
 
 
+def _pairs(config: Mapping[str, Any]) -> Iterator[tuple[PluginKind, Any, Any, Source | None]]:
+    """Of recurrence and task of a run: what it is, its name, the recorded digest, and where the loaded one is from."""
+    kind: Any = config
+    for step in ("model", "recurrence", "kind"):
+        kind = kind.get(step) if isinstance(kind, Mapping) else None
+    names: dict[PluginKind, Any] = {"recurrence": kind, "task": config.get("task")}
+    code = config.get("code")
+    for what, name in names.items():
+        yield what, name, code.get(what) if isinstance(code, Mapping) else None, plugins.source_of(what, name)
+
+
 def is_loaded(config: Mapping[str, Any]) -> bool:
     """Whether the code that a run's plain configuration names is loaded."""
     return _mismatch(config, "") is None
+
+
+def outdated(config: Mapping[str, Any]) -> str | None:
+    """Which plug-in of a run's plain configuration has changed, or is not loaded, as a clause; None if none."""
+    for what, name, recorded, source in _pairs(config):
+        if recorded is not None and source is None:
+            return f"the plug-in with their {what} {name!r} is not loaded"
+        if source is not None and recorded != source.sha256:
+            return f"the plug-in {source.shown} has changed since"
+    return None
 
 
 def config_of(config: Mapping[str, Any], where: str) -> RunConfig:

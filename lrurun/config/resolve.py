@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import data as tasks
+from lrurun import decoding
 from lrurun.config import plugin_code
 from lrurun.config.documents import Ladder, Recipe, Rung, RungTable, Scope, get_profile
 from lrurun.config.recurrences import KINDS
@@ -280,8 +281,21 @@ def converted(values: _Values, task: str, data: dict[str, Any], where: str) -> t
         table["code"] = msgspec.to_builtins(code)
     table["execution"] = without_removed(table["execution"], sources.get("execution.scan_backend", where))
     whole = decode(table, _Whole, where, sources)
+    _check_devices(whole, sources)
     config = RunConfig(**{name: getattr(whole, name) for name in RunConfig.__struct_fields__})
     return config, whole.execution
+
+
+def _check_devices(whole: _Whole, sources: dict[str, str]) -> None:
+    batch, devices = whole.train.batch, whole.execution.devices
+    if batch % devices:
+        path = next(path for path in reversed(sources) if path in ("execution.devices", "train.batch"))
+        divisors = [n for n in range(1, devices) if batch % n == 0]
+        raise UsageError(
+            f"{decoding.place(sources[path], path)}: the devices of a run have equal parts of each batch, found "
+            f"train.batch = {batch}, execution.devices = {devices}",
+            f"execution.devices = {divisors[-1]} divides the batch, or choose a multiple of {devices} for train.batch",
+        )
 
 
 def full(config: RunConfig) -> dict[str, Any]:

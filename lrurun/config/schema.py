@@ -171,11 +171,15 @@ class Execution(_Frozen, frozen=True, kw_only=True):
     checkpoint_seconds: Annotated[float, Meta(ge=0, le=1e6)] = 60.0
     hang_after_seconds: Annotated[float, Meta(gt=0, le=1e7)] = 1800.0
     scan_backend: Literal["auto", "sequential", "chunked", "associative"] = "auto"
+    devices: Annotated[int, Meta(ge=1, le=4096)] = 1
+    """Over how many devices of one process each batch is split; parameters and data are on each of them."""
     remat: bool = False
     """Whether the backward pass recomputes the blocks instead of keeping their activations: less memory, more time."""
     feed: Literal["auto", "device", "stream"] = "auto"
     """Where batches are gathered: on the device, where the training data then live, or on the host, which holds up to
     five blocks of steps_per_dispatch * train.batch examples; "auto" decides by the size of the data."""
+    probes: bool = False
+    """Whether evaluations also record gradients, eigenvalues and Adam's steps, see `lrurun.training.probes`."""
 
 
 KIND = "model.recurrence.kind"
@@ -285,4 +289,4 @@ def program_key(config: RunConfig, execution: Execution) -> str:
     """Runs with equal keys use the same compiled programs: everything but the seed and the peak learning rate."""
     table = canonical(config)
     del table["seed"], table["optim"]["lr"]
-    return json.dumps([table, execution.scan_backend, execution.remat], sort_keys=True)
+    return json.dumps([table, execution.scan_backend, execution.remat, execution.devices], sort_keys=True)

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 from msgspec import Meta, structs
 
-from lrurun import __version__, files
-from lrurun.data import array_checks, counts, download, published, reading
+from lrurun import __version__, files, plugins
+from lrurun.data import array_checks, counts, download, obtaining, published, reading
 from lrurun.data.arrays import Writer, sha256
 from lrurun.data.metric import MAJORITY
 from lrurun.data.task import SPLITS, Data, Options, Progress, Published, Source, Spec, Split, Task
@@ -93,10 +93,15 @@ def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None
     if (table["task"], table["version"]) != (task.name, task.version):
         found = f"{table['task']} version {table['version']}"
         raise LrurunError(
-            f"{where}: expected {task.name} version {task.version}, found {found}", task.restore or _REMAKE
+            f"{where}: expected {task.name} version {task.version}, found {found}",
+            task.restore or (obtaining.again(task, where) if table["task"] == task.name else _REMAKE),
         )
-    if table.get("code", "") != task.code:
-        raise LrurunError(f"{where}: made by another version of the file that defines task {task.name}", _REMAKE)
+    if bool(table.get("code")) != bool(task.code):
+        ours, theirs = f"lrurun's own task {task.name}", f"the task {task.name} of a plug-in"
+        made, now = (theirs, ours) if table.get("code") else (ours, theirs)
+        raise LrurunError(f"{where}: has the data of {made}, expected those of {now}", "rename your task")
+    if edited := obtaining.edit(task, table, where):
+        table["notes"] = [*table.get("notes", ()), edited]
     if table.get("options", {}) != canonical(options):
         raise LrurunError(
             f"{where}: expected data made with {_settings(canonical(options))}, "
@@ -107,33 +112,42 @@ def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None
 
 
 def prepare(
-    task: Task, options: Options, where: Path, *, from_path: Path | None = None, progress: Progress = no_progress
+    task: Task,
+    options: Options,
+    where: Path,
+    *,
+    from_path: Path | None = None,
+    force: bool = False,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Prepares the data in the folder `where` unless they are there, one process at a time; returns the manifest.
 
     Args:
         from_path: a copy of the data; by default they are downloaded, or generated if that fails or is not possible.
+        force: prepare them again if they are there; the previous ones are kept until that has succeeded.
 
     Raises:
         LrurunError: no source is available, it is damaged, or the data cannot be written.
     """
-    existing = manifest(task, options, where)
+    existing = None if force else manifest(task, options, where)
     if existing:
         return existing
     new = [folder for folder in where.parents if not folder.exists()]
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
         with _locked(where, progress):
-            existing = manifest(task, options, where)
+            existing = None if force else manifest(task, options, where)
             if existing:
                 return existing
-            if where.exists():
+            if where.exists() and not (force and (where / "manifest.json").is_file()):
                 raise LrurunError(
                     f"{where}: this folder exists, but has no manifest",
                     "move it away, or choose another folder with --data-dir",
                 )
             _make(task, options, where, _source(task, options, where, from_path, progress), progress)
     except OSError as error:
+        if (fault := plugins.fault(error)) is not None:
+            raise fault from error
         raise LrurunError(f"{error.filename or where}: {error.strerror}", _SPACE) from None
     finally:
         with contextlib.suppress(OSError):
@@ -161,6 +175,8 @@ def _make(task: Task, options: Options, where: Path, source: Source, progress: P
                 )
         progress("computing digests", 0, None)
         digests = writer.finish()
+        if task.code:  # lrurun's own tasks are tested, and `load` checks all
+            array_checks.check_made(task, options, writer, where.name)
         found = {split: writer.arrays[f"{split}-labels"].shape[0] for split in SPLITS}
         baselines = _majority(task, task.spec(options, writer.vocabulary), work) | writer.baselines
         table = {
@@ -182,6 +198,10 @@ def _make(task: Task, options: Options, where: Path, source: Source, progress: P
         }
         path = work / "manifest.json"
         path.write_text(json.dumps({k: v for k, v in table.items() if v not in ([], {}, "", None)}, indent=1) + "\n")
+        shutil.rmtree(before := where.with_name(f".{where.name}.before"), ignore_errors=True)
+        if where.exists():
+            where.replace(before)
+    shutil.rmtree(before, ignore_errors=True)
 
 
 def _majority(task: Task, spec: Spec, work: Path) -> dict[str, float]:
@@ -226,7 +246,9 @@ def _source(task: Task, options: Options, where: Path, from_path: Path | None, p
         return _downloaded(task, options, where, progress)
     offline = task.offline(options)
     if offline is None:
-        raise LrurunError(f"{task.name}: its data can neither be downloaded nor generated", how_to_get(task, where))
+        raise LrurunError(
+            f"{task.name}: its data can neither be downloaded nor generated", obtaining.how_to_get(task, where)
+        )
     return offline
 
 
@@ -241,36 +263,16 @@ def _downloaded(task: Task, options: Options, where: Path, progress: Progress) -
             names = ", ".join(remote.name for remote in task.remotes)
             raise LrurunError(
                 f"{task.name}: the data are missing and could not be downloaded: {error.message}",
-                f"{error.hint or f'put {names} into {folder}'}, or {how_to_get(task, where)}",
+                f"{error.hint or f'put {names} into {folder}'}, or {obtaining.how_to_get(task, where)}",
             ) from None
         progress(error.message, 0, None)
         return offline
     found = task.find(folder, options)
     if found is None:
-        raise LrurunError(f"{folder}: {task.name} was not found in what was downloaded", how_to_get(task, where))
+        raise LrurunError(
+            f"{folder}: {task.name} was not found in what was downloaded", obtaining.how_to_get(task, where)
+        )
     return structs.replace(found, kind="download", text=f"{task.remotes[0].url} ({found.text})")
-
-
-def missing(task: Task, where: Path, arguments: str = "") -> LrurunError:
-    """The error for data that are not in the folder `where`; `arguments` are those of a command that prepares them."""
-    hint = task.restore or f"run: lrurun data prepare {arguments or _arguments(task, where)}"
-    return LrurunError(f"{where}: there are no prepared data for {task.name}", hint)
-
-
-def how_to_get(task: Task, where: Path) -> str:
-    """A hint for users who have a copy; for authors, where the task has no way to get its data."""
-    if not task.wanted:
-        return f"define offline() in the class of task {task.name}, or find(), with `wanted`, which describes a copy"
-    arguments = f"{_arguments(task, where)} --from PATH"
-    if task.code:  # the recipe of a plug-in's task is known to the command alone
-        arguments = "with its recipe, --load FILE and --from PATH"
-    return f"if you have a copy: lrurun data prepare {arguments}, where PATH is {task.wanted}"
-
-
-def _arguments(task: Task, where: Path) -> str:
-    """The arguments of `lrurun data prepare` for a folder: one with other data is named `<task>-<profile>`."""
-    profile = where.name.removeprefix(task.name).removeprefix("-")
-    return f"{task.name} --profile {profile}" if profile else task.name
 
 
 def _count_notes(task: Task, options: Options, counts: Mapping[str, int], where: Path) -> list[str]:
@@ -335,7 +337,7 @@ def load(
     """
     table = manifest(task, options, where)
     if table is None:
-        raise missing(task, where)
+        raise obtaining.missing(task, where)
     spec = task.spec(options, table.get("vocabulary", ()))
     if spec.kind == "tokens" and len(table.get("vocabulary", ())) not in (0, spec.features):
         found = len(table["vocabulary"])
@@ -403,7 +405,7 @@ def _remake(table: Mapping[str, Any]) -> str:
     """A hint for arrays that do not fit the task: of a plug-in's task, its code must be corrected first."""
     if not table.get("code"):
         return _REMAKE
-    return f"the code of task {table['task']} wrote it: correct its spec() or `fill`, then {_REMAKE}"
+    return f"the code of task {table['task']} wrote it: correct its spec() or `fill`, then add --force to data prepare"
 
 
 def _joined(first: Split, second: Split) -> Split:

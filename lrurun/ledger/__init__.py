@@ -1,4 +1,4 @@
-"""The ledger: ladders, runs, attempts, metrics, checkpoints and events in one SQLite file.
+"""The ledger: ladders, runs, attempts, metrics, checkpoints and events in an SQLite file or a PostgreSQL database.
 
 `store` is the ledger itself, of which `queue`, `recording` and `reading` are parts; `values` is what it returns;
 `owner` identifies processes. Importing this package, `values` or `filters` does not import SQLAlchemy.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, Text, and_, cast, func, select
+import msgspec
+from sqlalchemy import Connection, and_, select
 
 from lrurun.errors import plural
+from lrurun.ledger.dialects import on_server
 from lrurun.ledger.rows import altered_documents
 from lrurun.ledger.schema import TRIGGERS, VIEWS, attempts, documents, eigenvalues, ladders, metadata, runs
 from lrurun.ledger.values import STATES
@@ -18,6 +20,8 @@ def problems(connection: Connection) -> list[str]:
 
 
 def _damage(connection: Connection) -> list[str]:
+    if on_server(connection):  # which checks files and references itself
+        return []
     problems = [
         f"the file is damaged: {row[0]}"
         for row in connection.exec_driver_sql("PRAGMA integrity_check")
@@ -42,14 +46,31 @@ def _contradictions(connection: Connection) -> list[str]:
     if count := altered_documents(connection):
         problems.append(f"{plural(count, 'document')} with settings or an environment changed after being hashed")
     for column in _JSON:
-        bad = select(func.count()).where(column.is_not(None), func.json_valid(cast(column, Text)) == 0)
-        if count := connection.execute(bad).scalar_one():
+        texts = connection.execute(
+            select(column).where(column.is_not(None)).execution_options(yield_per=1000)
+        ).scalars()
+        if count := sum(map(_no_json, texts)):
             problems.append(f"{plural(count, 'row')} of {column.table.name} hold no JSON in {column.name}")
     return problems
 
 
 def _missing(connection: Connection) -> list[str]:
-    found = {row[0] for row in connection.exec_driver_sql("SELECT name FROM sqlite_master")}
+    found = set(connection.exec_driver_sql(_NAMES[on_server(connection)]).scalars())
     indexes = {str(index.name) for table in metadata.tables.values() for index in table.indexes}
     wanted = {*metadata.tables, *TRIGGERS, *VIEWS} | indexes
     return [f"{name} is missing from the schema" for name in sorted(wanted - found)]
+
+
+_NAMES = {
+    False: "SELECT name FROM sqlite_master",
+    True: "SELECT relname FROM pg_class WHERE pg_table_is_visible(oid) UNION ALL "
+    "SELECT tgname FROM pg_trigger WHERE pg_table_is_visible(tgrelid)",
+}
+
+
+def _no_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return True
+    return False

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import bisect
-import json
 import math
 import re
 from typing import Any
 
-from sqlalchemy import Select, Text, and_, case, exists, false, func, literal, not_, or_, select
+from sqlalchemy import Select, and_, case, exists, false, func, literal, not_, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.schema import is_setting
+from lrurun.ledger.dialects import NUMBER, NUMBERS, as_in_json, json_kind, json_number, json_text
 from lrurun.ledger.filters import (
     FIELDS,
     FIRST_SECOND,
@@ -78,14 +78,14 @@ def in_order(wanted: Select[Any], sort: str | None, *, descending: bool) -> Sele
     if sort is None:
         return wanted.order_by(newest)
     if sort is not None and is_setting(sort):
-        kind, value = _setting(sort)
+        kind, number_of, text_of = _setting(sort)
         truth = case((kind == "true", 1), (kind == "false", 0))
         # Computed once for each document. Without MATERIALIZED, SQLite would do so for each run.
         keys = (
             select(
                 documents.c.id,
-                case((kind.in_(_NUMBERS), value), else_=truth).label("number"),
-                case((kind == "text", value)).label("text"),
+                case((kind.in_(NUMBERS), number_of), else_=truth).label("number"),
+                case((kind == "text", text_of)).label("text"),
             )
             .cte("keys")
             .prefix_with("MATERIALIZED")
@@ -114,10 +114,12 @@ def _comparison(wanted: Comparison) -> ColumnElement[bool]:
     if FIELDS.get(name) == "time":
         return _time_holds(runs.c[name], wanted)
     if name in FIELDS:
-        return _true(compare(_field(name), wanted.number if FIELDS[name] == "number" else wanted.text))
-    holds = _true(compare(result(name), literal(wanted.number) if name in _RESULTS else _as_json(wanted.number)))
+        return _true(compare(_field(name), literal(wanted.number, NUMBER) if FIELDS[name] == "number" else wanted.text))
+    holds = _true(
+        compare(result(name), literal(wanted.number, NUMBER) if name in _RESULTS else as_in_json(wanted.number))
+    )
     if wanted.operator == "!=":  # which is true of NaN
-        holds = or_(holds, _true(func.json_extract(runs.c.result, _path(name)) == "nan"))
+        holds = or_(holds, _true(json_text(runs.c.result, name) == "nan"))
     return holds
 
 
@@ -144,6 +146,7 @@ def _set_holds(wanted: Comparison) -> ColumnElement[bool]:
         "profile": ladder_runs.c.ladder.in_(
             select(ladders.c.id).where(func.coalesce(ladders.c.profile, "") == wanted.text)
         ),
+        "user": ladder_runs.c.ladder.in_(select(ladders.c.id).where(func.coalesce(ladders.c.user, "") == wanted.text)),
     }
     if wanted.name == "tag":
         tagged = exists().where(tags.c.run == runs.c.number, tags.c.name == wanted.text)
@@ -180,45 +183,31 @@ def _text_of(second: int) -> str:
 
 # Numbers and text in JSON
 
-_NUMBERS = ("integer", "real")
-
 
 def result(name: str) -> ColumnElement[Any]:
     """A number of a run's result; null if it is NaN or there is none."""
     if name in _RESULTS:
         return _RESULTS[name]
-    kind, value = func.json_type(runs.c.result, _path(name)), func.json_extract(runs.c.result, _path(name))
-    infinite = [(value == str(number), literal(number)) for number in (math.inf, -math.inf)]
-    return case((kind.in_(_NUMBERS), value), *infinite)
+    infinite = [(json_text(runs.c.result, name) == str(one), literal(one, NUMBER)) for one in (math.inf, -math.inf)]
+    return case((json_kind(runs.c.result, name).in_(NUMBERS), json_number(runs.c.result, name)), *infinite)
 
 
-def _setting(path: str) -> tuple[ColumnElement[str], ColumnElement[Any]]:
-    """The JSON type and the value of a setting in a row of `documents`."""
-    at = _path(*path.removeprefix("execution.").split("."))
-    return func.json_type(documents.c.text, at), func.json_extract(documents.c.text, at)
+def _setting(path: str) -> tuple[ColumnElement[str], ColumnElement[float], ColumnElement[str]]:
+    """The JSON kind of a setting in a row of `documents`, and its value as a number and as a text."""
+    at = path.removeprefix("execution.").split(".")
+    return json_kind(documents.c.text, *at), json_number(documents.c.text, *at), json_text(documents.c.text, *at)
 
 
 def _setting_holds(wanted: Comparison) -> ColumnElement[bool]:
-    kind, value = _setting(wanted.name)
+    kind, number, text_of = _setting(wanted.name)
     compare = OPERATORS[wanted.operator]
-    text = case((kind == "text", value), (kind.in_(("true", "false")), kind))
+    text = case((kind == "text", text_of), (kind.in_(("true", "false")), kind))
     holds = _true(compare(text, wanted.text))
     if wanted.number is not None:
-        holds = or_(holds, _true(compare(case((kind.in_(_NUMBERS), value)), _as_json(wanted.number))))
+        holds = or_(holds, _true(compare(case((kind.in_(NUMBERS), number)), as_in_json(wanted.number))))
     return holds
 
 
 def _reference(path: str) -> ColumnElement[int]:
     """The document of a run that has a setting."""
     return runs.c.execution_id if path.startswith("execution.") else runs.c.config_id
-
-
-def _as_json(number: float | None) -> ColumnElement[Any]:
-    """A number as SQLite reads it in JSON: some versions do not round decimal numbers correctly."""
-    if number is None or math.isinf(number):
-        return literal(number)
-    return func.json_extract(literal(json.dumps([number]), Text), "$[0]")
-
-
-def _path(*steps: str) -> str:
-    return "$" + "".join(f'."{step}"' for step in steps)

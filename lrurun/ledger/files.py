@@ -16,6 +16,14 @@ from pathlib import Path
 import msgspec
 
 from lrurun.errors import LedgerError, LedgerFileError, LrurunError
+from lrurun.paths import places
+from lrurun.server import Place, Server, is_server, parse
+
+TIMEOUT = 30.0
+"""Seconds to wait for other processes that write."""
+
+TRAINING_TIMEOUT = 600.0
+"""The same for commands that train: hours of work are worth minutes of waiting."""
 
 NETWORK = frozenset(
     "9p afpfs afs beegfs ceph cifs davfs fhgfs glusterfs gpfs lustre ncpfs nfs nfs4 orangefs panfs pvfs2 smb3 smbfs "
@@ -27,18 +35,30 @@ NETWORK = frozenset(
 _URL = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
 
 
-def locate(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a ledger. A database URL is refused; the message contains only its scheme."""
+def place(path: str | os.PathLike[str] | Server) -> Place:
+    """The server, or the absolute path of the file, that a text or a path names.
+
+    Raises UsageError for a URL that cannot be read.
+    """
+    if isinstance(path, Server):
+        return path
     text = os.fspath(path)
-    url = _URL.match(text)
-    if url:
+    if is_server(text):
+        return parse(text)
+    if url := _URL.match(text):
         raise LedgerError(
-            f"this version keeps its ledger in SQLite and cannot use a {url[1]}:// URL",
+            f"a ledger is an SQLite file or a PostgreSQL database, found a {url[1]}:// URL",
             "name a file, for example --ledger ./ledger.db",
         )
     if not text:
         raise LrurunError("the path of the ledger is empty", "name a file, for example --ledger ./ledger.db")
     return Path(text).absolute()
+
+
+def migration(at: str | Server) -> str:
+    """The command that creates or migrates a ledger; it is named unless commands find it by themselves."""
+    found_alone = place(at) == place(places().ledger)
+    return "lrurun ledger migrate" if found_alone else f"lrurun --ledger {shlex.quote(str(at))} ledger migrate"
 
 
 def size_of(path: Path) -> int | None:
@@ -155,16 +175,21 @@ def plain_errors(path: Path, timeout: float) -> Iterator[None]:
     try:
         yield
     except (msgspec.DecodeError, RecursionError) as raised:
-        raise LedgerError(
-            f"the ledger {path} is damaged: a column that should contain a table in JSON does not ({raised})",
-            "lrurun ledger check lists what else is wrong; restore a backup",
-        ) from raised
+        raise damaged(path, raised) from raised
     except Exception as raised:
         error = getattr(raised, "orig", raised)  # SQLAlchemy wraps the errors of SQLite
         explained = explain(error, path, timeout) if isinstance(error, sqlite3.Error) else None
         if explained is None:
             raise
         raise explained from raised
+
+
+def damaged(at: Place, error: BaseException) -> LedgerError:
+    """The error for a column that does not contain what it should."""
+    return LedgerError(
+        f"the ledger {at} is damaged: a column that should contain a table in JSON does not ({error})",
+        "lrurun ledger check lists what else is wrong; restore a backup",
+    )
 
 
 def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | None:

@@ -7,7 +7,7 @@
 
 A value is a number, a word or a quoted string; of a time, what `time_text` reads. If a run has no value of a name,
 every comparison with it is false, with two exceptions: a run without tags is unequal to every tag, and the profile of
-the plain recipe is "".
+the plain recipe is "". A user is one who requested a ladder of the run, "" in ledgers of older versions.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ FIELDS: dict[str, Kind] = {
     "rung": "set",
     "stage": "set",
     "profile": "set",
+    "user": "set",
     "seed": "number",
     "state": "state",
     "step": "number",

@@ -19,6 +19,7 @@ from lrurun import __version__
 from lrurun.errors import LedgerError
 from lrurun.ledger import files
 from lrurun.ledger.schema import APPLICATION_ID, SCHEMA, VERSION_TABLE
+from lrurun.server import Place
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -48,17 +49,22 @@ def version_of(connection: sqlite3.Connection, path: Path) -> str | None:
     return str(rows[0][0])
 
 
-def newer(connection: sqlite3.Connection, path: Path, version: str) -> LedgerError:
-    """The error for a ledger that a later lrurun has written."""
+def written_by(connection: sqlite3.Connection) -> str | None:
+    """The version of lrurun that created or last migrated a file."""
     try:
         row = connection.execute("SELECT value FROM ledger_info WHERE name = 'lrurun'").fetchone()
     except sqlite3.OperationalError:
         # A later version may have moved the table; then only its own number is known.
         row = None
-    wanted = f"lrurun>={row[0]}" if row else "lrurun"
+    return str(row[0]) if row else None
+
+
+def newer(at: Place, version: str, lrurun: str | None) -> LedgerError:
+    """The error for a ledger that a later `lrurun` has written."""
+    wanted = f"lrurun>={lrurun}" if lrurun else "lrurun"
     return LedgerError(
-        f"the ledger {path} was written by a newer lrurun (its version is {version}, this one knows {SCHEMA})",
-        f"install it: pip install --upgrade '{wanted}'; or name another file with --ledger",
+        f"the ledger {at} was written by a newer lrurun (its version is {version}, this one knows {SCHEMA})",
+        f"install it: pip install --upgrade '{wanted}'; or name another ledger with --ledger",
     )
 
 
@@ -91,21 +97,21 @@ def _upgrade_locked(connection: Connection, path: Path, versions: Path | None) -
         if version == SCHEMA:
             return None
         if version is not None and version > SCHEMA:
-            raise newer(raw, path, version)
+            raise newer(path, version, written_by(raw))
 
     # Imported here because most processes have nothing to migrate.
     from alembic import command
     from alembic.script import ScriptDirectory
 
-    config = _config(versions)
-    script = ScriptDirectory.from_config(config)
+    settings = config(versions)
+    script = ScriptDirectory.from_config(settings)
     if version == script.get_current_head():
         return None
     if version is not None and version not in {revision.revision for revision in script.walk_revisions()}:
-        raise newer(raw, path, version)
+        raise newer(path, version, written_by(raw))
     backup = _backup(path, version) if version is not None and _has_rows(raw) else None
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    settings.attributes["connection"] = connection
+    command.upgrade(settings, "head")
     broken = raw.execute("PRAGMA foreign_key_check").fetchall()
     if broken:
         tables = ", ".join(sorted({str(row[0]) for row in broken}))
@@ -124,18 +130,18 @@ def _upgrade_locked(connection: Connection, path: Path, versions: Path | None) -
     return backup
 
 
-def _config(versions: Path | None) -> Config:
+def config(versions: Path | None) -> Config:
     from alembic.config import Config
 
-    config = Config()
+    made = Config()
     for name, value in {
         "script_location": str(_FOLDER),
         "version_locations": str(versions or _FOLDER / "versions"),
         # One location, whatever characters it contains.
         "path_separator": "newline",
     }.items():
-        config.set_main_option(name, value.replace("%", "%%"))
-    return config
+        made.set_main_option(name, value.replace("%", "%%"))
+    return made
 
 
 def _shrink(path: Path) -> None:

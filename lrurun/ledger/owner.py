@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import functools
+import getpass
 import os
 import socket
 import sys
 
 from lrurun.ledger.values import Owner
+
+NODE = "LRURUN_NODE"
+"""The environment variable with an engine's name of the node that this process runs on, as executors set it."""
 
 _LINUX = sys.platform.startswith("linux")
 
@@ -18,7 +22,25 @@ def here() -> Owner:
     started = _started(pid)
     if started is None:
         raise RuntimeError("the start time of this process cannot be read")
-    return Owner(host=socket.gethostname(), boot=_boot(), namespace=_namespace(), pid=pid, pid_started=started)
+    return Owner(host=host(), boot=_boot(), namespace=_namespace(), pid=pid, pid_started=started, user=user())
+
+
+@functools.cache
+def user() -> str | None:
+    """The name of the operating system's user, None if it has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
+
+
+def host() -> str:
+    """The name of this host, with the engine's node where that has another name: several nodes may share a machine.
+
+    Owners with equal hosts are therefore on one machine, as without an engine.
+    """
+    name, node = socket.gethostname(), os.environ.get(NODE, "")
+    return name if node in ("", name, name.partition(".")[0]) else f"{node}@{name}"
 
 
 def alive(owner: Owner) -> bool:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lrurun.errors import LrurunError, NotFoundError, UsageError
-from lrurun.ledger import files
+from lrurun.ledger import files, query_server
 from lrurun.ledger.store import TIMEOUT, Ledger
+from lrurun.server import Place, Server
 
 MAX_ROWS = 1_000_000
 """Most rows of a result, which is held in memory."""
@@ -34,7 +35,7 @@ _INSTRUCTIONS = 20_000
 """Instructions of SQLite, about a millisecond, between two chances for Python to handle ^C."""
 
 
-def select(path: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str | None]:
+def select(path: Place, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str | None]:
     """Columns and rows of a query, and a note for the user about how the ledger was opened, or None.
 
     Raises:
@@ -48,7 +49,19 @@ def select(path: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str 
     if ledger is None:
         raise NotFoundError(f"there is no ledger at {path}", "name one with --ledger PATH")
     ledger.close()
-    with contextlib.closing(files.connect(ledger.path, files.read_query(ledger.path)[0], TIMEOUT)) as connection:
+    if isinstance(path, Server):
+        columns, rows = query_server.select(path, sql, MAX_ROWS + 1)
+    else:
+        columns, rows = _of_file(path.absolute(), sql)
+    if len(rows) > MAX_ROWS:
+        raise LrurunError(f"the query has more than {MAX_ROWS:,} rows", "add a limit to it")
+    if not columns:
+        raise UsageError("the text contains no query", "as in: lrurun query 'select id, state from runs'")
+    return columns, rows, ledger.note
+
+
+def _of_file(file: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    with contextlib.closing(files.connect(file, files.read_query(file)[0], TIMEOUT)) as connection:
         connection.execute("PRAGMA query_only=ON")
         connection.text_factory = lambda data: data.decode("utf-8", "replace")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_BYTES)
@@ -61,14 +74,9 @@ def select(path: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str 
         try:
             cursor = connection.execute(sql)
             columns = [column[0] for column in cursor.description or ()]
-            rows = cursor.fetchmany(MAX_ROWS + 1)
+            return columns, cursor.fetchmany(MAX_ROWS + 1)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-            raise _readable(error, ledger.path) from error
-    if len(rows) > MAX_ROWS:
-        raise LrurunError(f"the query has more than {MAX_ROWS:,} rows", "add a limit to it")
-    if not columns:
-        raise UsageError("the text contains no query", "as in: lrurun query 'select id, state from runs'")
-    return columns, rows, ledger.note
+            raise _readable(error, file) from error
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:

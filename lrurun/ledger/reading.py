@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
-    REAL,
-    CompoundSelect,
     Connection,
+    Row,
     Select,
     and_,
     bindparam,
-    case,
-    cast,
     exists,
     func,
-    literal_column,
-    not_,
     or_,
     select,
     true,
-    union_all,
 )
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.errors import NotFoundError
-from lrurun.ledger import checks, conditions
-from lrurun.ledger.connection import LedgerFile
+from lrurun.ledger import checks, conditions, progress
+from lrurun.ledger.connection import LedgerBase, retried
+from lrurun.ledger.dialects import among, json_names
 from lrurun.ledger.rows import (
-    among,
     attempt,
     build,
     from_real,
@@ -71,25 +63,32 @@ BATCH = 1000
 """How many runs of a long list are in memory at a time."""
 
 
-class Reading(LedgerFile):
+class Reading(LedgerBase):
     """What the ledger holds. Values that are returned are frozen."""
 
-    def ladders(self, name: str | None = None, task: str | None = None) -> list[LadderInstance]:
-        """The ladder instances, oldest first; only those of a ladder or on a task if these are given."""
+    @retried
+    def ladders(
+        self, name: str | None = None, task: str | None = None, *, user: str | None = None
+    ) -> list[LadderInstance]:
+        """The ladder instances, oldest first; only those of a ladder, on a task or of a user if these are given."""
         wanted = select(ladders).order_by(ladders.c.id)
         if name is not None:
             wanted = wanted.where(ladders.c.name == name)
         if task is not None:
             wanted = wanted.where(ladders.c.task == task)
+        if user is not None:
+            wanted = wanted.where(ladders.c.user == user)
         with self._reading() as connection:
             return [ladder_instance(row) for row in connection.execute(wanted)]
 
+    @retried
     def ladder(self, key: str) -> LadderInstance:
         """The ladder instance with a key, or the only one whose key begins with it. Raises NotFoundError."""
         with self._reading() as connection:
             found = _by_prefix(connection, select(ladders), ladders.c.key, key, "ladder instance")
             return ladder_instance(connection.execute(select(ladders).where(ladders.c.key == found)).one())
 
+    @retried
     def runs(
         self,
         ladder_key: str | None = None,
@@ -119,6 +118,7 @@ class Reading(LedgerFile):
                 wanted.append(runs.c.state.in_(list(states)))
             return load_runs(connection, and_(true(), *wanted), limit, brief=brief)
 
+    @retried
     def run_ids(
         self,
         condition: Condition | None = None,
@@ -150,6 +150,7 @@ class Reading(LedgerFile):
             found = {run.id: run for run in self.runs(ids=batch, superseded=True, brief=brief)}
             yield from (found[run_id] for run_id in batch if run_id in found)
 
+    @retried
     def number_of_runs(self, ladder: str | None = None, *, superseded: bool = True) -> int:
         """How many runs there are, or how many are in a ladder (a name); `superseded` as in `runs`."""
         wanted = select(func.count()).select_from(runs)
@@ -160,25 +161,29 @@ class Reading(LedgerFile):
         with self._reading() as connection:
             return int(connection.execute(wanted).scalar_one())
 
+    @retried
     def ladder_names(self) -> list[str]:
         """The names of the ladders that have runs."""
         wanted = select(ladders.c.name).distinct().where(exists().where(ladder_runs.c.ladder == ladders.c.id))
         with self._reading() as connection:
             return list(connection.execute(wanted.order_by(ladders.c.name)).scalars())
 
+    @retried
     def result_names(self) -> list[str]:
         """The names of all metrics in the results of runs."""
-        entries = func.json_each(runs.c.result).table_valued("key")
+        entries = json_names(runs.c.result).table_valued("key")
         wanted = select(entries.c.key).select_from(runs).join(entries, true()).distinct().order_by(entries.c.key)
         with self._reading() as connection:
             return list(connection.execute(wanted).scalars())
 
+    @retried
     def run(self, prefix: str) -> Run:
         """The run with an id, or the only one whose id begins with it. Raises NotFoundError."""
         with self._reading() as connection:
             found = _by_prefix(connection, select(runs), runs.c.id, prefix, "run")
             return load_runs(connection, runs.c.id == found)[0]
 
+    @retried
     def attempts(self, run_id: str) -> list[Attempt]:
         """The attempts of a run, in order. Raises NotFoundError, as all methods that take the id of a run."""
         with self._reading() as connection:
@@ -186,6 +191,7 @@ class Reading(LedgerFile):
             wanted = select(attempts, ENVIRONMENT.label("environment")).where(attempts.c.run == number)
             return [attempt(run_id, row) for row in connection.execute(wanted.order_by(attempts.c.n))]
 
+    @retried
     def attempts_of(self, host: str, pid: int) -> list[Attempt]:
         """The attempts of the processes with an id on a host, in order."""
         wanted = select(attempts, runs.c.id, ENVIRONMENT.label("environment")).join(
@@ -195,9 +201,12 @@ class Reading(LedgerFile):
         with self._reading() as connection:
             return [attempt(row.id, row) for row in connection.execute(wanted)]
 
-    def newest_attempts(self, run_ids: Iterable[str]) -> dict[str, Attempt]:
-        """Run id -> its newest attempt. Runs without an attempt are left out. Attempts may share an environment."""
+    @retried
+    def newest_attempts(self, run_ids: Iterable[str], *, host: str | None = None) -> dict[str, Attempt]:
+        """Run id -> its newest attempt, if `host` is None or where it is. Attempts may share an environment."""
         newest = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, among(runs.c.id, run_ids))
+        if host is not None:
+            newest = and_(newest, attempts.c.host == host)
         with self._reading() as connection:
             known = select(attempts.c.environment_id).distinct().select_from(runs.join(attempts, newest))
             shared = read_shared(connection, connection.execute(known).scalars())
@@ -206,6 +215,7 @@ class Reading(LedgerFile):
                 for row in connection.execute(select(runs.c.id, attempts).select_from(runs.join(attempts, newest)))
             }
 
+    @retried
     def checkpoints(self, run_id: str, state: str | None = None) -> list[Checkpoint]:
         """The checkpoints of a run, of one state or of both, newest step first."""
         table = checkpoints
@@ -218,18 +228,24 @@ class Reading(LedgerFile):
 
     def each_checkpoint(self, run_ids: Sequence[str], state: str) -> Iterator[Checkpoint]:
         """The checkpoints of runs in a state, in the order of the runs, newest step first. Read as `each` does."""
-        table = checkpoints
         for start in range(0, len(run_ids), BATCH):
             batch = run_ids[start : start + BATCH]
-            wanted = select(table, runs.c.id.label("name")).join(runs, runs.c.number == table.c.run)
-            wanted = wanted.where(table.c.state == state, among(runs.c.id, batch))
-            found: dict[str, list[Checkpoint]] = {}
-            with self._reading() as connection:
-                for row in connection.execute(wanted.order_by(table.c.step.desc(), table.c.id.desc())):
-                    found.setdefault(row.name, []).append(build(Checkpoint, row, run=row.name))
+            found = self._checkpoints_of(batch, state)
             for run_id in batch:
                 yield from found.get(run_id, ())
 
+    @retried
+    def _checkpoints_of(self, run_ids: Sequence[str], state: str) -> dict[str, list[Checkpoint]]:
+        table = checkpoints
+        wanted = select(table, runs.c.id.label("name")).join(runs, runs.c.number == table.c.run)
+        wanted = wanted.where(table.c.state == state, among(runs.c.id, run_ids))
+        found: dict[str, list[Checkpoint]] = {}
+        with self._reading() as connection:
+            for row in connection.execute(wanted.order_by(table.c.step.desc(), table.c.id.desc())):
+                found.setdefault(row.name, []).append(build(Checkpoint, row, run=row.name))
+        return found
+
+    @retried
     def newest_speeds(self) -> list[tuple[dict[str, Any], float]]:
         """Configuration, with any seed, and steps per second of the newest run of each that has recorded a speed;
         newest first."""
@@ -241,6 +257,7 @@ class Reading(LedgerFile):
             shared = read_shared(connection, [row.config_id for row in found])
         return [(shared[row.config_id][1], row.steps_per_second) for row in found]
 
+    @retried
     def metrics(self, run_id: str, keys: Iterable[str] | None = None) -> dict[str, list[tuple[int, float]]]:
         """Key -> [(step, value), ...] by step. Keys without a row are left out."""
         with self._reading() as connection:
@@ -255,6 +272,7 @@ class Reading(LedgerFile):
                     curves[name] = [(at, from_real(value)) for at, value in curve]
             return curves
 
+    @retried
     def eigenvalues(self, run_id: str) -> dict[str, list[list[complex] | None]]:
         """Moment ("start", "end") -> the eigenvalues of each layer, None if its recurrence has no eigenvalues.
 
@@ -269,6 +287,7 @@ class Reading(LedgerFile):
                 found.setdefault(moment, []).append(None if pairs is None else unpack_complex(pairs))
         return found
 
+    @retried
     def events(
         self,
         after: int = 0,
@@ -300,6 +319,7 @@ class Reading(LedgerFile):
             found = [build(Event, row) for row in connection.execute(wanted)]
         return found[::-1] if limit is not None else found
 
+    @retried
     def state_summaries(self, ladder_key: str, score: str = SCORE) -> list[StateSummary]:
         """The runs of a ladder by rung, stage and state, in the order of the ladder.
 
@@ -308,7 +328,7 @@ class Reading(LedgerFile):
         """
         with self._reading() as connection:
             ladder = self._ladder_number(connection, ladder_key)
-            found = connection.execute(_summaries(score), {"ladder": ladder}).all()
+            found = connection.execute(progress.summaries(score), {"ladder": ladder}).all()
         return [
             build(
                 StateSummary,
@@ -320,23 +340,27 @@ class Reading(LedgerFile):
             for row in found
         ]
 
+    @retried
     def state_counts(self, ladder_key: str) -> dict[str, int]:
         """State -> runs of a ladder that are in it. A run in several rungs counts once."""
         with self._reading() as connection:
             ladder = self._ladder_number(connection, ladder_key)
-            return dict(connection.execute(_COUNTS, {"ladder": ladder}).all())
+            return dict(connection.execute(progress.COUNTS, {"ladder": ladder}).all())
 
+    @retried
     def remaining_work(self, ladder_key: str) -> dict[tuple[str, str] | None, RemainingWork]:
         """Rung and stage -> the remaining work of its runs; None -> that of the ladder, where each run counts once."""
         with self._reading() as connection:
             ladder = self._ladder_number(connection, ladder_key)
+            rows: Iterable[Row[Any]] = connection.execute(progress.REMAINING_BY_RUNG, {"ladder": ladder})
             found: dict[tuple[str, str] | None, RemainingWork] = {
-                (row.rung, row.stage): build(RemainingWork, row, steps=int(row.steps))
-                for row in connection.execute(_REMAINING_BY_RUNG, {"ladder": ladder})
+                (row.rung, row.stage): build(RemainingWork, row, steps=int(row.steps)) for row in rows
             }
-            whole = connection.execute(_REMAINING, {"ladder": ladder}).one()
+            of_ladder: Iterable[Row[Any]] = connection.execute(progress.REMAINING, {"ladder": ladder})
+            (whole,) = of_ladder
             return {**found, None: build(RemainingWork, whole, steps=int(whole.steps))}
 
+    @retried
     def check(self) -> list[str]:
         """What is wrong with the file, one sentence each; empty if nothing is."""
         with self._reading() as connection:
@@ -366,83 +390,3 @@ def _by_prefix(connection: Connection, rows: Select[Any], column: ColumnElement[
         some = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
         raise NotFoundError(f"{what} {prefix!r} is ambiguous", f"it is the beginning of {some}")
     return found[0]
-
-
-# Progress, of the ladder whose number is the parameter `ladder`
-
-_PLACES = ladder_runs.join(runs, runs.c.number == ladder_runs.c.run)
-_CURRENT = and_(ladder_runs.c.ladder == bindparam("ladder"), runs.c.superseded == 0)
-
-
-def _finite(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    return case((func.abs(column) < math.inf, column))
-
-
-def _by_state(
-    condition: ColumnElement[bool], score: ColumnElement[Any], speed: ColumnElement[Any], *more: ColumnElement[Any]
-) -> Select[Any]:
-    """The columns of StateSummary, for the runs in some states, grouped by rung, stage and `more`."""
-    return (
-        select(
-            ladder_runs.c.rung,
-            ladder_runs.c.stage,
-            func.min(ladder_runs.c.position).label("position"),
-            runs.c.state,
-            func.count().label("count"),
-            func.total(runs.c.step).label("step"),  # which does not overflow, whatever a ledger contains
-            func.total(runs.c.steps).label("steps"),
-            func.avg(runs.c.last_loss).label("loss"),
-            func.avg(score).label("score"),
-            func.json_group_array(speed).label("speeds"),
-            func.min(runs.c.config_id).label("first_config"),
-            func.max(runs.c.config_id).label("last_config"),
-        )
-        .select_from(_PLACES)
-        .where(_CURRENT, condition)
-        .group_by(ladder_runs.c.rung, ladder_runs.c.stage, *more)
-    )
-
-
-_DONE = runs.c.state == "done"
-_OTHER = runs.alias("other")
-# The literal is that of the index.
-_NOT_DONE = ladder_runs.c.run.in_(select(_OTHER.c.number).where(_OTHER.c.state != literal_column("'done'")))
-# The index of ladder_runs has rungs and stages in order, so that SQLite sorts no finished runs.
-
-
-@cache
-def _summaries(score: str) -> CompoundSelect[Any]:
-    result = _finite(conditions.result(score))
-    return union_all(
-        _by_state(_DONE, result, _finite(runs.c.steps_per_second)),
-        _by_state(
-            and_(_NOT_DONE, not_(_DONE)),
-            case((runs.c.state == "running", runs.c.last_score), else_=result),
-            _finite(case((runs.c.result.is_(None), runs.c.last_speed), else_=runs.c.steps_per_second)),
-            runs.c.state,
-        ),
-    ).order_by("position", "rung", "stage", "state")
-
-
-_MEMBERS = and_(
-    runs.c.superseded == 0,
-    runs.c.number.in_(select(ladder_runs.c.run).where(ladder_runs.c.ladder == bindparam("ladder"))),
-)
-_COUNTS = select(runs.c.state, func.count()).where(_MEMBERS).group_by(runs.c.state)
-
-_UNFINISHED = runs.c.state.in_(["queued", "running"])
-_LEFT = runs.c.steps - runs.c.step
-_WORK = (
-    func.count().filter(runs.c.state == "running").label("running"),
-    func.total(_LEFT / cast(runs.c.last_speed, REAL)).filter(runs.c.last_speed != 0).label("seconds"),
-    func.count().filter(runs.c.last_speed.is_(None)).label("runs"),
-    func.total(_LEFT).filter(runs.c.last_speed.is_(None)).label("steps"),
-    func.count().filter(runs.c.last_speed == 0).label("stalled"),
-)
-_REMAINING = select(*_WORK).where(_MEMBERS, _UNFINISHED)
-_REMAINING_BY_RUNG = (
-    select(ladder_runs.c.rung, ladder_runs.c.stage, *_WORK)
-    .select_from(_PLACES)
-    .where(_CURRENT, _UNFINISHED)
-    .group_by(ladder_runs.c.rung, ladder_runs.c.stage)
-)

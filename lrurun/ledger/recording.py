@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, insert, select, update
-from sqlalchemy.dialects.sqlite import insert as upsert
+from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.errors import LrurunError
-from lrurun.ledger.connection import LedgerFile
+from lrurun.ledger.connection import LedgerBase, retried
+from lrurun.ledger.dialects import among, now, on_server, upsert
 from lrurun.ledger.queue import code_version
 from lrurun.ledger.rows import (
     Document,
     add_event,
-    among,
     clean,
     load_runs,
-    now,
     pack_complex,
     pack_result,
     share,
@@ -41,7 +39,7 @@ from lrurun.ledger.schema import (
     runs,
     tags,
 )
-from lrurun.ledger.values import SCORE, ClaimedRun, Moment, Run
+from lrurun.ledger.values import FINISHED, SCORE, ClaimedRun, Moment, Run
 
 _ENDS = ("done", "diverged", "failed", "interrupted")
 
@@ -50,11 +48,12 @@ class Fenced(LrurunError):
     """The run was taken from this attempt, or has ended: nothing was written, and the worker must stop."""
 
 
-class Recording(LedgerFile):
+class Recording(LedgerBase):
     """The progress and the results of runs, and notes on them."""
 
     # Of a claimed run
 
+    @retried
     def rewind(self, claim: ClaimedRun, step: int, *, score: str = SCORE) -> None:
         """Start the attempt from `step`: metric rows past it are deleted, and all of them when it is 0.
 
@@ -69,6 +68,7 @@ class Recording(LedgerFile):
                 connection.execute(_SET_NEWEST[column], {"of": number, "key": key})
             connection.execute(update(attempts).where(_attempt_of(claim, number)).values(resumed_from=step))
 
+    @retried
     def record(
         self, claim: ClaimedRun, rows: Iterable[tuple[int, str, float]], step: int, *, score: str = SCORE
     ) -> None:
@@ -82,8 +82,9 @@ class Recording(LedgerFile):
             names = {key for _, key, _ in given}
             keys = self._key_numbers(connection, names)
             if given:
+                add = upsert(connection, metrics)
                 connection.execute(
-                    _RECORD,
+                    add.on_conflict_do_update(index_elements=_METRIC, set_={"value": add.excluded.value}),
                     [
                         {"run": number, "key": keys[key], "step": int(at), "value": to_real(value)}
                         for at, key, value in given
@@ -95,11 +96,12 @@ class Recording(LedgerFile):
         # Only after the commit: before it, a new key may be rolled back.
         self._metric_numbers.update(keys)
 
+    @retried
     def record_heartbeats(self, pairs: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         """Record a heartbeat of attempts (run id, attempt). Returns those that no longer hold their run."""
-        time = now()
         lost = []
         with self._writing(durable=False) as connection:
+            time = now(connection)
             for run_id, n in pairs:
                 number = (
                     select(runs.c.number)
@@ -113,13 +115,18 @@ class Recording(LedgerFile):
                     lost.append((run_id, n))
         return lost
 
+    @retried
     def begin_checkpoint(self, claim: ClaimedRun, step: int, path: str) -> int:
         """Announce a checkpoint before its first byte is written; returns its id. `path` is below the runs folder."""
         with self._writing() as connection:
             number = _held(connection, claim)
             row = {"run": number, "attempt": claim.attempt, "step": step, "state": "saving", "path": path}
+            announced = select(checkpoints.c.id).filter_by(**row)
+            if (known := connection.execute(announced).scalars().first()) is not None:
+                return int(known)  # of a server that did it although its answer was lost
             return int(connection.execute(insert(checkpoints).values(row).returning(checkpoints.c.id)).scalar_one())
 
+    @retried
     def commit_checkpoint(self, claim: ClaimedRun, checkpoint: int, size: int, sha256: str) -> None:
         """Mark a checkpoint of this attempt as committed: all its `size` bytes are on the disk."""
         with self._writing() as connection:
@@ -130,19 +137,21 @@ class Recording(LedgerFile):
                     checkpoints.c.id == checkpoint,
                     checkpoints.c.run == number,
                     checkpoints.c.attempt == claim.attempt,
-                    checkpoints.c.state == "saving",
+                    or_(checkpoints.c.state == "saving", checkpoints.c.sha256 == sha256),
                 )
                 .values(state="committed", bytes=size, sha256=sha256)
             )
             if not changed.rowcount:
                 raise ValueError(f"checkpoint {checkpoint} is not one that attempt {claim.attempt} is saving")
 
+    @retried
     def delete_checkpoints(self, claim: ClaimedRun, ids: Iterable[int]) -> None:
         """Delete rows of checkpoints of this run, of earlier attempts too. Unknown ids are ignored."""
         with self._writing() as connection:
             number = _held(connection, claim)
             connection.execute(delete(checkpoints).where(checkpoints.c.run == number, among(checkpoints.c.id, ids)))
 
+    @retried
     def record_eigenvalues(self, claim: ClaimedRun, moment: Moment, layers: Sequence[Sequence[complex] | None]) -> None:
         """Write the eigenvalues of each recurrent layer at a moment, over those of an earlier attempt.
 
@@ -164,6 +173,7 @@ class Recording(LedgerFile):
             if rows:
                 connection.execute(insert(table), rows)
 
+    @retried
     def describe(
         self,
         claim: ClaimedRun,
@@ -189,6 +199,7 @@ class Recording(LedgerFile):
                     update(attempts).where(this).values(environment_id=number_of[document], code=code_version(merged))
                 )
 
+    @retried
     def finish(
         self,
         claim: ClaimedRun,
@@ -206,10 +217,7 @@ class Recording(LedgerFile):
         """
         if state not in _ENDS:
             raise ValueError(f"a run ends as one of {', '.join(_ENDS)}, not {state!r}")
-        time = now()
         changes: dict[str, Any] = {"state": state, "error": clean(error)}
-        if state != "interrupted":
-            changes["finished_at"] = time
         if result is not None:
             changes["result"] = pack_result(result)
             changes |= {column: to_real(result[key]) for column, key in _OF_RESULT.items() if key in result}
@@ -217,7 +225,12 @@ class Recording(LedgerFile):
             changes["step"] = step
         why = clean(reason) or state
         with self._writing() as connection:
+            if _ended(connection, claim, changes, why):
+                return
             number = _held(connection, claim)
+            time = now(connection)
+            if state != "interrupted":
+                changes["finished_at"] = time
             connection.execute(update(runs).where(runs.c.number == number).values(changes))
             connection.execute(update(attempts).where(_attempt_of(claim, number)).values(ended_at=time, reason=why))
             # The event keeps the traceback: the next attempt overwrites the run's error.
@@ -228,7 +241,7 @@ class Recording(LedgerFile):
         unknown = sorted(names - known.keys())
         if unknown:
             connection.execute(
-                upsert(metric_keys).on_conflict_do_nothing(index_elements=[metric_keys.c.name]),
+                upsert(connection, metric_keys).on_conflict_do_nothing(index_elements=[metric_keys.c.name]),
                 [{"name": name} for name in unknown],
             )
             for key, name in connection.execute(
@@ -239,6 +252,7 @@ class Recording(LedgerFile):
 
     # Of any run
 
+    @retried
     def event(
         self, kind: str, text: str, *, run: str | None = None, attempt: int | None = None, ladder: str | None = None
     ) -> int:
@@ -249,8 +263,9 @@ class Recording(LedgerFile):
         with self._writing(durable=False) as connection:
             of_run = None if run is None else self._run_number(connection, run)
             of_ladder = None if ladder is None else self._ladder_number(connection, ladder)
-            return add_event(connection, now(), kind, text, run=of_run, attempt=attempt, ladder=of_ladder)
+            return add_event(connection, now(connection), kind, text, run=of_run, attempt=attempt, ladder=of_ladder)
 
+    @retried
     def drop_checkpoints(self, ids: Iterable[int]) -> list[int]:
         """Delete rows of checkpoints, except those of running runs. Returns the ids of the deleted ones."""
         idle = select(runs.c.number).where(runs.c.state != "running")
@@ -262,6 +277,7 @@ class Recording(LedgerFile):
             )
             return sorted(deleted.scalars())
 
+    @retried
     def tag(self, run_id: str, names: Iterable[str], *, remove: bool = False) -> Run:
         """Add tags to a run, or remove them; tags that it already has, or does not have, are ignored."""
         with self._writing() as connection:
@@ -271,25 +287,29 @@ class Recording(LedgerFile):
                 removed = [row["name"] for row in rows]
                 connection.execute(delete(tags).where(tags.c.run == number, among(tags.c.name, removed)))
             elif rows:
-                connection.execute(upsert(tags).on_conflict_do_nothing(), rows)
+                connection.execute(upsert(connection, tags).on_conflict_do_nothing(), rows)
             return load_runs(connection, runs.c.number == number)[0]
 
+    @retried
     def annotate(self, run_id: str, text: str) -> None:
         """Write a note on a run: an event of kind "note"."""
         with self._writing() as connection:
-            add_event(connection, now(), "note", text, run=self._run_number(connection, run_id))
+            add_event(connection, now(connection), "note", text, run=self._run_number(connection, run_id))
 
+    @retried
     def exclude(self, run_id: str, why: str | None) -> Run:
         """Exclude a run from every report, or include it again if `why` is None; each change is an event."""
-        time = now()
         with self._writing() as connection:
+            time = now(connection)
             number = self._run_number(connection, run_id)
             before = load_runs(connection, runs.c.number == number)[0]
             if why is None:
                 connection.execute(delete(exclusions).where(exclusions.c.run == number))
             else:
                 row = {"run": number, "why": clean(why), "time": time}
-                connection.execute(upsert(exclusions).values(row).on_conflict_do_update(set_=row))
+                connection.execute(
+                    upsert(connection, exclusions).values(row).on_conflict_do_update(index_elements=["run"], set_=row)
+                )
             after = load_runs(connection, runs.c.number == number)[0]
             if after != before:
                 add_event(connection, time, "included" if why is None else "excluded", why or "", run=number)
@@ -327,6 +347,8 @@ _SET_NEWEST = {
 _HELD = select(runs.c.number).where(
     runs.c.id == bindparam("id"), runs.c.attempt == bindparam("n"), runs.c.state == "running"
 )
+# On a server nobody takes the run until the transaction ends.
+_HELD = _HELD.with_for_update(key_share=True)
 
 _SEEN = (
     update(attempts)
@@ -334,8 +356,7 @@ _SEEN = (
     .values(seen_at=bindparam("now"))
 )
 
-_RECORD = upsert(metrics)
-_RECORD = _RECORD.on_conflict_do_update(index_elements=["run", "key", "step"], set_={"value": _RECORD.excluded.value})
+_METRIC = ["run", "key", "step"]
 
 
 def _held(connection: Connection, claim: ClaimedRun) -> int:
@@ -349,8 +370,19 @@ def _held(connection: Connection, claim: ClaimedRun) -> int:
             f"attempt {claim.attempt} at run {claim.run.id} no longer holds it",
             "another process continued the run; this one stops and has changed nothing",
         )
-    connection.execute(_SEEN, {"of": number, "number": claim.attempt, "now": now()})
+    connection.execute(_SEEN, {"of": number, "number": claim.attempt, "now": now(connection)})
     return int(number)
+
+
+def _ended(connection: Connection, claim: ClaimedRun, changes: Mapping[str, Any], why: str) -> bool:
+    """Whether this very attempt has ended the run in this way: a server did it although its answer was lost."""
+    if not on_server(connection):
+        return False
+    this = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, attempts.c.reason == why)
+    ended = select(runs.c.number).join(attempts, this).where(runs.c.id == claim.run.id, runs.c.attempt == claim.attempt)
+    wanted = {"result": None, **changes} if changes["state"] in FINISHED else changes
+    same = [runs.c[name].is_not_distinct_from(value) for name, value in wanted.items()]
+    return connection.execute(ended.where(attempts.c.ended_at.is_not(None), *same)).first() is not None
 
 
 def _attempt_of(claim: ClaimedRun, number: int) -> ColumnElement[bool]:

@@ -6,16 +6,15 @@ import hashlib
 import json
 import math
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Row, Select, and_, func, insert, select
-from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.errors import LedgerError
+from lrurun.ledger.dialects import EVENTS, among, on_server, upsert
 from lrurun.ledger.schema import (
     attempts,
     documents,
@@ -29,17 +28,6 @@ from lrurun.ledger.schema import (
 from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
 
 S = TypeVar("S", bound=msgspec.Struct)
-
-
-def now() -> float:
-    """The ledger's clock, in seconds since 1970: for a file, the clock of the machine that opens it."""
-    return time.time()
-
-
-def among(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
-    """Whether a column has one of the values, which may be any number of them."""
-    # As one parameter: the statement is prepared once, and SQLite's limit on parameters is never reached.
-    return column.in_(select(func.json_each(json.dumps(list(values))).table_valued("value").c.value))
 
 
 def build(kind: type[S], row: Row[Any], **given: Any) -> S:
@@ -58,7 +46,12 @@ def add_event(
     attempt: int | None = None,
     ladder: int | None = None,
 ) -> int:
-    """Insert an event and return its number."""
+    """Insert an event and return its number; the last write of a transaction, for which others wait on a server.
+
+    Numbers have the order of the commits: a process that has read up to a number has seen all events before it.
+    """
+    if on_server(connection):
+        connection.execute(select(func.pg_advisory_xact_lock(EVENTS)))
     row = {"run": run, "attempt": attempt, "ladder": ladder, "time": time, "kind": kind, "text": clean(text)}
     return int(connection.execute(insert(events).values(row).returning(events.c.id)).scalar_one())
 
@@ -93,7 +86,11 @@ def share(connection: Connection, given: Iterable[Document]) -> dict[Document, i
     numbers = _numbers_of(connection, wanted)
     if missing := wanted - numbers.keys():
         new = [{"sha256": one.sha256, "seed_at": one.seed_at, "text": one.text} for one in missing]
-        connection.execute(upsert(documents).on_conflict_do_nothing(index_elements=[documents.c.sha256]), new)
+        # In one order, so that processes which add the same ones at once do not wait for each other.
+        new.sort(key=lambda row: str(row["sha256"]))
+        connection.execute(
+            upsert(connection, documents).on_conflict_do_nothing(index_elements=[documents.c.sha256]), new
+        )
         numbers |= _numbers_of(connection, missing)
     if not wanted <= numbers.keys():
         raise LedgerError("the ledger has documents that are not those of their hashes", "restore a backup")
@@ -243,6 +240,7 @@ def _memberships(connection: Connection, numbers: Sequence[int]) -> dict[int, li
         ladders.c.key.label("ladder_key"),
         ladders.c.task,
         ladders.c.profile,
+        ladders.c.user.label("user"),
     )
     known = {row.id: row._asdict() for row in connection.execute(named)}
     for instance in known.values():

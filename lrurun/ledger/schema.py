@@ -5,18 +5,19 @@ since 1970, UTC. All tables are STRICT, so that a column of numbers cannot conta
 
 Settings and environments are the same for many runs: `documents` has each text once, and `stored_runs` and
 `stored_attempts` refer to it. The views `runs` and `attempts` show the rows with their texts.
+
+The tables are the same in a file and on a server: there, whole numbers are bigint, other numbers double precision, and
+texts are compared by code points (COLLATE "C"), as SQLite does.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import (
-    REAL,
     CheckConstraint,
     Column,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
-    Integer,
     MetaData,
     Table,
     Text,
@@ -26,7 +27,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-SCHEMA = "0004"
+from lrurun.ledger.dialects import NUMBER, WHOLE
+
+SCHEMA = "0005"
 """The newest revision in `migrations/versions`. Revisions are four digits and sort as text."""
 
 VERSION_TABLE = "lrurun_version"
@@ -44,6 +47,7 @@ metadata = MetaData(
     }
 )
 
+
 info = Table(
     "ledger_info",
     metadata,
@@ -56,22 +60,23 @@ info = Table(
 ladders = Table(
     "ladders",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", WHOLE, primary_key=True),
     Column("key", Text, nullable=False, unique=True),
     Column("name", Text, nullable=False),
     Column("task", Text, nullable=False),
     Column("profile", Text),
     Column("spec", Text, nullable=False),
-    Column("created_at", REAL, nullable=False),
+    Column("created_at", NUMBER, nullable=False),
+    Column("user_name", Text, key="user", comment="of the operating system's user who requested it first"),
     sqlite_strict=True,
 )
 
 documents = Table(
     "documents",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", WHOLE, primary_key=True),
     Column("sha256", Text, nullable=False, unique=True, comment="of `seed_at`, a line end and the text"),
-    Column("seed_at", Integer, comment="how many characters precede the null that stands for the run's seed"),
+    Column("seed_at", WHOLE, comment="how many characters precede the null that stands for the run's seed"),
     Column("text", Text, nullable=False),
     comment="JSON texts that runs and attempts share: configurations (with null for the seed), execution settings, "
     "provenance, environments. A row never changes and is never deleted",
@@ -82,28 +87,28 @@ documents = Table(
 runs = Table(
     "stored_runs",
     metadata,
-    Column("number", Integer, primary_key=True),
+    Column("number", WHOLE, primary_key=True),
     Column("id", Text, nullable=False, unique=True),
     Column("task", Text, nullable=False),
-    Column("seed", Integer, nullable=False),
+    Column("seed", WHOLE, nullable=False),
     Column("state", Text, nullable=False),
-    Column("superseded", Integer, nullable=False),
-    Column("generation", Integer, nullable=False),
-    Column("attempt", Integer, nullable=False, comment="number of the newest attempt; 0 before the first"),
-    Column("step", Integer, nullable=False),
-    Column("steps", Integer, nullable=False),
-    Column("parameters", Integer),
-    Column("last_loss", REAL, comment="the newest training loss; null if it is NaN or there is none"),
-    Column("last_score", REAL, comment="the newest validation score"),
-    Column("last_speed", REAL, comment="the newest steps per second"),
-    Column("val_accuracy", REAL, comment="validation accuracy in `result`; null if it is NaN or there is none"),
-    Column("test_accuracy", REAL, comment="test accuracy in `result`"),
-    Column("steps_per_second", REAL, comment="steps per second in `result`"),
-    Column("created_at", REAL, nullable=False),
-    Column("finished_at", REAL),
-    Column("config_id", Integer, ForeignKey(documents.c.id), nullable=False),
-    Column("execution_id", Integer, ForeignKey(documents.c.id), nullable=False),
-    Column("provenance_id", Integer, ForeignKey(documents.c.id), nullable=False),
+    Column("superseded", WHOLE, nullable=False),
+    Column("generation", WHOLE, nullable=False),
+    Column("attempt", WHOLE, nullable=False, comment="number of the newest attempt; 0 before the first"),
+    Column("step", WHOLE, nullable=False),
+    Column("steps", WHOLE, nullable=False),
+    Column("parameters", WHOLE),
+    Column("last_loss", NUMBER, comment="the newest training loss; null if it is NaN or there is none"),
+    Column("last_score", NUMBER, comment="the newest validation score"),
+    Column("last_speed", NUMBER, comment="the newest steps per second"),
+    Column("val_accuracy", NUMBER, comment="validation accuracy in `result`; null if it is NaN or there is none"),
+    Column("test_accuracy", NUMBER, comment="test accuracy in `result`"),
+    Column("steps_per_second", NUMBER, comment="steps per second in `result`"),
+    Column("created_at", NUMBER, nullable=False),
+    Column("finished_at", NUMBER),
+    Column("config_id", WHOLE, ForeignKey(documents.c.id), nullable=False),
+    Column("execution_id", WHOLE, ForeignKey(documents.c.id), nullable=False),
+    Column("provenance_id", WHOLE, ForeignKey(documents.c.id), nullable=False),
     Column("fingerprint", Text, nullable=False),
     Column("data_sha256", Text),
     Column("result", Text),
@@ -125,12 +130,12 @@ ladder_runs = Table(
     "ladder_runs",
     metadata,
     # Increases: the first membership of a run is the instance that it was created for.
-    Column("id", Integer, primary_key=True),
-    Column("ladder", Integer, ForeignKey(ladders.c.id), nullable=False),
-    Column("run", Integer, ForeignKey(runs.c.number), nullable=False),
+    Column("id", WHOLE, primary_key=True),
+    Column("ladder", WHOLE, ForeignKey(ladders.c.id), nullable=False),
+    Column("run", WHOLE, ForeignKey(runs.c.number), nullable=False),
     Column("rung", Text, nullable=False),
     Column("stage", Text, nullable=False),
-    Column("position", Integer, nullable=False),
+    Column("position", WHOLE, nullable=False),
     # Its index serves searches by run; the other one, those by ladder.
     UniqueConstraint("run", "ladder", "rung", "stage"),
     sqlite_strict=True,
@@ -144,22 +149,23 @@ Index(
 attempts = Table(
     "stored_attempts",
     metadata,
-    Column("run", Integer, ForeignKey(runs.c.number), primary_key=True),
-    Column("n", Integer, primary_key=True),
+    Column("run", WHOLE, ForeignKey(runs.c.number), primary_key=True),
+    Column("n", WHOLE, primary_key=True),
     Column("host", Text, nullable=False),
     Column("boot", Text, nullable=False),
     Column("namespace", Text, nullable=False),
-    Column("pid", Integer, nullable=False),
-    Column("pid_started", REAL, nullable=False),
-    Column("started_at", REAL, nullable=False),
-    Column("heartbeat_at", REAL, nullable=False),
-    Column("seen_at", REAL, nullable=False),
-    Column("ended_at", REAL),
+    Column("pid", WHOLE, nullable=False),
+    Column("pid_started", NUMBER, nullable=False),
+    Column("started_at", NUMBER, nullable=False),
+    Column("heartbeat_at", NUMBER, nullable=False),
+    Column("seen_at", NUMBER, nullable=False),
+    Column("ended_at", NUMBER),
     Column("reason", Text),
-    Column("resumed_from", Integer),
-    Column("numerics", Integer, nullable=False, comment="version of the arithmetic that the attempt used"),
-    Column("environment_id", Integer, ForeignKey(documents.c.id), nullable=False),
+    Column("resumed_from", WHOLE),
+    Column("numerics", WHOLE, nullable=False, comment="version of the arithmetic that the attempt used"),
+    Column("environment_id", WHOLE, ForeignKey(documents.c.id), nullable=False),
     Column("code", Text, comment="the code version as text, so that lists of runs need no JSON"),
+    Column("user_name", Text, key="user", comment="of the operating system's user whose process it is"),
     comment="the attempts; the view `attempts` shows them with their environment",
     sqlite_strict=True,
 )
@@ -167,7 +173,7 @@ attempts = Table(
 metric_keys = Table(
     "metric_keys",
     metadata,
-    Column("id", Integer, primary_key=True),
+    Column("id", WHOLE, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
     sqlite_strict=True,
 )
@@ -175,10 +181,10 @@ metric_keys = Table(
 metrics = Table(
     "metrics",
     metadata,
-    Column("run", Integer, ForeignKey(runs.c.number), primary_key=True),
-    Column("key", Integer, ForeignKey(metric_keys.c.id), primary_key=True),
-    Column("step", Integer, primary_key=True),
-    Column("value", REAL, comment="NULL is NaN, which SQLite cannot hold; infinities are stored as they are"),
+    Column("run", WHOLE, ForeignKey(runs.c.number), primary_key=True),
+    Column("key", WHOLE, ForeignKey(metric_keys.c.id), primary_key=True),
+    Column("step", WHOLE, primary_key=True),
+    Column("value", NUMBER, comment="NULL is NaN, which SQLite cannot hold; infinities are stored as they are"),
     sqlite_strict=True,
     sqlite_with_rowid=False,
 )
@@ -186,9 +192,9 @@ metrics = Table(
 eigenvalues = Table(
     "eigenvalues",
     metadata,
-    Column("run", Integer, ForeignKey(runs.c.number), primary_key=True),
+    Column("run", WHOLE, ForeignKey(runs.c.number), primary_key=True),
     Column("moment", Text, primary_key=True, comment="at initialisation ('start') or after the last step ('end')"),
-    Column("layer", Integer, primary_key=True),
+    Column("layer", WHOLE, primary_key=True),
     Column("pairs", Text, comment="JSON: [[real, imaginary], ...]; NULL where the recurrence has no eigenvalues"),
     CheckConstraint("moment IN ('start', 'end')", name="moment"),
     sqlite_strict=True,
@@ -198,13 +204,13 @@ eigenvalues = Table(
 checkpoints = Table(
     "checkpoints",
     metadata,
-    Column("id", Integer, primary_key=True),
-    Column("run", Integer, nullable=False),
-    Column("attempt", Integer, nullable=False),
-    Column("step", Integer, nullable=False),
+    Column("id", WHOLE, primary_key=True),
+    Column("run", WHOLE, nullable=False),
+    Column("attempt", WHOLE, nullable=False),
+    Column("step", WHOLE, nullable=False),
     Column("state", Text, nullable=False),
     Column("path", Text, nullable=False),
-    Column("bytes", Integer),
+    Column("bytes", WHOLE),
     Column("sha256", Text),
     ForeignKeyConstraint(["run", "attempt"], [attempts.c.run, attempts.c.n]),
     CheckConstraint("state IN ('saving', 'committed')", name="state"),
@@ -216,11 +222,11 @@ events = Table(
     "events",
     metadata,
     # Never reused: a reader who has read up to a number has seen all events before it.
-    Column("id", Integer, primary_key=True),
-    Column("ladder", Integer, ForeignKey(ladders.c.id)),
-    Column("run", Integer, ForeignKey(runs.c.number)),
-    Column("attempt", Integer),
-    Column("time", REAL, nullable=False),
+    Column("id", WHOLE, primary_key=True),
+    Column("ladder", WHOLE, ForeignKey(ladders.c.id)),
+    Column("run", WHOLE, ForeignKey(runs.c.number)),
+    Column("attempt", WHOLE),
+    Column("time", NUMBER, nullable=False),
     Column("kind", Text, nullable=False),
     Column("text", Text, nullable=False),
     sqlite_strict=True,
@@ -234,7 +240,7 @@ Index("ix_events_ladder", events.c.ladder, sqlite_where=text("ladder IS NOT NULL
 tags = Table(
     "tags",
     metadata,
-    Column("run", Integer, ForeignKey(runs.c.number), primary_key=True),
+    Column("run", WHOLE, ForeignKey(runs.c.number), primary_key=True),
     Column("name", Text, primary_key=True),
     sqlite_strict=True,
 )
@@ -242,9 +248,9 @@ tags = Table(
 exclusions = Table(
     "exclusions",
     metadata,
-    Column("run", Integer, ForeignKey(runs.c.number), primary_key=True),
+    Column("run", WHOLE, ForeignKey(runs.c.number), primary_key=True),
     Column("why", Text, nullable=False),
-    Column("time", REAL, nullable=False),
+    Column("time", NUMBER, nullable=False),
     comment="runs that reports leave out",
     sqlite_strict=True,
 )
@@ -285,7 +291,8 @@ VIEWS = {
     "attempts": """
         CREATE VIEW attempts AS
         SELECT run, n, host, boot, namespace, pid, pid_started, started_at, heartbeat_at, seen_at, ended_at, reason,
-            resumed_from, (SELECT d.text FROM documents d WHERE d.id = a.environment_id) AS environment, code, numerics
+            resumed_from, (SELECT d.text FROM documents d WHERE d.id = a.environment_id) AS environment, code, numerics,
+            user_name
         FROM stored_attempts a""",
 }
 """Runs and attempts with their JSON texts, for people's queries. Before a migration rebuilds a table, it drops them."""

@@ -28,6 +28,8 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
     spec: dict[str, Any]
     """{"set": {path: value}, "tune": bool, ...}: what else distinguishes the instances of a ladder."""
     created_at: float
+    user: str | None = None
+    """The user of the operating system who requested it first; None in ledgers of older versions."""
 
 
 class Membership(Struct, frozen=True, kw_only=True):
@@ -38,6 +40,8 @@ class Membership(Struct, frozen=True, kw_only=True):
     ladder_key: str
     task: str
     profile: str | None
+    user: str | None = None
+    """Of the ladder instance."""
     rung: str
     stage: str
     position: int
@@ -157,6 +161,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
     """Device, CPU, threads, versions, git commit, hash of the uncommitted changes."""
     numerics: int
     """Attempts with different numerics versions give the same run different last bits."""
+    user: str | None = None
+    """The user of the operating system whose process it is; None in ledgers of older versions."""
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
@@ -189,6 +195,8 @@ class Owner(Struct, frozen=True, kw_only=True):
     namespace: str
     pid: int
     pid_started: float
+    user: str | None = None
+    """Of the operating system."""
 
 
 class ClaimedRun(Struct, frozen=True, kw_only=True):

@@ -5,23 +5,19 @@ The recurrences themselves, lambda, its powers and all states, are always float3
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from lrurun.nn.devices import flat, unflat
+
 Precision = Literal["tf32", "float32", "bf16"]
 
 
 SMALL = 2**18
 """Numbers in `x` up to which a recurrence's products are faster if `x` is not made two-dimensional."""
-
-
-def flat(x: Array) -> Array:
-    """(..., K) as (M, K); M may be 0."""
-    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def product(x: Array, w: Array, precision: Precision, *, flatten: bool = True) -> Array:
@@ -40,7 +36,7 @@ def product(x: Array, w: Array, precision: Precision, *, flatten: bool = True) -
         y = _rounded(rows, w)
     else:
         y = jnp.matmul(rows, w, precision="highest" if precision == "float32" else "tensorfloat32")
-    return y.reshape(*x.shape[:-1], w.shape[1])
+    return unflat(y, x.shape) if flatten else y
 
 
 @jax.custom_vjp

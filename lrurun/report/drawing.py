@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lrurun import console
-from lrurun.errors import NoEigenvaluesError, NotFoundError
+from lrurun.errors import NoEigenvaluesError, NotFoundError, hint_for
 from lrurun.report import cells, content, figures, ladder_table, rung_runs, speed
 from lrurun.report.figures import Mark, Panel, RungMeans, SpectrumPanel
 from lrurun.report.instance_label import InstanceLabel, label_of
@@ -137,13 +137,14 @@ def ladder_curves(
     selected: Mapping[str, rung_runs.RungRuns],
     notes: Sequence[str],
     ledger: Ledger,
+    metrics: Sequence[str] = (),
 ) -> Figure:
-    """Loss and validation score of every rung, as means over its finished seeds."""
+    """Loss and validation score of every rung, or `metrics`, as means over its finished seeds."""
     own = {rung: one for rung, one in selected.items() if one.of == rung and one.counted}
-    form = form_of(plan.task.metric)
-    drawn = curves_of(form)
+    drawn = _drawn(metrics, [run for one in own.values() for run in one.counted], ledger)
+    drawn = drawn or curves_of(form_of(plan.task.metric))
     known = {rung: [ledger.metrics(run.id, drawn) for run in one.counted] for rung, one in own.items()}
-    panels = figures.curve_panels({f"{rung} (n={len(seeds)})": seeds for rung, seeds in known.items()}, form)
+    panels = figures.curve_panels({f"{rung} (n={len(seeds)})": seeds for rung, seeds in known.items()}, drawn)
     if not panels:
         raise _no_curves(f"ladder {plan.ladder.name}")
     sentences = [figures.BAND]
@@ -164,14 +165,24 @@ def ladder_curves(
     )
 
 
-def run_curves(runs: Sequence[Run], ledger: Ledger, of: str) -> Figure:
-    """Loss and validation score of single runs of the instances `of`, up to their current steps."""
+def run_curves(runs: Sequence[Run], ledger: Ledger, of: str, metrics: Sequence[str] = ()) -> Figure:
+    """Loss and validation score of single runs of the instances `of`, or `metrics`, up to their current steps."""
     known = {run.id: ledger.metrics(run.id) for run in runs}
     forms = {form.name: form for form in (of_task(run.task, known[run.id]) for run in runs)}
-    panels = figures.curve_panels({_name(run): [known[run.id]] for run in runs}, *forms.values())
+    drawn = _drawn(metrics, runs, ledger) or curves_of(*forms.values())
+    panels = figures.curve_panels({_name(run): [known[run.id]] for run in runs}, drawn)
     if not panels:
         raise _no_curves(f"run {', '.join(known)}")
     return figures.curves(panels, title=_heading(runs, of), caption=_states(runs))
+
+
+def _drawn(metrics: Sequence[str], runs: Sequence[Run], ledger: Ledger) -> dict[str, tuple[str, float]]:
+    """Each of `metrics` with its name and scale on an axis; one that no run has is an error."""
+    for name in metrics:
+        if not any(ledger.metrics(run.id, [name]) for run in runs):
+            known = sorted({metric for run in runs for metric in ledger.metrics(run.id)})
+            raise NotFoundError(f"--metric {name}: none of these runs has this curve", hint_for(name, known, "curves"))
+    return {name: (name, 1.0) for name in metrics}
 
 
 def _no_curves(what: str) -> NotFoundError:

@@ -173,7 +173,7 @@ def look_of(index: int) -> dict[str, Any]:
     """Colour, line and marker of a curve."""
     return {
         "color": COLORS[index % len(COLORS)],
-        "linestyle": LINES[index % len(LINES)],
+        "linestyle": LINES[(index + index // len(COLORS)) % len(LINES)],
         "marker": MARKERS[index % len(MARKERS)],
     }
 
@@ -182,7 +182,7 @@ def number(value: float, _: object = None) -> str:
     """A tick without an exponent: 20, 0.5, 20k, 3M."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / size:g}{letter}"
+            return f"{value / size:g}{letter}".replace("-", "−")
     return f"{value:g}".replace("-", "−")
 
 

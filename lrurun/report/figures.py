@@ -13,7 +13,6 @@ from msgspec import Struct
 from lrurun.console import clean
 from lrurun.report import figure_style as style
 from lrurun.report import statistics
-from lrurun.report.scores import ScoreForm, curves_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,6 +69,10 @@ class SpectrumPanel(Struct, frozen=True, kw_only=True):
     trained: tuple[complex, ...]
 
 
+LOGARITHMIC = ("train/loss", "norm/", "gradient/", "effective_step/")
+"""How metrics on a logarithmic axis begin."""
+
+
 def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
     """The mean over seeds, at the steps that all curves have, in a band of one standard error to each side."""
     tables = [dict(curve) for curve in curves]
@@ -87,21 +90,23 @@ def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
 
 
 def curve_panels(
-    seeds: Mapping[str, Sequence[Mapping[str, Sequence[tuple[int, float]]]]], *forms: ScoreForm | None
+    seeds: Mapping[str, Sequence[Mapping[str, Sequence[tuple[int, float]]]]], shown: Mapping[str, tuple[str, float]]
 ) -> list[Panel]:
-    """A panel for each metric of `curves_of`; a name has a line in it if all of its seeds have the metric.
+    """A panel for each metric of `shown`; a name has a line in it if all of its seeds have the metric.
 
-    `seeds` is name -> metric -> curve, for each seed.
+    Args:
+        seeds: name -> metric -> curve, for each seed.
+        shown: metric -> the label and the scale of its axis, as of `lrurun.report.scores.curves_of`.
     """
     panels = []
-    for metric, (label, scale) in curves_of(*forms).items():
+    for metric, (label, scale) in shown.items():
         found = [
             average(name, [[(step, scale * value) for step, value in curves[metric]] for curves in each])
             for name, each in seeds.items()
             if each and all(metric in curves for curves in each)
         ]
         if found:
-            panels.append(Panel(label=label, curves=tuple(found), log=metric == "train/loss"))
+            panels.append(Panel(label=label, curves=tuple(found), log=metric.startswith(LOGARITHMIC)))
     return panels
 
 

@@ -17,6 +17,8 @@ from lrurun.errors import LrurunError, UsageError, hint_for, plural
 from lrurun.ledger.values import FINISHED
 from lrurun.report import published, published_claims, selection
 from lrurun.report import study as study_report
+from lrurun.report.cells import score
+from lrurun.report.instance_label import ladder_command
 from lrurun.report.published_claims import PublishedClaim
 from lrurun.report.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.studies import claims as study_claims
@@ -38,7 +40,7 @@ PAPERS = {
 """The name of a paper on the command line -> how sources begin."""
 
 NO_CHECK = "no check of this study decides it"
-HEADERS = (*published_claims.HEADERS, "in this ledger")
+HEADERS = (*published_claims.HEADERS, "source", "in this ledger")
 
 
 class LedgerVerdict(Struct, frozen=True, kw_only=True):
@@ -67,24 +69,59 @@ class LedgerClaims(Struct, frozen=True, kw_only=True):
     """Paper -> verdict in this ledger -> how many claims, each on each task."""
 
 
-def collect(
-    ledger: Ledger | None, ladders: Mapping[str, Ladder], task: str | None, paper: str | None, *, with_studies: bool
-) -> LedgerClaims:
+class Runs(Struct, frozen=True):
+    """The final runs of an instance."""
+
+    command: str
+    """The one that trains them."""
+    scores: str
+    """Of each rung that has one."""
+
+
+class Used(Struct, frozen=True, kw_only=True):
+    """The instance by whose runs the claims of a ladder on a task are judged."""
+
+    profile: str | None
+    metric: str
+    """The one that selects the models; empty if that is not known."""
+    verdicts: dict[str, LedgerVerdict]
+    """The text of each claim on the task -> its verdict."""
+    runs: tuple[Runs, ...] = ()
+    """Of all instances that can be judged."""
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """What a ledger has on claims."""
+
+    ladders: dict[str, dict[str, Used]]
+    """Ladder -> task -> the instance that judges; tasks without final runs are left out."""
+    studies: dict[str, study_report.StudyReport | None]
+    """Study -> the most complete of its profiles; None if none is complete."""
+
+
+def gather(ledger: Ledger | None, ladders: Mapping[str, Ladder], task: str | None, *, with_studies: bool) -> Evidence:
+    """What a ledger has on ladders, by the names that find them, and on studies, on one task or all."""
+    asked = [study for study in studies.every() if task in (None, STUDY + study.name)] if with_studies else []
+    return Evidence(
+        ladders={name: {} if ledger is None else _used(ledger, name, one, task) for name, one in ladders.items()},
+        studies={study.name: None if ledger is None else _report_of(ledger, study) for study in asked},
+    )
+
+
+def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None, paper: str | None) -> LedgerClaims:
     """The claims of ladders, by the names that find them, and of studies, on one task or all, of one paper or all."""
     found: list[LedgerClaim] = []
     for name, ladder in ladders.items():
-        used = _used(ledger, name, ladder, task) if ledger is not None else {}
+        used = evidence.ladders[name]
         stated = published_claims.collect([ladder], task, {on: its.profile for on, its in used.items()})
         for one in stated:
             its = used.get(one.task)
-            found.append(_beside(one, its.verdicts[one.text] if its else _not_run(ladder.name, one.task)))
+            found.append(_beside(one, its.verdicts[one.text] if its else _without_runs(ladder, one.task)))
         by_papers = {(one.task, one.text) for one in stated}
         for on, its in used.items():
             others = [one for one in ladder.claims if one.text in its.verdicts and (on, one.text) not in by_papers]
             found += [_stand_in(ladder, on, claim, its) for claim in others]
-    if with_studies:
-        asked = [study for study in studies.every() if task in (None, STUDY + study.name)]
-        found += [one for study in asked for one in _of_study(ledger, study)]
+    found += [one for study, report in evidence.studies.items() for one in _of_study(study, report)]
     if paper is not None:
         found = [one for one in found if one.source.startswith(PAPERS[paper])]
     return LedgerClaims(claims=found, counts=_counts(found))
@@ -111,28 +148,18 @@ def cells(one: LedgerClaim) -> list[str]:
     """A line of the table, under `HEADERS`."""
     mark = " (stand-in)" if one.here.stand_in and one.here.verdict != NOT_RUN else ""
     profile = f", profile {one.here.profile}" if one.here.profile else ""
-    detail = "" if one.here.verdict == NOT_RUN else f": {one.here.detail}"
-    here = f"{one.here.verdict}{mark}{profile}{detail}"
+    here = f"{one.here.verdict}{mark}{profile}: {one.here.detail}"
     if one.task.startswith(STUDY):
-        return [STUDIES, one.task.removeprefix(STUDY), one.text, "", "", f"{one.verdict}: {one.reason}", here]
-    return [*published_claims.cells(one), here]
+        study = one.task.removeprefix(STUDY)
+        return [STUDIES, study, one.text, "", "", f"{one.verdict}: {one.reason}", one.source, here]
+    return [*published_claims.cells(one), one.source, here]
 
 
 def _beside(one: PublishedClaim, here: LedgerVerdict) -> LedgerClaim:
     return LedgerClaim(**structs.asdict(one), here=here)
 
 
-class _Used(Struct, frozen=True, kw_only=True):
-    """The instance by whose runs the claims of a ladder on a task are judged."""
-
-    profile: str | None
-    metric: str
-    """The one that selects the models; empty if that is not known."""
-    verdicts: dict[str, LedgerVerdict]
-    """The text of each claim on the task -> its verdict."""
-
-
-def _stand_in(ladder: Ladder, task: str, claim: Claim, used: _Used) -> LedgerClaim:
+def _stand_in(ladder: Ladder, task: str, claim: Claim, used: Used) -> LedgerClaim:
     """A claim on a task for which the paper does not state it."""
     return LedgerClaim(
         ladder=ladder.name,
@@ -150,16 +177,16 @@ def _stand_in(ladder: Ladder, task: str, claim: Claim, used: _Used) -> LedgerCla
     )
 
 
-def _used(ledger: Ledger, name: str, ladder: Ladder, task: str | None) -> dict[str, _Used]:
+def _used(ledger: Ledger, name: str, ladder: Ladder, task: str | None) -> dict[str, Used]:
     """Task -> what judges the claims of the ladder on it; tasks without final runs are left out."""
     on_tasks = dict.fromkeys(one.task for one in ledger.ladders(ladder.name, task))
     return {on: found for on in on_tasks if (found := _on(ledger, name, ladder, on)) is not None}
 
 
-def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> _Used | None:
+def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
     """The instance of the ladder on a task whose runs decide: the plain recipe, else a profile at the paper's sizes,
     else any; of several, that with the most current final runs. Without any that can be judged, the reasons."""
-    usable: list[tuple[tuple[int, int], _Used]] = []
+    usable: list[tuple[tuple[int, int], Used]] = []
     unusable: list[tuple[LadderInstance, str]] = []
     for instance in ledger.ladders(ladder.name, task):
         if not _has_final_runs(ledger, instance):
@@ -174,12 +201,24 @@ def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> _Used | None:
         if count := sum(row.n + row.diverged for row in report.rows):
             reduced = _is_reduced(ladder, instance)
             order = (2 if reduced else int(instance.profile is not None), -count)
-            usable.append((order, _judged(report, instance, reduced=reduced)))
+            command = _command_of(name, plan, report, {run.id: run.seed for run in ledger.runs(instance.key)})
+            usable.append((order, _judged(report, instance, command, reduced=reduced)))
         else:
             unusable.append((instance, "; ".join(report.notes) or "no run has a score"))
     if usable:
-        return min(usable, key=itemgetter(0))[1]
+        return _together([one for _, one in sorted(usable, key=itemgetter(0))])
     return _unusable(ladder, task, unusable) if unusable else None
+
+
+def _together(instances: Sequence[Used]) -> Used:
+    """The first instance, with the verdicts of the others on claims whose rungs it has not run."""
+    verdicts = dict(instances[0].verdicts)
+    for one in instances[1:]:
+        open_ = [text for text, found in verdicts.items() if found.verdict == NOT_RUN]
+        decided = {text: found for text, found in one.verdicts.items() if found.verdict != NOT_RUN}
+        verdicts |= {text: decided[text] for text in open_ if text in decided}
+    runs = tuple(runs for one in instances for runs in one.runs)
+    return structs.replace(instances[0], verdicts=verdicts, runs=runs)
 
 
 def _has_final_runs(ledger: Ledger, instance: LadderInstance) -> bool:
@@ -194,7 +233,7 @@ def _is_reduced(ladder: Ladder, instance: LadderInstance) -> bool:
     return other or bool(instance.spec["set"])
 
 
-def _judged(report: LadderReport, instance: LadderInstance, *, reduced: bool) -> _Used:
+def _judged(report: LadderReport, instance: LadderInstance, command: str, *, reduced: bool) -> Used:
     verdicts = {
         claim.text: LedgerVerdict(
             verdict=claim.shown,
@@ -205,10 +244,29 @@ def _judged(report: LadderReport, instance: LadderInstance, *, reduced: bool) ->
         )
         for claim in report.claims
     }
-    return _Used(profile=instance.profile, metric=report.score.name, verdicts=verdicts)
+    scored = [f"{row.rung} {score(row, report.score)}" for row in report.rows if row.n]
+    return Used(
+        profile=instance.profile,
+        metric=report.score.name,
+        verdicts=verdicts,
+        runs=(Runs(command, f"{report.score.sentence}: {', '.join(scored)}"),),
+    )
 
 
-def _unusable(ladder: Ladder, task: str, found: Sequence[tuple[LadderInstance, str]]) -> _Used:
+def _command_of(name: str, plan: planning.Plan, report: LadderReport, seed_of: Mapping[str, int]) -> str:
+    """The command that trains the runs of a report: those rungs and seeds that it has; `seed_of` is by id."""
+    trained = [row for row in report.rows if row.n + row.diverged]
+    ladder = None if name == "lru" else name
+    given = {"--ladder": ladder, "--profile": plan.profile, "--set": plan.changes, "--tune": plan.tune}
+    more = [word for row in trained if len(trained) < len(report.rows) for word in ("--rung", row.rung)]
+    seeds = sorted({seed_of[run] for row in trained for run in row.runs})
+    if seeds and seeds != list(range(plan.seeds)):
+        first = seeds == list(range(len(seeds)))
+        more += ["--seeds", str(len(seeds)) if first else ",".join(map(str, seeds)) + "," * (len(seeds) == 1)]
+    return ladder_command(report.task, given, *more)
+
+
+def _unusable(ladder: Ladder, task: str, found: Sequence[tuple[LadderInstance, str]]) -> Used:
     newest = found[-1][0]
     verdict = LedgerVerdict(
         verdict=NOT_JUDGED,
@@ -218,30 +276,35 @@ def _unusable(ladder: Ladder, task: str, found: Sequence[tuple[LadderInstance, s
         stand_in=False,
     )
     about = [claim.text for claim in ladder.claims if claim.is_about(task)]
-    return _Used(profile=newest.profile, metric="", verdicts=dict.fromkeys(about, verdict))
+    return Used(profile=newest.profile, metric="", verdicts=dict.fromkeys(about, verdict))
 
 
-def _not_run(ladder: str, task: str) -> LedgerVerdict:
-    option = "" if ladder == "lru" else f" --ladder {ladder}"
-    detail = f"lrurun ladder {task}{option} would decide it"
-    return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
+def _without_runs(ladder: Ladder, task: str) -> LedgerVerdict:
+    option = "" if ladder.name == "lru" else f" --ladder {ladder.name}"
+    verdict, detail = NOT_RUN, f"lrurun ladder {task}{option} would decide it"
+    try:
+        planning.check_kinds(ladder)
+    except UsageError as error:  # runs of a plug-in's recurrence would decide nothing about lrurun's own
+        verdict, detail = NOT_JUDGED, str(error)
+    return LedgerVerdict(verdict=verdict, detail=detail, instance=None, profile=None, stand_in=False)
 
 
-def _of_study(ledger: Ledger | None, study: Study[Any]) -> list[LedgerClaim]:
-    """The claims of a study, by the most complete of its profiles in the ledger."""
-    report = None
+def _report_of(ledger: Ledger, study: Study[Any]) -> study_report.StudyReport | None:
+    recorded = {instance.profile for instance in ledger.ladders(STUDIES, STUDY + study.name)}
     for profile in ("paper", "laptop", "ci"):
-        if ledger is None:
-            break
-        plan = study_planning.make(study, profile, {})
-        made = study_report.build(plan, study_report.collect(ledger, plan))
-        if not made.unfinished:
-            report = made
-            break
+        if profile in recorded:
+            plan = study_planning.make(study, profile, {})
+            report = study_report.build(plan, study_report.collect(ledger, plan))
+            if not report.unfinished:
+                return report
+    return None
+
+
+def _of_study(study: str, report: study_report.StudyReport | None) -> list[LedgerClaim]:
     return [
         LedgerClaim(
             ladder=STUDIES,
-            task=STUDY + study.name,
+            task=STUDY + study,
             text=claim.text,
             source=claim.source,
             kind="check",
@@ -252,23 +315,24 @@ def _of_study(ledger: Ledger | None, study: Study[Any]) -> list[LedgerClaim]:
             reason="a figure without numbers",
             here=_by_checks(claim, report),
         )
-        for claim in study_claims.of(study.name)
+        for claim in study_claims.of(study)
     ]
 
 
 def _by_checks(claim: StudyClaim, report: study_report.StudyReport | None) -> LedgerVerdict:
+    unchecked = "" if _is_checked(claim) else f"{NO_CHECK}; what would: {claim.would_decide}"
     if report is None:
-        detail = f"{_command(claim)} would decide it" if _is_checked(claim) else NO_CHECK
+        detail = unchecked or f"{_command(claim)} would decide it"
         return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
     verdict, checks = study_claims.judge(claim, report.checks)
     missing = f"no check of profile {report.profile} is about it; {_command(claim)} has some"
     detail = "; ".join(
-        f"{one.name}: {one.measured:.4g}, {one.rule}{'' if one.passed else ' (failed)'}" for one in checks[:2]
+        f"{one.name}: {one.number(4)}, {one.rule}{' (failed)' * (one.state == 'FAILED')}" for one in checks[:2]
     )
     more = f"; and {plural(len(checks) - 2, 'check')} more" if len(checks) > 2 else ""
     return LedgerVerdict(
         verdict=verdict,
-        detail=(detail or (missing if _is_checked(claim) else NO_CHECK)) + more,
+        detail=(f"{unchecked}. {report.answer}" if unchecked else detail or missing) + more,
         instance=None,
         profile=report.profile,
         stand_in=report.substitute is not None,

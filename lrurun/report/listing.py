@@ -97,7 +97,7 @@ def _order(run: Run, name: str) -> tuple[int, float | str] | None:
 def value(run: Run, name: str) -> filters.Value:
     """A run's value of a name in `filters.names`; None if it has none."""
     match name:
-        case "ladder" | "rung" | "stage" | "profile":
+        case "ladder" | "rung" | "stage" | "profile" | "user":
             # The profile of the plain recipe is "", so that `profile!=smoke` is true of its runs.
             return tuple(dict.fromkeys(getattr(place, name) or "" for place in run.memberships))
         case "created_at" | "finished_at":

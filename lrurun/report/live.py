@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lrurun import console
+from lrurun.config.schema import STUDY
 from lrurun.report.progress import Lines, Progress, collect, view
 
 if TYPE_CHECKING:
@@ -60,13 +61,14 @@ class LadderView:
 
     def _changed(self, ledger: Ledger, ladder: LadderInstance) -> list[Run]:
         """The runs of a ladder that have changed since the last call; at first, those that have begun and not ended."""
+        brief = not ladder.task.startswith(STUDY)  # lines name the settings of cells
         if self._last_event is None:
             self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
-            return ledger.runs(ladder.key, states=("running", "failed", "interrupted"), brief=True)
+            return ledger.runs(ladder.key, states=("running", "failed", "interrupted"), brief=brief)
         events = ledger.events(after=self._last_event)  # every change of a state is one
         self._last_event = max((event.id for event in events), default=self._last_event)
         changed = {event.run for event in events if event.run}
-        return ledger.runs(ladder.key, ids=changed, brief=True) if changed else []
+        return ledger.runs(ladder.key, ids=changed, brief=brief) if changed else []
 
     def _draw(self, progress: Progress) -> None:
         terminal = console.err()

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from lrurun.report import figure_style, figures
 from lrurun.report.content import RunGroup
 from lrurun.report.run_details import RunDetail
+from lrurun.report.scores import curves_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +45,7 @@ def _curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> Pag
     seeds = {group: [details[run].curves for run in group.runs if run in details] for group in groups}
     names = {group: f"{group.title} (n={len(curves)})" for group, curves in seeds.items()}
     forms = dict.fromkeys(group.score for group in groups)
-    panels = figures.curve_panels({names[group]: curves for group, curves in seeds.items()}, *forms)
+    panels = figures.curve_panels({names[group]: curves for group, curves in seeds.items()}, curves_of(*forms))
     if not panels:
         return None
     drawn = {curve.name for panel in panels for curve in panel.curves}

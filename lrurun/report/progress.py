@@ -14,7 +14,9 @@ from lrurun import data as tasks
 from lrurun.config.position import point
 from lrurun.config.schema import STUDY
 from lrurun.console import clean, duration, setting
+from lrurun.ledger import owner
 from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
+from lrurun.report import devices
 from lrurun.report.scores import ACCURACY, ScoreForm, of_task
 
 if TYPE_CHECKING:
@@ -82,7 +84,8 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> Progress:
     groups: dict[tuple[str, str], list[StateSummary]] = {}
     for summary in summaries:
         groups.setdefault((summary.rung, summary.stage), []).append(summary)
-    running = ledger.runs(ladder.key, states=["running"], brief=True) if counts["running"] else []
+    brief = not ladder.task.startswith(STUDY)  # the names of cells need their settings
+    running = ledger.runs(ladder.key, states=["running"], brief=brief) if counts["running"] else []
     attempts = ledger.newest_attempts([run.id for run in running]) if running else {}
     return Progress(
         ladder=ladder,
@@ -114,7 +117,7 @@ def _may_share_runs(summaries: list[StateSummary]) -> bool:
 
 
 def _place(newest: Attempt) -> str:
-    device = newest.environment.get("device")
+    device = devices.name(newest)
     return f"{newest.host}:{newest.pid}" + (f" ({device})" if device else "")
 
 
@@ -157,7 +160,7 @@ def running_lines(progress: Progress) -> list[str]:
     lines = []
     for run in progress.running:
         name, stage, _ = _member(run, progress.ladder.key)
-        what = f"{name} seed {run.seed}" if stage != "tune" else f"{name} (tune)"
+        what = _seed(run, name) if stage != "tune" else f"{name} (tune)"
         lines.append(f"{what} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}")
     return lines
 
@@ -212,6 +215,8 @@ def title(ladder: LadderInstance) -> str:
         text += ", tuned"
     for path, value in ladder.spec.get("set", {}).items():
         text += f", {path}={setting(value)}"
+    if ladder.user not in (None, owner.user()):
+        text += f", requested by {ladder.user}"
     return text
 
 
@@ -254,7 +259,7 @@ class Lines:
 
 def _line(run: Run, key: str) -> str:
     rung, stage, position = _member(run, key)
-    what = f"{rung} seed {run.seed}" if stage != "tune" else f"{rung} tuning, point {point(position) + 1}"
+    what = _seed(run, rung) if stage != "tune" else f"{rung} tuning, point {point(position) + 1}"
     text = f"{what} ({run.id}): {run.state}"
     if run.state == "running":
         return text
@@ -269,6 +274,20 @@ def _line(run: Run, key: str) -> str:
     if run.state == "failed" and run.error:
         return f"{text}: {run.error.splitlines()[0]}"
     return f"{text} at step {run.step} of {run.steps}"
+
+
+def _seed(run: Run, rung: str) -> str:
+    """Rung and seed of a run; of a cell of a study, its settings too."""
+    return f"{cell(run) or rung} seed {run.seed}"
+
+
+def cell(run: Run) -> str:
+    """The label and the settings of a cell of a study; empty for other runs and those without settings here."""
+    if not run.task.startswith(STUDY) or not run.config:
+        return ""
+    from lrurun.studies import plan
+
+    return plan.described(run.task, run.config)
 
 
 def _member(run: Run, key: str) -> tuple[str, str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from lrurun import data as tasks
 from lrurun.config.documents import Claim, Ladder
@@ -27,12 +27,6 @@ class PublishedClaim(Judgement, frozen=True, kw_only=True):
     """Adjusted p of the difference, beside a claim with a margin."""
     paper_ratio: float | None = None
     """For "faster": the published speed of the rung over that of the other."""
-
-
-class ClaimsReport(Struct, frozen=True, kw_only=True):
-    """The JSON of `lrurun claims`."""
-
-    claims: list[PublishedClaim]
 
 
 def collect(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lrurun.console import clean
 from lrurun.errors import LrurunError
+from lrurun.report.devices import several
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Attempt, Run
@@ -42,7 +43,7 @@ def _comments(run: Run, attempt: Attempt) -> Iterator[str]:
     python = _table(attempt, "versions").get("python", "not recorded")
     threads = attempt.environment.get("threads", "not recorded")
     yield f"# Run {run.id} was trained with these versions."
-    yield f"# Python {python}; device: {device}; CPU: {cpu}; threads: {threads}"
+    yield f"# Python {python}; device: {device}{several(attempt)}; CPU: {cpu}; threads: {threads}"
 
 
 def _lrurun(attempt: Attempt) -> Iterator[str]:

@@ -268,10 +268,7 @@ def _current(plan: planning.Plan, instance: LadderInstance, found: list[Run]) ->
             settings[run.config_id] = planning.common_settings(run.config, free)
         rungs = {m.rung for m in run.memberships if m.ladder_key == instance.key and m.stage == "train"}
         if rungs and settings[run.config_id] not in [wanted[rung] for rung in rungs if rung in wanted]:
-            loaded = plugin_code.is_loaded(run.config)
-            why = (
-                "the ladder or the recipe has changed since" if loaded else "their plug-in has changed or is not loaded"
-            )
+            why = plugin_code.outdated(run.config) or "the ladder or the recipe has changed since"
             others.setdefault(why, []).append(run.id)
         else:
             current.append(run)

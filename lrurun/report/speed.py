@@ -11,6 +11,7 @@ from lrurun.config import documents
 from lrurun.console import clean
 from lrurun.report import content, statistics
 from lrurun.report.content import NOTHING, PARAMETERS, RUNG, TITLE, Column
+from lrurun.report.devices import several
 from lrurun.report.instance_label import label_of, make_label
 from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
 
@@ -209,7 +210,7 @@ def _setting(run: Run, attempt: Attempt) -> SpeedSetting:
         device = machine.get("cpu") or device
     packed = attempt.environment.get("packed", 1)
     return SpeedSetting(
-        device=device if device is None else str(device),  # a ledger may hold anything
+        device=device if device is None else f"{device}{several(attempt)}",  # a ledger may hold anything
         threads=run.execution.get("threads"),
         packed=packed if isinstance(packed, int) else 1,
         steps_per_dispatch=run.execution.get("steps_per_dispatch"),

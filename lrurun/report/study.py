@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, to_builtins
 
+from lrurun import console
 from lrurun.errors import plural
 from lrurun.ledger.values import FINISHED
 from lrurun.studies.checks import Check, failed
@@ -134,13 +135,41 @@ def missing(plan: StudyPlan, results: Results[Any], most: int = 5) -> list[str]:
     return labels[:most] + ([f"and {len(labels) - most} more"] if len(labels) > most else [])
 
 
+def show(report: StudyReport, *, brief: bool = False) -> None:
+    """Prints a report; a brief one has one line, and only those checks that failed."""
+    above, table, below = _parts(report, brief=brief)
+    console.write("\n".join(above))
+    if table:
+        console.table(None, HEADERS, table)
+    if below:
+        console.write(below)
+
+
+def text(report: StudyReport) -> str:
+    """What `show` prints into a pipe."""
+    above, table, below = _parts(report)
+    return "\n".join([*above, *(console.aligned(None, HEADERS, table) if table else ()), *filter(None, [below])])
+
+
+def _parts(report: StudyReport, *, brief: bool = False) -> tuple[list[str], list[list[str]], str]:
+    """The lines above the table of checks, its rows, and the line below it."""
+    if brief:
+        return (
+            [f"{report.study}: {counts(report)}. {report.answer} {report.stand_in}".rstrip()],
+            rows(report.failed),
+            "",
+        )
+    return _sentences(report), rows(report.checks), counts(report) if report.checks else ""
+
+
 def counts(report: StudyReport) -> str:
-    """How many checks passed."""
-    return f"{len(report.checks) - len(report.failed)} of {plural(len(report.checks), 'check')} passed"
+    """How many checks passed, and how many were not tested."""
+    untested = sum(one.state == "not tested" for one in report.checks)
+    passed = len(report.checks) - len(report.failed) - untested
+    return f"{passed} of {plural(len(report.checks), 'check')} passed{f', {untested} not tested' if untested else ''}"
 
 
-def sentences(report: StudyReport) -> list[str]:
-    """What people read above the checks."""
+def _sentences(report: StudyReport) -> list[str]:
     lines = [f"{report.about.paper}: {report.about.question}", f"Published: {report.about.published}"]
     if report.unfinished:
         total = report.unfinished + len(report.cells)
@@ -153,7 +182,4 @@ def sentences(report: StudyReport) -> list[str]:
 
 def rows(checks: Iterable[Check]) -> list[list[str]]:
     """A line for each check, under `HEADERS`."""
-    return [
-        ["ok" if one.passed else "FAILED", one.kind, one.name, f"{one.measured:.6g}", f"{one.expected:.6g}", one.rule]
-        for one in checks
-    ]
+    return [[one.state, one.kind, one.name, one.number(), f"{one.expected:.6g}", one.rule] for one in checks]

@@ -148,6 +148,10 @@ def _reasons(attempts: Sequence[Attempt], now: Attempt) -> Iterator[str]:
     for numerics in dict.fromkeys(one.numerics for one in involved):
         if numerics != now.numerics:
             yield f"numerics version {numerics} then, {now.numerics} now"
+    devices = [_entry(one.environment, ("placement", "devices")) or "1" for one in (*involved, now)]
+    for before in dict.fromkeys(devices[:-1]):
+        if before != devices[-1]:
+            yield f"batches over {before} devices then, over {devices[-1]} now"
     for packed in dict.fromkeys(_entry(one.environment, ("packed",)) for one in involved):
         if packed is not None:
             yield f"one of {packed} runs in one program then, trained alone now"

@@ -29,6 +29,9 @@ class StopRequest:
         self.requested = False
         self.idle = True
         """Whether this process trains no run."""
+        self.refused = False
+        """Whether the ledger has refused a write of this process, because another one has the run: it claims no more,
+        so that its supervisor can find out why."""
 
     def request(self, *_: object) -> None:
         """Handles SIGTERM."""
@@ -64,9 +67,10 @@ class ActiveAttempt:
         return self.claim.run.memberships[0].stage == "tune"
 
     @property
-    def program(self) -> tuple[str, int]:
+    def program(self) -> tuple[str, int, bool]:
         """What runs must share to be trained in one program."""
-        return program_key(self.config, self.execution), self.execution.steps_per_dispatch
+        execution = self.execution
+        return program_key(self.config, execution), execution.steps_per_dispatch, execution.probes
 
     def load(self) -> None:
         """Reads the run's configuration and the data.
@@ -109,13 +113,15 @@ class ActiveAttempt:
         """Records how machine, packages and code differ from those of the previous attempt."""
         before, now = (attempt.environment for attempt in self.ledger.attempts(self.id)[-2:])
         for (table, name), label in _COMPARED.items():
-            old, new = (environment.get(table, {}).get(name) for environment in (before, now))
+            absent = 1 if name == "devices" else None  # not recorded by older releases
+            old, new = (environment.get(table, {}).get(name, absent) for environment in (before, now))
             if old != new:
                 self.note("changed", f"resumed with a different {label}: {old or 'none'} before, {new or 'none'} now")
 
 
 _COMPARED = {
     ("machine", "cpu"): "CPU",
+    ("placement", "devices"): "number of devices",
     ("versions", "jax"): "jax",
     ("versions", "jaxlib"): "jaxlib",
     ("code", "lrurun"): "lrurun",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Generator
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from lrurun import studies
+from lrurun.ledger.values import SCORE
 from lrurun.runner import logs, reasons
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
-from lrurun.runner.recorder import FLUSH_SECONDS
+from lrurun.runner.recorder import LedgerThread, Recorder
 from lrurun.studies.plan import StudyPlan, cell_of
 from lrurun.studies.study import Array, CellResult, Results, Study, Values
 
@@ -38,23 +40,30 @@ def execute(attempt: ActiveAttempt, stop: StopRequest) -> None:
 
 def in_process(plan: StudyPlan) -> Results[Any]:
     """The cells of a plan, computed here and recorded nowhere."""
-    study, cells = plan.study, []
-    if study.simulates:
-        import jax
-
-        jax.config.update("jax_enable_x64", True)
-    for cell in plan.cells:
-        for seed in plan.seeds:
-            found = study.simulate(cell, seed)
-            while isinstance(found, Generator):
-                try:
-                    next(found)
-                except StopIteration as end:
-                    found = end.value
-            numbers, curves = _parts(found)
-            diverged = not all(map(np.isfinite, numbers.values()))
-            cells.append(CellResult(cell=cell, seed=seed, run="", diverged=diverged, values=numbers, curves=curves))
+    with _float64(plan.study):
+        cells = [_result(plan.study, cell, seed) for cell in plan.cells for seed in plan.seeds]
     return Results(cells, plan.profile)
+
+
+def _float64(study: Study[Any]) -> contextlib.AbstractContextManager[object]:
+    """jax in float64, if the study simulates with it."""
+    if not study.simulates:
+        return contextlib.nullcontext()
+    import jax
+
+    return jax.enable_x64(True)
+
+
+def _result(study: Study[Any], cell: Any, seed: int) -> CellResult[Any]:
+    found = study.simulate(cell, seed)
+    while isinstance(found, Generator):
+        try:
+            next(found)
+        except StopIteration as end:
+            found = end.value
+    numbers, curves = _parts(found)
+    diverged = not all(map(np.isfinite, numbers.values()))
+    return CellResult(cell=cell, seed=seed, run="", diverged=diverged, values=numbers, curves=curves)
 
 
 def _parts(values: Values) -> tuple[dict[str, float], dict[str, Array]]:
@@ -79,17 +88,22 @@ def _computed(found: Values | Generator[int, None, Values], attempt: ActiveAttem
     """What a simulation returns; None if it was stopped. The step is recorded about twice a second."""
     if not isinstance(found, Generator):
         return found
-    recorded = time.monotonic()
-    while True:
-        try:
-            step = next(found)
-        except StopIteration as end:
-            values: Values = end.value
-            return values
-        if stop.requested:
-            found.close()
-            attempt.interrupt(reasons.SIGTERM)
-            return None
-        if time.monotonic() - recorded >= FLUSH_SECONDS:
-            recorded = time.monotonic()
-            attempt.ledger.record(attempt.claim, [], step)
+    thread = LedgerThread()
+    recorder = Recorder(attempt.ledger, attempt.claim, thread, SCORE)
+    try:
+        while True:
+            thread.poll()
+            try:
+                step = next(found)
+            except StopIteration as end:
+                values: Values = end.value
+                thread.drain()
+                return values
+            if stop.requested:
+                found.close()
+                thread.drain()
+                attempt.interrupt(reasons.SIGTERM)
+                return None
+            recorder.write_soon(step)
+    finally:
+        thread.close()

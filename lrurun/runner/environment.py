@@ -12,6 +12,7 @@ from typing import Any
 
 import lrurun
 from lrurun import machine
+from lrurun.runner import node
 from lrurun.training import NUMERICS
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
@@ -19,7 +20,9 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 def record(threads: int) -> dict[str, Any]:
     """What is stored with an attempt when it begins; the device is added once jax is loaded."""
+    task = node.task()
     return {
+        **({} if task is None else {"node": {"task": task.name, "start": task.start}}),
         "threads": threads,
         "numerics": NUMERICS,
         "code": code(),

@@ -13,14 +13,17 @@ import jax
 from lrurun.data import counts
 from lrurun.data.on_device import batch_digest
 from lrurun.data.task import Data
+from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger.store import Fenced
 from lrurun.runner import logs, reasons
-from lrurun.runner.attempt import ActiveAttempt, StopRequest
+from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.compiling import turn
-from lrurun.runner.recorder import Recorder
+from lrurun.runner.recorder import LedgerThread, Recorder
 from lrurun.runner.snapshots import Snapshots
+from lrurun.server import Server
 from lrurun.training import loop
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
+from lrurun.training.placement import placement
 from lrurun.training.programs import programs_for
 
 
@@ -61,8 +64,9 @@ def execute(active: list[ActiveAttempt], stop: StopRequest) -> None:
                 continue
             try:
                 over = writer.write(event, stopping)
-            except Fenced:
-                over = True
+            except Fenced as error:
+                logs.write(f"{error.message}: {error.hint}")
+                stop.refused = over = True
             if over:
                 active.remove(writer.attempt)
             if not active:
@@ -78,7 +82,11 @@ def _stopped(active: Sequence[ActiveAttempt], stop: StopRequest) -> bool:
 
 def _describe(attempt: ActiveAttempt) -> None:
     """Records the device and the data of an attempt."""
-    device, data, config = jax.devices()[0], attempt.data, attempt.config
+    device, data, config = jax.local_devices()[0], attempt.data, attempt.config
+    try:
+        devices = placement(attempt.execution.devices).names
+    except LrurunError as error:
+        raise MachineFault(error.message, error.hint) from None
     sampled = {}
     if data.sampler is not None:
         sampled["batch_sha256"] = now = batch_digest(data.sampler, config.seed, config.train.batch)
@@ -86,7 +94,7 @@ def _describe(attempt: ActiveAttempt) -> None:
         for other in sorted(before):
             sides = f"{other[:19]} before, {now[:19]} now"
             attempt.note("changed", f"resumed with other training examples: batch 0 {sides}")
-    logs.write(f"run {attempt.id}, attempt {attempt.claim.attempt}, on {device.device_kind} ({device.platform})")
+    logs.write(f"run {attempt.id}, attempt {attempt.claim.attempt}, on {', '.join(devices)} ({device.device_kind})")
     attempt.ledger.describe(
         attempt.claim,
         data_sha256=data.sha256,
@@ -94,6 +102,7 @@ def _describe(attempt: ActiveAttempt) -> None:
             "device": device.device_kind,
             "platform": device.platform,
             "devices": jax.device_count(),
+            "placement": {"devices": len(devices), "names": devices},
             **sampled,
             "data": {
                 "source": data.source,
@@ -144,13 +153,16 @@ class EventWriter:
     """Writes the events of one attempt to ledger, checkpoints and log. A context manager: nothing is lost at its end.
 
     Rows go to the ledger in batches, by a thread. Before a checkpoint and at the end all of them are written: what a
-    checkpoint has seen, the ledger has.
+    checkpoint has seen, the ledger has. Training waits for that if the ledger is a file. It does not wait for a server,
+    which may be away for minutes: the thread writes the same in the same order, and no second checkpoint begins.
     """
 
     def __init__(self, attempt: ActiveAttempt) -> None:
         self.attempt, self.ledger, self.claim = attempt, attempt.ledger, attempt.claim
-        self.recorder = Recorder(self.ledger, self.claim, f"val/{attempt.data.metrics[0].name}")
-        self.snapshots = Snapshots(attempt)
+        self.writes = LedgerThread()
+        self.recorder = Recorder(self.ledger, self.claim, self.writes, f"val/{attempt.data.metrics[0].name}")
+        self.snapshots = Snapshots(attempt, self.writes)
+        self._on_server = isinstance(self.ledger.path, Server)
         self._saved = time.monotonic()
 
     def __enter__(self) -> EventWriter:
@@ -159,15 +171,28 @@ class EventWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self.close()
+        except LedgerError as lost:
+            error = lost
+            raise
+        finally:
+            if isinstance(error, LedgerError):
+                after = (
+                    "nothing of this attempt"
+                    if self.recorder.recorded is None
+                    else f"nothing after step {self.recorder.recorded}"
+                )
+                logs.write(f"{after} is recorded: {error}")
 
     def close(self) -> None:
         """Writes what remains, unless another attempt has taken over, and waits for the threads."""
         try:
             with contextlib.suppress(Fenced):
                 self.recorder.flush()
+                self.writes.drain()
         finally:
-            self.recorder.close()
+            self.writes.close()
             self.snapshots.close()
 
     def begin(self, step: int, packed: int) -> None:
@@ -181,7 +206,7 @@ class EventWriter:
     def write(self, event: Event, stopping: bool) -> bool:
         """Writes an event, and saves where it is time to or `stopping`; returns whether the attempt is over."""
         self.snapshots.poll()
-        self.recorder.poll()
+        self.writes.poll()
         match event:
             case Measured():
                 self.recorder.add(event.step, event.values)
@@ -189,16 +214,15 @@ class EventWriter:
                 return self._reached(event, stopping)
             case Began():
                 logs.write(f"compiled in {event.compile_seconds:.1f} s; from step {event.step}")
-                self.ledger.describe(self.claim, parameters=event.parameters)
-                if stopping:
-                    self.attempt.interrupt(reasons.SIGTERM)
-                return stopping
+                self.writes.submit(lambda: self.ledger.describe(self.claim, parameters=event.parameters))
+                return self._interrupted() if stopping else False
             case Spectrum():
                 layers = [layer.tolist() for layer in event.layers]
-                self.ledger.record_eigenvalues(self.claim, event.moment, layers)
+                self.writes.submit(lambda: self.ledger.record_eigenvalues(self.claim, event.moment, layers))
             case Ended():
                 self._save(event.snapshot)
                 self.snapshots.commit(keep=1)
+                self.writes.drain()
                 self.ledger.finish(self.claim, event.state, result=event.result, reason=event.state, step=event.step)
                 results = ", ".join(f"{name} {value:.6g}" for name, value in sorted((event.result or {}).items()))
                 logs.write(f"{event.state} at step {event.step}" + (f": {results}" if results else ""))
@@ -206,17 +230,24 @@ class EventWriter:
         return False
 
     def _reached(self, event: Reached, stopping: bool) -> bool:
-        if stopping or time.monotonic() - self._saved >= self.attempt.execution.checkpoint_seconds:
+        due = time.monotonic() - self._saved >= self.attempt.execution.checkpoint_seconds
+        answered = self.snapshots.is_idle and self.writes.is_idle
+        if stopping or (due and (answered or not self._on_server)):
             self._save(event.snapshot())
             self._saved = time.monotonic()
         else:
             self.recorder.write_soon(event.step)
-        if stopping:
-            self.snapshots.commit()
-            self.attempt.interrupt(reasons.SIGTERM)
-        return stopping
+        return self._interrupted() if stopping else False
+
+    def _interrupted(self) -> bool:
+        self.snapshots.commit()
+        self.writes.drain()
+        self.attempt.interrupt(reasons.SIGTERM)
+        return True
 
     def _save(self, snapshot: Snapshot) -> None:
         self.snapshots.commit()
         self.recorder.flush(snapshot.step)
         self.snapshots.save(snapshot)
+        if not self._on_server:
+            self.writes.drain()

@@ -34,19 +34,18 @@ class Heartbeat:
         watched, self._last = min(now - self._last, 2 * SECONDS), now
         by_pid = {worker.pid: worker for worker in workers}
         own = []
-        for run in runs:
-            if run.state != "running":
+        running = [run.id for run in runs if run.state == "running"]
+        # Of one query, however many runs the ladder has on other nodes.
+        for run, attempt in self.ledger.newest_attempts(running, host=self.host).items():
+            if attempt.pid not in by_pid:
                 continue
-            attempt = self.ledger.attempts(run.id)[-1]
-            if attempt.host != self.host or attempt.pid not in by_pid:
-                continue
-            own.append((run.id, attempt.n))
-            seen, silence = self._silence.get((run.id, attempt.n), (attempt.seen_at, -watched))
+            own.append((run, attempt.n))
+            seen, silence = self._silence.get((run, attempt.n), (attempt.seen_at, -watched))
             silence = silence + watched if seen == attempt.seen_at else 0.0
-            self._silence[run.id, attempt.n] = attempt.seen_at, silence
-            limit = float(self.ledger.run(run.id).execution.get("hang_after_seconds", 1800.0))
+            self._silence[run, attempt.n] = attempt.seen_at, silence
+            limit = float(self.ledger.run(run).execution.get("hang_after_seconds", 1800.0))
             if silence > limit:
-                self.say(f"{run.id}: its worker wrote nothing for {limit:.0f} s and was killed")
+                self.say(f"{run}: its worker wrote nothing for {limit:.0f} s and was killed")
                 by_pid[attempt.pid].kill()
         if own:
             self.ledger.record_heartbeats(own)

@@ -27,6 +27,8 @@ class TrainOrder(Struct, frozen=True, kw_only=True, tag="train"):
     seeds: list[int]
     threads: int
     """Size of XLA's thread pool; only runs with this number are claimed."""
+    devices: int = 1
+    """Devices of each run; only runs with this number are claimed."""
     pack: int
     """Seeds of a rung that are trained in one program."""
 
@@ -41,6 +43,8 @@ class PrepareOrder(Struct, frozen=True, kw_only=True, tag="prepare"):
     data: str
     from_path: str | None
     """File or folder that holds a copy of the published data, or None."""
+    force: bool = False
+    """Whether data that are there are replaced."""
 
 
 class PreparationProgress(Struct, frozen=True, kw_only=True, tag="progress"):
@@ -57,6 +61,8 @@ class Fault(Struct, frozen=True, kw_only=True, tag="fault"):
     message: str
     hint: str | None
     exit_code: int
+    trace: str = ""
+    """The traceback in the worker, for --debug."""
 
 
 Order = TrainOrder | PrepareOrder

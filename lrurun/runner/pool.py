@@ -13,40 +13,52 @@ from lrurun import machine
 from lrurun.ledger.values import Attempt
 from lrurun.runner import logs
 from lrurun.runner.messages import TrainOrder
-from lrurun.runner.processes import LocalWorker, cause, finish
+from lrurun.runner.processes import LocalWorker, Needs, cause, finish
 from lrurun.runner.signals import Signals
 
 
 class WorkerPool:
-    """Starts and stops workers, which all get the same order, except for the number of threads."""
+    """Starts and stops workers, which all get the same order, except for what their runs need."""
 
     def __init__(self, order: TrainOrder, jobs: int | None, variables: Mapping[str, str] | None = None) -> None:
         self.order, self.jobs, self.variables = order, jobs, variables
         self.workers: list[LocalWorker] = []
         self._killed_for_memory = machine.killed_for_memory()
 
-    def fill(self, queued: Counter[int], busy: set[int]) -> None:
+    def fill(self, queued: Counter[Needs], busy: set[int]) -> None:
         """Starts as many workers as there are queued runs and room for.
 
         Args:
-            queued: threads -> queued runs with that number of threads.
+            queued: needs -> how many queued runs have them.
             busy: processes that train a run.
         """
-        devices = machine.accelerators()
-        for threads, count in sorted(queued.items()):
-            room = self.jobs or len(devices) or max(1, machine.cores() // threads)
-            same = [worker for worker in self.workers if worker.threads == threads]
+        for needs, count in sorted(queued.items()):
+            same = [worker for worker in self.workers if worker.needs == needs]
             idle = sum(worker.pid not in busy for worker in same)
-            while idle * self.order.pack < count and len(self.workers) < room:
-                used = [worker.device for worker in self.workers]
-                device = min(devices, key=used.count) if len(devices) > 1 else None
-                order = msgspec.structs.replace(self.order, threads=threads)
-                self.workers.append(LocalWorker(order, threads=threads, device=device, variables=self.variables))
+            while idle * self.order.pack < count and self._has_room(needs):
+                order = msgspec.structs.replace(self.order, threads=needs.threads, devices=needs.devices)
+                devices = self._least_used(needs.devices)
+                self.workers.append(LocalWorker(order, needs=needs, devices=devices, variables=self.variables))
                 idle += 1
             if not idle and not same:
                 for worker in self.workers:
-                    if worker.pid not in busy and worker.threads not in queued:
-                        worker.dismiss()  # makes room: no run needs its number of threads
+                    if worker.pid not in busy and worker.needs not in queued:
+                        worker.dismiss()  # makes room: no run needs what it has
+
+    def _has_room(self, needs: Needs) -> bool:
+        """Whether there may be another worker with these needs; the first one there always may."""
+        if self.jobs is not None or not self.workers:
+            return len(self.workers) < (self.jobs or 1)
+        if devices := len(machine.accelerators()):
+            return sum(worker.needs.devices for worker in self.workers) + needs.devices <= devices
+        return len(self.workers) < machine.cores() // max(needs)
+
+    def _least_used(self, count: int) -> list[str]:
+        """The accelerators of a new worker, in order; none where there is no choice."""
+        names = machine.accelerators()
+        used = Counter(name for worker in self.workers for name in worker.devices)
+        chosen = sorted(names, key=lambda name: used[name])[:count]
+        return [name for name in names if name in chosen] if len(names) > 1 else []
 
     def exited(self) -> Iterator[tuple[int, int, str]]:
         """Removes workers that have exited: process id, exit code and last output of each."""

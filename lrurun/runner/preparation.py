@@ -9,14 +9,14 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from lrurun import plugins
-from lrurun.data import store
+from lrurun import machine, plugins
+from lrurun.data import obtaining, store
 from lrurun.data.task import Options, Task
 from lrurun.decoding import canonical
-from lrurun.errors import LrurunError
+from lrurun.errors import LrurunError, UsageError
 from lrurun.paths import Places
 from lrurun.runner.messages import PreparationProgress, PrepareOrder, last
-from lrurun.runner.processes import FAULT_EXIT, POLL_SECONDS, LocalWorker, cause, error_of, finish
+from lrurun.runner.processes import FAULT_EXIT, POLL_SECONDS, LocalWorker, Needs, cause, error_of, finish
 from lrurun.runner.signals import Signals
 
 
@@ -39,21 +39,43 @@ class PreparationDisplay(Protocol):
     def update(self, what: str, done: int, total: int | None) -> None: ...
 
 
+def check_devices(count: int) -> None:
+    """Checks that this machine has as many devices as a run needs.
+
+    Raises:
+        UsageError: it has fewer.
+    """
+    found = machine.devices()
+    if found is not None and count > found:
+        on_cpu = "" if machine.accelerators() else " (a CPU is one)"
+        raise UsageError(
+            f"execution.devices = {count}: a run needs {count} devices, this machine has {found}{on_cpu}",
+            f"use at most {found}: --set execution.devices={found}",
+        )
+
+
 def prepare_data(
-    data_dir: Path, choice: DataChoice, signals: Signals, display: PreparationDisplay, *, from_path: Path | None = None
+    data_dir: Path,
+    choice: DataChoice,
+    signals: Signals,
+    display: PreparationDisplay,
+    *,
+    from_path: Path | None = None,
+    force: bool = False,
 ) -> bool:
-    """Prepares the data if they are missing; returns whether they were.
+    """Prepares the data if they are missing; returns whether it did.
 
     Args:
         data_dir: the folder of all data.
         from_path: a copy of the published data to read, instead of downloading or generating them.
+        force: prepare data that are there again.
 
     Raises:
         Stopped: after a signal; nothing half-written remains.
         LrurunError: the data cannot be obtained or written.
     """
     folder = (data_dir / choice.data_name).absolute()
-    if store.manifest(choice.task, choice.options, folder) is not None:
+    if not force and store.manifest(choice.task, choice.options, folder) is not None:
         return False
     order = PrepareOrder(
         supervisor=os.getpid(),
@@ -62,8 +84,9 @@ def prepare_data(
         options=canonical(choice.options),
         data=str(folder),
         from_path=None if from_path is None else str(from_path.absolute()),
+        force=force,
     )
-    worker = LocalWorker(order, threads=1)
+    worker = LocalWorker(order, needs=Needs())
     try:
         while worker.poll() is None:
             signals.check()
@@ -85,16 +108,18 @@ def prepare_data(
     return True
 
 
-def check_data_folder(places: Places, choice: DataChoice) -> None:
-    """Checks that the data are valid or can be prepared, before anything is written.
+def check_data_folder(places: Places, choice: DataChoice, *, force: bool = False) -> None:
+    """Checks that the data are valid or can be prepared (with `force`: again), before anything is written.
 
     Raises:
         LrurunError: neither holds.
     """
     folder = places.data / choice.data_name
-    if store.manifest(choice.task, choice.options, folder) is None:
+    if force and choice.task.restore:
+        raise LrurunError(f"--force: {choice.task.name} has imported arrays, which nothing makes", choice.task.restore)
+    if force or store.manifest(choice.task, choice.options, folder) is None:
         if choice.task.restore:
-            raise store.missing(choice.task, folder)
+            raise obtaining.missing(choice.task, folder)
         above = places.data.absolute()
         while not above.exists():
             above = above.parent

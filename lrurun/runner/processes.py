@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from typing import IO
+from typing import IO, NamedTuple
 
 from lrurun.errors import LrurunError
 from lrurun.paths import cache_dir
@@ -40,22 +40,30 @@ def worker_environment(threads: int) -> dict[str, str]:
     return env
 
 
+class Needs(NamedTuple):
+    """What a run needs of its worker process."""
+
+    threads: int = 1
+    """Size of XLA's thread pool."""
+    devices: int = 1
+
+
 class LocalWorker:
     """One worker process. It exits when its standard input is closed, and is killed when this process exits."""
 
     def __init__(
-        self, order: Order, *, threads: int, device: str | None = None, variables: Mapping[str, str] | None = None
+        self, order: Order, *, needs: Needs, devices: Sequence[str] = (), variables: Mapping[str, str] | None = None
     ) -> None:
         """Starts the process.
 
         Args:
-            threads: size of XLA's thread pool.
-            device: the accelerator that it may use, as CUDA_VISIBLE_DEVICES names it; None for all.
+            needs: of its runs.
+            devices: the accelerators that it may use, as CUDA_VISIBLE_DEVICES names them; without any, all.
             variables: of its environment, in addition.
         """
-        env = worker_environment(threads) | dict(variables or {})
-        if device is not None:
-            env["CUDA_VISIBLE_DEVICES"] = device
+        env = worker_environment(needs.threads) | dict(variables or {})
+        if devices:
+            env["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
         self._output = tempfile.TemporaryFile()  # its output while it trains no run; attempts have logs of their own
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "lrurun.runner.worker"],  # -P: modules never come from the working directory
@@ -65,8 +73,8 @@ class LocalWorker:
             env=env,
             start_new_session=True,  # ^C reaches the supervisor alone
         )
-        self.threads = threads
-        self.device = device
+        self.needs = needs
+        self.devices = devices
         pipe = self._process.stdin
         assert pipe is not None
         self._pipe: IO[bytes] = pipe
@@ -139,4 +147,6 @@ def error_of(output: str) -> LrurunError:
         return LrurunError("a worker could not write its results", output or None)
     error = LrurunError(fault.message, fault.hint)
     error.exit_code = fault.exit_code
+    if fault.trace:
+        error.add_note(f"In the worker process:\n{fault.trace}")
     return error

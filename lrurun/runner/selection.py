@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from lrurun.config import plan as planning
+from lrurun.config import plugin_code
 from lrurun.config.runs import PlannedRun, choose_point, final_runs, tuning_runs
 from lrurun.console import setting
-from lrurun.errors import LrurunError, plural
+from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.ledger.store import Ledger, refuse_later
 from lrurun.ledger.values import FINISHED, Attempt, LadderInstance, Run
 from lrurun.runner import reasons
+from lrurun.runner.processes import Needs
 from lrurun.training import NUMERICS
 
 RETRIES = 2
@@ -98,11 +101,21 @@ class SelectedRuns:
     """The runs of a selection, in the ledger."""
 
     def __init__(
-        self, ledger: Ledger, instance: LadderInstance, selection: RunSelection, say: Callable[[str], None]
+        self,
+        ledger: Ledger,
+        instance: LadderInstance,
+        selection: RunSelection,
+        say: Callable[[str], None],
+        *,
+        on_node: bool = False,
     ) -> None:
+        """
+        Args:
+            on_node: whether runs that had failed before are left to the command that started this one on a node.
+        """
         self.ledger, self.instance, self.say, self.selection = ledger, instance, say, selection
-        self.threads: dict[str, int] = {}
-        """Run id -> size of XLA's thread pool."""
+        self.needs: dict[str, Needs] = {}
+        """Run id -> what its worker must have."""
         self._known: dict[str, Run] = {}
         """Run id -> the run when it was last read."""
         self._by_state: dict[str, dict[str, Run]] = {}
@@ -115,6 +128,9 @@ class SelectedRuns:
         """Run id -> how many of its attempts ended before this command: by number, because clocks may be set."""
         self._tuning = selection.tuning()
         """Rung -> its tuning runs, until they are over."""
+        self._on_node = on_node
+        self._left: set[str] = set()
+        """Ids of the runs that are left alone, because they had failed before."""
         self._superseded: set[str] = set()
         """Fingerprints that were started again because of `fresh`."""
 
@@ -124,14 +140,12 @@ class SelectedRuns:
 
     def load(self) -> list[Run]:
         """Reads all runs, without their settings."""
-        self._known.clear()
-        self._by_state.clear()
-        self.refresh(self.threads)
+        self.refresh(self.needs)
         return list(self._known.values())
 
     def refresh(self, changed: Iterable[str]) -> None:
         """Reads again those runs of the command that are among the ids `changed`."""
-        ids = [run_id for run_id in changed if run_id in self.threads]
+        ids = [run_id for run_id in changed if run_id in self.needs]
         now = {run.id: run for run in self.ledger.runs(ids=ids, brief=True)} if ids else {}
         for run_id in ids:
             self._breaks.pop(run_id, None)
@@ -148,6 +162,8 @@ class SelectedRuns:
         """Whether this command does nothing more about a run."""
         if run.state not in ("failed", "interrupted"):
             return run.state in FINISHED
+        if run.id in self._left:
+            return True
         if run.id not in self._breaks:
             self._breaks[run.id] = sum(map(reasons.broke, self.attempts(run)))
         return self._breaks[run.id] > RETRIES
@@ -160,9 +176,16 @@ class SelectedRuns:
 
     def remaining(self) -> tuple[int, int]:
         """How many runs are unfinished, and how many there are, with those that follow the tuning."""
-        runs = self.load()
+        runs = list(self._known.values())
+        with contextlib.suppress(LedgerError):  # else as they were when they were last read
+            runs = self.load()
         to_come = len(self.selection.seeds) * len(self._tuning)
         return sum(run.state not in FINISHED for run in runs) + to_come, len(runs) + to_come
+
+    @property
+    def is_tuning(self) -> bool:
+        """Whether final runs are still to be queued, when the tuning of their rungs is over."""
+        return bool(self._tuning)
 
     def attempts(self, run: Run) -> list[Attempt]:
         """The attempts at a run that had not ended before this command."""
@@ -198,10 +221,13 @@ class SelectedRuns:
         states: dict[str, str] = {}
         for group, fresh in ((again, True), (known, False)):
             for run in self.ledger.enqueue(self.instance.key, group, fresh=fresh) if group else []:
-                self.threads[run.id] = int(run.execution.get("threads", 1))
+                threads, devices = (int(run.execution.get(name, 1)) for name in ("threads", "devices"))
+                self.needs[run.id] = Needs(threads, devices)
                 self._ids[run.fingerprint] = run.id
                 states[run.id] = run.state
-        new = self.threads.keys() - self._earlier.keys()
+        new = self.needs.keys() - self._earlier.keys()
+        if self._on_node:
+            self._left |= {run_id for run_id in new if states[run_id] == "failed"}
         newest = self.ledger.newest_attempts(new)
         for run_id in new:
             last = newest.get(run_id)
@@ -223,7 +249,7 @@ class SelectedRuns:
                 points.setdefault(want.rung, set()).add(want.fingerprint)
             else:
                 final.setdefault(want.rung, set()).add(_hashable(settings(want.config)))
-        stale: dict[tuple[str, str], list[str]] = {}
+        stale: dict[tuple[str, str, str], list[str]] = {}
         for run in self.ledger.runs(self.instance.key):
             for member in run.memberships:
                 if member.ladder_key != self.instance.key:
@@ -233,11 +259,13 @@ class SelectedRuns:
                 else:
                     old = member.rung in points and run.fingerprint not in points[member.rung]
                 if old:
-                    stale.setdefault((member.rung, member.stage), []).append(run.id)
-        for (rung, stage), ids in stale.items():
+                    changed = plugin_code.outdated(run.config)
+                    why = f", because {changed}" if changed else " of earlier settings"
+                    stale.setdefault((member.rung, member.stage, why), []).append(run.id)
+        for (rung, stage, why), ids in stale.items():
             self.ledger.unlink(self.instance.key, ids, rung, stage)
             what = plural(len(ids), "tuning run" if stage == "tune" else "run")
-            self.say(f"{rung}: no longer part of this ladder: {what} of earlier settings; still in the ledger")
+            self.say(f"{rung}: no longer part of this ladder: {what}{why}; still in the ledger")
 
     def _finish_tuning(self, rung: str) -> None:
         ids = [self._ids[want.fingerprint] for want in self._tuning[rung]]

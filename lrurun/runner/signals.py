@@ -6,7 +6,7 @@ import contextlib
 import math
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lrurun import console
 
@@ -20,6 +20,7 @@ class Stopped(Exception):
 
     def __init__(self, number: int, cause: str | None = None) -> None:
         super().__init__(cause or signal.Signals(number).name)
+        self.number = number
         self.exit_code = 128 + number
 
 
@@ -30,7 +31,12 @@ class Signals:
     it if that is later.
     """
 
-    def __init__(self, limit: float | None = None) -> None:
+    def __init__(self, limit: float | None = None, also: Sequence[signal.Signals] = ()) -> None:
+        """
+        Args:
+            also: further signals that act as SIGTERM.
+        """
+        self._numbers = (*SIGNALS, *also)
         self.received: int | None = None
         """The first signal."""
         self.abort = False
@@ -47,7 +53,7 @@ class Signals:
     @contextlib.contextmanager
     def recorded(self) -> Iterator[Signals]:
         """Within this context, signals are recorded; those ignored at the start of the process (nohup) stay ignored."""
-        handled = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        handled = [number for number in self._numbers if signal.getsignal(number) != signal.SIG_IGN]
         before = {number: signal.signal(number, self._record) for number in handled}
         try:
             yield self

@@ -14,6 +14,7 @@ from lrurun.ledger.values import Checkpoint
 from lrurun.paths import inside
 from lrurun.runner import logs
 from lrurun.runner.attempt import ActiveAttempt, MachineFault
+from lrurun.runner.recorder import LedgerThread
 from lrurun.training import checkpoints
 from lrurun.training.events import Snapshot
 from lrurun.training.programs import Programs
@@ -22,28 +23,40 @@ from lrurun.training.programs import Programs
 class _Pending(NamedTuple):
     """A checkpoint that is being written."""
 
-    row: int
+    row: Future[int]
     folder: Path
     result: Future[tuple[int, str]]
     """Its size in bytes and its digest."""
 
 
 class Snapshots:
-    """Saves the snapshots of one attempt by a thread, and restores the newest of the attempts before."""
+    """Saves the snapshots of one attempt by a thread, and restores the newest of the attempts before.
 
-    def __init__(self, attempt: ActiveAttempt) -> None:
-        self.attempt, self.ledger, self.claim = attempt, attempt.ledger, attempt.claim
+    Rows of the ledger are written by `writes`: one that a checkpoint is being saved before its files, and that it is
+    committed after they are on disk.
+    """
+
+    def __init__(self, attempt: ActiveAttempt, writes: LedgerThread) -> None:
+        self.attempt, self.ledger, self.claim, self.writes = attempt, attempt.ledger, attempt.claim, writes
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._pending: _Pending | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no checkpoint is being written."""
+        return self._pending is None
+
     def save(self, snapshot: Snapshot) -> None:
-        """Starts to write a snapshot; the one before is committed first. Rows must be in the ledger already."""
+        """Starts to write a snapshot; the one before is committed first. Its rows must be written or given already."""
         self.commit()
         relative = f"{self.attempt.id}/{self.claim.attempt}/checkpoints/{snapshot.step}"
-        row = self.ledger.begin_checkpoint(self.claim, snapshot.step, relative)
+        row = self.writes.submit(lambda: self.ledger.begin_checkpoint(self.claim, snapshot.step, relative))
         folder = self.attempt.runs / relative
-        result = self._thread.submit(checkpoints.save, folder, snapshot, self.claim.run.fingerprint)
-        self._pending = _Pending(row, folder, result)
+        self._pending = _Pending(row, folder, self._thread.submit(self._save, row, folder, snapshot))
+
+    def _save(self, row: Future[int], folder: Path, snapshot: Snapshot) -> tuple[int, str]:
+        row.result()
+        return checkpoints.save(folder, snapshot, self.claim.run.fingerprint)
 
     def poll(self) -> None:
         """Commits the checkpoint that was being written, if it is on disk."""
@@ -51,15 +64,17 @@ class Snapshots:
             self.commit()
 
     def commit(self, *, keep: int = 2) -> None:
-        """Waits for the checkpoint that is being written, if there is one, and removes those before the last `keep`.
+        """Waits for the checkpoint that is being written, if there is one; removes those before the last `keep`.
 
         Raises:
             MachineFault: it could not be written.
+            Fenced, LedgerError: the ledger did not take the row that announces it.
         """
         if self._pending is None:
             return
         row, folder, result = self._pending
         self._pending = None
+        number = row.result()
         try:
             size, digest = result.result()
         except Exception as error:
@@ -69,6 +84,9 @@ class Snapshots:
                 f"{folder}: {reason}",
                 "free some space or change the permissions, or choose another --runs-dir; then repeat the command",
             ) from None
+        self.writes.submit(lambda: self._committed(number, size, digest, keep))
+
+    def _committed(self, row: int, size: int, digest: str, keep: int) -> None:
         self.ledger.commit_checkpoint(self.claim, row, size, digest)
         self._remove([entry for entry in self.ledger.checkpoints(self.attempt.id)[keep:] if entry.id != row])
 

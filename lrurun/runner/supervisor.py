@@ -1,37 +1,39 @@
-"""The supervisor of a ladder: trains the runs that a command asks for, through worker processes.
+"""The supervisor of a ladder: has the runs trained that a command asks for, through an executor.
 
-It handles signals, writes the heartbeat and updates the display. It never imports jax: a worker that compiles may not
-answer for minutes.
+It handles signals, queues runs and updates the display. It never imports jax: a worker that compiles may not answer for
+minutes.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
 
 from lrurun import plugins
 from lrurun.config.schema import STUDY
-from lrurun.errors import LedgerError, LrurunError
+from lrurun.errors import LedgerError, plural
 from lrurun.ledger import owner
+from lrurun.ledger.servers import Unreachable
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import FINISHED, LadderInstance, Run
 from lrurun.paths import Places
-from lrurun.runner import reasons
-from lrurun.runner.heartbeat import Heartbeat
+from lrurun.runner import node
+from lrurun.runner.executors import Executor, Work
+from lrurun.runner.executors.local import LocalExecutor
 from lrurun.runner.messages import TrainOrder
-from lrurun.runner.pool import WorkerPool
-from lrurun.runner.processes import FAULT_EXIT, ONE_THREAD, POLL_SECONDS, error_of
-from lrurun.runner.selection import RETRIES, RunSelection, SelectedRuns
+from lrurun.runner.processes import ONE_THREAD, POLL_SECONDS, Needs
+from lrurun.runner.selection import RunSelection, SelectedRuns
 from lrurun.runner.signals import Signals, Stopped
+from lrurun.server import Place, Server
 
 UPDATE_SECONDS = 0.5
+STOPPING_SECONDS = 2.0
+"""How long a command that stops waits for a ledger that does not answer."""
 RELOAD_SECONDS = 60.0
 """How often all runs are read, not only those that have changed."""
 
@@ -70,26 +72,41 @@ class Supervisor:
         *,
         jobs: int | None = None,
         pack: int = 1,
+        executor: Executor | None = None,
+        on_node: bool = False,
     ) -> None:
         """Adds the ladder to the ledger if it is new.
 
         Args:
-            jobs: how many workers; None for one a device, or for cores / threads.
+            jobs: how many workers; None for as many as devices or cores suffice for.
             pack: seeds of a rung that a worker trains in one program.
+            executor: where the workers run; None for this machine.
+            on_node: whether this is a node supervisor, which leaves when nothing is queued for it.
         """
         self.ledger, self.places, self.display, self.signals = ledger, places, display, signals
         self.owner = owner.here()
         self._files = _LedgerFiles(places)
         self._loaded = time.monotonic()
         """When all runs were last read."""
-        self._failed_starts = 0
-        """Workers in a row that exited before they claimed a run."""
         self.instance = selection.instance(ledger)
         self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
-        self.runs = SelectedRuns(ledger, self.instance, selection, display.say)
-        self._heartbeat = Heartbeat(ledger, self.owner.host, display.say)
-        variables = ONE_THREAD if self.instance.task.startswith(STUDY) else {}
-        self._pool = WorkerPool(_order(self.instance, places, selection, pack), jobs, variables)
+        self.runs = SelectedRuns(ledger, self.instance, selection, display.say, on_node=on_node)
+        if on_node:
+            node.count_starts(ledger)
+        self._task = node.task() if on_node else None
+        self._executor = executor or LocalExecutor()
+        self._work = Work(
+            ledger=ledger,
+            runs=self.runs,
+            places=places,
+            owner=self.owner,
+            order=_order(self.instance, places, selection, pack),
+            jobs=jobs,
+            variables=ONE_THREAD if self.instance.task.startswith(STUDY) else {},
+            say=display.say,
+            signals=signals,
+            on_node=on_node,
+        )
 
     def run(self, prepare: Callable[[], object]) -> Outcome:
         """Trains every selected run that is unfinished, to its end.
@@ -101,10 +118,7 @@ class Supervisor:
             Stopped: after a signal, if any run remains; the state is saved.
             LrurunError: data, folders or ledger do not allow it.
         """
-        self.ledger.reap(self.owner)
-        self.runs.enqueue()
-        self.runs.advance(first=True)
-        if self.runs.all_over():
+        if not self.queue():
             return Outcome(self.instance, self.runs.load(), worked=False)
         try:
             prepare()
@@ -116,9 +130,28 @@ class Supervisor:
         except BaseException:
             self._stop("stopping the other workers, which save their runs")
             raise
-        self._pool.dismiss()
-        self._pool.wait(self.signals)
+        self._executor.stop(self._work, finished=True)
         return Outcome(self.instance, self.runs.load(), worked=True)
+
+    def submit(self, prepare: Callable[[], object]) -> Outcome:
+        """Starts the executor, once, and leaves it to itself. Raises as `run`."""
+        if not self.queue():
+            return Outcome(self.instance, self.runs.load(), worked=False)
+        prepare()
+        self._work.detach = True
+        self._executor.start(self._work, self._queued(), self.runs.in_state("running"))
+        return Outcome(self.instance, self.runs.load(), worked=True)
+
+    def queue(self) -> bool:
+        """Queues the runs; returns whether any remains."""
+        self.ledger.reap(self.owner)
+        self.runs.enqueue()
+        if self._task is not None:
+            self._task.begin(self.ledger, self.instance, self.owner.host)
+            self._task.take_back(self.ledger, self.runs.in_state("running"))
+            self.runs.load()
+        self.runs.advance(first=not self._work.on_node)
+        return not self.runs.all_over()
 
     def remaining(self) -> tuple[int, int]:
         """How many selected runs are unfinished, and how many there are."""
@@ -128,7 +161,8 @@ class Supervisor:
         updated = float("-inf")
         while True:
             self.signals.check()
-            self._check_workers()
+            for text in self._executor.ended(self._work):
+                self.display.say(text)
             if time.monotonic() - updated >= UPDATE_SECONDS:
                 updated = time.monotonic()
                 if self._update():
@@ -136,7 +170,7 @@ class Supervisor:
             time.sleep(POLL_SECONDS)
 
     def _update(self) -> bool:
-        """Brings ledger, display and workers up to date; returns whether all runs are over."""
+        """Brings ledger, display and executor up to date; returns whether nothing is left for this process."""
         if notice := self._files.check():
             self.display.say(notice)
         self.ledger.reap(self.owner)
@@ -144,16 +178,18 @@ class Supervisor:
         if time.monotonic() - self._loaded >= RELOAD_SECONDS:
             self._reload()
         self.runs.advance()
-        running = self.runs.in_state("running")
-        self._heartbeat.update(running, self._pool.workers)
         self.display.update(self.ledger, self.instance)
         if self.runs.all_over():
             self._reload()
-            return self.runs.all_over()
-        if queued := Counter(self.runs.threads[run.id] for run in self.runs.in_state("queued")):
-            newest = self.ledger.newest_attempts(run.id for run in running).values()
-            self._pool.fill(queued, {attempt.pid for attempt in newest if attempt.host == self.owner.host})
-        return False
+            if self.runs.all_over():
+                return True
+        queued = self._queued()
+        self._executor.start(self._work, queued, self.runs.in_state("running"))
+        return self._work.on_node and not queued and not self.runs.is_tuning and self._executor.count() == 0
+
+    def _queued(self) -> Counter[Needs]:
+        """Needs of a run -> how many runs that have them are queued."""
+        return Counter(self.runs.needs[run.id] for run in self.runs.in_state("queued"))
 
     def _reload(self) -> None:
         """Reads all runs: what another command has queued again or started over leaves no event."""
@@ -169,52 +205,43 @@ class Supervisor:
         self.runs.refresh({event.run for event in events if event.run})
         for event in events:
             self._last_event = event.id
-            if event.run not in self.runs.threads:
+            if self._task is not None:
+                self._task.check(event)
+            if event.run not in self.runs.needs:
                 continue
             if event.kind in ("checkpoint", "changed", "restarted", "resumed"):
                 text = f"resumed {event.text}" if event.kind == "resumed" else event.text
                 self.display.say(f"{event.run}: {text}")
 
-    def _check_workers(self) -> None:
-        """Records why workers exited.
-
-        Raises:
-            LrurunError: one reported a fault, or they exit again and again before they have claimed a run.
-        """
-        for pid, code, output in self._pool.exited():
-            if code == FAULT_EXIT:
-                raise error_of(output)
-            if code in (0, 143):
-                continue
-            claimed = self.runs.attempts_of(self.owner.host, pid)
-            broken = [attempt for attempt in claimed if reasons.process_exited(attempt)]
-            text = f"a worker ended with {self._pool.explain(code, output, self.places.runs, broken)}"
-            for attempt in broken:
-                self.ledger.event("died", text, run=attempt.run, attempt=attempt.n)
-            self.display.say(text)
-            self._failed_starts = 0 if claimed else self._failed_starts + 1
-            if self._failed_starts > RETRIES:
-                raise LrurunError(text, "lrurun doctor shows what this machine has")
-
-    def _do_not_wait(self, _seconds: float) -> None:
-        raise LedgerError(f"the ledger {self.ledger.path} is busy")
+    def _do_not_wait(self, seconds: float) -> None:
+        if seconds < STOPPING_SECONDS and not self.signals.abort:
+            return
+        kind = Unreachable if isinstance(self.ledger.path, Server) else LedgerError
+        raise kind(f"the ledger {self.ledger.path} is busy")
 
     def _stop(self, text: str) -> None:
         """Lets the workers save and exit, kills those that do not, and leaves none of their runs running."""
         self.ledger.waiting = self._do_not_wait
-        if self._pool.workers:
-            self._pool.terminate()
+        if self._executor.count():
             self.display.say(text)
-        self._pool.wait(self.signals)
-        with contextlib.suppress(Exception):
+        self._executor.stop(self._work, finished=False)
+        try:
             self.ledger.reap(self.owner)
             self.display.update(self.ledger, self.instance)
+        except Unreachable:
+            running = plural(len(self.runs.in_state("running")), "run")
+            self.display.say(
+                f"the ledger {self.ledger.path} does not answer: what has been computed since is not recorded; "
+                f"{running} that this command was training will continue from the last checkpoint that is"
+            )
+        except Exception:  # the error that ended the command is shown
+            return
 
 
 class _LedgerFiles:
     """Notices that the ledger or the runs folder was removed or replaced.
 
-    A removed ledger still accepts what is written to it, and nobody would see it.
+    A removed file of a ledger still accepts what is written to it, and nobody would see it. A server has no file.
     """
 
     def __init__(self, places: Places) -> None:
@@ -237,9 +264,11 @@ class _LedgerFiles:
         )
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(place: Place) -> tuple[int, int] | None:
+    if isinstance(place, Server):
+        return None
     try:
-        found = path.stat()
+        found = place.stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino

@@ -23,6 +23,7 @@ from lrurun.config.schema import STUDY
 from lrurun.data import store
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import owner
+from lrurun.ledger.servers import Unreachable
 from lrurun.ledger.store import TRAINING_TIMEOUT, Fenced, Ledger
 from lrurun.ledger.values import ClaimedRun
 from lrurun.paths import inside
@@ -39,10 +40,14 @@ from lrurun.runner.messages import (
     encode,
 )
 from lrurun.runner.processes import FAULT_EXIT
+from lrurun.runner.waiting import until_stopped
+from lrurun.server import Server
 from lrurun.training import PROGRAMS_KEPT
 
 PROGRESS_SECONDS = 0.2
 IDLE_SECONDS = 0.2
+TRACE_CHARACTERS = 4000
+"""Of a traceback, its last ones: the supervisor reads the last 32 kB of the output."""
 
 
 def main() -> int:
@@ -63,12 +68,31 @@ def main() -> int:
                 _prepare(order)
                 return 0
             case TrainOrder():
-                with Ledger.open(Path(order.ledger), timeout=TRAINING_TIMEOUT) as ledger:
+                with _opened(order.ledger, stop) as ledger:
                     _train(ledger, order, stop)
-    except LrurunError as error:
-        _send(Fault(message=error.message, hint=error.hint, exit_code=error.exit_code))
-        return FAULT_EXIT
+    except Exception as error:
+        fault = error if isinstance(error, LrurunError) else plugins.fault(error)
+        if fault is None:
+            raise
+        trace = traceback.format_exc()[-TRACE_CHARACTERS:]
+        _send(Fault(message=fault.message, hint=fault.hint, exit_code=fault.exit_code, trace=trace))
+        return 143 if stop.requested and isinstance(error, LedgerError) else FAULT_EXIT
     return 143 if stop.requested else 0
+
+
+def _opened(place: str, stop: StopRequest) -> Ledger:
+    """The ledger; a server that restarts is waited for, as later by every write."""
+    started = time.monotonic()
+    while True:
+        try:
+            ledger = Ledger.open(place, timeout=TRAINING_TIMEOUT)
+        except Unreachable:
+            if stop.requested or time.monotonic() - started >= TRAINING_TIMEOUT:
+                raise
+            continue
+        if isinstance(ledger.path, Server):
+            ledger.waiting = until_stopped(lambda: stop.requested)
+        return ledger
 
 
 def _prepare(order: PrepareOrder) -> None:
@@ -83,7 +107,8 @@ def _prepare(order: PrepareOrder) -> None:
             _send(PreparationProgress(what=what, done=done, total=total))
 
     from_path = Path(order.from_path) if order.from_path else None
-    store.prepare(task, tasks.options_of(task, order.options), Path(order.data), from_path=from_path, progress=progress)
+    options, where = tasks.options_of(task, order.options), Path(order.data)
+    store.prepare(task, options, where, from_path=from_path, force=order.force, progress=progress)
 
 
 def _train(ledger: Ledger, order: TrainOrder, stop: StopRequest) -> None:
@@ -99,12 +124,13 @@ def _train(ledger: Ledger, order: TrainOrder, stop: StopRequest) -> None:
             rungs=rungs,
             seeds=order.seeds,
             threads=order.threads,
+            devices=order.devices,
             compiled=compiled,
             environment=described,
         )
 
     runs, data = Path(order.runs), Path(order.data)
-    while not stop.requested:
+    while not (stop.requested or stop.refused):
         ledger.reap(here)
         rung, claims = _claim(claim, order)
         stop.idle = not claims
@@ -158,6 +184,8 @@ def work(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None:
     except LedgerError:
         raise
     except (Fenced, MachineFault) as error:  # the runs are not to blame
+        logs.write(f"{error.message}: {error.hint}")
+        stop.refused = stop.refused or isinstance(error, Fenced)
         for attempt in active:
             with contextlib.suppress(LrurunError):
                 attempt.interrupt(reasons.interrupted(error.message))

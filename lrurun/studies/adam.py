@@ -111,12 +111,12 @@ class AdamStudy(Study[Adam]):
                 Panel(
                     title=TITLES[name],
                     x="share of parameters",
-                    y="step (points: as published)",
+                    y="step; points: published",
                     curves=tuple(curves),
                     y_scale="log",
                 )
             )
-        return Figure(panels=tuple(panels), columns=2)
+        return Figure(panels=tuple(panels), columns=2, same_y=True)
 
 
 def _finished(results: Results[Adam], name: str) -> Results[Adam]:

@@ -9,7 +9,7 @@ import numpy as np
 from lrurun.studies import formulas
 from lrurun.studies.checks import Check, above, below, identity
 from lrurun.studies.coordinates import FORMS, Angle, Form, Modulus, Optimizer, angle, coordinates, descent, distance
-from lrurun.studies.figure import Figure, Panel, Picture, floats, line, points
+from lrurun.studies.figure import Figure, Panel, Picture, floats, line, points, thin
 from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
 
 GRID = {"form": FORMS, "optimizer": ["adam", "sign"], "normalised": [False, True]}
@@ -49,6 +49,7 @@ class AngleStudy(Study[AngleCell]):
         "the target."
     )
     settings = AngleCell
+    seeded = False
     profiles = {
         "ci": {"form": FORMS},
         "laptop": GRID,
@@ -124,10 +125,10 @@ class AngleStudy(Study[AngleCell]):
             picture = Picture(x=floats(x), y=floats(y), z=tuple(map(floats, z)), label="loss", scale="log")
             goal = _placed(one.cell.form, one.cell.radius, one.cell.target * np.pi)
             path = line("path of Adam", one.curves["w"], one.curves["v"])
-            curves = (path, points("target", [goal[0]], [goal[1]]))
+            curves = (path, points("start", path.x[:1], path.y[:1]), points("target", [goal[0]], [goal[1]]))
             panels.append(Panel(title=one.cell.form, x="ω_ν", y="ω_θ", curves=curves, picture=picture))
-        losses = [line(one.cell.form, one.curves["update"], np.maximum(one.curves["loss"], FLOOR)) for one in cells]
-        panels.append(Panel(title="Adam", x="update", y="loss", curves=tuple(losses), y_scale="log"))
+        losses = [thin(one.cell.form, one.curves["update"], np.maximum(one.curves["loss"], FLOOR)) for one in cells]
+        panels.append(Panel(title="loss along the paths", x="update", y="loss", curves=tuple(losses), y_scale="log"))
         return Figure(panels=tuple(panels), columns=2)
 
 

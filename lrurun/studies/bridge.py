@@ -7,8 +7,8 @@ from collections.abc import Generator
 import numpy as np
 
 from lrurun.studies import kernels
-from lrurun.studies.checks import Check, larger, one_sided_p
-from lrurun.studies.figure import Figure, Panel, dashed, line, points
+from lrurun.studies.checks import Check, above, below, larger, one_sided_p
+from lrurun.studies.figure import Figure, Panel, grey, line, spread
 from lrurun.studies.kernels import ARCHITECTURES, TITLES, Architecture, Multiple
 from lrurun.studies.study import Count, Radius, Results, Settings, Study, Values
 
@@ -80,6 +80,11 @@ class BridgeStudy(Study[Bridge]):
                 if {high, low} <= set(results.axis("architecture")):
                     ratios = kernels.ratios(*(kernels.by_seed(results, name, nu=nu) for name in (high, low)))
                     found.append(larger(f"{high} > {low}, nu={nu:g}", ratios, [1.0] * len(ratios)))
+            blocks, complex_ = (list(kernels.by_seed(results, name, nu=nu).values()) for name in ("block", "complex"))
+            if blocks and complex_:  # a few slow seeds of the blocks decide the mean
+                name = "block over complex, ratio of"
+                found.append(above(f"{name} means, nu={nu:g}", float(np.mean(blocks) / np.mean(complex_)), 1.0))
+                found.append(below(f"{name} medians, nu={nu:g}", float(np.median(blocks) / np.median(complex_)), 1.0))
         return found
 
     def answer(self, results: Results[Bridge]) -> str:
@@ -109,17 +114,15 @@ class BridgeStudy(Study[Bridge]):
             middle = np.median([one.curves["losses"] for one in cells], axis=0)
             courses.append(line(TITLES[name], cells[0].curves["update"], middle))
             losses = list(cells.by_seed("loss").values())
-            ends.append(points(TITLES[name], [number], [np.median(losses)], low=[min(losses)], high=[max(losses)]))
+            ends.append(spread(TITLES[name], {number: losses}))
             means[number] = np.mean(losses)
-        ends.append(dashed("mean", means, means.values()))
+        ends.append(grey("mean", means, means.values()))
+        names = tuple((number, TITLES[name]) for number, name in enumerate(results.axis("architecture"), 1))
         return Figure(
             panels=(
                 Panel(x="update", y="loss, median", curves=tuple(courses), y_scale="log"),
                 Panel(
-                    x="student, in the order below",
-                    y="loss at the end: median, range",
-                    curves=tuple(ends),
-                    y_scale="log",
+                    x="student", y="loss at the end: median, range", curves=tuple(ends), y_scale="log", x_ticks=names
                 ),
             )
         )

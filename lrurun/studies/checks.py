@@ -10,12 +10,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 STANDARD_ERRORS = 5.0
 """How far a sampled mean may be from its expected value."""
 LEVEL = 0.05
 """Of the one-sided tests over seeds."""
+FEWEST = 5
+"""Pairs with which p of a sign test can be below `LEVEL`: 0.5**5 is."""
 
 Kind = Literal["identity", "sampling", "direction"]
 
@@ -30,21 +32,37 @@ class Check(Struct, frozen=True, kw_only=True):
     tolerance: float
     """identity: largest relative difference (absolute where 0 is expected); sampling: largest absolute difference;
     direction: 0."""
+    tolerance_kind: Literal["relative", "absolute"] = "absolute"
     rule: str
     """What must hold, in words, as in "within 1e-08 of it"."""
     passed: bool
+    lower_bound: bool = False
+    """Whether `measured` is only a bound: the number itself is as large or larger."""
+    needs: str = ""
+    """Of a check that was not tested: what it needs, as in "at least 2 seeds". It has neither passed nor failed."""
+
+    @property
+    def state(self) -> Literal["ok", "FAILED", "not tested"]:
+        """The outcome, in words."""
+        return "ok" if self.passed else "not tested" if self.needs else "FAILED"
+
+    def number(self, digits: int = 6) -> str:
+        """What was measured, as text."""
+        return f"{'≥ ' * (self.lower_bound and not math.isnan(self.measured))}{self.measured:.{digits}g}"
 
 
 def identity(name: str, measured: float, expected: float, tolerance: float = 1e-8) -> Check:
     """That two computations give the same number, up to a relative `tolerance` (absolute where 0 is expected)."""
     scale = abs(expected) or 1.0
+    kind: Literal["relative", "absolute"] = "relative" if expected else "absolute"
     return Check(
         name=name,
         kind="identity",
         measured=float(measured),
         expected=float(expected),
         tolerance=tolerance,
-        rule=f"equal up to {tolerance:g}",
+        tolerance_kind=kind,
+        rule=f"equal up to {tolerance:g} ({kind})",
         passed=bool(abs(measured - expected) <= tolerance * scale),
     )
 
@@ -63,45 +81,61 @@ def sampling(name: str, measured: float, expected: float, stderr: float) -> Chec
     )
 
 
-def above(name: str, measured: float, bound: float) -> Check:
-    """That a number is above a bound."""
-    return _bounded(name, measured, bound, "above", measured > bound)
+def above(name: str, measured: float, bound: float, needs: str = "") -> Check:
+    """That a number is above a bound; with `needs`, it is not tested."""
+    return _bounded(name, measured, bound, "above", measured > bound, needs)
 
 
-def below(name: str, measured: float, bound: float) -> Check:
-    """That a number is below a bound."""
-    return _bounded(name, measured, bound, "below", measured < bound)
+def below(name: str, measured: float, bound: float, needs: str = "") -> Check:
+    """That a number is below a bound; with `needs`, it is not tested."""
+    return _bounded(name, measured, bound, "below", measured < bound, needs)
 
 
-def _bounded(name: str, measured: float, bound: float, word: str, passed: bool) -> Check:
+def at_least_above(name: str, least: float, bound: float) -> Check:
+    """That a number is above a bound, where training ended too early to know more of it than a lower bound, `least`.
+
+    Where that is not above `bound`, nothing is decided, and the check is not tested.
+    """
+    return structs.replace(above(name, least, bound, "" if least > bound else "more updates"), lower_bound=True)
+
+
+def _bounded(name: str, measured: float, bound: float, word: str, passed: bool, needs: str) -> Check:
     return Check(
         name=name,
         kind="direction",
         measured=float(measured),
         expected=float(bound),
         tolerance=0.0,
-        rule=f"{word} {bound:g}",
-        passed=bool(passed),
+        rule=f"{word} {bound:g}{_after(needs)}",
+        passed=bool(passed) and not needs,
+        needs=needs,
     )
 
 
 def larger(name: str, first: Sequence[float], second: Sequence[float]) -> Check:
     """That `first` is larger than `second`, paired by seed: a one-sided t test on the differences of the logarithms.
 
-    Measured is p; with fewer than two pairs, or numbers that are not positive and finite, it is NaN and the check
-    fails.
+    Measured is p. It is NaN with one pair, which is not tested; and with none, or with numbers that are not positive
+    and finite, as where training diverged: then the check fails.
     """
     pairs = zip(first, second, strict=True)
-    p = one_sided_p([math.log(a) - math.log(b) if a > 0 and b > 0 else math.nan for a, b in pairs])
+    differences = [math.log(a) - math.log(b) if a > 0 and b > 0 else math.nan for a, b in pairs]
+    p = one_sided_p(differences)
+    needs = "at least 2 seeds" if len(differences) == 1 and math.isfinite(differences[0]) else ""
     return Check(
         name=name,
         kind="direction",
         measured=p,
         expected=LEVEL,
         tolerance=0.0,
-        rule=f"p of a paired t test on logarithms below {LEVEL:g}",
+        rule=f"p of a paired t test on logarithms below {LEVEL:g}{_after(needs)}",
         passed=p < LEVEL,
+        needs=needs,
     )
+
+
+def _after(needs: str) -> str:
+    return f"; not tested: needs {needs}" if needs else ""
 
 
 def one_sided_p(differences: Sequence[float]) -> float:
@@ -118,6 +152,19 @@ def one_sided_p(differences: Sequence[float]) -> float:
     return float(stdtr(n - 1, -mean / math.sqrt(variance / n)))
 
 
+def sign_test(what: str, wins: Sequence[bool]) -> Check:
+    """That more pairs win than by chance, by p of a one-sided sign test; with fewer than `FEWEST`, it is not tested."""
+    name, needs = f"p of a sign test on {len(wins)} seeds, {what}", f"at least {FEWEST} seeds"
+    return below(name, sign_p(sum(wins), len(wins)), LEVEL, "" if len(wins) >= FEWEST else needs)
+
+
+def sign_p(wins: int, pairs: int) -> float:
+    """p of the one-sided sign test: at least so many wins of fair coins."""
+    from scipy.special import bdtrc
+
+    return float(bdtrc(wins - 1, pairs, 0.5))
+
+
 def failed(checks: Iterable[Check]) -> list[Check]:
-    """Those that did not pass."""
-    return [check for check in checks if not check.passed]
+    """Those that were tested and did not pass."""
+    return [check for check in checks if check.state == "FAILED"]

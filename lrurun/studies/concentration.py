@@ -12,7 +12,7 @@ import numpy as np
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, below, identity, larger
 from lrurun.studies.coordinates import Angle
-from lrurun.studies.figure import Figure, Panel, dashed, line, matrix, points
+from lrurun.studies.figure import Figure, Panel, dashed, line, log_log, parameter_matrix, spread
 from lrurun.studies.hessians import concentrated
 from lrurun.studies.kernels import TITLES, Multiple
 from lrurun.studies.study import Count, Results, Rho, Settings, Study, Values
@@ -24,6 +24,7 @@ PAIR: list[Architecture] = ["complex", "lru"]
 GRID: dict[str, Any] = {"architecture": PAIR, "angle": [1.0, 0.1, 0.01], "rho": [0.0, 0.99]}
 WIDTHS = [1.0, 0.316, 0.1, 0.0316, 0.01]
 TRAINED = {**GRID, "part": ["hessian", "training"], "architecture": [*PAIR, "dense"], "systems": 5}
+HALVES = ((4.5, "Re λ"), (14.5, "Im λ"))  # of the 20 parameters
 
 
 class Concentration(Settings, frozen=True, kw_only=True):
@@ -123,21 +124,18 @@ class ConcentrationStudy(Study[Concentration]):
     def draw(self, results: Results[Concentration]) -> Figure:
         hessians, trained, panels = results.where(part="hessian"), results.where(part="training"), []
         for one in hessians.where(lambda one: one.seed == results[0].seed, architecture="complex", rho=0.0):
-            title, picture = f"complex, θ0 = {one.cell.angle:g} π", matrix(one.curves["hessian"], "|H|", scale="log")
-            panels.append(Panel(title=title, x="re, im", y="re, im", picture=picture))
+            panels.append(parameter_matrix(f"complex, θ0 = {one.cell.angle:g} π", one.curves["hessian"], HALVES))
         curves = []
         for rho, name in itertools.product(hessians.axis("rho"), hessians.axis("architecture")):
             means = [np.mean(_shares(hessians.where(rho=rho), name, x)) for x in hessians.axis("angle")]
-            curves.append((dashed if rho else line)(f"{TITLES[name]}, ρ = {rho:g}", hessians.axis("angle"), means))
+            draw = dashed if rho else line
+            curves.append(draw(f"{TITLES[name]}, ρ = {rho:g}", hessians.axis("angle"), means, of=TITLES[name]))
         panels.append(Panel(x="θ0 / π", y="share off the diagonal", curves=tuple(curves), x_scale="log"))
         curves = []
         for name in trained.axis("architecture"):
-            found = {
-                x: list(at.values()) for x in trained.axis("angle") if (at := kernels.by_seed(trained, name, angle=x))
-            }
-            low, middle, high = (list(map(f, found.values())) for f in (min, np.median, max))
-            curves.append(points(f"{TITLES[name]}, median and range", found, middle, low=low, high=high))
-        panels.append(Panel(x="θ0 / π", y="loss", curves=tuple(curves), x_scale="log", y_scale="log"))
+            losses = {x: list(kernels.by_seed(trained, name, angle=x).values()) for x in trained.axis("angle")}
+            curves.append(spread(f"{TITLES[name]}, loss", losses, of=TITLES[name]))
+        panels.append(log_log("θ0 / π", "loss: median, range", curves))
         return Figure(panels=tuple(panels if curves else panels[:-1]), columns=2)
 
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.studies.checks import LEVEL, Check, above, below, identity
-from lrurun.studies.convolution_cells import CHUNK, LENGTH, Model, data, kernel, programs, start
-from lrurun.studies.figure import Curve, Figure, Panel, dashed, line
+from lrurun.studies.checks import Check, above, identity, sign_test
+from lrurun.studies.convolution_cells import CHUNK, Model, data, kernel, kernel_in_closed_form, programs, start
+from lrurun.studies.figure import Figure, Panel, dashed, line
 from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
 
 
@@ -76,22 +76,20 @@ class ConvolutionStudy(Study[Convolution]):
 
     def checks(self, results: Results[Convolution]) -> list[Check]:
         one = results[0]
-        # geometric series of cos^2 x = (1 + cos 2x) / 2 and cos^4 x = (3 + 4 cos 2x + cos 4x) / 8
-        waves = np.exp(np.array([[-0.015], [-0.03]]) + 0.08j * np.arange(3))
-        sums = np.real((1 - waves**LENGTH) / (1 - waves))
+        total, energy, bump = kernel_in_closed_form()
         found = [
-            identity("sum of the kernel as a series", one["sum"], 0.1 * (sums[0] @ [1, 1, 0]) / 2),
-            identity("energy of the kernel", one["energy"], 0.01 * (sums[1] @ [3, 4, 1]) / 8),
-            identity("step of the second bump", one["bump"], round((np.pi - np.arctan(0.1875)) / 0.04)),
+            identity("sum of the kernel as a series", one["sum"], total),
+            identity("energy of the kernel", one["energy"], energy),
+            identity("step of the second bump", one["bump"], bump),
         ]
         for one in results.where(model="linear", lr=results.axis("lr")[0]):
             losses = one["first loss by kernels"], one["first loss"]
             found.append(identity(f"loss by kernels, seed {one.seed}", *losses, 1e-10))
             found.append(identity(f"gradient by kernels, seed {one.seed}", one["gradient apart"], 0.0, 1e-10))
         if len(ratios := _ratios(results)) > 1:
-            p = sign_p(sum(ratio < 1 for ratio in ratios.values()), len(ratios))
-            found.append(below(f"p of a sign test on {len(ratios)} seeds, linear below tanh, at their best", p, LEVEL))
-            found.append(above("rank correlation of the first loss of linear with that ratio", _blame(results), 0.5))
+            found.append(sign_test("linear below tanh, at their best", [ratio < 1 for ratio in ratios.values()]))
+            name = "rank correlation of the first loss of linear with that ratio"
+            found.append(above(name, _rank(results), 0.5, found[-1].needs))
         return found
 
     def answer(self, results: Results[Convolution]) -> str:
@@ -101,29 +99,24 @@ class ConvolutionStudy(Study[Convolution]):
         better = [f"{rate:g}" for rate in rates if _log_mean(_ratios(results.where(lr=rate))) < 0] or ["none"]
         lost = sum(not 0 < ratio < np.inf for ratio in ratios.values())
         gone = f", without {lost} seeds where one of them diverged at each rate" if lost else ""
-        wins, mean = sum(ratio < 1 for ratio in ratios.values()), np.exp(-_log_mean(ratios))
-        blame = (
-            f" Rank correlation of its first loss with linear / tanh: {_blame(results):.2f}." if len(ratios) > 1 else ""
-        )
+        wins, pairs, mean = sum(ratio < 1 for ratio in ratios.values()), len(ratios), np.exp(-_log_mean(ratios))
+        rank = f" Rank correlation of its first loss with linear / tanh: {_rank(results):.2f}." if pairs > 1 else ""
         return (
-            f"Each at its best rate, linear has the lower loss in {wins} of {len(ratios)} seeds (tanh / linear: "
-            f"{mean:.2g} in the geometric mean{gone}); at one rate, it has the lower mean at {', '.join(better)} of "
-            f"{', '.join(f'{rate:g}' for rate in rates)}.{blame}"
+            f"Each at its best rate, linear has the lower loss in {wins} of {pairs} seeds (tanh / linear: {mean:.2g} "
+            f"in the geometric mean{gone}); of the rates {', '.join(f'{rate:g}' for rate in rates)}, its mean is lower "
+            f"at {', '.join(better)}.{rank}"
         )
 
     def draw(self, results: Results[Convolution]) -> Figure:
         panels = []
         for rate in results.axis("lr"):
-            curves = [_curve(results.where(lr=rate, model=model)) for model in results.axis("model")]
+            curves = []
+            for model in results.axis("model"):
+                cells = results.where(lr=rate, model=model)
+                mean = np.exp(np.mean(np.log([one.curves["loss"] for one in cells]), axis=0))
+                curves.append((dashed if model == "tanh" else line)(model, cells[0].curves["update"], mean))
             panels.append(Panel(title=f"rate {rate:g}", x="update", y="loss", curves=tuple(curves), y_scale="log"))
-        return Figure(panels=tuple(panels), columns=min(3, len(panels)))
-
-
-def sign_p(wins: int, pairs: int) -> float:
-    """p of the one-sided sign test: at least so many wins of fair coins."""
-    from scipy.special import bdtrc
-
-    return float(bdtrc(wins - 1, pairs, 0.5))
+        return Figure(panels=tuple(panels), columns=min(3, len(panels)), same_y=True)
 
 
 def _ratios(results: Results[Convolution]) -> dict[int, float]:
@@ -145,19 +138,13 @@ def _log_mean(ratios: dict[int, float]) -> float:
     return float(np.mean(logs)) if logs else np.nan
 
 
-def _blame(results: Results[Convolution]) -> float:
+def _rank(results: Results[Convolution]) -> float:
     """Spearman's correlation over seeds of the first loss of the linear RNN with its disadvantage."""
     from scipy.stats import spearmanr
 
     ratios = _ratios(results)
     first = results.where(model="linear", lr=results.axis("lr")[0]).by_seed("first loss")
     return float(spearmanr([first[seed] for seed in ratios], list(ratios.values())).statistic)
-
-
-def _curve(cells: Results[Convolution]) -> Curve:
-    """The geometric mean of the losses over seeds."""
-    mean = np.exp(np.mean(np.log([one.curves["loss"] for one in cells]), axis=0))
-    return (dashed if cells[0].cell.model == "tanh" else line)(cells[0].cell.model, cells[0].curves["update"], mean)
 
 
 STUDY = ConvolutionStudy()

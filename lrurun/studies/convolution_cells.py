@@ -24,6 +24,15 @@ def kernel() -> Array:
     return 0.1 * np.exp(-0.015 * k) * np.cos(0.04 * k) ** 2
 
 
+def kernel_in_closed_form() -> tuple[float, float, int]:
+    """The sum of the target, that of its squares, and the step of its second bump."""
+    # geometric series of cos^2 x = (1 + cos 2x) / 2 and cos^4 x = (3 + 4 cos 2x + cos 4x) / 8
+    waves = np.exp(np.array([[-0.015], [-0.03]]) + 0.08j * np.arange(3))
+    sums = np.real((1 - waves**LENGTH) / (1 - waves))
+    bump = round((np.pi - np.arctan(0.1875)) / 0.04)
+    return 0.1 * float(sums[0] @ [1, 1, 0]) / 2, 0.01 * float(sums[1] @ [3, 4, 1]) / 8, bump
+
+
 def data(seed: int) -> tuple[Array, Array]:
     """Inputs and outputs, (LENGTH, SEQUENCES) each."""
     a, c = generator(seed, "data").uniform(0, RANGE, (2, SEQUENCES))

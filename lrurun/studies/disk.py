@@ -98,7 +98,9 @@ class DiskStudy(Study[Disk]):
             )
         steps = _falls(results)
         start = "The distance to the uniform spectrum falls at each step of N" if steps else "One size of matrices"
-        if failed(steps):
+        if any(step.needs for step in steps):
+            start = "One matrix of each size does not test whether the distance to the uniform spectrum falls with N"
+        elif failed(steps):
             start = "The distance to the uniform spectrum does not significantly fall at each step of N"
         return f"{start} ({'; '.join(parts)})."
 
@@ -112,7 +114,7 @@ class DiskStudy(Study[Disk]):
             share = np.mean([one.curves["share within"] for one in cells], axis=0) - np.minimum(area, 1.0)
             curves.append(points(f"N = {size}", area, share))
         title = f"mean over {len(results.where(size=sizes[0]))} matrices"
-        panels.append(Panel(title=title, x="|λ|²", y="share within, minus uniform", curves=tuple(curves)))
+        panels.append(Panel(title=title, x="|λ|²", y="share within - uniform", curves=tuple(curves)))
         return Figure(panels=tuple(panels), columns=2)
 
 

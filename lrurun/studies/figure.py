@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,10 @@ class Curve(Struct, frozen=True, kw_only=True):
     """Curves of one label have one look in all panels; without one, the curve is not in the legend."""
     x: tuple[float, ...]
     y: tuple[float, ...]
-    style: Literal["line", "dashed", "points"] = "line"
+    style: Literal["line", "dashed", "points", "thin", "grey"] = "line"
+    """thin: of what oscillates; grey: a reference that the question is not about."""
+    of: str = ""
+    """The label of the curve whose colour and marker it has, as a simulation and its closed form."""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     """The ends of the band of a line, or of the bars of points; empty if there are none."""
@@ -47,6 +50,9 @@ class Panel(Struct, frozen=True, kw_only=True):
     picture: Picture | None = None
     x_scale: Scale = "linear"
     y_scale: Scale = "linear"
+    x_ticks: tuple[tuple[float, str], ...] = ()
+    y_ticks: tuple[tuple[float, str], ...] = ()
+    """Places with names, instead of numbers."""
     circle: bool = False
     """Whether the plane is that of complex numbers: equal units, and the unit circle."""
 
@@ -56,6 +62,8 @@ class Figure(Struct, frozen=True, kw_only=True):
 
     panels: tuple[Panel, ...]
     columns: int = 1
+    same_y: bool = False
+    """Whether all panels have the same vertical axis."""
 
 
 def floats(values: Iterable[Any] | np.ndarray[Any, Any]) -> tuple[float, ...]:
@@ -63,21 +71,55 @@ def floats(values: Iterable[Any] | np.ndarray[Any, Any]) -> tuple[float, ...]:
     return tuple(map(float, values))
 
 
-def line(label: str, x: Iterable[Any], y: Iterable[Any]) -> Curve:
-    """A closed form."""
-    return Curve(label=label, x=floats(x), y=floats(y))
+def line(
+    label: str,
+    x: Iterable[Any],
+    y: Iterable[Any],
+    *,
+    low: Sequence[float] = (),
+    high: Sequence[float] = (),
+    of: str = "",
+) -> Curve:
+    """A closed form, or a mean with a band from `low` to `high`."""
+    return Curve(label=label, x=floats(x), y=floats(y), low=floats(low), high=floats(high), of=of)
 
 
-def dashed(label: str, x: Iterable[Any], y: Iterable[Any]) -> Curve:
+def dashed(label: str, x: Iterable[Any], y: Iterable[Any], *, of: str = "") -> Curve:
     """A second closed form, or a limit, beside the first."""
-    return Curve(label=label, x=floats(x), y=floats(y), style="dashed")
+    return Curve(label=label, x=floats(x), y=floats(y), style="dashed", of=of)
+
+
+def grey(label: str, x: Iterable[Any], y: Iterable[Any]) -> Curve:
+    """A reference that the question is not about."""
+    return Curve(label=label, x=floats(x), y=floats(y), style="grey")
+
+
+def thin(label: str, x: Iterable[Any], y: Iterable[Any]) -> Curve:
+    """What oscillates."""
+    return Curve(label=label, x=floats(x), y=floats(y), style="thin")
 
 
 def points(
-    label: str, x: Iterable[Any], y: Iterable[Any], *, low: Sequence[float] = (), high: Sequence[float] = ()
+    label: str,
+    x: Iterable[Any],
+    y: Iterable[Any],
+    *,
+    low: Sequence[float] = (),
+    high: Sequence[float] = (),
+    of: str = "",
 ) -> Curve:
     """A simulation, with bars from `low` to `high` where there are some."""
-    return Curve(label=label, x=floats(x), y=floats(y), style="points", low=floats(low), high=floats(high))
+    return Curve(label=label, x=floats(x), y=floats(y), style="points", low=floats(low), high=floats(high), of=of)
+
+
+def spread(label: str, samples: Mapping[float, Sequence[float]], *, percent: float = 100.0, of: str = "") -> Curve:
+    """The median of the samples at each place, with bars over the middle `percent` of them: all of them by default.
+
+    Places without samples are left out.
+    """
+    found, tail = {place: one for place, one in samples.items() if len(one)}, (100 - percent) / 2
+    low, middle, high = ([np.percentile(one, at) for one in found.values()] for at in (tail, 50, 100 - tail))
+    return points(label, found, middle, low=low, high=high, of=of)
 
 
 def matrix(values: Any, label: str, *, rows: int = 0, scale: Scale = "linear") -> Picture:
@@ -91,3 +133,14 @@ def matrix(values: Any, label: str, *, rows: int = 0, scale: Scale = "linear") -
         sizes = np.maximum(sizes, 1e-9 * sizes.max())
     z = tuple(map(floats, sizes))
     return Picture(x=floats(range(sizes.shape[1])), y=floats(range(len(z))), z=z, label=label, scale=scale)
+
+
+def parameter_matrix(title: str, values: Any, names: tuple[tuple[float, str], ...]) -> Panel:
+    """A square matrix over parameters, as a Hessian; `names` of their groups are at the middle of each."""
+    picture = matrix(values, "|H|", scale="log")
+    return Panel(title=title, x="parameter", y="parameter", picture=picture, x_ticks=names, y_ticks=names)
+
+
+def log_log(x: str, y: str, curves: Iterable[Curve], *, title: str = "") -> Panel:
+    """Curves over two logarithmic axes."""
+    return Panel(title=title, x=x, y=y, curves=tuple(curves), x_scale="log", y_scale="log")

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.studies.checks import Check, above, identity, sampling
-from lrurun.studies.figure import Figure, Panel, line, points
+from lrurun.studies.figure import Figure, line, log_log, spread
 from lrurun.studies.formulas import Ring, check_ring, generator, ring_gain, ring_radius, slice_gain
 from lrurun.studies.study import Array, Count, Results, Settings, Study, Values
 
@@ -129,13 +129,10 @@ class GainStudy(Study[Gain]):
                 label = f"inner radius {inner:g}"
                 curves.append(line(label, 1 / (1 - cells[0].curves["outer radius"]), cells[0].curves["expected"]))
                 rings = cells.axis("ring")
-                runs = [[one["gain"] for one in cells.where(ring=ring)] for ring in rings]
-                low, middle, high = (tuple(np.percentile(of, at) for of in runs) for at in (5, 50, 95))
-                curves.append(points(f"{label}, runs", [1 / (1 - b) for _, b in rings], middle, low=low, high=high))
-            axis = "1 / (1 - outer radius)"
-            panels.append(
-                Panel(title=f"{kind} input", x=axis, y="E|h|²", curves=tuple(curves), x_scale="log", y_scale="log")
-            )
+                runs = {1 / (1 - ring[1]): [one["gain"] for one in cells.where(ring=ring)] for ring in rings}
+                curves.append(spread(f"{label}, runs", runs, percent=90, of=label))
+            axes = "1 / (1 - outer radius)", "gain E|h|² / E|Bu|²"
+            panels.append(log_log(*axes, curves, title=f"{kind} input"))
         return Figure(panels=tuple(panels), columns=len(panels))
 
 

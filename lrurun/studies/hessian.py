@@ -11,7 +11,7 @@ from msgspec import Meta
 from lrurun.errors import UsageError
 from lrurun.studies import hessians
 from lrurun.studies.checks import Check, above, identity, larger
-from lrurun.studies.figure import Figure, Panel, matrix, points
+from lrurun.studies.figure import Figure, Panel, matrix, parameter_matrix, points
 from lrurun.studies.formulas import generator
 from lrurun.studies.hessians import LAGS, NETWORKS, Network, block, differentiated, error, printed_cross
 from lrurun.studies.study import Results, Settings, Study, Values
@@ -29,8 +29,6 @@ TITLES = {
     "lru": "LRU, pairs",
     "lru-single": "LRU, one per pair",
 }
-AXES = {"dense": "A, B, C, D", "complex": "re, im, B, C, D", "lru": "ν, θ, γ, B, C, D"}
-"""The parameters in the order of the Hessian."""
 
 
 class Hessian(Settings, frozen=True, kw_only=True):
@@ -127,22 +125,24 @@ class HessianStudy(Study[Hessian]):
         )
 
     def draw(self, results: Results[Hessian]) -> Figure:
-        first = results.where(lambda one: one.seed == results[0].seed and one.cell.network in AXES)
+        first = results.where(lambda one: one.seed == results[0].seed and one.cell.network in hessians.GROUPS)
         panels, spectra = [], []
         for one in first:
             title, n = TITLES[one.cell.network], len(one.curves["eigenvalues"])
-            where, top = AXES[one.cell.network], len(one.curves["eigenvectors"]) // n
-            picture = matrix(one.curves["hessian"], "|H|", scale="log")
-            panels.append(Panel(title=title, x=where, y=where, picture=picture))
+            where, top = hessians.centres(one.cell.network), len(one.curves["eigenvectors"]) // n
+            panels.append(parameter_matrix(title, one.curves["hessian"], where))
             picture = matrix(one.curves["eigenvectors"], "|entry|", rows=top)
-            panels.append(Panel(title=title, x=where, y="eigenvector", picture=picture))
+            numbers = tuple((n, str(n + 1)) for n in range(0, top, 2))
+            panels.append(
+                Panel(title=title, x="parameter", y="eigenvector", picture=picture, x_ticks=where, y_ticks=numbers)
+            )
             large = one.curves["eigenvalues"][:top]
             spectra.append(points(title, range(1, len(large) + 1), large))
         spread = [
             points(TITLES[name], *zip(*results.where(network=name).by_seed("participation").items(), strict=True))
             for name in first.axis("network")
         ]
-        panels.append(Panel(x="index", y="eigenvalue of H", curves=tuple(spectra), y_scale="log"))
+        panels.append(Panel(x="number", y="eigenvalue of H", curves=tuple(spectra), y_scale="log"))
         panels.append(Panel(x="system", y="participation ratio", curves=tuple(spread)))
         return Figure(panels=tuple(panels), columns=2)
 

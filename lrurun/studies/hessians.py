@@ -131,7 +131,7 @@ def error(one: Array, other: Array) -> float:
 
 UNITS, MODULI, SUMMED = 10, (0.99, 0.995), 6000
 """Of the systems with concentrated angles: eigenvalues; their absolute values, uniform between these as in the paper's
-text (its published code draws uniformly in the area); lags of `series`, as 0.995 to the power 12,000 is 1e-26."""
+text (its published code samples uniformly in the area); lags of `series`, as 0.995 to the power 12,000 is 1e-26."""
 
 
 def concentrated(network: Network, numbers: Iterable[int], angle: float, rho: float) -> Values:
@@ -211,6 +211,22 @@ def parameters(network: Network, found: System) -> dict[str, Array]:
         first = {"ν": np.log(-np.log(nu)), "θ": np.log(angles(eigenvalues)), "γ": np.log(1 - nu**2) / 2}
         b = b / np.sqrt(1 - nu**2)
     return {**first, "B re": b.real, "B im": b.imag, "C re": c.real, "C im": c.imag, "D": skip}
+
+
+GROUPS: dict[Network, dict[str, int]] = {
+    "dense": {"A": 16, "B": 4, "C": 4},
+    "complex": {"λ": 8, "B": 8, "C": 8},
+    "lru": {"ν": 4, "θ": 4, "γ": 4, "B": 8, "C": 8},
+}
+"""The sizes of the groups of `parameters` of a `system`, in the order of the Hessian; then comes one, D."""
+
+
+def centres(network: Network) -> tuple[tuple[float, str], ...]:
+    """The index at the middle of each group in the Hessian, and its name."""
+    ends = np.cumsum(list(GROUPS[network].values()))
+    return tuple(
+        (float(end - (size + 1) / 2), name) for end, (name, size) in zip(ends, GROUPS[network].items(), strict=True)
+    )
 
 
 @cache

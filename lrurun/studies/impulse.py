@@ -8,12 +8,12 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.studies.checks import Check, above, below, identity, sampling
-from lrurun.studies.figure import Figure, Panel, dashed, line
+from lrurun.studies.figure import Figure, Panel, dashed, thin
 from lrurun.studies.study import Array, Results, Settings, Study, Values
 
 COMPONENTS = 3
 """In the figure."""
-DRAWN = 200
+SAMPLED = 200
 """Phases for the mean number of sign changes; the first ones are those of the figure."""
 MANY, FEW = {(2.0, 1024): 100}, {(0.02, 16384): 1000}
 """(Phase, steps) -> the mean number of sign changes above which they are not a few, and below which they are [ours]: a
@@ -62,7 +62,7 @@ class ImpulseStudy(Study[Impulse]):
         return f"phase={cell.phase:g}pi"
 
     def simulate(self, cell: Impulse, seed: int) -> Values:
-        phases = np.pi * cell.phase * np.random.default_rng(seed).random(DRAWN)
+        phases = np.pi * cell.phase * np.random.default_rng(seed).random(SAMPLED)
         changes = [_changes(np.cos(phase * np.arange(cell.steps))) for phase in phases]
         ends = np.linspace(0, cell.steps - 1, 50)
         values: Values = {
@@ -97,7 +97,7 @@ class ImpulseStudy(Study[Impulse]):
                 difference = abs(one[f"sign changes {number}"] - expected)
                 found.append(below(f"sign changes minus the formula, component {number}, {at}", difference, 1.0))
             mean, deviation = mean_changes(one.cell.phase)
-            stderr = steps * deviation / np.sqrt(DRAWN)
+            stderr = steps * deviation / np.sqrt(SAMPLED)
             measured, where = one["mean sign changes"], (one.cell.phase, one.cell.steps)
             found.append(sampling(f"mean sign changes, {at}", measured, steps * mean, stderr))
             if where in MANY:
@@ -121,11 +121,12 @@ class ImpulseStudy(Study[Impulse]):
         panels = []
         for one in results:
             curves = [
-                line(f"component {n}", one.curves[f"step {n}"], one.curves[f"state {n}"])
+                thin(f"component {n}", one.curves[f"step {n}"], one.curves[f"state {n}"])
                 for n in range(1, COMPONENTS + 1)
             ]
             curves.append(dashed("|h|", one.curves["step"], one.curves["envelope"]))
-            panels.append(Panel(title=f"phases up to {one.cell.phase:g}π", x="step", y="Re h", curves=tuple(curves)))
+            title = f"phases up to {one.cell.phase:g}π"
+            panels.append(Panel(title=title, x=f"step, of {one.cell.steps:,}", y="Re h", curves=tuple(curves)))
         return Figure(panels=tuple(panels), columns=len(results.axis("steps")))
 
 

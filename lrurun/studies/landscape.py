@@ -36,6 +36,7 @@ class LandscapeStudy(Study[Landscape]):
     published = "The loss is flat far from the teacher and has ever sharper minima, narrower in the angle."
     settings = Landscape
     exact = True
+    seeded = False
     profiles = {"ci": {"gap": GAPS}, "laptop": {"rho": [0.0, 0.9], "gap": GAPS}, "paper": {"gap": GAPS}}
 
     def label(self, cell: Landscape) -> str:
@@ -91,7 +92,7 @@ class LandscapeStudy(Study[Landscape]):
     def draw(self, results: Results[Landscape]) -> Figure:
         panels = []
         for rho in results.axis("rho"):
-            for x, y, name in (("lambda", "loss", "λ"), ("angle", "loss by angle", "angle, rad")):
+            for x, y, name in (("lambda", "loss", "λ"), ("angle", "loss by angle", "θ - θ*, rad")):
                 curves = [
                     line(f"1 - λ* = {one.cell.gap:g}", one.curves[x], one.curves[y]) for one in results.where(rho=rho)
                 ]

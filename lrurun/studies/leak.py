@@ -19,13 +19,11 @@ SHOWN = np.linspace(0.0, 12.0, 97)
 PERIODS = 8
 """Of the sine in its sequence."""
 
-Signal = Literal["pulse", "sine"]
-
 
 class Leak(Settings, frozen=True, kw_only=True):
     """One signal: a pulse in continuous time, or a sampled sine."""
 
-    signal: Signal = "pulse"
+    signal: Literal["pulse", "sine"] = "pulse"
     samples: Annotated[int, Meta(ge=256, le=65536, multiple_of=64)] = 4096
 
 
@@ -69,6 +67,7 @@ class LeakStudy(Study[Leak]):
     question = "Which frequencies does a ReLU add to a signal?"
     published = "The spectrum of the rectified signal has peaks at frequencies that the signal does not have."
     settings = Leak
+    seeded = False
     profiles = {key: {"signal": ["pulse", "sine"]} for key in ("ci", "laptop", "paper")}
 
     def label(self, cell: Leak) -> str:
@@ -138,12 +137,13 @@ class LeakStudy(Study[Leak]):
     def draw(self, results: Results[Leak]) -> Figure:
         panels = []
         for one in results:
-            curves, unit = one.curves, "ω" if one.cell.signal == "pulse" else "multiple of its frequency"
+            curves = one.curves
+            unit = "angular frequency ω" if one.cell.signal == "pulse" else "frequency (sine: 1)"
             time = tuple(line(name, curves["time"], curves[name]) for name in ("signal", "rectified"))
             spectra = [line(n, curves["frequency"], curves[f"{n} spectrum"]) for n in ("signal", "rectified")]
             spectra.append(points("product rule", curves["frequency"][::PERIODS], curves["product rule"][::PERIODS]))
-            panels.append(Panel(title=one.cell.signal, x="time", y="value", curves=time))
-            panels.append(Panel(title="its spectrum", x=unit, y="size", curves=tuple(spectra)))
+            panels.append(Panel(title=one.cell.signal, x="time t", y="u(t)", curves=time))
+            panels.append(Panel(title="its spectrum", x=unit, y="transform", curves=tuple(spectra)))
         return Figure(panels=tuple(panels), columns=2)
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
+from msgspec import Meta
 
-from lrurun.studies.checks import Check, above, identity
-from lrurun.studies.figure import Figure, Panel, dashed, line
-from lrurun.studies.formulas import sensitivity, state_variance
-from lrurun.studies.study import Count, Results, Rho, Settings, Study, Values
+from lrurun.studies.checks import Check, above, below, identity
+from lrurun.studies.figure import Figure, grey, line, log_log
+from lrurun.studies.formulas import printed_derivative, sensitivity, state_variance
+from lrurun.studies.study import Results, Rho, Settings, Study, Values
 
+TURNED = 0.9 * np.exp(0.25j * np.pi)
 GRID = {"rho": [0.0, 0.9, 0.99, 0.999, 1.0]}
 
 
@@ -16,7 +20,7 @@ class Memory(Settings, frozen=True, kw_only=True):
     """One autocorrelation of the input."""
 
     rho: Rho = 0.0
-    points: Count = 41
+    points: Annotated[int, Meta(ge=2, le=10**8)] = 41
     """Eigenvalues 1 - 10**-x with x evenly spaced from 0 to 4."""
 
 
@@ -28,6 +32,7 @@ class MemoryStudy(Study[Memory]):
     published = "All curves rise, the more steeply the larger the autocorrelation; the state itself grows less."
     settings = Memory
     exact = True
+    seeded = False
     profiles = {"ci": GRID, "laptop": GRID, "paper": {**GRID, "points": 401}}
 
     def label(self, cell: Memory) -> str:
@@ -62,6 +67,13 @@ class MemoryStudy(Study[Memory]):
             found.append(
                 above(f"slope of sensitivity over state, rho={rho:g}", one["sensitivity slope"], one["state slope"])
             )
+            if 0 < rho < 1:
+                ratio = float(np.real(printed_derivative(0.9, 0.9, rho))) / one["sensitivity at 0.9"]
+                found.append(below(f"equation (37) as printed over the sum, rho={rho:g}", ratio, 1.0))
+            if rho >= 0.9:  # with 0.5, the turned eigenvalue is still more sensitive than with 0
+                for place, eigenvalue, check in (("0.9", 0.9, above), ("0.9 exp(iπ/4)", TURNED, below)):
+                    ratio = float(sensitivity(eigenvalue, rho) / sensitivity(eigenvalue, 0.0))
+                    found.append(check(f"sensitivity at {place}, rho={rho:g} over 0", ratio, 1.0))
         return found
 
     def answer(self, results: Results[Memory]) -> str:
@@ -74,9 +86,9 @@ class MemoryStudy(Study[Memory]):
         curves = [
             line(f"ρ = {one.cell.rho:g}", 1 / (1 - one.curves["lambda"]), one.curves["sensitivity"]) for one in results
         ]
-        grey = results.where(rho=1.0)
-        curves += [dashed("E|h|², ρ = 1", 1 / (1 - one.curves["lambda"]), one.curves["state"]) for one in grey]
-        panel = Panel(x="1 / (1 - λ)", y="E|dh/dλ|²", curves=tuple(curves), x_scale="log", y_scale="log")
+        correlated = results.where(rho=1.0)
+        curves += [grey("E|h|², ρ = 1", 1 / (1 - one.curves["lambda"]), one.curves["state"]) for one in correlated]
+        panel = log_log("1 / (1 - λ)", "E|dh/dλ|²", curves)
         return Figure(panels=(panel,))
 
 

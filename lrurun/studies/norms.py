@@ -9,8 +9,8 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.studies.checks import Check, below, identity, sampling
-from lrurun.studies.figure import Curve, Figure, Panel, floats, line, points
-from lrurun.studies.norm_cells import CHUNK, HORIZON, Model, Shape, mapped, train, white
+from lrurun.studies.figure import Curve, Figure, Panel, line, points
+from lrurun.studies.norm_cells import CHUNK, HORIZON, SHOWN, Model, Shape, mapped, train, white
 from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values
 
 TASKS = {"digits": "digits by pixel", "marked": "marked digit", "ListOps": "ListOps"}
@@ -63,7 +63,7 @@ class NormsStudy(Study[Norms]):
     simulates = True
     stand_in = {
         "ci": "2,000 white sequences of one seed stand in for 20,000 of 3 and for all training.",
-        "laptop": STAND_IN,
+        "laptop": f"{STAND_IN}.",
     }
 
     def label(self, cell: Norms) -> str:
@@ -80,20 +80,20 @@ class NormsStudy(Study[Norms]):
             return white(cell.decay, cell.sequences, seed)
         if cell.task == "map":
             return mapped(cell.width, cell.state, cell.heads, seed)
-        shape = Shape(
-            cell.task, cell.model, cell.depth, cell.width, cell.state, cell.heads, r_min=cell.r_min, r_max=cell.r_max
-        )
+        sizes = cell.depth, cell.width, cell.state, cell.heads
+        shape = Shape(cell.task, cell.model, *sizes, r_min=cell.r_min, r_max=cell.r_max)
         return train(shape, rate=cell.lr, updates=cell.updates, size=cell.batch, seed=seed)
 
     def checks(self, results: Results[Norms]) -> list[Check]:
         found = []
         for one in results.where(task="white"):
-            place = f"of white input, decay {one.cell.decay:g}, seed {one.seed}"
-            for t, mean, exact, stderr in zip(
-                *(one.curves[name] for name in ("step", "mean", "trace", "stderr")), strict=True
-            ):
-                found.append(identity(f"E|h|² {place}, step {t:g}", exact, -np.expm1(2 * t * np.log(one.cell.decay))))
-                found.append(sampling(f"mean |h|² {place}, step {t:g}", mean, exact, stderr))
+            decay, place = one.cell.decay, f"of white input, decay {one.cell.decay:g}, seed {one.seed}"
+            for t, *rest in zip(*(one.curves[name] for name in ("step", "mean", "trace", "stderr")), strict=True):
+                found.append(identity(f"E|h|² {place}, step {t:g}", rest[1], -np.expm1(2 * t * np.log(decay))))
+                found.append(sampling(f"mean |h|² {place}, step {t:g}", *rest))
+            if decay >= 0.9 and (after := round(1 / (1 - decay))) in SHOWN:  # then 1 - decay^2t is 0.86 to 0.88
+                share = one.curves["trace"][SHOWN.index(after)]
+                found.append(below(f"share of the final |h|² after 1 / (1 - decay) steps {place}", share, 0.9))
         for one in results.where(task="map"):
             found.append(identity(f"outputs of the RotRNN and of its LRU, seed {one.seed}", one["apart"], 0.0, 1e-10))
         for one in results.where(lambda one: one.cell.task in TASKS):
@@ -114,9 +114,8 @@ class NormsStudy(Study[Norms]):
             )
         parts = []
         for one in results.where(task="white")[:1]:
-            norms = ", ".join(
-                f"{mean:.3g} ({t:g})" for t, mean in zip(one.curves["step"][::4], one.curves["mean"][::4], strict=True)
-            )
+            shown = np.array([one.curves["step"], one.curves["mean"]])[:, [0, 6, 8]]
+            norms = ", ".join(f"{mean:.3g} ({t:g})" for t, mean in shown.T)
             parts.append(f"With white input and decay {one.cell.decay:g}, the mean of |h|² by step is {norms}")
         if apart := [one["apart"] for one in results.where(task="map")]:
             parts.append(f"Outputs of a RotRNN and of its LRU differ by at most {max(apart):.1g}")
@@ -133,7 +132,7 @@ class NormsStudy(Study[Norms]):
                 points("simulated, white input", one.curves["step"], one.curves["mean"]),
             )
             title = f"white, decay {one.cell.decay:g}"
-            panels.append(Panel(title=title, x="step t", y="|h|²", curves=curves, x_scale="log"))
+            panels.append(Panel(title=title, x="step t", y="E|h|²", curves=curves, x_scale="log"))
         for task in [task for task in results.axis("task") if task in TASKS]:
             drawn = [_band(results.where(task=task, model=model)) for model in results.where(task=task).axis("model")]
             panels.append(Panel(title=TASKS[task], x="update", y="norm of the state", curves=tuple(drawn)))
@@ -145,9 +144,7 @@ def _band(cells: Results[Norms]) -> Curve:
     logs = np.log([curve for one in cells for name, curve in one.curves.items() if name.startswith("norm")])
     middle, low, high = (np.exp(of(logs, axis=0)) for of in (np.mean, np.min, np.max))
     label = f"{cells[0].cell.model}, mean and range over layers and seeds"
-    return Curve(
-        label=label, x=floats(cells[0].curves["updates"]), y=floats(middle), low=floats(low), high=floats(high)
-    )
+    return line(label, cells[0].curves["updates"], middle, low=low, high=high)
 
 
 STUDY = NormsStudy()

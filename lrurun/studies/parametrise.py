@@ -51,6 +51,7 @@ class ParametriseStudy(Study[Parametrise]):
         "|λ*| approaches 1, that of the magnitude does not."
     )
     settings = Parametrise
+    seeded = False
     profiles = {profile: {"form": FORMS, "radius": RADII} for profile in ("ci", "laptop", "paper")}
     simulates = True
 

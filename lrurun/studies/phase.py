@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from lrurun.studies import phase_cells as lru
 from lrurun.studies.checks import Check, above, identity
-from lrurun.studies.figure import Figure, Panel, dashed, line
+from lrurun.studies.figure import Figure, Panel, Scale, dashed, line
 from lrurun.studies.formulas import generator
 from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values
 
@@ -59,9 +59,9 @@ class PhaseStudy(Study[Phase]):
     seeds = {"laptop": 3, "paper": 3}
     simulates = True
     stand_in = {
-        "ci": f"{STAND_IN}; 20 updates on 512 steps stand in for 400 on 2,048, which only checks the computation",
-        "laptop": f"{STAND_IN}; one learning rate stands in for 3",
-        "paper": STAND_IN,
+        "ci": f"{STAND_IN}; 20 updates on 512 steps stand in for 400 on 2,048, which only checks the computation.",
+        "laptop": f"{STAND_IN}; one learning rate stands in for 3.",
+        "paper": f"{STAND_IN}.",
     }
 
     def label(self, cell: Phase) -> str:
@@ -74,8 +74,7 @@ class PhaseStudy(Study[Phase]):
         phase = cell.phase * np.pi
         by_powers, by_scan, adam, run = lru.programs(cell.normalize, cell.state, cell.length)
         params = lru.initial(cell.normalize, cell.state, cell.r_min, cell.r_max, phase)(seed)
-        u, labels = lru.data(cell.length, seed)
-        random = generator(seed, "batches")
+        (u, labels), random = lru.data(cell.length, seed), generator(seed, "batches")
         scanned, same = np.asarray(by_scan(params, u[:4])), np.asarray(by_powers(params, u[:4]))
         carry, curves = (params, adam(params)), [lru.scores(np.asarray(by_powers(params, u)), labels)]
         rates = cell.lr * (1 + np.cos(np.pi * np.arange(cell.updates) / cell.updates)) / 2
@@ -102,8 +101,8 @@ class PhaseStudy(Study[Phase]):
             name = f"{self.label(one.cell)}, lr {one.cell.lr:g}, seed {one.seed}"
             found.append(identity(f"last outputs by powers and by a scan, {name}", one["outputs apart"], 0.0, 1e-9))
             if one.cell.normalize and one.seed == results[0].seed:
-                gains = one["gain of constant input"], one["gain as a sum"]
-                found.append(identity(f"gain of constant input, {name}", *gains))
+                gain = "gain of constant input"
+                found.append(identity(f"{gain}, {name}", one[gain], one["gain as a sum"]))
         for at in (results.where(lr=rate) for rate in results.axis("lr")):
             for phase in at.axis("phase"):
                 plain, normal = (_means(at.where(phase=phase, normalize=on), FIRST) for on in (False, True))
@@ -128,14 +127,11 @@ class PhaseStudy(Study[Phase]):
         for name in CURVES:
             curves = []
             for cells in _groups(results):
-                style, mean = (
-                    line if cells[0].cell.normalize else dashed,
-                    np.mean([one.curves[name] for one in cells], 0),
-                )
-                curves.append(style(self.label(cells[0].cell), cells[0].curves["update"], mean))
-            panels.append(
-                Panel(x="update", y=name, curves=tuple(curves), y_scale="log" if "loss" in name else "linear")
-            )
+                cell, mean = cells[0].cell, np.mean([one.curves[name] for one in cells], 0)
+                style = line if cell.normalize else dashed
+                curves.append(style(self.label(cell), cells[0].curves["update"], mean, of=f"{cell.phase:g}"))
+            scale: Scale = "log" if "loss" in name else "linear"
+            panels.append(Panel(x="update", y=name, curves=tuple(curves), y_scale=scale))
         return Figure(panels=tuple(panels), columns=3)
 
 

@@ -16,7 +16,7 @@ from lrurun.config import position
 from lrurun.config.runs import PlannedRun
 from lrurun.config.schema import STUDIES, STUDY, Execution
 from lrurun.decoding import canonical
-from lrurun.errors import UsageError, hint_for
+from lrurun.errors import LrurunError, UsageError, hint_for
 from lrurun.studies.study import Settings, Study
 
 MOST_CELLS = 100_000
@@ -79,7 +79,7 @@ def make(study: Study[Any], profile: str, changes: Mapping[str, Any], seeds: Seq
 
     Args:
         changes: setting -> its value, or a list of values, which makes it an axis of the grid.
-        seeds: None for those of the profile.
+        seeds: None for those of the profile; a study whose numbers do not depend on them has one.
 
     Raises:
         UsageError: an unknown profile or setting, or a value that is out of range.
@@ -93,7 +93,7 @@ def make(study: Study[Any], profile: str, changes: Mapping[str, Any], seeds: Seq
     for name, values in axes.items():
         if not values:
             raise UsageError(f"--set {name}: the list is empty", f"as in --set {name}=VALUE")
-    seeds = range(study.seeds.get(profile, 1)) if seeds is None else seeds
+    seeds = range(study.seeds.get(profile, 1)) if seeds is None or not study.seeded else seeds
     count = len(seeds)
     for values in axes.values():
         count *= len(values)
@@ -131,6 +131,17 @@ def cell_of(study: Study[Any], config: Mapping[str, Any], where: str) -> Setting
         )
     cell: Settings = decoding.convert(config.get("cell"), study.settings, where)
     return cell
+
+
+def described(task: str, config: Mapping[str, Any]) -> str:
+    """The label of a cell and the settings that distinguish it; empty if this version does not know it."""
+    from lrurun import studies
+
+    try:
+        study = studies.of_task(task)
+        return study.described(cell_of(study, config, task))
+    except LrurunError:
+        return ""
 
 
 def _planned(plan: StudyPlan, cell: Any, seed: int, place: int) -> PlannedRun:

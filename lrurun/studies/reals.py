@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.studies.checks import Check, above, below, identity
-from lrurun.studies.figure import Figure, Panel, line, points
+from lrurun.studies.figure import Curve, Figure, Panel, line, points
 from lrurun.studies.study import Array, Results, Settings, Study, Values
 
 STEP = 1e-5
@@ -42,6 +42,11 @@ def residual(cell: Reals) -> float:
     return float(np.sum(np.abs(kernel - basis @ weights) ** 2))
 
 
+def equal(cell: Reals) -> int:
+    """How many lags are equal to that of the kernel, modulo the number of modes."""
+    return len(range((7 * cell.length // 8) % cell.modes, cell.length, cell.modes))
+
+
 def weight(nodes: Array) -> float:
     """The sum of |w| of the only weights with sum_j w_j x_j^k = 0 for k < N - 1 and 1 for k = N - 1."""
     gaps = np.subtract.outer(nodes, nodes) + np.eye(len(nodes))
@@ -60,6 +65,7 @@ class RealsStudy(Study[Reals]):
     question = "Can a layer with real eigenvalues express a shift, and how many complex ones does it need?"
     published = "With real eigenvalues the layer does not learn Shift, with complex ones it does if N is large enough."
     settings = Reals
+    seeded = False
     profiles = {
         "ci": {"eigenvalues": ["complex", "real"], "modes": [64, 256]},
         "laptop": {"eigenvalues": ["complex", "real"], "modes": [16, 32, 64, 128, 192, 256, 1024]},
@@ -92,10 +98,9 @@ class RealsStudy(Study[Reals]):
                 continue
             # The modes repeat after N lags: the best sum of them is the mean over the lags that are equal modulo N.
             # Their decay makes an error of order dt times the length.
-            equal = len(range((7 * cell.length // 8) % cell.modes, cell.length, cell.modes))
-            if equal > 1:
-                share = 1 - 1 / equal
-                found.append(identity(f"residual 1 - 1 / {equal}, {name}", one["residual"], share, cell.length * STEP))
+            if (count := equal(cell)) > 1:
+                share = 1 - 1 / count
+                found.append(identity(f"residual 1 - 1 / {count}, {name}", one["residual"], share, cell.length * STEP))
             else:
                 found.append(below(f"residual, {name}", one["residual"], 1e-20))
         for n, best, uniform in zip(*(results[0].curves[name] for name in CURVES), strict=True):
@@ -116,14 +121,18 @@ class RealsStudy(Study[Reals]):
         )
 
     def draw(self, results: Results[Reals]) -> Figure:
-        left = []
+        left: list[Curve] = []
         for kind in results.axis("eigenvalues"):
             cells = results.where(eigenvalues=kind)
             left.append(points(kind, [one.cell.modes for one in cells], [one["residual"] for one in cells]))
+            if kind == "complex":
+                shares = [1 - 1 / equal(one.cell) for one in cells]
+                left.append(line("complex, closed form", [one.cell.modes for one in cells], shares, of=kind))
         nodes, best, uniform = (results[0].curves[name] for name in CURVES)
-        right = (line("Chebyshev nodes", nodes, best), line("uniform nodes", nodes, uniform))
+        bound = line("smallest possible, 2²ᴺ⁻³", nodes, 2.0 ** (2 * nodes - 3), of="Chebyshev nodes")
+        right = (points("Chebyshev nodes", nodes, best), bound, points("uniform nodes", nodes, uniform))
         first = Panel(x="modes N", y="residual energy", curves=tuple(left), x_scale="log")
-        return Figure(panels=(first, Panel(x="nodes", y="sum of |w|", curves=right, y_scale="log")), columns=2)
+        return Figure(panels=(first, Panel(x="nodes N", y="sum of |w|", curves=right, y_scale="log")), columns=2)
 
 
 CURVES = ("nodes", "weights at Chebyshev nodes", "weights at uniform nodes")

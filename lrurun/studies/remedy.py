@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lrurun.studies.checks import Check, above, below, identity
-from lrurun.studies.figure import Figure, Panel, dashed, line
+from lrurun.studies.figure import Figure, dashed, line, log_log
 from lrurun.studies.formulas import energy, sensitivity, state_variance
 from lrurun.studies.study import Array, Count, Results, Rho, Settings, Study, Values
 
@@ -43,6 +43,7 @@ class RemedyStudy(Study[Remedy]):
     )
     settings = Remedy
     exact = True
+    seeded = False
     profiles = {"ci": GRID, "laptop": GRID, "paper": {**GRID, "points": 601}}
 
     def label(self, cell: Remedy) -> str:
@@ -98,9 +99,9 @@ class RemedyStudy(Study[Remedy]):
             curves = []
             for one in results:
                 x = 1 / (1 - one.curves["lambda"])
-                curves.append(line(f"ρ = {one.cell.rho:g}", x, one.curves[name]))
-                curves.append(dashed(f"ρ = {one.cell.rho:g}, no remedy", x, one.curves[f"{name} without"]))
-            panels.append(Panel(x="1 / (1 - λ)", y=y, curves=tuple(curves), x_scale="log", y_scale="log"))
+                curves.append(line(label := f"ρ = {one.cell.rho:g}", x, one.curves[name]))
+                curves.append(dashed(f"{label}, no remedy", x, one.curves[f"{name} without"], of=label))
+            panels.append(log_log("1 / (1 - λ)", y, curves))
         return Figure(panels=tuple(panels), columns=2)
 
 

@@ -110,9 +110,9 @@ class RingStudy(Study[RingCell]):
         within = [line("uniform in area", [0, 1], [0, 0])]
         for one in results:
             area = one.curves["share of the area"]
-            within.append(points(self.label(one.cell), area, one.curves["share within"] - area))
-        last = Panel(x="share of the area", y="share within, minus uniform", curves=tuple(within))
-        return Figure(panels=(*(_scatter(self.label(one.cell), one) for one in results), last), columns=2)
+            within.append(points(f"ring {self.label(one.cell)}", area, one.curves["share within"] - area))
+        last = Panel(x="share of the area", y="share within - uniform", curves=tuple(within))
+        return Figure(panels=(*(_scatter(f"ring {self.label(one.cell)}", one) for one in results), last), columns=2)
 
 
 def moments(ring: Ring) -> tuple[float, float]:

@@ -36,6 +36,7 @@ class SimilarityStudy(Study[Similarity]):
     published = "For ρ = 0 there is a spot at the conjugate of λ₀; as ρ grows it fades, and one at 1 appears."
     settings = Similarity
     exact = True
+    seeded = False
     profiles = {"ci": {"rho": RHOS}, "laptop": {"rho": RHOS}, "paper": {"rho": RHOS, "side": 317}}
 
     def label(self, cell: Similarity) -> str:
@@ -100,7 +101,7 @@ class SimilarityStudy(Study[Similarity]):
             label, angle = f"ρ = {one.cell.rho:g}", one.curves["angle"]
             curves.append(line(label, angle, one.curves["on the circle"]))
             if 0 < one.cell.rho < 1:
-                curves.append(dashed(f"{label}, as printed", angle, one.curves["on the circle as printed"]))
+                curves.append(dashed(f"{label}, as printed", angle, one.curves["on the circle as printed"], of=label))
         panels.append(Panel(title="|λ| = 0.99", x="angle / π", y="|S|", curves=tuple(curves), y_scale="log"))
         return Figure(panels=tuple(panels), columns=2)
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
+from lrurun.console import setting
 from lrurun.studies.checks import Check
 from lrurun.studies.figure import Figure
 
@@ -99,6 +102,11 @@ class Results(Sequence[CellResult[S]], Generic[S]):
         return self.where(**{axis: min(means, key=means.__getitem__)}) if means else Results([], self.profile)
 
 
+@cache
+def _defaults(settings: type[Settings]) -> dict[str, Any]:
+    return structs.asdict(settings())
+
+
 class Study(ABC, Generic[S]):
     """A figure of a paper. Subclasses have no state; a module has one instance, `STUDY`."""
 
@@ -118,6 +126,8 @@ class Study(ABC, Generic[S]):
     """
     seeds: ClassVar[Mapping[str, int]] = {}
     """Profile -> number of seeds, where it is not 1."""
+    seeded: ClassVar[bool] = True
+    """Whether numbers depend on the seed; where they do not, there is one."""
     simulates: ClassVar[bool] = False
     """Whether cells import jax, which then computes in float64."""
     stand_in: ClassVar[Mapping[str, str]] = {}
@@ -129,6 +139,21 @@ class Study(ABC, Generic[S]):
     def label(self, cell: S) -> str:
         """The name under which progress and lists show a cell, as its architecture."""
         return "cell"
+
+    def described(self, cell: S) -> str:
+        """The label, and the settings beside it that distinguish the cell, as in "dense, nu=0.9, rate=1".
+
+        These are the axes of the profiles' grids and what is not the default, unless the label depends on it.
+        """
+        parts = [label := self.label(cell)]
+        for name, default in _defaults(type(cell)).items():
+            value = getattr(cell, name)
+            axis = [one for table in self.profiles.values() if isinstance(one := table.get(name), list)]
+            others = [other for other in chain([default], *axis) if other != value]
+            shown = axis or value != default
+            if shown and all(self.label(structs.replace(cell, **{name: other})) == label for other in others):
+                parts.append(f"{name}={value:g}" if isinstance(value, float) else f"{name}={setting(value)}")
+        return ", ".join(parts)
 
     def has(self, cell: S) -> bool:
         """Whether a point of the grid is a cell."""

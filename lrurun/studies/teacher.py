@@ -8,7 +8,7 @@ import numpy as np
 
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, larger
-from lrurun.studies.figure import Curve, Figure, Panel, dashed, line, points
+from lrurun.studies.figure import Curve, Figure, dashed, line, log_log, spread
 from lrurun.studies.kernels import Architecture, Multiple
 from lrurun.studies.study import Count, Radius, Results, Settings, Study, Values
 
@@ -89,19 +89,11 @@ class TeacherStudy(Study[Teacher]):
             found = {nu: losses for nu, losses in found.items() if losses}
             memory = [1 / (1 - nu) for nu in found]
             seeds = [list(losses.values()) for losses in found.values()]
-            ends = {"low": [*map(min, seeds)], "high": [*map(max, seeds)]}
             curves.append(line(title, memory, map(np.mean, seeds)))
-            curves.append(points(title, memory, map(np.median, seeds), **ends))
+            curves.append(spread(title, dict(zip(memory, seeds, strict=True))))
         means = [np.mean([one["baseline"] for one in results.where(nu=nu)]) for nu in results.axis("nu")]
         curves.append(dashed("output 0", [1 / (1 - nu) for nu in results.axis("nu")], means))
-        panel = Panel(
-            x="1 / (1 - ν)",
-            y="loss (points: median, range)",
-            curves=tuple(curves),
-            x_scale="log",
-            y_scale="log",
-        )
-        return Figure(panels=(panel,))
+        return Figure(panels=(log_log("memory of the teacher, 1 / (1 - ν)", "loss: mean, median, range", curves),))
 
 
 def _slopes(results: Results[Teacher]) -> list[float]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lrurun.data.metric import Metric
 from lrurun.data.task import Split
-from lrurun.training.feed import label_type, to_device
+from lrurun.training.feed import label_type, to_devices
 from lrurun.training.programs import Best, Programs
 
 MAX_IN_FLIGHT = 2
@@ -39,7 +39,8 @@ def evaluate(compiled: Programs, best: Best, split: Split, batch: int, metrics: 
             lengths=None if split.lengths is None else split.lengths[index],
         )
         counted = real if start == 0 else np.zeros_like(real)
-        found.append(compiled.evaluate(best, to_device(part), real.astype(np.float32), counted))
+        arrays = to_devices(part, compiled.placement.batch())
+        found.append(compiled.evaluate(best, arrays, real.astype(np.float32), counted))
         if len(found) > MAX_IN_FLIGHT:
             jax.block_until_ready(found[-MAX_IN_FLIGHT])  # otherwise the inputs of all batches wait in memory
     sums, norms = zip(*jax.device_get(found), strict=True)
@@ -58,11 +59,13 @@ def compile_for(compiled: Programs, split: Split, batch: int) -> None:
     """Compiles what `evaluate` of splits like this one calls; other threads may compile other programs meanwhile."""
 
     def like(array: np.ndarray, dtype: np.dtype | type) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((batch, *array.shape[1:]), jax.dtypes.canonicalize_dtype(dtype))
+        shape, dtype = (batch, *array.shape[1:]), jax.dtypes.canonicalize_dtype(dtype)
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=compiled.placement.batch())
 
     runs = () if compiled.pack == 1 else (compiled.pack,)
     best = Best(compiled.abstract.params, compiled.abstract.stats)
-    best = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(runs + leaf.shape, leaf.dtype), best)
+    everywhere = compiled.placement.everywhere
+    best = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(runs + leaf.shape, leaf.dtype, sharding=everywhere), best)
     lengths = None if split.lengths is None else like(split.lengths, np.int32)
     inputs = (like(split.inputs, split.inputs.dtype), like(split.labels, label_type(split)), lengths)
     weight, counted = (jax.ShapeDtypeStruct((batch,), dtype) for dtype in (np.float32, np.bool_))

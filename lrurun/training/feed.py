@@ -12,11 +12,12 @@ from itertools import product
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 
 from lrurun.config.schema import Execution, TrainConfig
 from lrurun.data.task import Data, Split
+from lrurun.training.placement import placement
 from lrurun.training.programs import Tree
 
 RESIDENT_ACCELERATOR = 4_000_000_000
@@ -98,7 +99,7 @@ def dispatch_inputs(
         return sampled(len(batches), plan, rows)
     if streams(execution, data.train):
         return streamed(data.train, batches, plan, rows, longest(schedule, execution.steps_per_dispatch))
-    return resident(data.train, batches, plan, rows)
+    return resident(data.train, batches, plan, rows, placement(execution.devices).everywhere)
 
 
 def sampled(runs: int, plan: np.ndarray, rows: int) -> DispatchInputs:
@@ -115,10 +116,12 @@ def streams(execution: Execution, split: Split) -> bool:
     return sum(array.nbytes for array in (split.inputs, split.labels, split.lengths) if array is not None) > room
 
 
-def to_device(split: Split) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Inputs, labels and lengths as arrays on the device."""
-    lengths = None if split.lengths is None else jnp.asarray(split.lengths, jnp.int32)
-    return jnp.asarray(split.inputs), jnp.asarray(split.labels, label_type(split)), lengths
+def to_devices(split: Split, sharding: NamedSharding) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Inputs, labels and lengths as arrays on devices."""
+    lengths = None if split.lengths is None else np.asarray(split.lengths, np.int32)
+    arrays: Tree = (split.inputs, np.asarray(split.labels, label_type(split)), lengths)
+    placed: tuple[jax.Array, jax.Array, jax.Array | None] = jax.device_put(arrays, sharding)
+    return placed
 
 
 def label_type(split: Split) -> type:
@@ -126,9 +129,11 @@ def label_type(split: Split) -> type:
     return np.float32 if split.labels.dtype.kind == "f" else np.int32
 
 
-def resident(split: Split, batches: Sequence[Batches], plan: np.ndarray, rows: int) -> DispatchInputs:
-    """Inputs whose arrays are the whole split, on the device."""
-    arrays = to_device(split)
+def resident(
+    split: Split, batches: Sequence[Batches], plan: np.ndarray, rows: int, sharding: NamedSharding
+) -> DispatchInputs:
+    """Inputs whose arrays are the whole split, on the device; on each of several."""
+    arrays = to_devices(split, sharding)
     for row in plan:
         step, n = row.tolist()
         places = np.zeros((len(batches), rows, batches[0].batch), np.int32)

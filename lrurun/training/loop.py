@@ -9,20 +9,17 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lrurun.config.schema import Execution, RunConfig, program_key
 from lrurun.data.task import Data, Split
-from lrurun.nn.spectra import eigenvalues
-from lrurun.training import feed, optimizer
+from lrurun.training import feed, optimizer, probes
 from lrurun.training.evaluation import Evaluation, compile_for, evaluate
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from lrurun.training.programs import Best, Programs, Readings, Tree, programs_for
@@ -80,7 +77,8 @@ def train_together(
         slow = True
         while runs.step < schedule.steps and runs.active:
             clock = time.perf_counter()
-            dispatched = runs.dispatch(next(inputs))
+            given = next(inputs)
+            dispatched = runs.dispatch(given)
             if unread is not None:
                 yield from runs.report(unread)  # while this dispatch runs
             unread = dispatched
@@ -89,7 +87,8 @@ def train_together(
                 yield from runs.report(unread)
                 unread = None
             if evaluates:
-                yield from runs.validate()
+                yield from runs.validate(given if execution.probes else None)
+            del given  # the next input is made without this one in memory
             slow = time.perf_counter() - clock > SLOW_SECONDS
             if runs.step < schedule.steps:
                 yield from runs.boundary()
@@ -123,7 +122,8 @@ class _PackedRuns:
             self.scores, self.best_steps = [-math.inf] * len(configs), [0] * len(configs)
         else:
             self.step = resume[0].step
-            self.state, self.best = jax.tree.map(jnp.asarray, compiled.stack([(r.live, r.best) for r in resume]))
+            resumed = compiled.stack([(r.live, r.best) for r in resume])
+            self.state, self.best = jax.device_put(resumed, compiled.placement.everywhere)
             self.scores, self.best_steps = [r.score for r in resume], [r.best_step for r in resume]
 
     def dispatch(self, batches: feed.DispatchInput) -> _Dispatched:
@@ -171,14 +171,22 @@ class _PackedRuns:
                     values["train/accuracy"] = correct / count
                 yield Measured(member=member, step=step, values=values)
 
-    def validate(self) -> Iterator[Event]:
-        """Scores on the validation split, and keeps the parameters of a new best one."""
+    def validate(self, probed: feed.DispatchInput | None) -> Iterator[Event]:
+        """Scores on the validation split, and keeps the parameters of a new best one.
+
+        Args:
+            probed: the input of the last dispatch, if there are probes.
+        """
         if not self.active:
             return
         now, speed = time.perf_counter(), self.speed(self.step)
         current = Best(self.state.params, self.state.stats)
         found = self._evaluate(current, self.data.validation)
-        self.began += time.perf_counter() - now  # evaluation is no part of the training speed
+        inside: dict[int, dict[str, float]] = {member: {} for member in self.active}
+        if probed is not None:
+            rates = {member: float(self.rates[member][self.step - 1]) for member in self.active}
+            inside = probes.measure(self.compiled, self.state, self.seeds, probed, rates)
+        self.began += time.perf_counter() - now  # evaluation and probes are no part of the training speed
         is_better = np.zeros(self.compiled.pack, bool)
         for member in self.active:
             score = self.data.metrics[0].oriented(found[member].scores[self.data.metrics[0].name])
@@ -191,7 +199,7 @@ class _PackedRuns:
             self.best = self.compiled.select(self.best, self.state, is_better)
         for member in self.active:
             scores, norms = found[member]
-            values = speed | {f"val/{name}": value for name, value in scores.items()} | norms
+            values = speed | {f"val/{name}": value for name, value in scores.items()} | norms | inside[member]
             yield Measured(member=member, step=self.step, values=values)
 
     def _evaluate(self, best: Best, split: Split) -> list[Evaluation]:
@@ -235,13 +243,6 @@ class _PackedRuns:
         return {"machine/steps_per_second": steps / seconds} if steps and seconds > 0 else {}
 
     def _spectrum(self, member: int, step: int, params: Tree, moment: Literal["start", "end"]) -> Iterator[Spectrum]:
-        """The eigenvalues of one run's recurrences, computed on the host from a copy of `params`."""
-        blocks = {number: {"recurrence": block["recurrence"]} for number, block in params["blocks"].items()}
-        try:
-            layers = eigenvalues(self.compiled.model.recurrence, {"blocks": jax.tree.map(np.array, blocks)})
-        except Exception as error:  # of a plug-in: a run must not be lost for a figure
-            problem = f"no eigenvalues at step {step}: {type(error).__name__}: {error}"
-            warnings.warn(problem, RuntimeWarning, stacklevel=2)
-            return
+        layers = probes.spectra(self.compiled, params, step)
         if layers is not None:
             yield Spectrum(member=member, step=step, moment=moment, layers=layers)

@@ -19,9 +19,11 @@ from lrurun.config.schema import Execution, RunConfig, program_key
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.data.on_device import fixed_generator, stream, training_batch
 from lrurun.data.task import Data, Sampler, Spec
+from lrurun.nn.devices import shared_by
 from lrurun.nn.network import Model
 from lrurun.training import PROGRAMS_KEPT, optimizer
 from lrurun.training.objective import Objective
+from lrurun.training.placement import placement
 
 Tree = Any
 """Nested dictionaries of arrays."""
@@ -73,6 +75,7 @@ class Programs:
         evaluate: Best, batch, weight, counted -> sums and (depth,) float32, see `_evaluate`.
         keep: TrainState -> Best, a copy.
         select: Best, TrainState, is_better -> Best of each of several runs so far.
+        placement: the devices they run on.
     """
 
     def __init__(
@@ -104,11 +107,23 @@ class Programs:
         def over_runs(function: Any, *axes: int | None) -> Any:
             return function if pack == 1 else jax.vmap(function, in_axes=axes)
 
+        self.placement = placement(execution.devices)
+        everywhere, batch = self.placement.everywhere, self.placement.batch()
+        index = self.placement.batch(axis=1 if pack == 1 else 2) if sampler is None else everywhere
         self._init_model = jax.jit(over_runs(self._initial, 0))
-        self.dispatch = jax.jit(over_runs(self._dispatch, 0, 0, 0, 0, None, None, None), donate_argnums=0)
-        self.evaluate = jax.jit(over_runs(self._evaluate, 0, None, None, None))
-        self.keep = jax.jit(_keep)
-        self.select = jax.jit(over_runs(_select, 0, 0, 0))
+        self.dispatch = jax.jit(
+            over_runs(self._dispatch, 0, 0, 0, 0, None, None, None),
+            donate_argnums=0,
+            in_shardings=(everywhere, everywhere, index, *[everywhere] * 4),
+            out_shardings=everywhere,
+        )
+        self.evaluate = jax.jit(
+            over_runs(self._evaluate, 0, None, None, None),
+            in_shardings=(everywhere, batch, batch, batch),
+            out_shardings=everywhere,
+        )
+        self.keep = jax.jit(_keep, in_shardings=everywhere, out_shardings=everywhere)
+        self.select = jax.jit(over_runs(_select, 0, 0, 0), in_shardings=everywhere, out_shardings=everywhere)
 
     def init(self, seeds: jax.Array) -> TrainState:
         """The state before the first step. What is zero there, most of it, takes no compilation."""
@@ -116,11 +131,12 @@ class Programs:
         with jax.default_device(jax.local_devices(backend="cpu")[0]) if move else contextlib.nullcontext():
             params, stats = self._init_model(seeds)
         if move:
-            params, stats = jax.device_put(jax.device_get((params, stats)))
+            params, stats = jax.device_get((params, stats))
         runs = () if self.pack == 1 else (self.pack,)
         zeros = jax.tree.map(lambda leaf: np.zeros(runs + leaf.shape, leaf.dtype), self.abstract)
-        rest = jax.device_put(zeros._replace(params=None, stats=None, bad_step=np.full(runs, -1, np.int32)))
-        return rest._replace(params=params, stats=stats)
+        state = zeros._replace(params=params, stats=stats, bad_step=np.full(runs, -1, np.int32))
+        placed: TrainState = jax.device_put(state, self.placement.everywhere)
+        return placed
 
     def _initial(self, seed: jax.Array) -> tuple[Tree, Tree]:
         return self.model.init(stream(seed, "init"))
@@ -146,9 +162,10 @@ class Programs:
 
     def _train_step(self, state: TrainState, seed: jax.Array, batch: Batch, rate: jax.Array) -> TrainState:
         key = jax.random.fold_in(stream(seed, "dropout"), state.step) if self.drops else None
-        (loss, (stats, correct, count)), grads = jax.value_and_grad(self._loss, has_aux=True)(
-            state.params, state.stats, batch, key
-        )
+        with shared_by(self.placement.mesh.abstract_mesh):
+            (loss, (stats, correct, count)), grads = jax.value_and_grad(self._loss, has_aux=True)(
+                state.params, state.stats, batch, key
+            )
         params, moments = optimizer.update(self.optim, self.groups, grads, state.moments, state.params, rate)
         step = state.step + 1
         window = state.window + jnp.stack([loss * count, correct, count])
@@ -180,6 +197,7 @@ class Programs:
                 batch = jax.tree.map(lambda array: jnp.take(array, index[i], axis=0), split)
             else:
                 batch = training_batch(self.sampler, seed, state.step, self.batch)
+                batch = jax.lax.with_sharding_constraint(batch, self.placement.batch())
             return self._train_step(state, seed, batch, rates[i])
 
         with fixed_generator():
@@ -196,7 +214,8 @@ class Programs:
         """
         inputs, labels, lengths = batch
         places, labels = self.objective.places(labels, inputs.shape[-2 if inputs.ndim == 3 else -1])
-        outputs, norms = self.model.evaluate(best.params, best.stats, inputs, lengths, counted, places)
+        with shared_by(self.placement.mesh.abstract_mesh):
+            outputs, norms = self.model.evaluate(best.params, best.stats, inputs, lengths, counted, places)
         return self.objective.sums(outputs, labels, weight), norms
 
     def stack(self, parts: Sequence[Any] | np.ndarray) -> Any:

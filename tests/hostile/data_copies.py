@@ -38,8 +38,8 @@ SMALL: dict[str, dict[str, Any]] = {
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small tasks, prepared in this process: what the real one would end with is an error here. No test waits long."""
 
-    def prepared(data_dir: Path, choice: Any, signals: Any, view: Any, *, from_path: Path | None = None) -> bool:
-        store.prepare(choice.task, choice.options, (data_dir / choice.data_name).absolute(), from_path=from_path)
+    def prepared(data_dir: Path, choice: Any, signals: Any, view: Any, *, force: bool = False, **given: Any) -> bool:
+        store.prepare(choice.task, choice.options, (data_dir / choice.data_name).absolute(), force=force, **given)
         return True
 
     (tmp_path / "here").mkdir()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -64,7 +64,7 @@ def _settings(name: str, cls: Any) -> type[RecurrenceSettings]:
             [],
             bases=bases,
             module=cls.__module__,
-            namespace={"__doc__": inspect.getdoc(cls) or ""},
+            namespace={"__doc__": inspect.getdoc(cls) or "", **(_one_way(name, bases) if cls.causal_only else {})},
             frozen=True,
             kw_only=True,
             forbid_unknown_fields=True,
@@ -81,3 +81,15 @@ def _settings(name: str, cls: Any) -> type[RecurrenceSettings]:
             "use numbers, strings, booleans and lists, with defaults of the same type",
         ) from None
     return made
+
+
+def _one_way(name: str, bases: Sequence[Any]) -> dict[str, Any]:
+    """The method of a table that refuses bidirectional models, beside what its own `fits` refuses."""
+    inner = next(base.fits for base in bases if hasattr(base, "fits"))
+
+    def fits(self: Any, *, width: int, state: int, bidirectional: bool) -> None:
+        if bidirectional:
+            raise ValueError(f'bidirectional must be false with kind = "{name}", which is causal only')
+        inner(self, width=width, state=state, bidirectional=bidirectional)
+
+    return {"fits": fits}

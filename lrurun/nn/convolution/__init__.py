@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from lrurun.nn.devices import on_each
+
 
 def fast(length: int) -> int:
     """The smallest number >= `length` without prime factors above 5, a size at which transforms are fast."""
@@ -56,6 +58,16 @@ def _sequence(transform: Array, size: int, length: int) -> Array:
     return jnp.moveaxis(jnp.fft.irfft(transform, size)[..., :length], -1, 0)
 
 
+def _transforms(x: Array, size: int) -> Array:
+    """`_transform` of (T, B, H): XLA would collect all examples for it."""
+    return on_each(partial(_transform, size=size), x, 1, 0)
+
+
+def _sequences(transform: Array, size: int, length: int) -> Array:
+    """`_sequence` of (B, H, size // 2 + 1)."""
+    return on_each(partial(_sequence, size=size, length=length), transform, 0, 1)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _circular(u: Array, circle: Array, size: int) -> Array:
     """The first T steps of the circular convolution of `u` (T, B, H) with `circle` (size, H)."""
@@ -63,15 +75,15 @@ def _circular(u: Array, circle: Array, size: int) -> Array:
 
 
 def _forward(u: Array, circle: Array, size: int) -> tuple[Array, tuple[Array, Array]]:
-    of_u, of_circle = _transform(u, size), _transform(circle, size)
-    return _sequence(of_u * of_circle[None], size, len(u)), (of_u, of_circle)
+    of_u, of_circle = _transforms(u, size), _transform(circle, size)
+    return _sequences(of_u * of_circle[None], size, len(u)), (of_u, of_circle)
 
 
 def _backward(size: int, kept: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
     # correlations; jax itself would transpose a real transform by a complex one, which is twice the work
     of_u, of_circle = kept
-    of_g = _transform(g, size)
-    du = _sequence(of_g * jnp.conj(of_circle)[None], size, len(g))
+    of_g = _transforms(g, size)
+    du = _sequences(of_g * jnp.conj(of_circle)[None], size, len(g))
     return du, _sequence(jnp.einsum("bhf,bhf->hf", of_g, jnp.conj(of_u)), size, size)
 
 

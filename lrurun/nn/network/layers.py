@@ -8,6 +8,7 @@ from flax import nnx
 from jax import Array
 
 from lrurun.config.schema import ModelConfig
+from lrurun.nn.devices import flat
 from lrurun.nn.products import Precision, product
 from lrurun.nn.sampling import Shapes, truncated_normals
 
@@ -59,8 +60,8 @@ def _rows_forward(table: Array, ids: Array) -> tuple[Array, tuple[Array, Array]]
 
 def _rows_backward(kept: tuple[Array, Array], g: Array) -> tuple[Array, None]:
     table, ids = kept
-    one_hot = jax.nn.one_hot(ids.reshape(-1), table.shape[0], dtype=g.dtype)
-    return product(one_hot.T, g.reshape(-1, g.shape[-1]), "float32"), None
+    one_hot = jax.nn.one_hot(flat(ids[..., None])[:, 0], table.shape[0], dtype=g.dtype)
+    return product(one_hot.T, flat(g), "float32"), None
 
 
 _rows.defvjp(_rows_forward, _rows_backward)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,9 @@ class Recurrence(abc.ABC):
     Sequences are time-major: (T, B, H), or in `chunks`. A mask is (T, B), true at real positions; padding comes after
     them.
     """
+
+    causal_only: ClassVar[bool] = False
+    """Whether this kind has no bidirectional form: models that ask for one are then refused."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Accepts `slow`, the name of `recurrent_parameters` in release 0.1.0."""

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from lrurun.nn.axes import Array, Features, Mask, StepFeatures
-from lrurun.nn.products import flat, product
+from lrurun.nn.devices import flat
+from lrurun.nn.products import product
 from lrurun.nn.recurrences.base import Params, Recurrence
 from lrurun.nn.sampling import TRUNCATED, normals, truncated
 from lrurun.nn.scan.in_place import scan_in_place

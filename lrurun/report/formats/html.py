@@ -13,6 +13,8 @@ from lrurun.report.content import NOTHING, TITLE, Column, ReportContent, RunGrou
 from lrurun.report.run_details import RunDetail
 from lrurun.report.scores import ScoreForm
 
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""Nothing is loaded; colours of a plane are images inside of the figures."""
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --faint: #667078; --rule: #d5d9de; --band: #eef3f9;
   --link: #0b57a4; --supported: #17692f; --contradicted: #a8201a; --undecided: #7a5200; }
@@ -106,7 +108,7 @@ def page(title: str, body: Sequence[str]) -> str:
         "<head>",
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">""",
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         f"<title>{shown}</title>",
         f"<style>{_STYLE}</style>",
         "</head>",

@@ -1,0 +1,55 @@
+"""Memory of a training step on each of several devices, as XLA plans it: python benchmarks/devices.py [N].
+
+Nothing is trained: programs are compiled for one device and for N parts of a CPU [4], and the memory that they need
+beside their arguments (parameters, optimiser state, data) is printed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import jax
+import numpy as np
+
+from lrurun.config import plan as planning
+from lrurun.training.programs import Programs
+
+SIZES = ["train.batch=32", "model.width=64", "model.depth=2"]
+MODELS = {
+    ("sCIFAR", "lru", "gamma-norm"): [*SIZES, "model.state=64"],
+    ("sCIFAR", "lru", "tanh-rnn"): [*SIZES, "model.state=64"],
+    ("ListOps", "lru", "small-phase"): [*SIZES, "model.state=64"],
+    ("Retrieval", "lru", "gamma-norm"): [*SIZES, "model.state=64", "train.batch=16"],
+    ("sCIFAR", "ssm", "s4d"): SIZES,
+}
+EXAMPLES = 500
+
+
+def mebibytes(task: str, ladder: str, rung: str, sets: list[str], devices: int) -> float:
+    """What a training step of a rung needs on each device."""
+    plan = planning.make(task, ladder=ladder, sets=[*sets, f"execution.devices={devices}"])
+    [chosen] = planning.choose_rungs(plan, [rung])
+    spec, batch = plan.task.spec(plan.options), chosen.config.train.batch
+    programs = Programs(chosen.config, chosen.execution, spec)
+
+    def array(dtype: type, *shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    shape = (EXAMPLES, 2) if spec.pair else (EXAMPLES,)
+    features = (spec.features,) if spec.kind == "features" and spec.features > 1 else ()
+    lengths = array(np.int32, *shape) if spec.kind == "tokens" else None
+    split = (array(np.uint8, *shape, spec.length, *features), array(np.int32, EXAMPLES), lengths)
+    index, rates = array(np.int32, programs.rows, batch), array(np.float32, programs.rows)
+    scalars = (array(np.bool_), array(np.int32))
+    lowered = programs.dispatch.lower(programs.abstract, array(np.uint32), index, rates, *scalars, split)
+    return float(lowered.compile().memory_analysis().temp_size_in_bytes) / 2**20
+
+
+if __name__ == "__main__":
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 4
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+    print(f"| task, rung | 1 device | {count} devices, each | ratio |\n|---|---|---|---|")
+    for (task, ladder, rung), sets in MODELS.items():
+        one, several = (mebibytes(task, ladder, rung, sets, n) for n in (1, count))
+        print(f"| {task}, {rung} | {one:.0f} MiB | {several:.0f} MiB | {one / several:.2f} |", flush=True)

@@ -1,0 +1,88 @@
+"""`lrurun new`: a small recurrence, task, ladder or recipe to start from; the documentation shows the same files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from string import Template
+from typing import Annotated, Literal
+
+import typer
+
+from lrurun import console, paths
+from lrurun.commands.options import choice
+from lrurun.errors import LrurunError, UsageError
+
+TEMPLATES = Path(__file__).parent / "templates"
+FILES = {
+    "recurrence": {".py": "recurrence.py.txt", ".toml": "recurrence.toml"},
+    "task": {".py": "task.py.txt", ".toml": "recipe.toml"},
+    "ladder": {".toml": "ladder.toml"},
+    "recipe": {".toml": "recipe.toml"},
+}
+"""What is written: suffix of the file -> template."""
+NEXT = {
+    "recurrence": ("check recurrence {0} --load {0}.py", "ladder sDigits --profile smoke --ladder {0}.toml"),
+    "task": ("check recipe {0}.toml --load {0}.py", "ladder {0}.toml --load {0}.py --rung gamma-norm"),
+    "ladder": ("check ladder {0}.toml", "ladder sDigits --profile smoke --ladder {0}.toml"),
+    "recipe": ("check recipe {0}.toml", "ladder {0}.toml --rung gamma-norm"),
+}
+"""Commands that work with the files as they are."""
+
+
+def new(
+    what: Annotated[
+        Literal["recurrence", "task", "ladder", "recipe"],
+        typer.Argument(help="recurrence, task, ladder or recipe.", **choice("new", tuple(FILES))),
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name, which the files have too.")],
+) -> int:
+    """Write a small working example to start from.
+
+    A recurrence comes with a ladder that compares it, a task with its recipe. The files are written to the working
+    directory, and work as they are; the command names what to run. A recipe is for the task sDigits until it is edited.
+    """
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
+        raise UsageError(
+            f"new {what}: expected a name of letters, digits, '_' and '-' that begins with a letter, found {name!r}",
+            f"as in lrurun new {what} mine",
+        )
+    if name.lower() in {known.lower() for known in _known(what)}:
+        raise UsageError(f"new {what}: lrurun has {name!r} already", f"choose another name, as in my-{name}")
+    made = {Path(file): text for file, text in texts(what, name).items()}
+    if there := [str(path) for path in made if path.exists()]:
+        raise LrurunError(f"new {what}: {', '.join(there)}: exists already", "choose another name, or remove the file")
+    for path, text in made.items():
+        with path.open("x") as file:
+            file.write(text)
+        console.write(f"wrote {path}")
+    console.say("it works as it is: " + "; ".join(f"lrurun {command.format(name)}" for command in NEXT[what]))
+    return 0
+
+
+def texts(what: str, name: str) -> dict[str, str]:
+    """File name -> content of an example with this name."""
+    parts = re.split(r"[_-]+", name)
+    values = {
+        "name": name,
+        "task": name if what == "task" else "sDigits",
+        "Class": "".join(part[:1].upper() + part[1:] for part in parts) + what.capitalize(),
+    }
+    return {
+        f"{name}{suffix}": Template((TEMPLATES / file).read_text()).substitute(values)
+        for suffix, file in FILES[what].items()
+    }
+
+
+def _known(what: str) -> Iterable[str]:
+    """The names that this one would be confused with."""
+    from lrurun.config.recurrences import KINDS
+    from lrurun.data import TASKS
+
+    return {
+        "recurrence": [*KINDS, *paths.names("ablations")],
+        "task": [*TASKS, *paths.names("recipes")],
+        "ladder": paths.names("ablations"),
+        "recipe": paths.names("recipes"),
+    }[what]

@@ -1,0 +1,110 @@
+"""The files of `--out` of studies: figures, and a page of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lrurun import console
+from lrurun.commands import output
+from lrurun.errors import LrurunError, UsageError
+
+if TYPE_CHECKING:
+    from lrurun.report.study import StudyReport
+    from lrurun.studies.figure import Figure
+    from lrurun.studies.plan import StudyPlan
+    from lrurun.studies.study import Results
+
+PAGE = ".html"
+
+
+def is_drawn(out: Path) -> bool:
+    """Whether a file of this name is a figure or a page."""
+    from lrurun.report import figure_style
+
+    return out.suffix.lower() in (*figure_style.SUFFIXES, PAGE)
+
+
+def check(out: Path | None, *, several: bool) -> None:
+    """Checks the value of `--out` of one or several studies.
+
+    Raises:
+        UsageError: it is not a file of a known format, or not a folder.
+    """
+    if out is None:
+        return
+    if several and (out.exists() or is_drawn(out)) and not out.is_dir():
+        what = "is a file" if out.exists() else "is the name of a file"
+        raise UsageError(
+            f"--out {out}: {what}, but several studies need a folder", "as in --out figures; or name one study"
+        )
+    if not several and not is_drawn(out):
+        found = repr(out.suffix) if out.suffix else "no suffix"
+        raise UsageError(
+            f"--out {out}: the name must end in .png, .svg, .pdf or .html, found {found}", "as in --out figure.png"
+        )
+
+
+class Drawings:
+    """Draws studies: one into a file; several into a folder, as PNG and SVG and as a page of all."""
+
+    def __init__(self, out: Path | None, *, several: bool) -> None:
+        self.out = out
+        self.errors: list[LrurunError] = []
+        """Why there are no figures, each reason once."""
+        self._several = several
+        self._made: list[tuple[StudyReport, str]] = []
+        """Reports, with their figures as SVG for the page."""
+
+    def add(self, plan: StudyPlan, results: Results[Any], report: StudyReport) -> StudyReport:
+        """Writes the figure of a study, if it is complete; its report, with the name of the figure."""
+        import msgspec
+
+        assert self.out is not None
+        svg = ""
+        if not report.unfinished:
+            stem = self.out / plan.study.name
+            files = [stem.with_suffix(suffix) for suffix in (".png", ".svg")] if self._several else [self.out]
+            try:
+                contents, svg = self._drawn(plan.study.draw(results), report, files)
+            except LrurunError as error:
+                if error.message not in [known.message for known in self.errors]:
+                    self.errors.append(error)
+            else:
+                for file, content in contents.items():
+                    _write(file, content)
+                report = msgspec.structs.replace(report, figure=str(files[0]))
+        self._made.append((report, svg))
+        return report
+
+    def _drawn(self, figure: Figure, report: StudyReport, files: Sequence[Path]) -> tuple[dict[Path, bytes], str]:
+        """The contents of the files of figures, and what the page has."""
+        from lrurun.report import figure_style, study_page
+
+        suffixes = {file: suffix for file in files if (suffix := file.suffix.lower()) in figure_style.SUFFIXES}
+        drawing = study_page.drawing(report, figure) if suffixes else None
+        contents = {file: figure_style.encode(drawing, suffix) for file, suffix in suffixes.items() if drawing}
+        return contents, study_page.inline(report, figure) if self._page else ""
+
+    @property
+    def _page(self) -> Path | None:
+        if self.out is None:
+            return None
+        return self.out / "index.html" if self._several else self.out if self.out.suffix.lower() == PAGE else None
+
+    def write_page(self) -> None:
+        """Writes the page, if there is one."""
+        from lrurun.report import study_page
+
+        if self._made and self._page is not None:
+            _write(self._page, (study_page.render(self._made) + "\n").encode())
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LrurunError(f"{file.parent}: {error.strerror}", "choose another --out") from None
+    output.write_file(file, content)
+    console.say(f"wrote {file}")

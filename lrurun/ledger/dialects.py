@@ -1,0 +1,297 @@
+"""What SQLite and PostgreSQL write differently, as expressions that work on both.
+
+A statement is built once for both databases; SQLAlchemy compiles it for the one that it is sent to.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import (
+    REAL,
+    BigInteger,
+    Connection,
+    Dialect,
+    Double,
+    Integer,
+    Select,
+    Table,
+    Text,
+    TypeDecorator,
+    bindparam,
+    cast,
+    extract,
+    func,
+    literal,
+    select,
+)
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeEngine
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects.sqlite import Insert
+
+WHOLE: TypeEngine[int] = Integer().with_variant(BigInteger(), "postgresql")
+"""Whole numbers of 64 bits."""
+NUMBER: TypeEngine[float] = REAL().with_variant(Double(), "postgresql")
+"""Numbers of 64 bits."""
+
+EVENTS, MIGRATION, ENQUEUE = 0x4C525501, 0x4C525502, 0x4C525503
+"""Keys of the advisory locks on a server."""
+
+
+def on_server(connection: Connection) -> bool:
+    """Whether the database is PostgreSQL."""
+    return connection.dialect.name == "postgresql"
+
+
+def now(connection: Connection) -> float:
+    """The ledger's clock, in seconds since 1970: for a file, the clock of this machine; for a server, the server's."""
+    return float(connection.execute(_CLOCK).scalar_one()) if on_server(connection) else time.time()
+
+
+def server_age(connection: Connection) -> float:
+    """Seconds since the server started; infinite for a file."""
+    return float(connection.execute(_AGE).scalar_one()) if on_server(connection) else math.inf
+
+
+_AGE: Select[Any] = select(cast(extract("epoch", func.clock_timestamp() - func.pg_postmaster_start_time()), Double()))
+_CLOCK: Select[Any] = select(cast(extract("epoch", func.clock_timestamp()), Double()))
+
+
+def upsert(connection: Connection, table: Table) -> Insert:
+    """An INSERT that may have an ON CONFLICT clause."""
+    if on_server(connection):
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table)  # type: ignore[return-value]
+    from sqlalchemy.dialects import sqlite
+
+    return sqlite.insert(table)
+
+
+# Lists of any length, as one parameter: the statement is prepared once, and no limit on parameters is reached
+
+
+class _List(TypeDecorator[Any]):
+    """A list of values: an array for PostgreSQL, JSON for SQLite."""
+
+    impl = Text
+    cache_ok = True
+
+    def __init__(self, kind: type[TypeEngine[Any]]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        if dialect.name != "postgresql":
+            return dialect.type_descriptor(Text())
+        from sqlalchemy.dialects.postgresql import ARRAY
+
+        return dialect.type_descriptor(ARRAY(self.kind))
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return value if dialect.name == "postgresql" else json.dumps(value)
+
+
+_WHOLE_NUMBERS, _TEXTS = _List(BigInteger), _List(Text)
+
+
+class _Elements(FunctionElement[Any]):
+    name = "elements"
+    inherit_cache = True
+
+
+def among(column: ColumnElement[Any], values: Iterable[Any]) -> ColumnElement[bool]:
+    """Whether a column has one of the values, which may be any number of them."""
+    kind = _WHOLE_NUMBERS if isinstance(column.type, Integer) else _TEXTS
+    return column.bool_op("IN")(_Elements(bindparam(None, list(values), type_=kind)))
+
+
+@compiles(_Elements)
+def _elements_in_file(element: _Elements, compiler: Any, **options: Any) -> str:
+    return f"(SELECT value FROM json_each({compiler.process(element.clauses, **options)}))"
+
+
+@compiles(_Elements, "postgresql")
+def _elements_on_server(element: _Elements, compiler: Any, **options: Any) -> str:
+    return f"(SELECT unnest({compiler.process(element.clauses, **options)}))"
+
+
+# JSON in text columns
+
+
+class _Path(TypeDecorator[Any]):
+    """The names that lead to a value in JSON."""
+
+    impl = Text
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        return _TEXTS.load_dialect_impl(dialect)
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        return list(value) if dialect.name == "postgresql" else "$" + "".join(f'."{step}"' for step in value)
+
+
+class _JSONKind(FunctionElement[str]):
+    name = "json_kind"
+    type = Text()
+    inherit_cache = True
+
+
+class _JSONNumber(FunctionElement[float]):
+    name = "json_number"
+    type = NUMBER
+    inherit_cache = True
+
+
+class _JSONText(FunctionElement[str]):
+    name = "json_text"
+    type = Text()
+    inherit_cache = True
+
+
+NUMBERS = ("integer", "real")
+"""The kinds of numbers."""
+
+
+def json_kind(text: ColumnElement[Any], *path: str) -> ColumnElement[str]:
+    """The kind of a value in JSON: one of NUMBERS, "text", "true", "false", "array", "object", "null"."""
+    return _JSONKind(text, literal(path, _Path()))
+
+
+def json_number(text: ColumnElement[Any], *path: str) -> ColumnElement[float]:
+    """A value in JSON that is a number; whatever the database makes of it if it is something else."""
+    return _JSONNumber(text, literal(path, _Path()))
+
+
+def json_text(text: ColumnElement[Any], *path: str) -> ColumnElement[str]:
+    """A value in JSON that is a text; whatever the database makes of it if it is something else."""
+    return _JSONText(text, literal(path, _Path()))
+
+
+@compiles(_JSONKind)
+def _kind_in_file(element: _JSONKind, compiler: Any, **options: Any) -> str:
+    return f"json_type({compiler.process(element.clauses, **options)})"
+
+
+@compiles(_JSONNumber)
+@compiles(_JSONText)
+def _value_in_file(element: FunctionElement[Any], compiler: Any, **options: Any) -> str:
+    return f"json_extract({compiler.process(element.clauses, **options)})"
+
+
+def _value(element: FunctionElement[Any], compiler: Any, **options: Any) -> str:
+    text, path = (compiler.process(one, **options) for one in element.clauses)
+    return f"({_json(text)} #> {path})"
+
+
+def _json(text: str) -> str:
+    # PostgreSQL refuses every value of a JSON text in which one is a NUL.
+    return rf"CAST(replace({text}, '\u0000', '\ufffd') AS json)"
+
+
+@compiles(_JSONKind, "postgresql")
+def _kind_on_server(element: _JSONKind, compiler: Any, **options: Any) -> str:
+    value = _value(element, compiler, **options)
+    return (
+        f"CASE json_typeof({value}) WHEN 'number' THEN 'real' WHEN 'string' THEN 'text'"
+        f" WHEN 'boolean' THEN {value} #>> '{{}}' ELSE json_typeof({value}) END"
+    )
+
+
+@compiles(_JSONNumber, "postgresql")
+def _number_on_server(element: _JSONNumber, compiler: Any, **options: Any) -> str:
+    value = _value(element, compiler, **options)
+    return f"CASE json_typeof({value}) WHEN 'number' THEN CAST({value} #>> '{{}}' AS double precision) END"
+
+
+@compiles(_JSONText, "postgresql")
+def _text_on_server(element: _JSONText, compiler: Any, **options: Any) -> str:
+    return f"({_value(element, compiler, **options)} #>> '{{}}') COLLATE \"C\""
+
+
+class _AsInJSON(FunctionElement[float]):
+    name = "as_in_json"
+    type = NUMBER
+    inherit_cache = True
+
+
+def as_in_json(number: float | None) -> ColumnElement[Any]:
+    """A number as the database reads it in JSON: some versions of SQLite do not round decimal numbers correctly."""
+    if number is None or math.isinf(number):
+        return literal(number, NUMBER)
+    return _AsInJSON(literal(json.dumps(number), Text()))
+
+
+@compiles(_AsInJSON)
+def _number_of_json_in_file(element: _AsInJSON, compiler: Any, **options: Any) -> str:
+    return f"json_extract({compiler.process(element.clauses, **options)}, '$')"
+
+
+@compiles(_AsInJSON, "postgresql")
+def _number_of_json_on_server(element: _AsInJSON, compiler: Any, **options: Any) -> str:
+    return f"CAST({compiler.process(element.clauses, **options)} AS double precision)"
+
+
+class json_names(FunctionElement[str]):
+    """The names in a JSON object, as rows."""
+
+    name = "json_names"
+    inherit_cache = True
+
+
+@compiles(json_names)
+def _names_in_file(element: json_names, compiler: Any, **options: Any) -> str:
+    return f"json_each({compiler.process(element.clauses, **options)})"
+
+
+@compiles(json_names, "postgresql")
+def _names_on_server(element: json_names, compiler: Any, **options: Any) -> str:
+    return f"LATERAL (SELECT json_object_keys({_json(compiler.process(element.clauses, **options))}) AS key)"
+
+
+# Sums and lists of groups
+
+
+class total(FunctionElement[float]):
+    """The sum of numbers that may be null, as a real number: 0 of none. It does not overflow."""
+
+    name = "total"
+    type = NUMBER
+    inherit_cache = True
+
+
+@compiles(total, "postgresql")
+def _total_on_server(element: total, compiler: Any, **options: Any) -> str:
+    return f"coalesce(sum(CAST({compiler.process(element.clauses, **options)} AS double precision)), 0)"
+
+
+@compiles(total)
+def _total_in_file(element: total, compiler: Any, **options: Any) -> str:
+    return f"total({compiler.process(element.clauses, **options)})"
+
+
+class numbers_as_json(FunctionElement[str]):
+    """The numbers of a group, as a JSON list with null for null."""
+
+    name = "numbers_as_json"
+    type = Text()
+    inherit_cache = True
+
+
+@compiles(numbers_as_json)
+def _numbers_in_file(element: numbers_as_json, compiler: Any, **options: Any) -> str:
+    return f"json_group_array({compiler.process(element.clauses, **options)})"
+
+
+@compiles(numbers_as_json, "postgresql")
+def _numbers_on_server(element: numbers_as_json, compiler: Any, **options: Any) -> str:
+    return f"CAST(json_agg({compiler.process(element.clauses, **options)}) AS text)"

@@ -1,0 +1,359 @@
+"""Merging two ledgers: the runs of one are added to the other, in one transaction.
+
+The statements are written for a file `main` to which the file `other` is attached. On a server, the tables of the other
+ledger are temporary ones. A ledger on a server that is added to another one is copied to a file before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from lrurun.errors import LedgerError
+from lrurun.ledger import files, schema, servers, transfer
+from lrurun.ledger.attempt_folders import AttemptFolders
+from lrurun.ledger.dialects import ENQUEUE
+from lrurun.ledger.files import TIMEOUT
+from lrurun.ledger.rows import Document
+from lrurun.paths import inside
+from lrurun.server import Place, Server
+
+
+class Merged(Struct, frozen=True, kw_only=True):
+    """What a merge has changed."""
+
+    new: int
+    """Runs that this ledger did not have."""
+    finished: int
+    """Runs that were unfinished here and finished there."""
+    known: int
+    """Runs that stay as they are here."""
+    held: int
+    """How many of these are running here although they are finished there."""
+    checkpoints: int
+    """Checkpoints that were copied with their files."""
+
+
+_REFERENCES = ("config_id", "execution_id", "provenance_id")
+_RUN = [column.name for column in schema.runs.columns if column.name not in ("number", "state", "attempt")]
+_FIXED = (
+    "id",
+    "fingerprint",
+    "generation",
+    "superseded",
+    "task",
+    "seed",
+    "steps",
+    "config_id",
+    "provenance_id",
+    "created_at",
+)
+_CHANGING = [name for name in _RUN if name not in _FIXED]
+
+
+def _here(reference: str) -> str:
+    """The number that a document of the other ledger has in this one."""
+    return f"(SELECT h.id FROM other.documents o JOIN main.documents h ON h.sha256 = o.sha256 WHERE o.id = {reference})"
+
+
+def _there(names: Iterable[str]) -> str:
+    """Columns of a run of the other ledger, as this one stores them."""
+    return ", ".join(_here(f"t.{name}") if name in _REFERENCES else f"t.{name}" for name in names)
+
+
+_ATTEMPT = {column.name: f"a.{column.name}" for column in schema.attempts.columns} | {
+    "run": "p.here",
+    "n": "a.n + p.shift",
+    "environment_id": _here("a.environment_id"),
+    "ended_at": "coalesce(a.ended_at, :now)",
+    "reason": "coalesce(a.reason, 'interrupted: merged while it ran')",
+}
+
+# there: number of the run in the other ledger; here: its number in this one; shift: how many attempts it has here
+_PAIRS = """
+    CREATE TEMP TABLE pairs AS
+    SELECT t.number AS there, h.number AS here, coalesce(h.attempt, 0) AS shift,
+        CASE WHEN h.number IS NULL THEN 'new'
+            WHEN t.state NOT IN ('done', 'diverged') OR h.state IN ('done', 'diverged') THEN 'known'
+            WHEN h.state = 'running' THEN 'held'
+            ELSE 'finished' END AS kind
+    FROM other.stored_runs t LEFT JOIN main.stored_runs h
+        ON h.fingerprint = t.fingerprint AND h.generation = t.generation
+"""
+
+_STATE = "CASE t.state WHEN 'running' THEN 'interrupted' ELSE t.state END"
+
+_RUNS = (
+    """
+    INSERT INTO main.documents (sha256, seed_at, text)
+    SELECT sha256, seed_at, text FROM other.documents WHERE true ORDER BY id ON CONFLICT DO NOTHING
+    """,
+    f"""
+    INSERT INTO main.stored_runs ({", ".join(_RUN)}, state, attempt)
+    SELECT {_there(_RUN)}, {_STATE}, t.attempt
+    FROM other.stored_runs t JOIN pairs p ON p.there = t.number WHERE p.kind = 'new' ORDER BY t.number
+    """,
+    """
+    UPDATE pairs SET here = (
+        SELECT h.number FROM other.stored_runs t JOIN main.stored_runs h
+        ON h.fingerprint = t.fingerprint AND h.generation = t.generation WHERE t.number = pairs.there
+    ) WHERE kind = 'new'
+    """,
+    # Replace what unfinished runs have here, except their attempts and events.
+    "DELETE FROM main.metrics WHERE run IN (SELECT here FROM pairs WHERE kind = 'finished')",
+    "DELETE FROM main.eigenvalues WHERE run IN (SELECT here FROM pairs WHERE kind = 'finished')",
+    "DELETE FROM main.checkpoints WHERE run IN (SELECT here FROM pairs WHERE kind = 'finished')",
+    f"""
+    UPDATE main.stored_runs SET
+        ({", ".join(_CHANGING)}, state, attempt) =
+        (SELECT {_there(_CHANGING)}, t.state, t.attempt + p.shift
+        FROM pairs p JOIN other.stored_runs t ON t.number = p.there WHERE p.here = main.stored_runs.number)
+    WHERE number IN (SELECT here FROM pairs WHERE kind = 'finished')
+    """,
+    # The newest of several generations counts, whichever ledger it comes from.
+    """
+    UPDATE main.stored_runs SET superseded = 1 WHERE superseded = 0 AND EXISTS (
+        SELECT 1 FROM main.stored_runs later
+        WHERE later.fingerprint = main.stored_runs.fingerprint AND later.generation > main.stored_runs.generation
+    )
+    """,
+)
+
+_REST = (
+    """
+    INSERT INTO main.ladders (key, name, task, profile, spec, created_at, user_name)
+    SELECT key, name, task, profile, spec, created_at, user_name FROM other.ladders WHERE true ORDER BY id
+    ON CONFLICT DO NOTHING
+    """,
+    """
+    INSERT INTO main.ladder_runs (ladder, run, rung, stage, position)
+    SELECT h.id, p.here, m.rung, m.stage, m.position
+    FROM other.ladder_runs m JOIN pairs p ON p.there = m.run
+        JOIN other.ladders t ON t.id = m.ladder JOIN main.ladders h ON h.key = t.key WHERE true ORDER BY m.id
+    ON CONFLICT DO NOTHING
+    """,
+    """
+    INSERT INTO main.metric_keys (name) SELECT name FROM other.metric_keys WHERE true ORDER BY id
+    ON CONFLICT DO NOTHING
+    """,
+    """
+    INSERT INTO main.metrics (run, key, step, value)
+    SELECT p.here, h.id, m.step, m.value
+    FROM pairs p JOIN other.metrics m ON m.run = p.there
+        JOIN other.metric_keys t ON t.id = m.key JOIN main.metric_keys h ON h.name = t.name
+    WHERE p.kind IN ('new', 'finished') ORDER BY p.here, h.id, m.step
+    """,
+    """
+    INSERT INTO main.eigenvalues (run, moment, layer, pairs)
+    SELECT p.here, e.moment, e.layer, e.pairs
+    FROM pairs p JOIN other.eigenvalues e ON e.run = p.there WHERE p.kind IN ('new', 'finished')
+    """,
+    f"""
+    INSERT INTO main.stored_attempts ({", ".join(_ATTEMPT)}) SELECT {", ".join(_ATTEMPT.values())}
+    FROM pairs p JOIN other.stored_attempts a ON a.run = p.there WHERE p.kind IN ('new', 'finished')
+    """,
+    """
+    INSERT INTO main.tags (run, name)
+    SELECT p.here, t.name FROM other.tags t JOIN pairs p ON p.there = t.run WHERE true ON CONFLICT DO NOTHING
+    """,
+    """
+    INSERT INTO main.exclusions (run, why, time)
+    SELECT p.here, t.why, t.time FROM other.exclusions t JOIN pairs p ON p.there = t.run WHERE true
+    ON CONFLICT DO NOTHING
+    """,
+    """
+    INSERT INTO main.events (ladder, run, attempt, time, kind, text)
+    SELECT l.id, p.here, e.attempt + p.shift, e.time, e.kind, e.text
+    FROM other.events e LEFT JOIN pairs p ON p.there = e.run AND p.kind IN ('new', 'finished')
+        LEFT JOIN other.ladders t ON t.id = e.ladder LEFT JOIN main.ladders l ON l.key = t.key
+    WHERE p.here IS NOT NULL OR (e.run IS NULL AND NOT EXISTS (
+        SELECT 1 FROM main.events known WHERE known.ladder IS l.id AND known.kind = e.kind AND known.text = e.text
+    )) ORDER BY e.id
+    """,
+)
+
+
+def merge(path: Place, other: Place, runs: Path, other_runs: Path) -> Merged:
+    """Add the runs of the ledger `other` to the one at `path`; both have this version.
+
+    Of a run that both have, the finished one is kept, and this ledger's if both are finished. Runs that are running in
+    the other ledger become interrupted. Checkpoints and logs are copied if they are in `other_runs`. If anything fails,
+    nothing is changed.
+
+    Raises:
+        LrurunError: a file cannot be copied, or a ledger cannot be read or written.
+    """
+    if isinstance(other, Server):
+        with tempfile.TemporaryDirectory(prefix="lrurun-merge-") as folder:
+            file = Path(folder) / "ledger.db"
+            transfer.to_file(other, file)
+            return _merge(path, file, runs, other_runs, str(other))
+    return _merge(path, other, runs, other_runs, str(other))
+
+
+def _merge(path: Place, other: Path, runs: Path, other_runs: Path, name: str) -> Merged:
+    """Add the runs of a file, which stands for the ledger of this name."""
+    folders = AttemptFolders(runs, other_runs)
+    opened = _server(path, other, name) if isinstance(path, Server) else _file(path, other, name)
+    with opened as target:
+        committing = False
+        try:
+            # No process waits for this one while it copies; what has changed meanwhile is copied in the transaction.
+            target.begin(reading=True)
+            target.execute(_PAIRS)
+            wanted = target.execute(_FOLDERS)
+            target.rollback()
+            folders.copy(wanted)
+            target.begin(reading=False)
+            target.execute(_PAIRS)
+            for statement in (*_RUNS, *_REST):
+                target.execute(statement, {"now": time.time()} if ":now" in statement else {})
+            folders.place(target.execute(_FOLDERS))
+            checkpoints = _add_checkpoints(target, runs)
+            kinds = dict(target.execute("SELECT kind, count(*) FROM pairs GROUP BY kind"))
+            committing = True
+            target.commit()
+        except BaseException:
+            if not committing:  # else the ledger may have the runs, although nobody said so
+                folders.undo()
+            with contextlib.suppress(Exception):
+                target.rollback()
+            raise
+        finally:
+            folders.clean()
+    return Merged(
+        new=kinds.get("new", 0),
+        finished=kinds.get("finished", 0),
+        known=kinds.get("known", 0) + kinds.get("held", 0),
+        held=kinds.get("held", 0),
+        checkpoints=checkpoints,
+    )
+
+
+class _Target(Protocol):
+    """The ledger that gets the runs; the tables of the other one can be read in its transactions."""
+
+    def begin(self, *, reading: bool) -> None: ...
+
+    def execute(self, statement: str, values: dict[str, Any] | None = None) -> list[Any]: ...
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+
+class _File:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def begin(self, *, reading: bool) -> None:
+        self._connection.execute("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+    def execute(self, statement: str, values: dict[str, Any] | None = None) -> list[Any]:
+        return self._connection.execute(statement, values or {}).fetchall()
+
+    def commit(self) -> None:
+        self._connection.execute("COMMIT")
+
+    def rollback(self) -> None:
+        self._connection.execute("ROLLBACK")
+
+
+@contextlib.contextmanager
+def _file(path: Path, other: Path, name: str) -> Iterator[_Target]:
+    with (
+        files.plain_errors(path, TIMEOUT),
+        contextlib.closing(files.connect(path, "mode=rw", TIMEOUT)) as connection,
+    ):
+        query, _ = files.read_query(other)
+        # The other ledger is only read.
+        connection.execute("ATTACH ? AS other", (f"{other.as_uri()}?{query.replace('mode=rw', 'mode=ro')}",))
+        _refuse_altered(connection, "other.documents", name)
+        yield _File(connection)
+
+
+class _OnServer:
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def begin(self, *, reading: bool) -> None:
+        if not reading:
+            self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (ENQUEUE,))
+            # Workers wait until the merge is over, and then find the runs that they hold unchanged.
+            self._connection.execute("LOCK TABLE stored_runs IN EXCLUSIVE MODE")
+
+    def execute(self, statement: str, values: dict[str, Any] | None = None) -> list[Any]:
+        text = (
+            statement.replace("main.", "").replace("other.", "other_").replace(" IS l.id", " IS NOT DISTINCT FROM l.id")
+        )
+        cursor = self._connection.execute(re.sub(r":(\w+)", r"%(\1)s", text).encode(), values or None)
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def commit(self) -> None:
+        self._connection.commit()
+
+    def rollback(self) -> None:
+        self._connection.rollback()
+
+
+@contextlib.contextmanager
+def _server(server: Server, other: Path, name: str) -> Iterator[_Target]:
+    query, _ = files.read_query(other)
+    with (
+        servers.plain_errors(server),
+        contextlib.closing(servers.connect(server)) as connection,
+        files.plain_errors(other, TIMEOUT),
+        contextlib.closing(files.connect(other, query, TIMEOUT)) as source,
+    ):
+        source.execute("BEGIN")
+        _refuse_altered(source, "documents", name)
+        transfer.to_server(source, connection, "other_")
+        connection.commit()
+        yield _OnServer(connection)
+
+
+def _refuse_altered(connection: sqlite3.Connection, documents: str, name: str) -> None:
+    # A text that is not that of its hash would become the settings of runs here that have the text of the hash.
+    connection.create_function("document_sha256", 2, lambda at, text: Document(text, at).sha256, deterministic=True)
+    if connection.execute(f"SELECT 1 FROM {documents} WHERE sha256 <> document_sha256(seed_at, text)").fetchone():
+        raise LedgerError(
+            f"the ledger {name} has settings that are not those of their hashes",
+            f"see what else is wrong: lrurun ledger check --ledger {shlex.quote(name)}",
+        )
+
+
+_FOLDERS = """
+    SELECT r.id, a.n, p.shift FROM pairs p JOIN other.stored_attempts a ON a.run = p.there JOIN other.stored_runs r
+    ON r.number = p.there WHERE p.kind IN ('new', 'finished') ORDER BY r.number, a.n
+"""
+
+
+def _add_checkpoints(target: _Target, runs: Path) -> int:
+    """Record the checkpoints in the folders of the added attempts. Returns how many."""
+    added = 0
+    rows = target.execute(
+        """
+        SELECT p.here, c.attempt + p.shift, c.step, c.path, c.bytes, c.sha256, r.id, c.attempt, p.shift
+        FROM pairs p JOIN other.checkpoints c ON c.run = p.there JOIN other.stored_runs r ON r.number = p.there
+        WHERE p.kind IN ('new', 'finished') AND c.state = 'committed' ORDER BY c.id
+        """
+    )
+    for here, attempt, step, path, size, digest, name, n, shift in rows:
+        moved = f"{name}/{n + shift}" + str(path).removeprefix(f"{name}/{n}")
+        if inside(runs, moved).is_dir():
+            target.execute(
+                "INSERT INTO main.checkpoints (run, attempt, step, state, path, bytes, sha256) "
+                "VALUES (:run, :attempt, :step, 'committed', :path, :bytes, :sha256)",
+                {"run": here, "attempt": attempt, "step": step, "path": moved, "bytes": size, "sha256": digest},
+            )
+            added += 1
+    return added

@@ -1,0 +1,108 @@
+"""The statements that read the progress of a ladder; its number is their parameter `ladder`."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    CompoundSelect,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    func,
+    literal_column,
+    not_,
+    select,
+    union_all,
+)
+from sqlalchemy.sql.elements import ColumnElement
+
+from lrurun.ledger import conditions
+from lrurun.ledger.dialects import NUMBER, numbers_as_json, total
+from lrurun.ledger.schema import ladder_runs, runs
+
+_PLACES = ladder_runs.join(runs, runs.c.number == ladder_runs.c.run)
+_CURRENT = and_(ladder_runs.c.ladder == bindparam("ladder"), runs.c.superseded == 0)
+
+
+def _finite(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    return case((func.abs(column) < math.inf, column))
+
+
+def _by_state(
+    condition: ColumnElement[bool], state: ColumnElement[str], score: ColumnElement[Any], speed: ColumnElement[Any]
+) -> Select[Any]:
+    """The columns of StateSummary, for the runs in some states, grouped by rung, stage and, if it varies, state."""
+    return (
+        select(
+            ladder_runs.c.rung,
+            ladder_runs.c.stage,
+            func.min(ladder_runs.c.position).label("position"),
+            state.label("state"),
+            func.count().label("count"),
+            total(runs.c.step).label("step"),  # which does not overflow, whatever a ledger contains
+            total(runs.c.steps).label("steps"),
+            func.avg(runs.c.last_loss).label("loss"),
+            func.avg(score).label("score"),
+            numbers_as_json(speed).label("speeds"),
+            func.min(runs.c.config_id).label("first_config"),
+            func.max(runs.c.config_id).label("last_config"),
+        )
+        .select_from(_PLACES)
+        .where(_CURRENT, condition)
+        .group_by(ladder_runs.c.rung, ladder_runs.c.stage, *([state] if state is runs.c.state else []))
+    )
+
+
+_DONE = runs.c.state == "done"
+_OTHER = runs.alias("other")
+# The literal is that of the index.
+_NOT_DONE = ladder_runs.c.run.in_(select(_OTHER.c.number).where(_OTHER.c.state != literal_column("'done'")))
+# The index of ladder_runs has rungs and stages in order, so that SQLite sorts no finished runs.
+
+
+@cache
+def summaries(score: str) -> CompoundSelect[Any]:
+    """The rows of StateSummary; `score` is the metric that selects the model."""
+    result = _finite(conditions.result(score))
+    return union_all(
+        _by_state(_DONE, literal_column("'done'", Text), result, _finite(runs.c.steps_per_second)),
+        _by_state(
+            and_(_NOT_DONE, not_(_DONE)),
+            runs.c.state,
+            case((runs.c.state == "running", runs.c.last_score), else_=result),
+            _finite(case((runs.c.result.is_(None), runs.c.last_speed), else_=runs.c.steps_per_second)),
+        ),
+    ).order_by("position", "rung", "stage", "state")
+
+
+_MEMBERS = and_(
+    runs.c.superseded == 0,
+    runs.c.number.in_(select(ladder_runs.c.run).where(ladder_runs.c.ladder == bindparam("ladder"))),
+)
+COUNTS = select(runs.c.state, func.count()).where(_MEMBERS).group_by(runs.c.state)
+"""State -> number of runs."""
+
+_UNFINISHED = runs.c.state.in_(["queued", "running"])
+_LEFT = runs.c.steps - runs.c.step
+_WORK = (
+    func.count().filter(runs.c.state == "running").label("running"),
+    total(case((runs.c.last_speed != 0, _LEFT / cast(runs.c.last_speed, NUMBER)))).label("seconds"),
+    func.count().filter(runs.c.last_speed.is_(None)).label("runs"),
+    total(case((runs.c.last_speed.is_(None), _LEFT))).label("steps"),
+    func.count().filter(runs.c.last_speed == 0).label("stalled"),
+)
+REMAINING = select(*_WORK).where(_MEMBERS, _UNFINISHED)
+"""The remaining work of the ladder."""
+REMAINING_BY_RUNG = (
+    select(ladder_runs.c.rung, ladder_runs.c.stage, *_WORK)
+    .select_from(_PLACES)
+    .where(_CURRENT, _UNFINISHED)
+    .group_by(ladder_runs.c.rung, ladder_runs.c.stage)
+)
+"""The same for each rung and stage."""

@@ -1,0 +1,159 @@
+"""Where the workers of a command run: on this machine, or on nodes of an engine such as Slurm.
+
+An executor of an engine starts node supervisors. A node supervisor is the same command on a node, with `--on-node`: it
+claims runs from the ledger, starts workers of its own, and leaves when nothing is queued. The ledger holds all state:
+whether to start more of them is decided from it, not from what the engine says. Executors set environment variables for
+their node supervisors: NODE of `ledger.owner`; TASK, START and SHARED of `runner.node`.
+
+Installed packages add executors by entry points of the group `lrurun.executors`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from lrurun.errors import LrurunError, UsageError, hint_for
+from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import Owner, Run
+from lrurun.paths import Places
+from lrurun.runner.messages import TrainOrder
+from lrurun.runner.processes import Needs
+from lrurun.runner.selection import SelectedRuns
+from lrurun.runner.signals import Signals
+
+GROUP = "lrurun.executors"
+BUILT_IN = {
+    "local": "lrurun.runner.executors.local:LocalExecutor",
+    "slurm": "lrurun.runner.executors.slurm:SlurmExecutor",
+    "ray": "lrurun.runner.executors.ray:RayExecutor",
+}
+
+
+class NodeJob(Struct, frozen=True, kw_only=True):
+    """What a command asks of an executor, before anything is written."""
+
+    name: str
+    """The same for every command on the same runs of the same ledger: what an earlier command started has it too."""
+    arguments: Sequence[str]
+    """The command line of a node supervisor, from its program on. It has no password."""
+    folder: Path
+    """Its working directory."""
+    places: Places
+    """Absolute."""
+    nodes: int | None = None
+    """The largest number of node supervisors at a time; None for the executor's default."""
+    devices: int = 1
+    """How many a run needs."""
+    settings: Mapping[str, str] = {}
+    """The executor's own, from its option and the user's configuration file."""
+
+
+class Work(Struct, kw_only=True):
+    """What a supervisor hands to its executor."""
+
+    ledger: Ledger
+    runs: SelectedRuns
+    places: Places
+    owner: Owner
+    """The supervisor."""
+    order: TrainOrder
+    """For workers on this machine."""
+    jobs: int | None
+    """Workers of a node; None for as many as devices or cores suffice for."""
+    variables: Mapping[str, str]
+    """Of the workers' environment, in addition."""
+    say: Callable[[str], None]
+    signals: Signals
+    on_node: bool = False
+    """Whether this process is a node supervisor itself."""
+    detach: bool = False
+    """Whether the command returns after the first start: what fails then is an error."""
+
+
+class Executor(Protocol):
+    """Starts what trains the runs of a command, counts it, stops it, and says what became of it.
+
+    The class is called with a NodeJob. `start` and `ended` are called again and again while a command runs.
+    """
+
+    def __init__(self, job: NodeJob) -> None: ...
+
+    def check(self, *, detach: bool) -> None:
+        """Refuses what cannot work, before anything is written or submitted.
+
+        Args:
+            detach: whether the command returns after the first start.
+
+        Raises:
+            LrurunError: the engine, its settings or the places do not allow it.
+        """
+
+    def script(self) -> str:
+        """What would be submitted, as a script that can be used by hand.
+
+        Raises:
+            UsageError: this executor submits nothing.
+        """
+
+    def start(self, work: Work, queued: Counter[Needs], running: Sequence[Run]) -> None:
+        """Starts what is missing for the queued runs.
+
+        Args:
+            queued: needs of a run -> how many runs that have them are queued.
+            running: the runs that any process trains.
+
+        Raises:
+            LrurunError: it is useless to try again, or the command does not try again.
+        """
+
+    def count(self) -> int:
+        """How many that were started are alive, as far as is known: workers, or node supervisors."""
+
+    def ended(self, work: Work) -> Iterable[str]:
+        """Says what became of those that have ended since the last call, where it needs to be said.
+
+        Raises:
+            LrurunError: it is useless to start more.
+        """
+
+    def stop(self, work: Work, *, finished: bool) -> None:
+        """Ends what was started and waits for it; runs are saved.
+
+        Args:
+            finished: whether no run remains.
+        """
+
+
+def names() -> list[str]:
+    """The names of all executors, which are not imported for it."""
+    return [*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)} - BUILT_IN.keys())]
+
+
+def make(name: str, job: NodeJob) -> Executor:
+    """The executor of a name, for a command.
+
+    Raises:
+        UsageError: there is none of this name, or its settings are wrong.
+        LrurunError: the package that has it cannot be imported.
+    """
+    if name in BUILT_IN:
+        module, _, attribute = BUILT_IN[name].partition(":")
+        kind: Any = getattr(import_module(module), attribute)
+    else:
+        found = list(entry_points(group=GROUP, name=name))
+        if not found:
+            raise UsageError(f"--executor: there is no executor {name!r}", hint_for(name, names(), "executors"))
+        try:
+            kind = found[0].load()
+        except Exception as error:
+            where = f"executor {name!r} of package {found[0].dist.name if found[0].dist else found[0].value}"
+            raise LrurunError(f"{where}: raised {type(error).__name__}: {error}", "correct or remove it") from error
+    executor: Executor = kind(job)
+    return executor

@@ -1,0 +1,172 @@
+"""What executors of engines have in common: when they start node supervisors, and when they give up.
+
+The ledger decides: node supervisors are started while runs are queued and fewer of them are alive than the command
+allows. The engine is asked only how many are alive.
+"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lrurun.errors import LrurunError, UsageError, plural
+from lrurun.files import write
+from lrurun.ledger.values import Run
+from lrurun.runner import node
+from lrurun.runner.executors import NodeJob, Work
+from lrurun.runner.processes import Needs
+from lrurun.runner.selection import RETRIES
+
+AGAIN = "the runs are queued; give the same command again, or without --detach, which tries again by itself"
+STOP_SECONDS = 60.0
+"""How long a command waits for node supervisors to save and end."""
+
+
+class NodeExecutor(ABC):
+    """Starts node supervisors through an engine; a subclass knows the engine."""
+
+    poll_seconds = 5.0
+    """How often the engine is asked."""
+
+    def __init__(self, job: NodeJob) -> None:
+        self.job = job
+        self.nodes = job.nodes or 1
+        self._alive = 0
+        self._due = 0.0
+        self._silent = ""
+        """Why the engine did not answer, as it was said last."""
+        self._before: int | None = None
+        """How many attempts there were when node supervisors were last started."""
+        self._useless = 0
+        """Starts in a row after which no run was claimed."""
+        self._last_event: int | None = None
+        self._read = float("-inf")
+        """When the events were last read."""
+        self._tokens: set[str] = set()
+        """Of what this command has submitted."""
+
+    @abstractmethod
+    def submit(self, work: Work, count: int, variables: dict[str, str]) -> str:
+        """Starts node supervisors, with these environment variables, and returns what they are called."""
+
+    @abstractmethod
+    def alive(self) -> int:
+        """How many are waiting or running, those of earlier commands of the same name too.
+
+        Raises:
+            LrurunError: the engine does not answer.
+        """
+
+    @abstractmethod
+    def cancel(self, *, waiting_only: bool) -> None:
+        """Has them saved and ended, or those that have not begun removed. Raises LrurunError as `alive`."""
+
+    @abstractmethod
+    def last_line(self) -> tuple[str, str]:
+        """The last line that one of them printed, or "", and where the rest is."""
+
+    def check(self, *, detach: bool) -> None:
+        if isinstance(self.job.places.ledger, Path) and self.nodes > 1:
+            raise UsageError(
+                f"--nodes {self.nodes}: an SQLite ledger is for one machine, and {self.job.places.ledger} is one",
+                "keep the ledger in PostgreSQL (--ledger postgresql+psycopg://USER@HOST/DATABASE), or use one node",
+            )
+
+    def count(self) -> int:
+        return self._alive
+
+    def start(self, work: Work, queued: Counter[Needs], running: Sequence[Run]) -> None:
+        if time.monotonic() < self._due:
+            return
+        self._due = time.monotonic() + self.poll_seconds
+        if self._last_event is None:
+            self._last_event = max((event.id for event in work.ledger.events(limit=1)), default=0)
+        try:
+            self._alive = self.alive()
+            missing = min(self.nodes - self._alive, queued.total())
+            if missing > 0:
+                self._start(work, missing)
+            self._silent = ""
+        except EngineError as error:
+            if work.detach:
+                raise EngineError(f"nothing was submitted: {error.message}", AGAIN) from None
+            if error.message != self._silent:
+                work.say(f"{error.message}; trying again")
+            self._silent = error.message
+
+    def _start(self, work: Work, count: int) -> None:
+        newest = work.ledger.newest_attempts(work.runs.needs).values()
+        attempts = sum(attempt.n for attempt in newest)
+        if self._alive == 0:
+            self._useless = self._useless + 1 if attempts == self._before else 0
+            if self._useless > RETRIES:
+                text, where = self.last_line()
+                what = "node supervisors end before they claim a run"
+                raise LrurunError(f"{what}: {text}" if text else what, f"see {where}")
+        self._before = attempts
+        token = write_token(work.places.runs)
+        self._tokens.add(token)
+        started = self.submit(work, count, {node.SHARED: token})
+        self._alive += count
+        text = f"submitted {plural(count, 'node supervisor')}: {started}"
+        work.ledger.event(node.SUBMITTED, text, ladder=work.order.ladder)
+        work.say(text)
+
+    def ended(self, work: Work) -> Iterator[str]:
+        """Raises LrurunError where a node has recorded that it cannot work: the runs folder is not shared."""
+        if self._last_event is None or time.monotonic() - self._read < self.poll_seconds:
+            return
+        self._read = time.monotonic()
+        for event in work.ledger.events(self._last_event, work.order.ladder, of_runs=False):
+            self._last_event = event.id
+            if (error := node.failure(event, self._tokens)) is None:
+                continue
+            try:
+                self.cancel(waiting_only=False)
+                self._alive = 0
+            except EngineError as silent:
+                yield silent.message
+            raise error
+
+    def stop(self, work: Work, *, finished: bool) -> None:
+        """Stops the node supervisors after ^C, SIGTERM and the time limit; otherwise they go on without the command."""
+        signals = work.signals
+        stopped = signals.received in (signal.SIGINT, signal.SIGTERM)
+        try:
+            if finished or stopped:
+                self.cancel(waiting_only=finished)
+            elif self._alive:
+                work.say("the node supervisors go on without this command")
+            deadline = time.monotonic() + STOP_SECONDS
+            while stopped and not finished and not signals.abort and time.monotonic() < deadline:
+                self._alive = self.alive()
+                if not self._alive:
+                    return
+                time.sleep(0.5)
+        except EngineError as error:
+            work.say(error.message)
+
+
+class EngineError(LrurunError):
+    """The engine does not answer, for now."""
+
+
+def write_token(runs: Path) -> str:
+    """Writes a new file that nodes must see in the runs folder, and returns its token.
+
+    A file for each submission: an older one may have been copied with the folder, and a task that is started again
+    looks for that of its own submission.
+    """
+    token = secrets.token_hex(8)
+    file = node.shared_file(runs, token)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write(file, token.encode())
+    except OSError as error:
+        raise LrurunError(f"{file}: {error.strerror}", "check space and permissions") from None
+    return token

@@ -1,0 +1,156 @@
+"""Ray: node supervisors that belong to detached actors, which Ray starts again when their node is lost.
+
+Ray is imported when this executor is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lrurun
+from lrurun import machine
+from lrurun.errors import LrurunError, UsageError, hint_for
+from lrurun.runner import logs
+from lrurun.runner.executors import NodeJob, Work
+from lrurun.runner.executors.nodes import NodeExecutor, write_token
+from lrurun.runner.executors.ray_cluster import cluster, last_line
+from lrurun.runner.executors.ray_node import NodeActor, look
+
+INHERITED = ("LRURUN_", "PG", "JAX_", "XLA_", "XDG_")
+"""Variables that node supervisors get from the command, as arguments that Ray shows nowhere: some have passwords."""
+ANSWER_SECONDS = 60.0
+SAVE_SECONDS = 20.0
+"""How long an actor that has begun may take to pass on that it is stopped; its node may be busy."""
+_STANDARD = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+"""Ray's names of what a node has -> of what an actor needs; custom resources have one name."""
+
+
+class RayExecutor(NodeExecutor):
+    """Settings: `address`, and what a node supervisor needs of its node: `num_cpus` (1 without a value), `num_gpus`,
+    `memory` in bytes, and custom resources by their names."""
+
+    poll_seconds = 2.0
+
+    def __init__(self, job: NodeJob) -> None:
+        super().__init__(job)
+        amounts = dict(job.settings)
+        self.address = amounts.pop("address", "") or os.environ.get("RAY_ADDRESS") or "auto"
+        self.needs = {"num_cpus": 1.0} | {key: _amount(key, text) for key, text in amounts.items()}
+        self._logs = job.places.runs / "nodes"
+        self._where: dict[str, Any] = {"scheduling_strategy": "SPREAD"}
+
+    def script(self) -> str:
+        raise UsageError("--dry-run: Ray is given no script", "lrurun plan shows what a command would train")
+
+    def check(self, *, detach: bool) -> None:
+        super().check(detach=detach)
+        with cluster(self.address) as ray:
+            self._check_cluster(ray)
+
+    def _check_cluster(self, ray: Any) -> None:
+        alive, which = [one for one in ray.nodes() if one["Alive"]], "no node of the cluster has"
+        if isinstance(self.job.places.ledger, Path):
+            here = ray.get_runtime_context().get_node_id()
+            alive = [one for one in alive if one["NodeID"] == here]
+            self._where, which = _on(here), "this node, the only one that may write to an SQLite ledger, has no"
+        fit = [one["NodeID"] for one in alive if self._fits(one["Resources"])]
+        if not fit:
+            known = {_STANDARD.get(key, key) for one in alive for key in one["Resources"] if ":" not in key}
+            names = sorted(known - {"object_store_memory"})
+            unknown = next((key for key in self.needs if key not in names), None)
+            what = ", ".join(f"{key}={amount:g}" for key, amount in self.needs.items())
+            hint = hint_for(unknown, names, "resources") if unknown else "ask for less of it"
+            raise LrurunError(f"--executor ray: {which} {what}", hint)
+        self._check_nodes(ray, fit)
+
+    def _fits(self, resources: dict[str, float]) -> bool:
+        amounts = {_STANDARD.get(key, key): amount for key, amount in resources.items()}
+        return all(amounts.get(key, 0) >= amount for key, amount in self.needs.items())
+
+    def _check_nodes(self, ray: Any, ids: Sequence[str]) -> None:
+        """Reads on every node that may be used what is written into the runs folder here."""
+        runs = self.job.places.runs
+        token = write_token(runs)
+        answers = [ray.remote(look).options(num_cpus=0, **_on(one)).remote(str(runs), token) for one in ids]
+        for which, answer in zip((f"--executor ray: node {one[:12]}" for one in ids), answers, strict=True):
+            hint = "install the same lrurun on every node, for the Python that runs Ray"
+            try:
+                seen, version = ray.get(answer, timeout=ANSWER_SECONDS)
+            except ray.exceptions.RayError as error:
+                raise LrurunError(f"{which} cannot be used: {last_line(error)}", hint) from None
+            if version != lrurun.__version__:
+                raise LrurunError(f"{which} has lrurun {version}, this command {lrurun.__version__}", hint)
+            if not seen:
+                hint = "choose a folder on shared storage with --runs-dir"
+                raise LrurunError(f"{which}: the runs folder {runs} is not shared with it", hint)
+
+    def submit(self, work: Work, count: int, variables: dict[str, str]) -> str:
+        self._logs.mkdir(parents=True, exist_ok=True)
+        sizes = {key: amount for key, amount in self.needs.items() if key in _STANDARD.values()}
+        custom = {key: amount for key, amount in self.needs.items() if key not in sizes}
+        inherited = {key: text for key, text in os.environ.items() if key.startswith(INHERITED)}
+        if self.needs["num_cpus"]:
+            inherited[machine.CORES] = str(max(1, int(self.needs["num_cpus"])))
+        names = [f"{self.job.name}-{secrets.token_hex(3)}" for _ in range(count)]
+        with cluster(self.address) as ray:
+            for name in names:
+                how = {"name": name, "lifetime": "detached", "max_restarts": -1}
+                actor = ray.remote(NodeActor).options(**how, **sizes, **self._where, resources=custom)
+                where = str(self.job.folder), str(self._log(name))
+                actor.remote(name, list(self.job.arguments), *where, inherited | variables)
+        return f"Ray actors {', '.join(names)}"
+
+    def _log(self, name: str) -> Path:
+        """The file that an actor makes when it begins."""
+        return self._logs / f"{name}.log"
+
+    def _actors(self, ray: Any) -> dict[str, Any]:
+        """Name -> handle of the actors of this job that have not ended."""
+        found = {}
+        for name in ray.util.list_named_actors():
+            if name.rpartition("-")[0] == self.job.name:
+                with contextlib.suppress(ValueError):  # it has ended since
+                    found[name] = ray.get_actor(name)
+        return found
+
+    def alive(self) -> int:
+        with cluster(self.address) as ray:
+            return len(self._actors(ray))
+
+    def cancel(self, *, waiting_only: bool) -> None:
+        with cluster(self.address) as ray:
+            actors = self._actors(ray)
+            begun = {name for name in actors if self._log(name).is_file()}
+            if not waiting_only and begun:
+                answers = {actors[name].stop.remote(): name for name in begun}
+                late = ray.wait(list(answers), num_returns=len(answers), timeout=SAVE_SECONDS)[1]
+                begun -= {answers[answer] for answer in late}
+            for name in actors.keys() - begun:  # Ray has not found a place for it, or it does not answer
+                ray.kill(actors[name])
+
+    def last_line(self) -> tuple[str, str]:
+        files = sorted(self._logs.glob(f"{self.job.name}-*.log"), key=lambda file: file.stat().st_mtime)
+        lines = logs.tail(files[-1], 1) if files else []
+        return (lines[0] if lines else ""), str(files[-1] if files else self._logs)
+
+
+def _on(node_id: str) -> dict[str, Any]:
+    """Options of a task or an actor for this node alone."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False)}
+
+
+def _amount(key: str, text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount < float("inf"):
+        raise UsageError(f"--ray {key}: expected a number that is not negative, found {text!r}", f"as in --ray {key}=1")
+    return amount

@@ -1,0 +1,204 @@
+"""Slurm: an array job whose tasks are node supervisors.
+
+At a time limit or a preemption a task saves its runs and requeues itself; Slurm requeues it when its node fails.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from lrurun.errors import LrurunError, UsageError, hint_for, nearest
+from lrurun.ledger import owner
+from lrurun.ledger.files import migration
+from lrurun.runner import logs, node
+from lrurun.runner.executors import NodeJob, Work
+from lrurun.runner.executors.nodes import EngineError, NodeExecutor
+
+SECONDS = 60.0
+"""How long a command of Slurm may take."""
+SAVE_SECONDS = 30
+"""How long before the time limit Slurm sends the signal to save."""
+
+_OURS = {
+    "array": "--nodes N is the number of tasks",
+    "nodes": "--nodes N is the number of tasks, each on one node",
+    "ntasks": "each task of the array is one process",
+    "job-name": "lrurun finds its jobs by their name",
+    "chdir": "tasks run in the folder of the command",
+    **dict.fromkeys(("output", "error"), "logs are in the runs folder"),
+    **dict.fromkeys(
+        "requeue no-requeue open-mode signal export export-file parsable test-only wait wrap".split(),
+        "lrurun's own value is needed",
+    ),
+    **dict.fromkeys("help usage version quiet verbose uid gid clusters".split(), "it is no setting of a job"),
+}
+"""Options of sbatch that are not the user's, and why."""
+
+
+class SlurmExecutor(NodeExecutor):
+    """Submits array jobs by `sbatch`, and counts and cancels them by name."""
+
+    def __init__(self, job: NodeJob) -> None:
+        super().__init__(job)
+        self._logs = job.places.runs / "nodes"
+        self._submitted = ""
+        """The newest job."""
+        for key, value in job.settings.items():
+            if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
+                text = f"--slurm {key}: expected a long option of sbatch without its dashes, found {key!r}"
+                raise UsageError(text, "as in --slurm partition=gpu")
+            if key in _OURS:
+                raise UsageError(f"--slurm {key}: is set by lrurun: {_OURS[key]}", "leave it out")
+            if not value or not value.isprintable():
+                raise UsageError(f"--slurm {key}: expected a value, found {value!r}", f"as in --slurm {key}=VALUE")
+
+    def check(self, *, detach: bool) -> None:
+        super().check(detach=detach)
+        for program in ("sbatch", "squeue", "scancel"):
+            if shutil.which(program) is None:
+                hint = "run the command where Slurm's programs are, as on a login node; --dry-run prints the script"
+                raise LrurunError(f"--executor slurm: {program} was not found on PATH", hint)
+        known = set(re.findall(r"(?<=--)[a-z][a-z-]*", _run("sbatch", "--help").stdout))
+        for key in self.job.settings:
+            if known and key not in known:
+                close = nearest(key, known)
+                hint = f"did you mean {close}? " if close else ""
+                raise UsageError(f"--slurm {key}: sbatch has no option --{key}", f"{hint}see sbatch --help")
+        if not self._is_alive():  # otherwise an earlier command has submitted it
+            self._check_job()
+        if isinstance(self.job.places.ledger, Path):
+            self._check_hosts()
+
+    def _check_hosts(self) -> None:
+        """Refuses an SQLite ledger where tasks may run on other machines than this one, which also writes to it."""
+        wanted = (("partition", "partition"), ("nodelist", "nodes"))
+        given = [f"--{name}={self.job.settings[key]}" for key, name in wanted if key in self.job.settings]
+        found = _run("sinfo", "--noheader", "--Node", "--format=%n", *given)
+        here = socket.gethostname().partition(".")[0]
+        hosts = sorted({host.partition(".")[0] for host in found.stdout.split()} - {here})
+        if hosts or here not in found.stdout:
+            raise UsageError(
+                f"--executor slurm: an SQLite ledger is for one machine, {here}; tasks may run on "
+                f"{', '.join(hosts[:3]) or 'others'}",
+                "keep the ledger in PostgreSQL (--ledger postgresql+psycopg://USER@HOST/DATABASE), or give the command "
+                "on a node and name that node: --slurm nodelist=NODE",
+            )
+
+    def _check_job(self) -> None:
+        deadline = time.monotonic() + SECONDS
+        while True:
+            with tempfile.NamedTemporaryFile("w", suffix=".sh") as file:
+                file.write(self._script(self.nodes, {}))
+                file.flush()
+                tried = _run("sbatch", "--test-only", file.name)
+            busy = re.search("contact|timed out|temporarily", tried.stderr, re.IGNORECASE)
+            if tried.returncode == 0 or not busy or time.monotonic() > deadline:
+                break
+            time.sleep(1.0)
+        if tried.returncode:
+            text = _message(tried)
+            hint = "sinfo shows partitions and nodes; correct --slurm, or the table [slurm] of the configuration file"
+            if "partition" in text.lower() and (name := self.job.settings.get("partition")):
+                partitions = _run("sinfo", "--noheader", "--format=%R").stdout.split()
+                hint = hint_for(name, dict.fromkeys(partitions), "partitions")
+            raise LrurunError(f"--executor slurm: sbatch refuses the job: {text}", hint)
+
+    def script(self) -> str:
+        """To be submitted by hand: its comments say what must be done before."""
+        first, _, rest = self._script(self.nodes, {}).partition("\n")
+        place = self.job.places.ledger
+        before = f"mkdir -p {shlex.quote(str(self._logs))}", migration(str(place) if isinstance(place, Path) else place)
+        return "\n".join([first, "# before sbatch:", *(f"#   {line}" for line in before), rest])
+
+    def _script(self, count: int, variables: dict[str, str]) -> str:
+        """The batch script of an array of `count` tasks."""
+        options = {
+            "job-name": self.job.name,
+            "array": f"0-{count - 1}",
+            "requeue": "true",
+            "open-mode": "append",
+            "signal": f"B:USR1@{SAVE_SECONDS}",
+            "chdir": str(self.job.folder),
+            "output": str(self._logs).replace("%", "%%") + "/%A_%a.log",
+            **self.job.settings,
+        }
+        lines = ["#!/bin/bash"]
+        for key, value in options.items():
+            if value != "false":
+                lines.append(f"#SBATCH --{key}" if value == "true" else f"#SBATCH --{key}={shlex.quote(value)}")
+        task = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
+        exported = {
+            owner.NODE: "$SLURMD_NODENAME",
+            node.TASK: f"slurm:$SLURM_CLUSTER_NAME:{task}",
+            node.START: "${SLURM_RESTART_COUNT:-0}",
+            node.REQUEUE: f"scontrol requeue {task}",
+        }
+        lines += [f'export {name}="{value}"' for name, value in exported.items()]
+        lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+        return "\n".join([*lines, f"exec {shlex.join(self.job.arguments)}", ""])
+
+    def submit(self, work: Work, count: int, variables: dict[str, str]) -> str:
+        self._logs.mkdir(parents=True, exist_ok=True)
+        done = _run("sbatch", "--parsable", given=self._script(count, variables))
+        if done.returncode:
+            raise EngineError(f"sbatch: {_message(done)}")
+        self._submitted = done.stdout.strip().partition(";")[0]
+        return f"Slurm job {self._submitted}"
+
+    def alive(self) -> int:
+        return len(self._tasks())
+
+    def _is_alive(self) -> bool:
+        try:
+            return self.alive() > 0
+        except EngineError:
+            return False
+
+    def _tasks(self) -> dict[str, str]:
+        """The tasks of this name that have not ended -> their states."""
+        name = f"--name={self.job.name}"
+        done = _run("squeue", "--noheader", "--array", f"--user={getpass.getuser()}", name, "--format=%i|%T")
+        if done.returncode:
+            raise EngineError(f"squeue: {_message(done)}")
+        pairs = (line.split("|") for line in done.stdout.splitlines() if "|" in line)
+        return {task.strip(): state for task, state in pairs}
+
+    def cancel(self, *, waiting_only: bool) -> None:
+        tasks = [task for task, state in self._tasks().items() if state == "PENDING" or not waiting_only]
+        if tasks and (done := _run("scancel", *tasks)).returncode:
+            raise EngineError(f"scancel: {_message(done)}")
+
+    def last_line(self) -> tuple[str, str]:
+        files = sorted(self._logs.glob(f"{self._submitted}_*.log"))
+        lines = logs.tail(files[-1], 20) if files else []
+        errors = [line for line in lines if line.startswith("error: ")]
+        return (errors or lines or [""])[-1].removeprefix("error: "), str(files[-1] if files else self._logs)
+
+
+def _run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    # these variables override the script, and hide jobs
+    env = {key: text for key, text in os.environ.items() if not key.startswith(("SBATCH_", "SQUEUE_", "SCANCEL_"))}
+    how: Any = {"input": given, "capture_output": True, "text": True, "errors": "replace", "env": env}
+    try:
+        return subprocess.run(command, timeout=SECONDS, **how)
+    except subprocess.TimeoutExpired:
+        raise EngineError(f"{command[0]} did not answer for {SECONDS:.0f} s") from None
+    except OSError as error:
+        raise EngineError(f"{command[0]}: {error.strerror}") from None
+
+
+def _message(done: subprocess.CompletedProcess[str]) -> str:
+    """What a command of Slurm printed last, without its own name."""
+    lines = [line.removeprefix("sbatch: ").removeprefix("error: ").strip() for line in done.stderr.splitlines()]
+    said = [line for line in lines if line and not line.startswith("Try ")]
+    return said[-1] if said else f"exit code {done.returncode}"

@@ -1,0 +1,156 @@
+"""A node supervisor: which task of an engine it is, and what it takes back from its own earlier start.
+
+Executors set the environment variables TASK, START, REQUEUE and SHARED for it; attempts record the first two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from lrurun import console
+from lrurun.errors import LrurunError
+from lrurun.ledger import owner
+from lrurun.ledger.store import Fenced, Ledger
+from lrurun.ledger.values import ClaimedRun, Event, LadderInstance, Run
+from lrurun.runner import reasons
+
+TASK = "LRURUN_TASK"
+"""What the engine calls the task, as in "slurm:12_0": the same when it starts the task again."""
+START = "LRURUN_START"
+"""How often the engine has started the task before; without it, as often as the ledger has it."""
+REQUEUE = "LRURUN_REQUEUE"
+"""A command by which a task that was asked to save with SIGUSR1 asks the engine to start it again."""
+SHARED = "LRURUN_SHARED"
+"""The token of a submission: the node must see the file of this token in the runs folder."""
+
+STARTED, SUBMITTED, FAILED = "node", "submitted", "node failed"
+"""Kinds of the events of a ladder: a node supervisor began, was submitted, or cannot work."""
+
+REQUEUE_SECONDS = 15.0
+"""How long a task tries to be started again."""
+
+
+class NodeTask(Struct, frozen=True):
+    """A task of an engine, and how often it was started before."""
+
+    name: str
+    start: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.name}, start {self.start}"
+
+    def begin(self, ledger: Ledger, instance: LadderInstance, host: str) -> None:
+        """Records that this task has started on a host."""
+        ledger.event(STARTED, f"{self.text}, on {host}", ladder=instance.key)
+
+    def take_back(self, ledger: Ledger, running: Iterable[Run]) -> None:
+        """Interrupts the running runs that an earlier start of this task claimed: the engine has ended that one.
+
+        A process that lives on nevertheless, on a node that the engine has lost, is refused at its next write.
+        """
+        runs = {run.id: run for run in running}
+        for attempt in ledger.newest_attempts(runs).values():
+            before = attempt.environment.get("node", {})
+            if before.get("task") == self.name and before.get("start", 0) < self.start:
+                reason = reasons.interrupted(f"{self.name} was started again")
+                with contextlib.suppress(Fenced):
+                    ledger.finish(ClaimedRun(run=runs[attempt.run], attempt=attempt.n), "interrupted", reason=reason)
+
+    def check(self, event: Event) -> None:
+        """Refuses to go on beside a later start of the same task.
+
+        Raises:
+            LrurunError: the event says that there is one.
+        """
+        front, found, rest = event.text.rpartition(", start ")
+        start, _, host = rest.partition(", on ")
+        if event.kind == STARTED and found and front == self.name and int(start) > self.start:
+            raise LrurunError(
+                f"{self.name} was started again on {host}: the engine has lost this process",
+                "nothing to do: its runs go on there",
+            )
+
+
+def task() -> NodeTask | None:
+    """The task that this process belongs to; None outside of an engine."""
+    name = os.environ.get(TASK)
+    start = os.environ.get(START) or "0"
+    return NodeTask(name, int(start) if start.isdecimal() else 0) if name else None
+
+
+def count_starts(ledger: Ledger) -> None:
+    """Sets START, for this process and its workers, where the engine does not say it.
+
+    The clocks of nodes may differ, but the events of a ledger are in order.
+    """
+    name = os.environ.get(TASK)
+    if name and START not in os.environ:
+        events = [event for one in ledger.ladders() for event in ledger.events(ladder_key=one.key, of_runs=False)]
+        started = {e.text.partition(", on ")[0] for e in events if e.kind == STARTED}
+        os.environ[START] = str(sum(text.rpartition(", start ")[0] == name for text in started))
+
+
+def shared_file(runs: Path, token: str) -> Path:
+    """The file of a token in the runs folder, which contains the token too."""
+    return runs / "nodes" / f"{token}.shared"
+
+
+def sees(runs: Path, token: str) -> bool:
+    """Whether this machine sees the file of a token."""
+    try:
+        return bool(token) and shared_file(runs, token).read_text(errors="replace") == token
+    except OSError:
+        return False
+
+
+def check(ledger: Ledger, instance: LadderInstance, runs: Path) -> None:
+    """Checks that the runs folder is the one that the command sees which started this node supervisor.
+
+    A script that was submitted by hand has no token, and no folder is checked.
+
+    Raises:
+        LrurunError: it is not. The ledger then says so, to the command.
+    """
+    token = os.environ.get(SHARED)
+    if token is not None and not sees(runs, token):
+        message = f"{runs}: the runs folder is not shared with the node {owner.host()}"
+        hint = "choose a folder on shared storage with --runs-dir"
+        ledger.event(FAILED, f"submission {token}: {message}; {hint}", ladder=instance.key)
+        raise LrurunError(message, hint)
+
+
+def failure(event: Event, tokens: Collection[str]) -> LrurunError | None:
+    """Why a node of one of these submissions cannot work, where the event says that.
+
+    Others may train the same ladder, with another runs folder.
+    """
+    submission, _, text = event.text.partition(": ")
+    if event.kind != FAILED or submission.removeprefix("submission ") not in tokens:
+        return None
+    message, _, hint = text.partition("; ")
+    return LrurunError(message, hint or None)
+
+
+def requeue(number: int | None) -> None:
+    """After SIGUSR1, asks the engine to start this task again; it may be busy for a while."""
+    command = shlex.split(os.environ.get(REQUEUE, ""))
+    deadline = time.monotonic() + REQUEUE_SECONDS
+    while command and number == signal.SIGUSR1:
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode == 0:
+            console.say(f"requeued: {shlex.join(command)}")
+            return
+        if time.monotonic() > deadline:
+            console.warn(f"{shlex.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
+            return
+        time.sleep(1.0)

@@ -1,0 +1,131 @@
+"""Probes: gradients, eigenvalues and steps of the optimiser while a network is trained, as curves beside its scores.
+
+They are computed at every evaluation, from a copy of the state and without a program of their own that trains, so that
+the run keeps its bits. The norm of the recurrent state is not among them: every evaluation records it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lrurun.config.schema import OptimConfig
+from lrurun.nn.spectra import Spectra, eigenvalues
+from lrurun.training.feed import DispatchInput
+from lrurun.training.programs import Programs, TrainState, Tree
+
+QUANTILES = (0, 10, 50, 90, 100)
+"""Of eigenvalues, in percent."""
+
+
+def measure(
+    compiled: Programs,
+    state: TrainState,
+    seeds: Tree,
+    last: DispatchInput,
+    rates: Mapping[int, float],
+) -> dict[int, dict[str, float]]:
+    """The curve rows of each run in `rates`, after the dispatch that took the input `last`.
+
+    * `gradient/GROUP`: Euclidean norm of the gradient with respect to the parameters of a group of the optimiser, on
+      the batch of the last step, at the parameters after it.
+    * `effective_step/GROUP`: see `effective_steps`.
+    * `lambda/layerK/qQ` and `phase/layerK/qQ`: see `quantiles`; absent for kinds of recurrence without eigenvalues.
+
+    Args:
+        state: that of all runs, which is not changed.
+        rates: member -> learning rate of the last step.
+    """
+    first = _first_moments(compiled, state, seeds, last)
+    found = {}
+    for member, rate in rates.items():
+        own = compiled.member((first, state.moments.nu, state.moments.count, state.step), member)
+        mu, nu, count, step = jax.device_get(own)
+        gradients = {group: part / (1.0 - compiled.optim.b1) for group, part in _parts(compiled.groups, mu).items()}
+        values = {f"gradient/{group}": float(np.linalg.norm(part)) for group, part in gradients.items()}
+        second = _parts(compiled.groups, nu)
+        values |= {
+            f"effective_step/{group}": step_size
+            for group, step_size in effective_steps(compiled.optim, second, int(count), rate).items()
+        }
+        layers = spectra(compiled, compiled.member(state.params, member), int(step))
+        found[member] = values | quantiles(layers or ())
+    return found
+
+
+def _first_moments(compiled: Programs, state: TrainState, seeds: Tree, last: DispatchInput) -> Tree:
+    """(1 - b1) times the gradient on the last batch: the first moments, from 0, after its step is taken again.
+
+    With the program that trains, so that nothing more is compiled, and on a copy, which it may overwrite.
+    """
+    runs = compiled.pack
+    places = np.zeros_like(last.places)
+    places[:, 0] = last.places[:, last.n - 1]
+    rate = np.zeros((runs, compiled.rows), np.float32)
+    again, _ = compiled.dispatch(
+        _before(state), seeds, compiled.stack(places), compiled.stack(rate), np.bool_(False), np.int32(1), last.split
+    )
+    return again.moments.mu
+
+
+@jax.jit
+def _before(state: TrainState) -> TrainState:
+    copied = jax.tree.map(jnp.copy, state)
+    return copied._replace(step=state.step - 1, moments=jax.tree.map(jnp.zeros_like, state.moments))
+
+
+def _parts(groups: Any, tree: Tree) -> dict[str, np.ndarray]:
+    """The numbers in `tree` of each group of the optimiser, as float64."""
+    found: dict[str, list[np.ndarray]] = {}
+    for group, leaf in zip(jax.tree.leaves(groups), jax.tree.leaves(tree), strict=True):
+        found.setdefault(group, []).append(np.asarray(leaf, np.float64).ravel())
+    return {group: np.concatenate(parts) for group, parts in found.items()}
+
+
+def effective_steps(optim: OptimConfig, second: Mapping[str, np.ndarray], count: int, rate: float) -> dict[str, float]:
+    """Adam's effective step in each group: the median over its parameters of lr / (sqrt(v_hat) + eps).
+
+    Adam multiplies the bias-corrected mean gradient by it (Zucchet and Orvieto 2024, Fig. 4C and D). lr is that of the
+    group, and v_hat = v / (1 - b2^count). Parameters whose gradient has always been zero are left out.
+
+    Args:
+        second: group -> v, the second moments of its parameters after `count` steps.
+        rate: learning rate of the last of these steps; that of the recurrent group is rate * recurrent_factor.
+    """
+    found = {}
+    for group, v in second.items():
+        lr = rate * optim.recurrent_factor if group == "recurrent" else rate
+        root = np.sqrt(v[v > 0] / (1.0 - optim.b2**count))
+        if root.size:
+            found[group] = float(np.median(lr / (root + optim.eps)))
+    return found
+
+
+def quantiles(layers: Sequence[np.ndarray]) -> dict[str, float]:
+    """`QUANTILES` of |lambda| and of the phase, |arg lambda| in [0, pi], over the eigenvalues of each layer.
+
+    `phase/layer0/q90` is the phase, in radians, that 90 % of the eigenvalues of the first layer do not exceed. NaN
+    where parameters are not finite.
+    """
+    found: dict[str, float] = {}
+    for number, layer in enumerate(layers):
+        for name, values in (("lambda", np.abs(layer)), ("phase", np.abs(np.angle(layer)))):
+            at = np.percentile(values, QUANTILES)
+            found |= {f"{name}/layer{number}/q{q}": float(value) for q, value in zip(QUANTILES, at, strict=True)}
+    return found
+
+
+def spectra(compiled: Programs, params: Tree, step: int) -> Spectra | None:
+    """The eigenvalues of one run's recurrences, computed on the host from a copy of `params`; None if it has none."""
+    blocks = {number: {"recurrence": block["recurrence"]} for number, block in params["blocks"].items()}
+    try:
+        return eigenvalues(compiled.model.recurrence, {"blocks": jax.tree.map(np.array, blocks)})
+    except Exception as error:  # of a plug-in: a run must not be lost for a figure
+        problem = f"no eigenvalues at step {step}: {type(error).__name__}: {error}"
+        warnings.warn(problem, RuntimeWarning, stacklevel=2)
+        return None

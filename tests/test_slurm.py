@@ -1,0 +1,50 @@
+"""A ladder on one node of a real Slurm cluster; `benchmarks/slurm.py` has two nodes and their faults."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import slurm_cluster
+from tests.machine import LONG, Machine, stop, training, wait_for
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[slurm_cluster.SlurmCluster]:
+    slurm_cluster.require()
+    with slurm_cluster.SlurmCluster(tmp_path / "slurm") as found:
+        yield found
+
+
+def test_one_node_with_an_sqlite_ledger_that_is_stopped_and_resumed(
+    machine: Machine, cluster: slurm_cluster.SlurmCluster
+) -> None:
+    machine.env |= cluster.env | {"PYTHONPATH": str(ROOT)}
+    steps = ("--set", "train.steps=2500", "--set", "execution.checkpoint_seconds=3600")
+    ladder = ("ladder", "sDigits", *LONG, *steps, "--rung", "gamma-norm", "--seeds", "1")
+    process = machine.start(*ladder, "--executor", "slurm")
+    wait_for(training(machine, step=1))
+    stop(process, signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "with 1 of 1 run remaining; the same command continues: lrurun ladder" in err
+    assert cluster.jobs() == {}, "^C stops the tasks"
+    [[attempt]] = machine.attempts().values()
+    assert attempt.reason == "interrupted: SIGTERM"
+    assert attempt.host.partition("@")[0] in slurm_cluster.NODES
+    machine.run("resume", "--executor", "slurm", "--detach", apart=True)
+    done = machine.run("status", "--watch", apart=True)
+    assert "done" in done.stderr
+    calm = Machine(machine.folder.parent / "calm")
+    calm.run(*ladder, apart=True)
+    assert machine.history() == calm.history()
+    [[_, resumed]] = machine.attempts().values()
+    assert resumed.resumed_from > 0
+    assert resumed.environment["node"]["start"] == 0
