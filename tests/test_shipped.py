@@ -26,6 +26,14 @@ def folder(tmp_path, monkeypatch):
     return write_documents(tmp_path, monkeypatch)
 
 
+def test_every_packaged_recipe_has_a_smoke_profile():
+    """Seconds of training: small data, a small model, few steps."""
+    for path in paths.packaged("recipes").glob("*.toml"):
+        made = planning.make(path.stem, profile="smoke")
+        assert made.seeds == 1
+        assert all(rung.config.train.steps <= 100 and rung.config.model.width <= 16 for rung in made.rungs), path
+
+
 def test_each_rung_of_the_lru_ladder_changes_exactly_what_it_declares():
     made = rungs(planning.make("sDigits", sets=["optim.lr=0.01"]))  # each rung has a rate of its own otherwise
     assert differences(made["tanh-rnn"]) == {}
