@@ -131,6 +131,7 @@ def values(name: str) -> list[str]:
     return {
         "state": ["done", "'running'", "queued"],
         "number": [*map(repr, NUMBERS), "1e400", "-1e400", "+3", "00.30"],
+        "share": [*map(repr, NUMBERS), "30%", "100.5%", "1e400%"],
         "truth": ["true", "false"],
         "text": [repr(text) for text in [*TEXTS, "ListOps", "done", "sDigits"]] + ["3", "1e-7", "0.30"],
         "set": [repr(text) for text in [*TEXTS[:4], "lru", "train"]],

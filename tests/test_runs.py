@@ -116,13 +116,17 @@ def test_rungs_are_chosen_in_ladder_order():
         ("4,", (4,)),
         ("1000", tuple(range(1000))),
         ("999,0", (999, 0)),
+        ("0-4", (0, 1, 2, 3, 4)),
+        ("0-2,7", (0, 1, 2, 7)),
+        ("7,0-2,", (7, 0, 1, 2)),
+        ("5-5", (5,)),
     ],
 )
 def test_seeds_are_a_number_or_a_list(text, seeds):
     assert seeds_of(text) == seeds
 
 
-HOW = "a number of seeds, as in --seeds 3, or a list, as in --seeds 0,4,7; seed 0 alone is --seeds 0,"
+HOW = "a number of seeds, as in --seeds 3, or a list with ranges, as in --seeds 0-2,4,7; seed 0 alone is --seeds 0,"
 
 
 @pytest.mark.parametrize(
@@ -138,6 +142,12 @@ HOW = "a number of seeds, as in --seeds 3, or a list, as in --seeds 0,4,7; seed 
         ("1_0", "expected whole numbers", HOW),
         ("٣", "expected whole numbers", HOW),
         ("1e3", "expected whole numbers", HOW),
+        ("0-", "expected whole numbers", HOW),
+        ("0-1-2", "expected whole numbers", HOW),
+        ("0-2,1", "a seed is named twice", HOW),
+        ("4-0", "the range 4-0 ends before it begins", "as in --seeds 0-4"),
+        ("998-1000", "seeds lie between 0 and 999", "1000 is the seed of tuning runs"),
+        ("0-999999999", "seeds lie between 0 and 999", "1000 is the seed of tuning runs"),
         ("0,1,0", "a seed is named twice", HOW),
         ("0,00", "a seed is named twice", HOW),
         ("0,-1", "seeds lie between 0 and 999", "1000 is the seed of tuning runs"),

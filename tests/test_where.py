@@ -140,6 +140,13 @@ FIELDS = (
         ("and seed=3", "column 1: expected a name, 'not' or '(', found 'and'", HINT),
         ("seed=and", "column 6: expected a value to compare seed with, found 'and'", HINT),
         ("seed=three", "column 6: expected a number to compare seed with, found 'three'", HINT),
+        (
+            "optim.lr>30%",
+            "column 10: expected a number to compare optim.lr with, found '30%'",
+            "only shares such as test/accuracy are compared in per cent",
+        ),
+        ("val/accuracy>'30%'", "column 14: expected a number to compare val/accuracy with, found \"'30%'\"", HINT),
+        ("val/accuracy>30%%", "column 14: expected a number to compare val/accuracy with, found '30%%'", HINT),
         ("seed='3'", "column 6: expected a number to compare seed with, found \"'3'\"", HINT),
         ("seed=nan", "column 6: expected a number to compare seed with, found 'nan'", HINT),
         ("val/accuracy>high", "column 14: expected a number to compare val/accuracy with, found 'high'", HINT),
@@ -295,6 +302,25 @@ def test_runs_are_chosen_and_sorted(folder: Path, capsys: pytest.CaptureFixture[
     assert listed(capsys, "--sort", "seed", "--limit", "2", "--ladder", "lru") == [0, 1]
     assert command(["runs", "--where", "seed>10"]) == 0
     assert capsys.readouterr() == ("", "none of 4 runs fulfils the condition\n")
+
+
+def test_shares_are_fractions_or_in_per_cent(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert listed(capsys, "--where", "val/accuracy>=50%") == listed(capsys, "--where", "val/accuracy>=0.5") == [0]
+    assert listed(capsys, "--where", "val/accuracy>50%") == []
+    shares = filters.parse("val/accuracy>69.9%", KNOWN)
+    assert isinstance(shares, filters.Comparison)
+    assert shares.number == 0.699
+    none = "none of 4 runs fulfils the condition\n"
+    for compared, name, hint in (
+        ("test/accuracy > 30", "accuracy", "0.3, or 30%"),
+        ("val/f1>=62.5", "f1", "0.625, or 62.5%"),
+    ):
+        assert command(["runs", "--where", compared]) == 0
+        shown = compared.replace(" ", "")
+        assert capsys.readouterr() == ("", f"warning: --where, {shown}: {name} is a fraction: {hint}\n{none}")
+    for text in ("test/accuracy>1", "test/accuracy>100%", "test/loss>30"):
+        assert command(["runs", "--where", text]) == 0
+        assert capsys.readouterr() == ("", none)
 
 
 def test_the_profile_of_the_plain_recipe_is_empty(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

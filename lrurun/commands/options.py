@@ -167,7 +167,8 @@ SetsOfInstance = Annotated[
     typer.Option("--set", metavar="K=V", help="The ladder that was trained with this --set. Repeatable."),
 ]
 Seeds = Annotated[
-    Optional[str], typer.Option("--seeds", metavar="S", help="Number of seeds (3 means 0,1,2), or a list of them.")
+    Optional[str],
+    typer.Option("--seeds", metavar="S", help="Number of seeds (3 means 0,1,2), or a list: 0,4,7 or 0-4."),
 ]
 Decide = Annotated[
     bool, typer.Option("--decide", help="Add seeds until each difference and claim is decided (5, 8, 12).")

@@ -44,6 +44,8 @@ def runs(
     ledger = opening.read_current(places)
     with ledger if ledger is not None else nullcontext():
         choice = listing.Choice(where, sort, ledger)
+        for caution in choice.cautions:
+            console.warn(f"--where, {caution}")
         if ledger is not None and ladder is not None:
             _check_ladder(ledger, ladder)
         ids = choice.ids(ledger, ladder, limit or None) if ledger is not None else []

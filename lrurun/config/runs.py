@@ -39,21 +39,23 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """`3` means 0, 1, 2; `0,4,7` is a list, and so is `4,`.
+    """`3` means 0, 1, 2; `0,4,7` is a list, and so are `4,`, `0-4` (0, 1, 2, 3, 4) and `0-2,7`.
 
     Raises:
         UsageError: not a number, no seed, a repeated seed, or one reserved for tuning.
     """
-    hint = "a number of seeds, as in --seeds 3, or a list, as in --seeds 0,4,7; seed 0 alone is --seeds 0,"
+    hint = (
+        "a number of seeds, as in --seeds 3, or a list with ranges, as in --seeds 0-2,4,7; seed 0 alone is --seeds 0,"
+    )
     outside = UsageError(
         f"--seeds {text}: seeds lie between 0 and {TUNING_SEED - 1}", f"{TUNING_SEED} is the seed of tuning runs"
     )
-    if not re.fullmatch(r"-?[0-9]+(,-?[0-9]+)*,?", text, re.ASCII):
+    if not re.fullmatch(r"-?[0-9]+(-[0-9]+)?(,-?[0-9]+(-[0-9]+)?)*,?", text, re.ASCII):
         raise UsageError(f"--seeds {text}: expected whole numbers", hint)
     if re.search("[0-9]{10}", text):  # Python does not convert numbers of any length
         raise outside
-    if "," in text:
-        numbers = tuple(map(int, text.removesuffix(",").split(",")))
+    if "," in text or "-" in text[1:]:
+        numbers = tuple(seed for part in text.removesuffix(",").split(",") for seed in _range(part, text))
     elif int(text) < 1:
         raise UsageError(f"--seeds {text}: at least one seed is needed", hint)
     else:
@@ -63,6 +65,16 @@ def seeds_of(text: str) -> tuple[int, ...]:
     if min(numbers) < 0 or max(numbers) >= TUNING_SEED:
         raise outside
     return numbers
+
+
+def _range(part: str, text: str) -> Iterable[int]:
+    """The seeds of one part of `text`: a number, or the first and the last one of a range."""
+    first, hyphen, last = part.rpartition("-")
+    if not hyphen or not first:
+        return [int(part)]
+    if int(last) < int(first):
+        raise UsageError(f"--seeds {text}: the range {part} ends before it begins", f"as in --seeds {last}-{first}")
+    return range(int(first), min(int(last), TUNING_SEED) + 1)
 
 
 def tuning_runs(plan: Plan, rungs: Iterable[ResolvedRung]) -> list[PlannedRun]:

@@ -5,7 +5,8 @@
     term        ->  "not" term | "(" condition ")" | name operator value
     operator    ->  = != < <= > >=
 
-A value is a number, a word or a quoted string; of a time, what `time_text` reads. If a run has no value of a name,
+A value is a number, a word or a quoted string; of a time, what `time_text` reads; of a share, such as accuracy, also a
+number of per cent: 30% is 0.3. If a run has no value of a name,
 every comparison with it is false, with two exceptions: a run without tags is unequal to every tag, and the profile of
 the plain recipe is "". A user is one who requested a ladder of the run, "" in ledgers of older versions.
 """
@@ -16,8 +17,9 @@ import math
 import operator
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -29,7 +31,7 @@ from lrurun.config.schema import SECTIONS, known_paths
 from lrurun.errors import UsageError, hint_for, nearest
 from lrurun.ledger.values import STATES
 
-Kind = Literal["number", "text", "truth", "set", "state", "time"]
+Kind = Literal["number", "share", "text", "truth", "set", "state", "time"]
 Value = float | str | bool | tuple[str, ...] | None
 """Of a run: a set is a tuple, and None means that the run has no such value."""
 
@@ -106,9 +108,15 @@ class Or(Struct, frozen=True):
 Condition = Comparison | Not | And | Or
 
 
-def names(metrics: Iterable[str] = ()) -> dict[str, Kind]:
-    """Every name that may be compared, with the kind of its values: fields, results and settings."""
-    return {**FIELDS, **dict.fromkeys((*METRICS, *metrics), "number"), **_settings()}
+def names(metrics: Iterable[str] = (), shares: Collection[str] = ("accuracy",)) -> dict[str, Kind]:
+    """Every name that may be compared, with the kind of its values: fields, results and settings.
+
+    `shares` are the metrics that are fractions, and printed in per cent.
+    """
+    results: dict[str, Kind] = {
+        name: "share" if name.rpartition("/")[2] in shares else "number" for name in (*METRICS, *metrics)
+    }
+    return {**FIELDS, **results, **_settings()}
 
 
 def check_name(name: str, known: Mapping[str, Kind], where: str) -> None:
@@ -155,6 +163,16 @@ def comparisons(condition: Condition) -> Iterator[Comparison]:
         return
     for part in (condition.of,) if isinstance(condition, Not) else condition.of:
         yield from comparisons(part)
+
+
+def too_large(condition: Condition, known: Mapping[str, Kind]) -> list[str]:
+    """Sentences on the shares that a condition compares with numbers above 1, which no share exceeds."""
+    return [
+        f"{one.name}{one.operator}{one.text}: {one.name.rpartition('/')[2].replace('_', ' ')} is a fraction: "
+        f"{one.number / 100:g}, or {one.number:g}%"
+        for one in comparisons(condition)
+        if known[one.name] == "share" and one.number is not None and one.number > 1 and "%" not in one.text
+    ]
 
 
 def order(value: Value) -> tuple[int, float | str] | None:
@@ -316,9 +334,11 @@ class _Parser:
         if self._next.kind not in ("word", "string") or any(map(self._is, ("and", "or", "not"))):
             raise self._wrong(f"a value to compare {name} with")
         value = self._value(kind, name)
-        number = float(value) if self._next.kind == "word" and _NUMBER.fullmatch(value) else None
-        if kind == "number" and number is None:
-            raise self._wrong(f"a number to compare {name} with")
+        number = _number(value, kind) if self._next.kind == "word" else None
+        if kind in ("number", "share") and number is None:
+            per_cent = kind == "number" and self._next.kind == "word" and value.endswith("%")
+            hint = "only shares such as test/accuracy are compared in per cent" if per_cent else _HINT
+            raise self._wrong(f"a number to compare {name} with", hint)
         if kind == "truth" and value not in ("true", "false"):
             raise self._wrong(f"true or false to compare {name} with")
         self._take()
@@ -341,6 +361,14 @@ class _Parser:
 
     def _wrong(self, expected: str, hint: str = _HINT) -> UsageError:
         return UsageError(f"{self._where()}: expected {expected}, found {self._next.shown}", hint)
+
+
+def _number(text: str, kind: Kind) -> float | None:
+    """The value as a number, if it is one: of a share, it may be in per cent."""
+    digits = text.removesuffix("%") if kind == "share" else text
+    if _NUMBER.fullmatch(digits) is None:
+        return None
+    return float(digits) if digits == text else float(Decimal(digits) / 100)  # 69.9% is 0.699, as 69.9 / 100 is not
 
 
 def _short(text: str) -> str:

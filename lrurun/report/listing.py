@@ -25,14 +25,15 @@ class Choice:
 
     def __init__(self, condition: str | None, sort: str | None, ledger: Ledger | None) -> None:
         try:
-            self._check(condition, sort, filters.names(_declared()))
+            self._check(condition, sort, filters.names(_declared(), _shares()))
         except UsageError:
             # It may be a metric of this ledger, and a message names the nearest one.
             metrics = ledger.result_names() if ledger is not None else ()
-            self._check(condition, sort, {**filters.names((*metrics, *_declared())), **_of_cells()})
+            self._check(condition, sort, {**filters.names((*metrics, *_declared()), _shares()), **_of_cells()})
 
     def _check(self, condition: str | None, sort: str | None, known: Mapping[str, filters.Kind]) -> None:
         self._condition = filters.parse(condition, known) if condition is not None else None
+        self.cautions = filters.too_large(self._condition, known) if self._condition is not None else []
         self._descending = sort is not None and sort.startswith("-")
         self._sort = sort.removeprefix("-") if sort is not None else None
         if self._sort is not None:
@@ -77,6 +78,11 @@ def _declared() -> list[str]:
     """The results that the metrics of tasks give, whether or not a run has them."""
     names = dict.fromkeys(metric.name for task in tasks.TASKS.values() for metric in task.metrics)
     return [f"{split}/{name}" for split in ("val", "test") for name in names]
+
+
+def _shares() -> set[str]:
+    """The metrics that are fractions, and printed in per cent."""
+    return {metric.name for task in tasks.TASKS.values() for metric in task.metrics if metric.symbol == "%"}
 
 
 def _of_cells() -> dict[str, filters.Kind]:
