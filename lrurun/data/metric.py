@@ -1,10 +1,14 @@
-"""What a task declares about its metrics: value, direction, unit, the score of chance, error of a finite test set."""
+"""What a task declares about its metrics: value, direction, unit, the score of chance, error of a finite test set.
+
+A task plug-in may define metrics of its own, as subclasses of `Mean`, for what is averaged over labels, or of `Metric`,
+for what follows from other sums over batches.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -16,7 +20,12 @@ loss: summed over the labels. count: labels; with the default output, examples.
 Of classes: correct: labels predicted correctly; sequences: examples with a label; exact: those of them whose labels are
 all predicted correctly; confusion: (batches, classes, classes) labels, by label and prediction.
 Of real values: mean: of the labels, not summed; variation: summed squares of the labels less this mean.
+A metric that defines `measure` also has the sums that it returns, under their names there.
 """
+
+OF_CLASSES = frozenset({"correct", "sequences", "exact", "confusion"})
+OF_VALUES = frozenset({"mean", "variation"})
+"""The names of sums beside "loss" and "count"."""
 
 
 MAJORITY = "majority class"
@@ -52,6 +61,20 @@ class Metric(Struct, frozen=True, kw_only=True):
     over: Literal["labels", "sequences"] = "sequences"
     """What `step` counts. A sequence with one label is one of both."""
 
+    def measure(self, outputs: Any, labels: Any, weight: Any) -> Mapping[str, Any]:
+        """Sums of this metric's own over a batch: name -> an array, as jax computes it; none by default.
+
+        It is traced once and runs on the device, in evaluation only, never in training. `Sums` describes those that
+        need no definition.
+
+        Args:
+            outputs: (B, C) float32, the logits of the classes or the values that are predicted; where a task has
+                outputs at positions, (B, P, C).
+            labels: (B,) or (B, P) integers; real values (B, C) or (B, P, C). 0 where there is no label.
+            weight: (B,) or (B, P) float32, of the labels: 1, or 0 where there is none and for padding.
+        """
+        return {}
+
     def value(self, sums: Sums) -> float:
         """The score of an evaluation."""
         raise NotImplementedError(f"{type(self).__name__} defines no value")
@@ -70,6 +93,30 @@ class Metric(Struct, frozen=True, kw_only=True):
         Declared together with `step`: it is the variance of a mean over seeds that differ by less than one step.
         """
         return None
+
+
+class Mean(Metric, frozen=True, kw_only=True):
+    """The mean of something over all labels; a subclass defines `each`."""
+
+    def each(self, outputs: Any, labels: Any) -> Any:
+        """What is averaged, for each label: (B,) or (B, P), an array of jax. The arguments are those of `measure`."""
+        raise NotImplementedError(f"{type(self).__name__} defines no each")
+
+    def measure(self, outputs: Any, labels: Any, weight: Any) -> Mapping[str, Any]:
+        """The sum of `each`.
+
+        Raises:
+            ValueError: `each` does not return one number for each label.
+        """
+        each = self.each(outputs, labels)
+        if getattr(each, "shape", None) != weight.shape:
+            found = getattr(each, "shape", type(each).__name__)
+            raise ValueError(f"metric {self.name}: each returns {found}, expected {weight.shape}, a number per label")
+        return {"total": (each * weight).sum()}
+
+    def value(self, sums: Sums) -> float:
+        """The mean of `each`."""
+        return _share(sums["total"], sums["count"])
 
 
 class _PerCent(Metric, frozen=True, kw_only=True):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from lrurun import console, plugins
+from lrurun.data.metric import OF_CLASSES, OF_VALUES, Mean, Metric
 from lrurun.data.task import Task
-from lrurun.errors import UsageError
+from lrurun.errors import UsageError, hint_for
 
 C = TypeVar("C", bound=type)
 
@@ -23,7 +25,7 @@ def task(name: str | C) -> Callable[[C], C] | C:
 
     Raises:
         UsageError: a name that is taken or missing, or two names; another class, abstract methods, attributes that are
-            missing.
+            missing; metrics that cannot be computed, or whose names are taken.
     """
     return plugins.decorator(name, _register)
 
@@ -40,7 +42,39 @@ def _register(name: str, cls: Any) -> Any:
         cls.name = name
         task: Task = cls()
         task.code = source.sha256
+        _check_metrics(task)
         return task
 
     plugins.register("task", name, made, cls, Task, console.warn)
     return cls
+
+
+def _check_metrics(task: Task) -> None:
+    """Refuse metrics of a task that cannot be computed, or named in a ledger."""
+    where = f"task {task.name!r}"
+    found = list(task.metrics)
+    if not found or not all(isinstance(metric, Metric) for metric in found):
+        shown = [type(metric).__name__ for metric in found]
+        raise UsageError(f"{where}: metrics are {shown}", "instances of lrurun.data.metric.Metric: metrics = (metric,)")
+    if found[0].name != task.metric.name:
+        raise UsageError(
+            f"{where}: metrics begins with {found[0].name!r}, metric is {task.metric.name!r}",
+            "the first one selects the model: write metric first",
+        )
+    for metric in found:
+        kind = f"{where}, metric {metric.name!r} ({type(metric).__name__})"
+        if metric.name == "loss" or not re.fullmatch(r"[A-Za-z][\w.-]*", metric.name, re.ASCII):
+            raise UsageError(
+                f"{kind}: expected a name of letters, digits, '.', '_' and '-'; loss is that of the loss",
+                'as in: name: str = "top_two"',
+            )
+        if [one.name for one in found].count(metric.name) > 1:
+            raise UsageError(f"{kind}: two metrics have this name", "give one of them another name")
+        if type(metric).value is Metric.value:
+            raise UsageError(f"{kind}: defines no value", "def value(self, sums): returns the score as a float")
+        if isinstance(metric, Mean) and type(metric).each is Mean.each:
+            raise UsageError(f"{kind}: defines no each", "def each(self, outputs, labels): returns a number per label")
+        for name in metric.sums:
+            if name not in OF_CLASSES | OF_VALUES:
+                hint = hint_for(name, sorted(OF_CLASSES | OF_VALUES), "sums")
+                raise UsageError(f"{kind}: sums has an unknown name {name!r}", f"{hint}; or define measure")

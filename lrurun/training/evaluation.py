@@ -11,6 +11,7 @@ import numpy as np
 from lrurun.data.metric import Metric
 from lrurun.data.task import Split
 from lrurun.training.feed import label_type, to_devices
+from lrurun.training.objective import own_sum
 from lrurun.training.programs import Best, Programs
 
 MAX_IN_FLIGHT = 2
@@ -50,9 +51,15 @@ def evaluate(compiled: Programs, best: Best, split: Split, batch: int, metrics: 
         of_run = [compiled.member(one, member) for one in sums]
         batches = {name: np.asarray([one[name] for one in of_run], np.float64) for name in of_run[0]}
         scores = {"loss": float(batches["loss"].sum() / batches["count"].sum())}
-        scores |= {metric.name: metric.value(batches) for metric in metrics}
+        scores |= {metric.name: metric.value(batches | _own(metric, batches)) for metric in metrics}
         evaluations.append(Evaluation(scores, {f"norm/layer{layer}": value for layer, value in enumerate(row)}))
     return evaluations
+
+
+def _own(metric: Metric, sums: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The sums that a metric computes itself, under the names that it gave them."""
+    prefix = own_sum(metric.name, "")
+    return {name.removeprefix(prefix): value for name, value in sums.items() if name.startswith(prefix)}
 
 
 def compile_for(compiled: Programs, split: Split, batch: int) -> None:

@@ -15,16 +15,25 @@ from lrurun.data.task import Spec
 from lrurun.nn.network.body import Places
 
 
+def own_sum(metric: str, name: str) -> str:
+    """The name of one of the sums that a metric computes itself, among those of all metrics."""
+    return f"{metric}:{name}"
+
+
 class Objective:
     """Loss and sums, as pure functions of a model's outputs and of labels, which `Output` describes.
 
     Attributes:
         needed: names of the sums that the metrics need, beside "loss" and "count".
+        measures: metric -> the function that computes its own sums, of those that have some.
     """
 
     def __init__(self, spec: Spec, metrics: Sequence[Metric]) -> None:
         self.output: Output = spec.output
         self.classes = spec.classes
+        self.measures = {
+            metric.name: metric.measure for metric in metrics if type(metric).measure is not Metric.measure
+        }
         self.needed = tuple(dict.fromkeys(name for metric in metrics for name in metric.sums))
 
     def places(self, labels: Array, length: int) -> tuple[Places | None, Array]:
@@ -71,7 +80,10 @@ class Objective:
         return jnp.where(labelled, losses, 0.0), labelled
 
     def sums(self, outputs: Array, labels: Array, weight: Array) -> dict[str, Array]:
-        """The sums of `lrurun.data.metric.Sums` over a batch whose examples have weights (B,), 0 for padding."""
+        """The sums of `lrurun.data.metric.Sums` over a batch whose examples have weights (B,), 0 for padding.
+
+        Those of a metric's own have the name `own_sum` gives.
+        """
         losses, labelled = self._losses(outputs, labels)
         if losses.ndim > 1:
             weight = weight[:, None]
@@ -83,7 +95,17 @@ class Objective:
             found |= {"mean": mean, "variation": jnp.sum(centred * weight)}
         else:
             found |= self._sums_of_classes(jnp.argmax(outputs, -1), labels, labelled, weight)
-        return {name: found[name] for name in ("loss", "count", *self.needed)}
+        wanted = {name: found[name] for name in ("loss", "count", *self.needed)}
+        return wanted | self._own_sums(outputs, labels, labelled, real.astype(jnp.float32)) if self.measures else wanted
+
+    def _own_sums(self, outputs: Array, labels: Array, labelled: Array, weight: Array) -> dict[str, Array]:
+        known = labelled if labels.ndim == labelled.ndim else labelled[..., None]
+        labels = jnp.where(known, labels, jnp.zeros((), labels.dtype))
+        return {
+            own_sum(metric, name): jnp.asarray(value, jnp.float32)
+            for metric, measure in self.measures.items()
+            for name, value in measure(outputs, labels, weight).items()
+        }
 
     def _sums_of_classes(self, predicted: Array, labels: Array, labelled: Array, weight: Array) -> dict[str, Array]:
         right = (predicted == labels) & labelled
