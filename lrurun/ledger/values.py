@@ -91,6 +91,37 @@ class Run(Struct, frozen=True, kw_only=True):
     """Why reports leave it out; None if they do not."""
 
 
+class Curve(Struct, frozen=True, kw_only=True):
+    """The values of one metric of a run, by step."""
+
+    run: str
+    key: str
+    steps: memoryview
+    """Whole numbers of 64 bits, read-only; `numpy.asarray` makes an array of it without copying, as of the next."""
+    values: memoryview
+    """Numbers of 64 bits; NaN and infinities are kept."""
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __repr__(self) -> str:
+        count = len(self)
+        ends = f", steps {self.steps[0]} to {self.steps[-1]}, last value {self.values[-1]:.6g}" if count else ""
+        return f"Curve(run={self.run!r}, key={self.key!r}, points={count}{ends})"
+
+
+class CommittedCurves(Struct, frozen=True, kw_only=True):
+    """What no resume of a run deletes."""
+
+    attempt: int
+    """The newest attempt that has begun; 0 before the first."""
+    upto: int | None
+    """The step of the last committed checkpoint, 0 if there is none; None if the run is finished."""
+    finished: bool
+    curves: tuple[Curve, ...]
+    """By key; only the rows that were asked for."""
+
+
 class StateSummary(Struct, frozen=True, kw_only=True):
     """The runs of one rung, stage and state together."""
 

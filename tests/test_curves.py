@@ -1,0 +1,132 @@
+"""Curves of many runs, the part of them that no resume deletes, and their reduction."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import event
+
+from lrurun.errors import NotFoundError
+from lrurun.ledger import curves
+from lrurun.ledger.store import Ledger
+from lrurun.report.curves import reduced
+from tests.stores import key, ledger, on_file, path, take, want
+
+__all__ = ["key", "ledger", "path"]  # fixtures
+
+
+def test_curves_of_many_runs_are_those_of_each(ledger: Ledger, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curves, "BATCH", 3)
+    ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(8)])
+    claims = [take(ledger, key) for _ in range(8)]
+    for k, claim in enumerate(claims[:6]):
+        rows = [(step, "train/loss", k + 1 / step) for step in (1, 2, 10)]
+        rows += [(2, "val/accuracy", math.nan), (10, "val/accuracy", math.inf)] if k % 2 else []
+        ledger.record(claim, rows, 10)
+    ids = [claim.run.id for claim in reversed(claims)]
+    found = list(ledger.curves([*ids, "none"]))
+    expected = [(run, key, curve) for run in ids for key, curve in ledger.metrics(run).items()]
+    assert [(one.run, one.key) for one in found] == [(run, key) for run, key, _ in expected]
+    assert len(found) == 9
+    for curve, (_, _, points) in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(np.array(points)[:, 0], curve.steps)
+        np.testing.assert_array_equal(np.array(points)[:, 1], curve.values)
+    with pytest.raises(TypeError):
+        found[0].values[0] = 1.0
+    assert repr(found[0]).endswith("key='train/loss', points=3, steps 1 to 10, last value 5.1)")
+    assert [one.key for one in ledger.curves(ids, ["val/accuracy", "none"])] == ["val/accuracy"] * 3
+    assert ledger.metric_names() == ["train/loss", "val/accuracy"]
+    assert ledger.metric_names([ids[-1], "none"]) == ["train/loss"]
+    assert ledger.metric_names(ids[:2]) == []
+    assert ledger.metric_names([]) == []
+
+
+@on_file  # PostgreSQL scans small tables whatever their indexes
+def test_curves_are_read_without_the_rows_of_other_runs_and_keys(ledger: Ledger, key: str, path: Path) -> None:
+    run = ledger.enqueue(key, [want()])[0].id
+    ledger.record(take(ledger, key), [(1, "train/loss", 1.0)], 1)
+    asked: list[tuple[str, object]] = []
+    event.listen(ledger._database.engine, "before_cursor_execute", lambda *words: asked.append(words[2:4]))
+    list(ledger.curves([run], ["train/loss"]))
+    ledger.committed_curves(run)
+    ledger.metric_names([run])
+    with ledger._reading() as connection:
+        plans = [
+            step.detail
+            for one, values in [pair for pair in asked if pair[0].startswith("SELECT")]
+            for step in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {one}", values)
+        ]
+    assert [plan for plan in plans if "metrics USING PRIMARY KEY (run=? AND key=?)" in plan]
+    assert [plan for plan in plans if re.search(r"SCAN (metrics|stored_runs)|TEMP B-TREE", plan)] == []
+
+
+def test_what_is_committed_survives_every_resume(ledger: Ledger, key: str) -> None:
+    run = ledger.enqueue(key, [want()])[0].id
+
+    def state() -> tuple[int, int | None, list[int]]:
+        found = ledger.committed_curves(run)
+        return found.attempt, found.upto, [step for curve in found.curves for step in curve.steps]
+
+    def train(claim, first: int, last: int) -> None:
+        ledger.record(claim, [(step, "train/loss", step / 7) for step in range(first, last + 1)], last)
+
+    def save(claim, step: int, commit: bool = True) -> None:
+        number = ledger.begin_checkpoint(claim, step, f"{claim.attempt}/{step}")
+        if commit:
+            ledger.commit_checkpoint(claim, number, 1, "b")
+
+    assert state() == (0, 0, [])
+    claim = take(ledger, key)
+    ledger.rewind(claim, 0)
+    train(claim, 1, 6)
+    assert state() == (1, 0, [])
+    save(claim, 3)
+    save(claim, 5, commit=False)
+    assert state() == (1, 3, [1, 2, 3])
+    assert list(ledger.committed_curves(run, after=2).curves[0].steps) == [3]
+    save(claim, 6)
+    assert state() == (1, 6, [1, 2, 3, 4, 5, 6])
+    ledger.finish(claim, "interrupted")
+    # The newest checkpoint turns out to be damaged, so that the next attempt begins with the one before.
+    assert ledger.requeue([run])
+    claim = take(ledger, key)
+    assert state() == (1, 6, [1, 2, 3, 4, 5, 6]), "it has not begun"
+    ledger.rewind(claim, 3)
+    train(claim, 4, 8)
+    assert state() == (2, 3, [1, 2, 3])
+    save(claim, 7)
+    assert state() == (2, 7, [1, 2, 3, 4, 5, 6, 7])
+    ledger.finish(claim, "done", result={"test/accuracy": 0.5})
+    found = ledger.committed_curves(run)
+    assert (found.upto, found.finished, len(found.curves[0])) == (None, True, 8)
+    with pytest.raises(NotFoundError):
+        ledger.committed_curves("none")
+
+
+@pytest.mark.parametrize("points", [4, 5, 7, 100, 999])
+@pytest.mark.parametrize("odd", [0, 1, 50])
+def test_reduced_curves_keep_their_extremes(points: int, odd: int) -> None:
+    random = np.random.default_rng(points + odd)
+    steps = np.cumsum(random.integers(1, 50, 10_000))
+    values = random.standard_normal(10_000)
+    values[random.choice(10_000, odd, replace=False)] = math.nan
+    at, height = reduced(memoryview(steps), memoryview(values), points)
+    assert 4 <= len(at) == len(height) <= points
+    assert sorted(set(at)) == at
+    assert (at[0], at[-1]) == (steps[0], steps[-1])
+    assert (np.nanmin(height), np.nanmax(height)) == (np.nanmin(values), np.nanmax(values))
+    original = dict(zip(steps.tolist(), values.tolist(), strict=True))
+    np.testing.assert_array_equal([original[step] for step in at], height)
+    assert np.isnan(height).any() == (odd > 0 and points > 4)
+
+
+def test_short_curves_stay_and_infinities_are_kept() -> None:
+    assert reduced([1, 2, 9], [0.1, math.inf, 0.2], 4) == ([1, 2, 9], [0.1, math.inf, 0.2])
+    values = [math.inf] * 50 + [1.0] * 50
+    assert reduced(range(100), values, 20)[1].count(math.inf) >= 3
+    with pytest.raises(ValueError, match="at least 4"):
+        reduced([1], [1.0], 3)
