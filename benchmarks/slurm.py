@@ -84,7 +84,7 @@ class Disturbed:
             found = [task for task in tasks if task in training]
             return found if len(found) >= count else []
 
-        found: list[str] = wait_for(ready, 120)
+        found: list[str] = wait_for(ready, 300)
         return found
 
     def requeue(self) -> None:
@@ -113,7 +113,7 @@ class Disturbed:
         node = self.cluster.jobs()[task][1]
         self.cluster.kill_node(node)
         self.say(f"{task} on {node} is lost by Slurm")
-        wait_for(self.refused, 90)
+        wait_for(self.refused, 300)
         self.cluster.start_node(node)
         self.cluster.wait_for_nodes()
 

@@ -201,3 +201,11 @@ def postgres() -> Iterator[PrivateServer]:
     programs()
     with running() as server:
         yield server
+
+
+@pytest.fixture
+def path(postgres: PrivateServer) -> Iterator[Server]:
+    """A ledger on it, for a module whose tests are of servers alone."""
+    made = postgres.ledger()
+    yield made
+    postgres.drop(made)

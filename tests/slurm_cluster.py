@@ -23,7 +23,6 @@ import pytest
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol", "sinfo")
 NODES = ("node1", "node2")
 DOWN_SECONDS = 5
-"""After how long without an answer Slurm declares a node down."""
 _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
 _CONFIGURATION = """
 ClusterName=lrurun
@@ -81,7 +80,8 @@ def require() -> None:
 class SlurmCluster:
     """Daemons of this process, with two nodes of two CPUs each. A context manager, which stops them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, down_seconds: int = DOWN_SECONDS) -> None:
+        """`down_seconds`: after how long without an answer Slurm declares a node down, and starts its task again."""
         self.folder = folder
         for name in ("munge", "state", "log", "spool"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,7 @@ class SlurmCluster:
                 folder=folder,
                 user=getpass.getuser(),
                 ports=_free_ports(3),
-                down=DOWN_SECONDS,
+                down=down_seconds,
             )
         )
         self.env = {"SLURM_CONF": str(configuration), "PATH": _PATH}
@@ -182,6 +182,12 @@ class SlurmCluster:
         )
         assert not check or done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         return done
+
+    def account(self) -> str:
+        """What the daemons and the tasks have said last, for a test that fails."""
+        files = [*self.folder.glob("log/*.log"), *self.folder.parent.glob("**/nodes/*.log")]
+        tails = (f"== {file}\n" + "\n".join(file.read_text(errors="replace").splitlines()[-40:]) for file in files)
+        return "\n".join([self.run("squeue", "-a", "-l", check=False).stdout, *tails])
 
     def jobs(self) -> dict[str, tuple[str, str]]:
         """Task -> its state and node, of all that have not ended."""

@@ -19,7 +19,6 @@ from lrurun.data.task import Data, Spec, Split
 from lrurun.training import feed
 from lrurun.training.events import Ended, Event, Reached, Snapshot
 from lrurun.training.loop import train
-from lrurun.training.placement import placement
 from tests.toy import assert_same, config, data, history
 
 __all__ = ["data"]  # a fixture
@@ -236,6 +235,7 @@ import numpy as np, psutil
 from lrurun.training import feed
 from lrurun.training.evaluation import evaluate
 from lrurun.training.loop import train
+from lrurun.training.placement import placement
 from lrurun.config.schema import Execution
 from lrurun.data.task import Data, Spec, Split
 from tests.test_feeds import RUNS

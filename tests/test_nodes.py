@@ -152,8 +152,13 @@ def test_a_command_that_returns_fails_if_nothing_was_submitted(command: Command)
     with pytest.raises(LrurunError, match=r"^nothing was submitted: sbatch: too many jobs$"):
         command.supervisor.submit(lambda: None)
     assert command.said == []
-    command.engine.fault, command.engine.now = "", 1
-    assert command.supervisor.submit(lambda: None).worked
+    command.engine.fault = ""
+    for _ in range(2):
+        assert command.supervisor.submit(lambda: None).worked
+    assert command.said == [
+        "submitted 2 node supervisors: job 1",
+        "submitted nothing: 2 node supervisors of an earlier command wait or run",
+    ]
 
 
 @pytest.mark.parametrize(

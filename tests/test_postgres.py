@@ -22,19 +22,12 @@ from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
 from lrurun.server import VARIABLE, Server
 from tests.forks import at_once
-from tests.servers import LOCKED, PASSWORD, PrivateServer
+from tests.servers import LOCKED, PASSWORD, PrivateServer, path
 from tests.stores import ELSEWHERE, ME, dump, key, ledger, raw, take, want
 
-__all__ = ["key", "ledger"]  # fixtures
+__all__ = ["key", "ledger", "path"]  # fixtures
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def path(postgres: PrivateServer) -> Iterator[Server]:
-    made = postgres.ledger()
-    yield made
-    postgres.drop(made)
 
 
 @pytest.fixture

@@ -191,6 +191,8 @@ def test_what_a_cluster_does_not_allow_is_refused(shared: Machine, ray_cluster: 
     assert (
         "error: --executor ray: no node of the cluster has num_cpus=1, secnd=1\nhint: did you mean 'second'?" in unknown
     )
+    gpus = shared.run(*ladder, "--ray", "num_gpus=1", code=1, apart=True).stderr
+    assert "no node of the cluster has num_cpus=1, num_gpus=1\nhint: leave num_gpus out, or start Ray on a node" in gpus
     many = shared.run(*ladder, "--ray", "num_cpus=64", code=1, apart=True).stderr
     assert "no node of the cluster has num_cpus=64\nhint: ask for less" in many
     sqlite = ["--ledger", "ledger.db", "--ray", "second=1"]

@@ -14,19 +14,12 @@ from lrurun.errors import LedgerError
 from lrurun.ledger import queue
 from lrurun.ledger.store import Fenced, Ledger
 from lrurun.server import Server
-from tests.servers import PrivateServer, running
+from tests.servers import PrivateServer, path, running
 from tests.stores import ELSEWHERE, ME, counts, key, ledger, raw, take, want
 
-__all__ = ["key", "ledger"]  # fixtures
+__all__ = ["key", "ledger", "path"]  # fixtures
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def path(postgres: PrivateServer) -> Iterator[Server]:
-    made = postgres.ledger()
-    yield made
-    postgres.drop(made)
 
 
 @contextlib.contextmanager

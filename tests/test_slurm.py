@@ -1,4 +1,4 @@
-"""A ladder on one node of a real Slurm cluster; `benchmarks/slurm.py` has two nodes and their faults."""
+"""Ladders on a real Slurm cluster. `benchmarks/slurm.py` has every fault; a short schedule of it is here."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from tests.machine import LONG, Machine, stop, training, wait_for
 
 pytestmark = pytest.mark.slow
 
+slurm = pytest.importorskip("benchmarks.slurm", reason="the scripts are part of a checkout")
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[slurm_cluster.SlurmCluster]:
     slurm_cluster.require()
-    with slurm_cluster.SlurmCluster(tmp_path / "slurm") as found:
+    with slurm_cluster.SlurmCluster(tmp_path / "slurm", down_seconds=60) as found:  # no node is lost here
         yield found
+        print(found.account())  # which pytest shows if the test fails
 
 
 def test_one_node_with_an_sqlite_ledger_that_is_stopped_and_resumed(
@@ -30,7 +32,8 @@ def test_one_node_with_an_sqlite_ledger_that_is_stopped_and_resumed(
     steps = ("--set", "train.steps=2500", "--set", "execution.checkpoint_seconds=3600")
     ladder = ("ladder", "sDigits", *LONG, *steps, "--rung", "gamma-norm", "--seeds", "1")
     process = machine.start(*ladder, "--executor", "slurm")
-    wait_for(training(machine, step=1))
+    wait_for(lambda: process.poll() is not None or training(machine, step=1)())
+    assert process.poll() is None, process.communicate()
     stop(process, signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -48,3 +51,12 @@ def test_one_node_with_an_sqlite_ledger_that_is_stopped_and_resumed(
     [[_, resumed]] = machine.attempts().values()
     assert resumed.resumed_from > 0
     assert resumed.environment["node"]["start"] == 0
+
+
+def test_two_nodes_that_are_disturbed_change_nothing(tmp_path: Path) -> None:
+    """A process that Slurm has left behind is refused, and the command is killed and given again."""
+    slurm_cluster.require()
+    found = slurm.disturb(["node", "command", "preempt"], tmp_path, seeds=1, say=print)
+    assert found["violations"] == []
+    assert found["runs"] == 8
+    assert found["attempts"] > 8

@@ -127,29 +127,34 @@ def seen_by(look):
     return curve, both
 
 
-def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch):
-    """Rows are written by a thread; in the end all of them are in the ledger."""
-    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
+def holding(file, after):
+    """Holds the ledger's lock from step 100 on, for 40 boundaries, which are added to `after`; then asks to stop."""
     other = []
-    after = []
 
     def look(event):
         if not isinstance(event, train.Reached):
             return False
         if event.step >= 100 and not other:
-            other.append(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None, timeout=60))
+            other.append(sqlite3.connect(file, isolation_level=None, timeout=60))
             other[0].execute("BEGIN IMMEDIATE")
         elif other:
             after.append(event.step)
         if len(after) == 40:
             other[0].execute("COMMIT")
+            other[0].close()
             return True
         return False
 
-    curve, look = seen_by(look)
+    return look
+
+
+def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch):
+    """Rows are written by a thread; in the end all of them are in the ledger."""
+    monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
+    after = []
+    curve, look = seen_by(holding(tmp_path / "ledger.db", after))
     ledger, claim, tried, stop = attempt(look)
     worker.work([tried], stop)
-    other[0].close()
     assert len(after) == 40
     assert curve
     assert ledger.metrics(claim.run.id)["train/loss"] == curve
@@ -161,25 +166,10 @@ def test_training_does_not_wait_for_a_server_at_checkpoints(tmp_path, attempt, m
     """Checkpoints are due at every boundary. One is announced, once the server answers."""
     monkeypatch.setattr(execute, "Server", Path)  # the file is used as a server is
     monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
-    other, after = [], []
-
-    def look(event):
-        if not isinstance(event, train.Reached):
-            return False
-        if event.step >= 100 and not other:
-            other.append(sqlite3.connect(tmp_path / "ledger.db", isolation_level=None, timeout=60))
-            other[0].execute("BEGIN IMMEDIATE")
-        elif other:
-            after.append(event.step)
-        if len(after) == 40:
-            other[0].execute("COMMIT")
-            return True
-        return False
-
-    curve, look = seen_by(look)
+    after = []
+    curve, look = seen_by(holding(tmp_path / "ledger.db", after))
     ledger, claim, tried, stop = attempt(look, checkpoint_seconds=0.0)
     worker.work([tried], stop)
-    other[0].close()
     assert len(after) == 40
     assert ledger.metrics(claim.run.id)["train/loss"] == curve
     assert ledger.run(claim.run.id).state == "interrupted"

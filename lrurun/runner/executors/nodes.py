@@ -91,6 +91,10 @@ class NodeExecutor(ABC):
             missing = min(self.nodes - self._alive, queued.total())
             if missing > 0:
                 self._start(work, missing)
+            elif work.detach:
+                work.say(
+                    f"submitted nothing: {plural(self._alive, 'node supervisor')} of an earlier command wait or run"
+                )
             self._silent = ""
         except EngineError as error:
             if work.detach:

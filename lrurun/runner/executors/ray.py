@@ -64,7 +64,11 @@ class RayExecutor(NodeExecutor):
             names = sorted(known - {"object_store_memory"})
             unknown = next((key for key in self.needs if key not in names), None)
             what = ", ".join(f"{key}={amount:g}" for key, amount in self.needs.items())
-            hint = hint_for(unknown, names, "resources") if unknown else "ask for less of it"
+            hint = "ask for less of it"
+            if unknown in _STANDARD.values():
+                hint = f"leave {unknown} out, or start Ray on a node that has it"
+            elif unknown:
+                hint = hint_for(unknown, names, "resources")
             raise LrurunError(f"--executor ray: {which} {what}", hint)
         self._check_nodes(ray, fit)
 
