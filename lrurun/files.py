@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -34,6 +35,35 @@ def atomic(target: Path, temporary: Path | None = None) -> Iterator[Path]:
                     shutil.rmtree(path, ignore_errors=True)
                 else:
                     path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def locked(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Holds the lock file `path`, and removes it at the end. A lock is released when its process is killed.
+
+    `waiting` is called once if another process holds it.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waiting()
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                same = os.path.samestat(os.fstat(descriptor), os.stat(path))
+            except FileNotFoundError:
+                same = False  # the previous holder has removed the file, so this lock protects nothing
+            if same:
+                try:
+                    yield
+                finally:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
+                return
+        finally:
+            os.close(descriptor)
 
 
 def write(target: Path, content: bytes) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from lrurun.data.arrays import Writer
+from lrurun.data.reduction import first_examples, fits
+from lrurun.data.task import Data, Progress, Reduction, Split
 from lrurun.errors import LrurunError
 
 PAD, UNKNOWN, END = range(3)
@@ -76,6 +80,55 @@ class Alphabet:
             ids[number, len(codes)] = END
             ends[number] = len(codes) + 1
         return ids, ends
+
+
+def shortened(options: Any, there: Any, texts: Sequence[str]) -> Reduction | None:
+    """Writes the first examples, with at most `max_length` tokens a text and the vocabulary of these.
+
+    A character that is too rare in longer texts is too rare in shorter ones: none that is needed is missing. None where
+    data with the options `there` do not have what is needed.
+
+    Args:
+        options: with the fields `max_length` and `min_frequency`, as `there`.
+        texts: the splits whose texts the vocabulary is of.
+    """
+    if not fits(options, there, but=("max_length", "min_frequency")):
+        return None
+    length, least = options.max_length, options.min_frequency
+    if (length, least) == (there.max_length, there.min_frequency):
+        return first_examples(options)
+    if length > there.max_length or least < there.min_frequency or any(getattr(there, split) for split in texts):
+        return None
+
+    def reduction(full: Data, writer: Writer, progress: Progress) -> None:
+        found = np.zeros(len(full.vocabulary), np.int64)
+        for split in texts:
+            inputs = getattr(full, split).inputs
+            for first in range(0, len(inputs), _BLOCK):
+                progress(f"counting {split}", first, len(inputs))
+                ids = inputs[first : first + _BLOCK, ..., : length - 1]
+                found += np.bincount(ids.ravel(), minlength=len(found))
+        found[: len(SPECIAL)] = 0
+        (kept,) = np.nonzero(found >= least)
+        kept = kept[kept >= len(SPECIAL)]
+        # ties stay in the order of code points, as in Frequencies.vocabulary
+        codes = np.array([ord(full.vocabulary[token]) for token in kept.tolist()], np.int64)
+        kept = kept[np.lexsort((codes, -found[kept]))]
+        alphabet = Alphabet([*SPECIAL, *(full.vocabulary[token] for token in kept.tolist())], length)
+        writer.vocabulary = alphabet.vocabulary
+        table = np.full(len(full.vocabulary), UNKNOWN, alphabet.dtype)
+        table[PAD], table[END], table[kept] = PAD, END, np.arange(len(SPECIAL), len(alphabet.vocabulary))
+
+        def change(rows: Split, split: str, first: int) -> Split:
+            ids = table[rows.inputs[..., :length]]
+            assert rows.lengths is not None
+            lengths = np.minimum(rows.lengths, length).astype(alphabet.length_dtype)
+            np.put_along_axis(ids, lengths[..., None].astype(np.int64) - 1, END, axis=-1)
+            return Split(inputs=ids, labels=rows.labels, lengths=lengths)
+
+        first_examples(options, change)(full, writer, progress)
+
+    return reduction
 
 
 def _codes(text: str) -> np.ndarray:

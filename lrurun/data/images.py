@@ -14,7 +14,8 @@ import numpy as np
 from lrurun.data import archives, png, reading, tfds
 from lrurun.data.arrays import Writer
 from lrurun.data.orders import tfds_order, torch_permutation
-from lrurun.data.task import SPLITS, Options, Progress, Remote, Source, Spec, Task, limited
+from lrurun.data.reduction import first_examples, fits
+from lrurun.data.task import SPLITS, Options, Progress, Reduction, Remote, Source, Spec, Split, Task, limited
 from lrurun.errors import LrurunError
 
 ARCHIVE = Remote(
@@ -78,6 +79,8 @@ class Cifar(Task):
     classes = CLASSES
     dtype: ClassVar[Any] = np.uint8
     """Of the inputs."""
+    reducible: ClassVar[tuple[str, ...]] = ("pool",)
+    """Options that may differ where data are made from prepared ones."""
     block = 5000
     """Images that are converted at once."""
     remotes = (ARCHIVE,)
@@ -130,17 +133,39 @@ class Cifar(Task):
             "validation": (train, order[first:]),
             "test": (test, np.arange(self.test)),
         }
-        sizes, spec = self.sizes(options), self.spec(options)
+        sizes = self.sizes(options)
         for split in SPLITS:
             batch, chosen = rows[split]
             chosen = chosen[: sizes[split]]
-            shape = (len(chosen), spec.length, *([spec.features] if spec.features > 1 else []))
-            inputs = writer.create(split, "inputs", shape, self.dtype)
+            inputs = writer.create(split, "inputs", (len(chosen), *self._shape(options)), self.dtype)
             for begin in range(0, len(chosen), self.block):
                 images = batch.images[chosen[begin : begin + self.block]]
                 pixels = pooled(self.pixels(images, options), options.pool)
-                inputs.put(begin, self.steps(pixels, split, begin, options).reshape(-1, *shape[1:]))
+                inputs.put(begin, self._rows(pixels, split, begin, options))
             writer.save(split, "labels", batch.labels[chosen])
+
+    def _shape(self, options: Any) -> tuple[int, ...]:
+        """Of an example."""
+        spec = self.spec(options)
+        return (spec.length, *([spec.features] if spec.features > 1 else []))
+
+    def _rows(self, pixels: np.ndarray, split: str, first: int, options: Any) -> np.ndarray:
+        return self.steps(pixels, split, first, options).reshape(-1, *self._shape(options))
+
+    def images(self, inputs: np.ndarray, options: Any) -> np.ndarray:
+        """Prepared examples as images: (n, length[, features]) -> (n, height, width[, colours]) uint8."""
+        side = SIDE // options.pool
+        return inputs.reshape(len(inputs), side, side, *inputs.shape[2:])
+
+    def reduction(self, options: Any, full: Any) -> Reduction | None:
+        if not fits(options, full, but=self.reducible) or full.pool not in (1, options.pool):
+            return None
+
+        def change(rows: Split, split: str, first: int) -> Split:
+            pixels = pooled(self.images(rows.inputs, full), options.pool // full.pool)
+            return Split(inputs=self._rows(pixels, split, first, options), labels=rows.labels)
+
+        return first_examples(options, change, self.block)
 
     def _archive(self, path: Path, progress: Progress) -> tuple[Batch, Batch]:
         found = {}

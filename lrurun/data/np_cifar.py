@@ -35,6 +35,7 @@ class NpCifar(Cifar):
     version = "1"
     """1: the splits and pixels of sCIFAR version 1 as int16, noise of version 1."""
     options = NpCifarOptions
+    reducible = ("pool", "length")
     dtype = np.int16
     block = 500
 
@@ -61,6 +62,9 @@ class NpCifar(Cifar):
         levels = _levels()[np.arange(colours), bits.reshape(-1, colours)]
         pixels = images.reshape(count, rows, row * colours).astype(np.int16)
         return np.concatenate([pixels, levels.reshape(count, missing, row * colours)], axis=1)
+
+    def images(self, inputs: np.ndarray, options: NpCifarOptions) -> np.ndarray:
+        return super().images(inputs[:, : SIDE // options.pool].reshape(len(inputs), -1, 3), options).astype(np.uint8)
 
     def _source(self, text: str, options: NpCifarOptions, read: Reader, archive: Path | None = None) -> Source:
         plain = super()._source(f"{text}, {noise.described(options.seed)}", options, read, archive)

@@ -13,8 +13,8 @@ from msgspec import Meta
 
 from lrurun.data import lra, reading
 from lrurun.data.arrays import Writer
-from lrurun.data.characters import Alphabet, Frequencies, decoded, utf8
-from lrurun.data.task import Count, Options, Progress, Remote, Source, Spec, Split, Task, limited
+from lrurun.data.characters import Alphabet, Frequencies, decoded, shortened, utf8
+from lrurun.data.task import Count, Options, Progress, Reduction, Remote, Source, Spec, Split, Task, limited
 from lrurun.errors import LrurunError
 
 SIZES = {"train": 147_086, "validation": 18_090, "test": 17_437}
@@ -101,6 +101,9 @@ class Retrieval(Task):
         if place is None:
             return None
         return self._folder(place, options) if place.is_dir() else self._archive(place, options)
+
+    def reduction(self, options: RetrievalOptions, full: RetrievalOptions) -> Reduction | None:
+        return shortened(options, full, ("train",))
 
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str:
         assert split.lengths is not None

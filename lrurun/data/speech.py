@@ -15,7 +15,8 @@ from msgspec import Meta, structs
 
 from lrurun.data import archives, reading, tfds
 from lrurun.data.arrays import ArrayFile, Writer
-from lrurun.data.task import SPLITS, Options, Progress, Remote, Source, Spec, Split, Task, limited
+from lrurun.data.reduction import count, first_examples, fits
+from lrurun.data.task import SPLITS, Data, Options, Progress, Reduction, Remote, Source, Spec, Split, Task, limited
 from lrurun.errors import LrurunError
 
 SIZES = {"train": 84_843, "validation": 9_981, "test": 11_005}
@@ -104,6 +105,30 @@ class SpeechCommands(Task):
                 f"give {ARCHIVE}: TFDS keeps it among its downloads",
             )
         return None
+
+    def reduction(self, options: SpeechOptions, full: SpeechOptions) -> Reduction | None:
+        if not fits(options, full, but=("stride", "standardize")):
+            return None
+        if full.standardize:  # by the moments of its own training clips
+            same = (options.standardize, options.stride, options.train) == (True, full.stride, full.train)
+            return first_examples(options) if same else None
+        if full.stride not in (1, options.stride):
+            return None
+        stride = options.stride // full.stride
+        if not options.standardize:
+            return first_examples(options, lambda rows, *_: _thinned(rows, stride))
+
+        def reduction(full: Data, writer: Writer, progress: Progress) -> None:
+            clips = full.train.inputs[: count("train", full, options)]
+            center, spread = moments(thinned(np.asarray(clip), stride) for clip in clips)
+
+            def change(rows: Split, *_: object) -> Split:
+                sounds = _thinned(rows, stride).inputs
+                return structs.replace(rows, inputs=np.stack([standardized(row, center, spread) for row in sounds]))
+
+            first_examples(options, change)(full, writer, progress)
+
+        return reduction
 
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> np.ndarray:
         return waveform(np.asarray(split.inputs[index]))
@@ -257,6 +282,10 @@ def moments(sounds: Iterator[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 def standardized(row: np.ndarray, center: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """A clip, int16, as float32 with these moments taken out."""
     return ((row * FULL_SCALE - center) / (spread + EPSILON)).astype(np.float32)
+
+
+def _thinned(rows: Split, stride: int) -> Split:
+    return structs.replace(rows, inputs=np.stack([thinned(row, stride) for row in rows.inputs]))
 
 
 def waveform(row: np.ndarray, height: int = 96, width: int = 320) -> np.ndarray:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
-import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,11 +15,11 @@ import msgspec
 import numpy as np
 from msgspec import Meta, structs
 
-from lrurun import __version__, files, plugins
+from lrurun import __version__, decoding, files, plugins
 from lrurun.data import array_checks, counts, download, obtaining, published, reading
 from lrurun.data.arrays import Writer, sha256
 from lrurun.data.metric import MAJORITY
-from lrurun.data.task import SPLITS, Data, Options, Progress, Published, Source, Spec, Split, Task
+from lrurun.data.task import SPLITS, Data, Options, Progress, Published, Reduction, Source, Spec, Split, Task
 from lrurun.decoding import canonical
 from lrurun.errors import LrurunError
 
@@ -78,18 +76,9 @@ def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None
     Raises:
         LrurunError: the folder does not hold this version of the task's data with these options.
     """
-    path = where / "manifest.json"
-    try:
-        with reading.open_regular(path) as file:
-            content = reading.read(file, _MANIFEST_LIMIT, str(path))
-        msgspec.json.decode(content, type=_Manifest)
-        table: dict[str, Any] = msgspec.json.decode(content)
-    except FileNotFoundError:
+    table = _read(where / "manifest.json")
+    if table is None:
         return None
-    except OSError as error:
-        raise LrurunError(f"{path}: {error.strerror}", "check the data folder and its permissions") from None
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise LrurunError(f"{path}: not a manifest: {error}", _REMAKE) from None
     if (table["task"], table["version"]) != (task.name, task.version):
         found = f"{table['task']} version {table['version']}"
         raise LrurunError(
@@ -109,6 +98,21 @@ def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None
             task.restore or "choose another folder with --data-dir, or remove this one and run the command again",
         )
     return published.complete(table, task)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        with reading.open_regular(path) as file:
+            content = reading.read(file, _MANIFEST_LIMIT, str(path))
+        msgspec.json.decode(content, type=_Manifest)
+        table: dict[str, Any] = msgspec.json.decode(content)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise LrurunError(f"{path}: {error.strerror}", "check the data folder and its permissions") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise LrurunError(f"{path}: not a manifest: {error}", _REMAKE) from None
+    return table
 
 
 def prepare(
@@ -135,7 +139,8 @@ def prepare(
     new = [folder for folder in where.parents if not folder.exists()]
     try:
         where.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(where, progress):
+        waiting = f"waiting for another process that prepares {where.name}"
+        with files.locked(where.with_name(f".{where.name}.lock"), lambda: progress(waiting, 0, None)):
             existing = None if force else manifest(task, options, where)
             if existing:
                 return existing
@@ -223,8 +228,8 @@ def _majority(task: Task, spec: Spec, work: Path) -> dict[str, float]:
 
 def _identified(task: Task, source: Source, progress: Progress) -> tuple[Published | None, list[str]]:
     """Whether the data are the published ones, if they are not generated or packaged, and notes if they are not."""
-    if source.kind not in ("folder", "download"):
-        return None, []
+    if source.published is not None or source.kind not in ("folder", "download"):
+        return source.published, []
     if source.archive is None:
         return "unverified", []
     if source.kind == "download":  # compared with the published digest already
@@ -242,6 +247,8 @@ def _source(task: Task, options: Options, where: Path, from_path: Path | None, p
             takes = f"it takes {task.wanted}" if task.wanted else f"{task.name} needs none: omit --from"
             raise LrurunError(f"--from {from_path}: no copy of {task.name} is there", takes)
         return found
+    if (reduced := _reduced(task, options, where, progress)) is not None:
+        return reduced
     if task.remotes:
         return _downloaded(task, options, where, progress)
     offline = task.offline(options)
@@ -250,6 +257,41 @@ def _source(task: Task, options: Options, where: Path, from_path: Path | None, p
             f"{task.name}: its data can neither be downloaded nor generated", obtaining.how_to_get(task, where)
         )
     return offline
+
+
+def _reduced(task: Task, options: Options, where: Path, progress: Progress) -> Source | None:
+    """The data from prepared ones of another profile, or from the full ones, if they have what is wanted."""
+    for folder in (where.parent / task.name, *sorted(where.parent.glob(f"{task.name}-*"))):
+        try:
+            table = _read(folder / "manifest.json") if folder != where else None
+            if table is None or table["task"] != task.name or table.get("code", "") != task.code:
+                continue
+            full = decoding.convert(table.get("options", {}), task.options, str(folder))
+            reduction = task.reduction(options, full)
+            if reduction is None or manifest(task, full, folder) is None:
+                continue
+        except LrurunError as error:  # of another version, or damaged
+            progress(f"{folder} is not used: {error.message}", 0, None)
+            continue
+        return _from_prepared(task, full, folder, reduction, table)
+    return None
+
+
+def _from_prepared(task: Task, full: Options, folder: Path, reduction: Reduction, table: dict[str, Any]) -> Source:
+    counted = _count_notes(task, full, table["counts"], folder)
+
+    def fill(writer: Writer, progress: Progress) -> None:
+        reduction(load(task, full, folder, progress=progress), writer, progress)
+        writer.notes += [note for note in table.get("notes", ()) if note not in counted]
+
+    known = published.complete(table, task)
+    return Source(
+        kind=known.get("kind", "embedded"),
+        text=f"{table['source']}, by way of {folder.absolute()}",
+        fill=fill,
+        generator=table.get("generator", {}),
+        published=known.get("published"),
+    )
 
 
 def _downloaded(task: Task, options: Options, where: Path, progress: Progress) -> Source:
@@ -298,33 +340,6 @@ def _count_notes(task: Task, options: Options, counts: Mapping[str, int], where:
     return notes
 
 
-@contextlib.contextmanager
-def _locked(where: Path, progress: Progress) -> Iterator[None]:
-    """Holds the lock of this folder. It is released when a process is killed; its file is removed at the end."""
-    path = where.with_name(f".{where.name}.lock")
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                progress(f"waiting for another process that prepares {where.name}", 0, None)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            try:
-                same = os.path.samestat(os.fstat(descriptor), os.stat(path))
-            except FileNotFoundError:
-                same = False  # the previous holder has removed the file, so this lock protects nothing
-            if same:
-                try:
-                    yield
-                finally:
-                    with contextlib.suppress(OSError):
-                        path.unlink()
-                return
-        finally:
-            os.close(descriptor)
-
-
 def load(
     task: Task, options: Options, where: Path, protocol: str = "holdout", progress: Progress = no_progress
 ) -> Data:
@@ -361,6 +376,7 @@ def load(
         kind=table.get("kind", "embedded"),
         published=table.get("published"),
         baselines=table.get("baselines", {}),
+        vocabulary=table.get("vocabulary", ()),
         metrics=task.metrics,
         sampler=task.sampler(options),
         settings=settings,

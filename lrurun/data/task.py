@@ -88,6 +88,8 @@ class Data(Struct, frozen=True, kw_only=True):
     """Those of the task; the first one selects the model."""
     sampler: Sampler | None = None
     """Where it is set, every training step has new examples, and `train` is only a sample of them."""
+    vocabulary: Sequence[str] = ()
+    """Tokens in the order of their ids, for tasks of tokens."""
     settings: dict[str, Split] = field(default_factory=dict)
     """Test splits of other settings than those of training, such as longer sequences, by name."""
 
@@ -111,6 +113,12 @@ class Fill(Protocol):
     def __call__(self, writer: Writer, progress: Progress) -> None: ...
 
 
+class Reduction(Protocol):
+    """Writes the three splits of smaller data, from larger ones of the same task."""
+
+    def __call__(self, full: Data, writer: Writer, progress: Progress) -> None: ...
+
+
 class Source(Struct, frozen=True, kw_only=True):
     """A copy or generator of a task's data, ready to be read."""
 
@@ -122,6 +130,8 @@ class Source(Struct, frozen=True, kw_only=True):
     """The file that is read, if it should be one of the task's `remotes`."""
     generator: dict[str, Any] = field(default_factory=dict)
     """The generator's name, version and seed, if the data are generated; the split of imported arrays."""
+    published: Published | None = None
+    """Whether they are the published data, where that is known without reading an archive."""
 
 
 class Remote(Struct, frozen=True, kw_only=True):
@@ -183,6 +193,13 @@ class Task(ABC):
 
     def offline(self, options: Any) -> Source | None:
         """Data that need no copy: packaged with a library, or generated; None if there are none."""
+        return None
+
+    def reduction(self, options: Any, full: Any) -> Reduction | None:
+        """How data with `options` follow from prepared ones with the options `full`; None where they do not.
+
+        They have the bits that a copy would give. `lrurun.data.reduction` has parts of such functions.
+        """
         return None
 
     def sampler(self, options: Any) -> Sampler | None:

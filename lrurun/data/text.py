@@ -13,13 +13,14 @@ from msgspec import Meta
 
 from lrurun.data import archives, reading, tfds
 from lrurun.data.arrays import Writer
-from lrurun.data.characters import Alphabet, Frequencies, decoded, utf8
+from lrurun.data.characters import Alphabet, Frequencies, decoded, shortened, utf8
 from lrurun.data.task import (
     SPLITS,
     Count,
     Fill,
     Options,
     Progress,
+    Reduction,
     Remote,
     Source,
     Spec,
@@ -110,6 +111,9 @@ class Text(Task):
         if (path / ARCHIVE).is_file():
             return self._archive(path / ARCHIVE, options)
         return self._tfds(path, options)
+
+    def reduction(self, options: TextOptions, full: TextOptions) -> Reduction | None:
+        return shortened(options, full, ("train", "validation"))
 
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str:
         assert split.lengths is not None
