@@ -39,6 +39,10 @@ class LedgerError(LrurunError):
     exit_code = 5
 
 
+class DamagedError(LedgerError):
+    """What the ledger's file holds cannot be what was written."""
+
+
 class LaterVersionError(LedgerError):
     """A later lrurun began the run, which this one cannot continue."""
 

@@ -24,7 +24,7 @@ from lrurun.ledger.values import Checkpoint, Run
 from lrurun.nn.network import Model
 from lrurun.nn.spectra import eigenvalues
 from lrurun.paths import inside
-from lrurun.training import checkpoints
+from lrurun.training import checkpoints, digests
 from lrurun.training.programs import Programs
 
 ENCODER = checkpoints.leaf("params", "encoder", "kernel")
@@ -122,7 +122,7 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
     for entry in entries:
         try:
             path = inside(folder, entry.path)
-            checkpoints.verify(path, entry.sha256)
+            digests.verify(path, entry.sha256)
         except LrurunError as error:
             wrong = wrong or error.message
         else:

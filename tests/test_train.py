@@ -18,7 +18,7 @@ from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.schema import Execution, RunConfig, decode, fingerprint
 from lrurun.data.task import Data
 from lrurun.errors import LrurunError
-from lrurun.training import checkpoints, feed, loop, optimizer, programs
+from lrurun.training import checkpoints, digests, feed, loop, optimizer, programs
 from lrurun.training.evaluation import evaluate
 from lrurun.training.events import Began, Ended, Event, Reached, Spectrum
 from lrurun.training.loop import train
@@ -271,11 +271,11 @@ def test_digest_sees_every_byte_and_name(data: Data, tmp_path) -> None:
         content = path.read_bytes()
         if content:
             path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-            assert checkpoints.digest(tmp_path / "saved")[1] != digest
+            assert digests.digest(tmp_path / "saved")[1] != digest
             path.write_bytes(content)
-    assert checkpoints.digest(tmp_path / "saved") == (size, digest)
+    assert digests.digest(tmp_path / "saved") == (size, digest)
     files[0].rename(files[0].with_name("elsewhere"))
-    assert checkpoints.digest(tmp_path / "saved")[1] != digest
+    assert digests.digest(tmp_path / "saved")[1] != digest
 
 
 def test_moments_follow_the_schedule(data: Data) -> None:

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from lrurun import console, files, paths
 from lrurun.commands import opening, output
 from lrurun.commands.options import Json, choice
-from lrurun.errors import LedgerError, LrurunError, NotFoundError, UsageError, plural
+from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -47,40 +47,70 @@ def path(context: typer.Context) -> int:
 
 
 @app.command()
-def check(context: typer.Context, json: Json = False) -> int:
-    """Check the ledger's integrity, and that its checkpoints exist.
+def check(
+    context: typer.Context,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Look whether checkpoints exist, without reading them.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Check the ledger's integrity, and the bytes of its checkpoints.
 
-    The exit code is 1 if there is a problem.
+    The exit code is 1 if there is a problem. To copy a ledger that is in use, use lrurun ledger backup: a copy of the
+    file alone may be damaged, or lack what was written last.
     """
     places: Places = context.obj.places
-    with opening.existing(places) as ledger:
-        problems = ledger.check()
-        runs = kept = 0
-        try:
+    problems: list[str] = []
+    runs = running = kept = 0
+    try:
+        with opening.existing(places) as ledger:
+            problems += ledger.check()
             ids = ledger.run_ids()
-            runs = sum(1 for _ in ledger.each(ids))  # whether each can be read
+            for run in ledger.each(ids):  # whether each can be read
+                runs += 1
+                running += run.state == "running"
             for c in ledger.each_checkpoint(ids, "committed"):
                 kept += 1
-                problems += _missing(places, c)
-        except LedgerError as error:
-            problems.append(error.message)
+                problems += _faults(places, ledger, c, quick=quick)
+    except DamagedError as error:
+        problems += [] if error.message in problems else [error.message]
     if json:
         output.write_json(IntegrityDocument(str(places.ledger.absolute()), runs, problems))
-    else:
-        for problem in problems:
-            console.write(console.clean(problem))
-        about = plural(len(problems), "problem") if problems else "no problems"
-        console.write(f"{places.ledger}: {plural(runs, 'run')}, {plural(kept, 'checkpoint')}, {about}")
+        return 1 if problems else 0
+    for problem in problems:
+        console.write(console.clean(problem))
+    about = plural(len(problems), "problem") if problems else "no problems"
+    console.write(f"{places.ledger}: {plural(runs, 'run')}, {plural(kept, 'checkpoint')}, {about}")
+    if problems:
+        console.say(
+            "restore a copy made by lrurun ledger backup; a copy of the file alone, made while runs were recorded, may "
+            "be damaged"
+        )
+    elif running:
+        console.say(
+            f"{plural(running, 'run')} running: to copy this ledger, use lrurun ledger backup; a copy of the file "
+            "alone may be damaged, or lack what was written last"
+        )
     return 1 if problems else 0
 
 
-def _missing(places: Places, checkpoint: Checkpoint) -> list[str]:
+def _faults(places: Places, ledger: Ledger, checkpoint: Checkpoint, *, quick: bool) -> list[str]:
+    from lrurun.training import digests
+
     what = f"checkpoint of run {checkpoint.run}, step {checkpoint.step}"
     try:
         at = paths.inside(places.runs, checkpoint.path)
+        if not quick:
+            digests.verify(at, checkpoint.sha256)
+        elif not at.is_dir():
+            return [f"{what}: {at} is missing"]
+        return []
     except LrurunError as error:
-        return [f"{what}: {error.message}"]
-    return [] if at.is_dir() else [f"{what}: {at} is missing"]
+        fault = f"{what}: {error.message}"
+    except OSError as error:
+        fault = f"{what}: {error.filename}: {error.strerror}"
+    # A run that is being trained removes its older checkpoints.
+    return [fault] if any(checkpoint.id == kept.id for kept in ledger.checkpoints(checkpoint.run)) else []
 
 
 @app.command()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 from sqlalchemy import Connection, and_, select
+from sqlalchemy.exc import DatabaseError
 
 from lrurun.errors import plural
 from lrurun.ledger.dialects import on_server
@@ -14,44 +17,54 @@ from lrurun.ledger.values import STATES
 _JSON = (ladders.c.spec, runs.c.result, documents.c.text, eigenvalues.c.pairs)
 
 
-def problems(connection: Connection) -> list[str]:
-    """What is wrong with a ledger, one sentence each."""
-    return [*_damage(connection), *_contradictions(connection), *_missing(connection)]
+def _damage(connection: Connection) -> Iterator[str]:
+    if on_server(connection):  # which checks files itself
+        return
+    try:
+        yield from _found(connection, "PRAGMA integrity_check")
+    except DatabaseError:  # SQLite stops at a table that it cannot read at all
+        for table in sorted(metadata.tables):
+            try:
+                yield from _found(connection, f'PRAGMA integrity_check("{table}")')
+            except DatabaseError as error:
+                yield f"the file is damaged: {table}: {error.orig}"
 
 
-def _damage(connection: Connection) -> list[str]:
-    if on_server(connection):  # which checks files and references itself
-        return []
-    problems = [
-        f"the file is damaged: {row[0]}"
-        for row in connection.exec_driver_sql("PRAGMA integrity_check")
-        if row[0] != "ok"
-    ]
+def _found(connection: Connection, check: str) -> Iterator[str]:
+    for (text,) in connection.exec_driver_sql(check):
+        if text != "ok":
+            yield from (f"the file is damaged: {line}" for line in text.splitlines() if not line.startswith("***"))
+
+
+def _references(connection: Connection) -> Iterator[str]:
+    if on_server(connection):
+        return
     for table, rowid, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
-        problems.append(f"a row of {table} ({rowid}) refers to a row of {parent} that does not exist")
-    return problems
+        yield f"a row of {table} ({rowid}) refers to a row of {parent} that does not exist"
 
 
-def _contradictions(connection: Connection) -> list[str]:
-    unknown = connection.execute(select(runs.c.id, runs.c.state).where(runs.c.state.not_in(STATES)))
-    problems = [f"run {run_id} is in an unknown state, {state!r}" for run_id, state in unknown]
+def _contradictions(connection: Connection) -> Iterator[str]:
+    for run_id, state in connection.execute(select(runs.c.id, runs.c.state).where(runs.c.state.not_in(STATES))):
+        yield f"run {run_id} is in an unknown state, {state!r}"
     current = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt)
     for run_id, state, n, ended in connection.execute(
         select(runs.c.id, runs.c.state, attempts.c.n, attempts.c.ended_at).outerjoin(attempts, current)
     ):
         if state == "running" and (n is None or ended is not None):
-            problems.append(f"run {run_id} is running without an open attempt")
+            yield f"run {run_id} is running without an open attempt"
         elif state != "running" and n is not None and ended is None:
-            problems.append(f"run {run_id} is {state}, but its attempt {n} is open")
+            yield f"run {run_id} is {state}, but its attempt {n} is open"
+
+
+def _contents(connection: Connection) -> Iterator[str]:
     if count := altered_documents(connection):
-        problems.append(f"{plural(count, 'document')} with settings or an environment changed after being hashed")
+        yield f"{plural(count, 'document')} with settings or an environment changed after being hashed"
     for column in _JSON:
         texts = connection.execute(
             select(column).where(column.is_not(None)).execution_options(yield_per=1000)
         ).scalars()
         if count := sum(map(_no_json, texts)):
-            problems.append(f"{plural(count, 'row')} of {column.table.name} hold no JSON in {column.name}")
-    return problems
+            yield f"{plural(count, 'row')} of {column.table.name} hold no JSON in {column.name}"
 
 
 def _missing(connection: Connection) -> list[str]:
@@ -74,3 +87,7 @@ def _no_json(text: str) -> bool:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return True
     return False
+
+
+PARTS = (_damage, _references, _contradictions, _contents, _missing)
+"""Each returns what is wrong with a ledger, one sentence each."""

@@ -18,7 +18,7 @@ from lrurun.server import Place, Server
 def backup(path: Place, target: Path) -> None:
     """Copy a ledger, even while others write to it, to the new file `target`, which appears complete or not at all.
 
-    Raises LrurunError if `target` exists or cannot be written.
+    Raises LrurunError if `target` exists or cannot be written, DamagedError if the ledger is damaged.
     """
     if target.exists():
         raise LrurunError(f"{target} exists, and is not overwritten", "name a new file")
@@ -41,6 +41,9 @@ def backup(path: Place, target: Path) -> None:
             contextlib.closing(files.connect(partial, "mode=rwc", TIMEOUT)) as copy,
         ):
             source.backup(copy)
+            [(first,)] = copy.execute("PRAGMA quick_check(1)")
+            if first != "ok":
+                raise files.damaged(path, str(first).splitlines()[-1])
             copy.execute("PRAGMA journal_mode=delete")  # a single file, even while it is open
     except OSError as error:
         raise LrurunError(f"{target}: {error.strerror}", "choose another file") from None

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from lrurun.errors import LedgerError, LedgerFileError, LrurunError
+from lrurun.errors import DamagedError, LedgerError, LedgerFileError, LrurunError
 from lrurun.paths import places
 from lrurun.server import Place, Server, is_server, parse
 
@@ -175,21 +175,52 @@ def plain_errors(path: Path, timeout: float) -> Iterator[None]:
     try:
         yield
     except (msgspec.DecodeError, RecursionError) as raised:
-        raise damaged(path, raised) from raised
+        raise damaged_column(path, raised) from raised
     except Exception as raised:
         error = getattr(raised, "orig", raised)  # SQLAlchemy wraps the errors of SQLite
         explained = explain(error, path, timeout) if isinstance(error, sqlite3.Error) else None
+        if explained is None and (isinstance(error, _UNEXPECTED) or type(raised).__module__.startswith("sqlalchemy.")):
+            explained = _damage(path)
         if explained is None:
             raise
         raise explained from raised
 
 
-def damaged(at: Place, error: BaseException) -> LedgerError:
-    """The error for a column that does not contain what it should."""
-    return LedgerError(
-        f"the ledger {at} is damaged: a column that should contain a table in JSON does not ({error})",
-        "lrurun ledger check lists what else is wrong; restore a backup",
+_UNEXPECTED = (sqlite3.Error, LookupError, ValueError, TypeError, AttributeError, AssertionError)
+"""Errors that are either mistakes of lrurun or consequences of a damaged file."""
+
+
+def _damage(path: Path) -> DamagedError | None:
+    """The error for a file that SQLite finds damaged, or that lacks a table; None if it is whole."""
+    from lrurun.ledger.schema import metadata
+
+    try:
+        with contextlib.closing(connect(path, read_query(path)[0], 0.0)) as connection:
+            [(first,)] = connection.execute("PRAGMA integrity_check(1)")
+            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    except sqlite3.DatabaseError as error:
+        explained = explain(error, path, 0.0)
+        return explained if isinstance(explained, DamagedError) else None
+    except OSError:
+        return None
+    if first != "ok":
+        return damaged(path, str(first).splitlines()[-1])
+    missing = sorted(metadata.tables.keys() - tables)
+    return damaged(path, f"it has no table {missing[0]}") if missing and tables else None
+
+
+def damaged(at: Place, what: object) -> DamagedError:
+    """The error for a ledger that is damaged; `what` says how that shows."""
+    otherwise = "" if isinstance(at, Server) else ", or save what is readable: sqlite3 FILE .recover"
+    return DamagedError(
+        f"the ledger {at} is damaged: {what}",
+        f"lrurun ledger check lists what is wrong; restore a copy made by lrurun ledger backup{otherwise}",
     )
+
+
+def damaged_column(at: Place, error: BaseException) -> DamagedError:
+    """The error for a column that does not contain what it should."""
+    return damaged(at, f"a column that should contain a table in JSON does not ({error})")
 
 
 def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | None:
@@ -203,10 +234,7 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
     if name == "SQLITE_NOTADB":
         return not_a_ledger(path)
     if name.startswith("SQLITE_CORRUPT"):
-        return LedgerError(
-            f"the ledger {path} is damaged: {error}",
-            "restore a backup, or save what is readable: sqlite3 FILE .recover",
-        )
+        return damaged(path, error)
     if name == "SQLITE_FULL":
         return LedgerFileError(
             f"no space left for the ledger {path}", "free some space and repeat the command: nothing recorded is lost"

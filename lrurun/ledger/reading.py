@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from lrurun.errors import NotFoundError
+from lrurun.errors import DamagedError, NotFoundError
 from lrurun.ledger import checks, conditions, progress
 from lrurun.ledger.connection import LedgerBase, retried
 from lrurun.ledger.dialects import among, json_names
@@ -363,8 +363,15 @@ class Reading(LedgerBase):
     @retried
     def check(self) -> list[str]:
         """What is wrong with the file, one sentence each; empty if nothing is."""
-        with self._reading() as connection:
-            return checks.problems(connection)
+        found: list[str] = []
+        for part in checks.PARTS:
+            try:
+                with self._reading() as connection:
+                    for problem in part(connection):
+                        found.append(problem)
+            except DamagedError as error:  # in what the part reads; others may still say more
+                found.append(error.message)
+        return list(dict.fromkeys(found))
 
 
 _CURVE = (

@@ -114,7 +114,7 @@ def plain_errors(server: Server) -> Iterator[None]:
     try:
         yield
     except (msgspec.DecodeError, RecursionError) as raised:
-        raise files.damaged(server, raised) from raised
+        raise files.damaged_column(server, raised) from raised
     except LrurunError:
         raise
     except Exception as raised:
@@ -156,7 +156,7 @@ def explain(error: object, server: Server) -> LrurunError | None:
     if state == "53100":
         return LedgerFileError(f"no space left on the server of the ledger {server}", "free some space there")
     if state == "22P02" and "json" in text:
-        return files.damaged(server, error)
+        return files.damaged_column(server, error)
     if state == "55P03":
         return Busy(
             f"the ledger {server} is busy: another process holds what this one writes",

@@ -15,7 +15,7 @@ from lrurun.paths import inside
 from lrurun.runner import logs
 from lrurun.runner.attempt import ActiveAttempt, MachineFault
 from lrurun.runner.recorder import LedgerThread
-from lrurun.training import checkpoints
+from lrurun.training import checkpoints, digests
 from lrurun.training.events import Snapshot
 from lrurun.training.programs import Programs
 
@@ -108,7 +108,7 @@ class Snapshots:
         for entry in usable:
             try:
                 path = inside(self.attempt.runs, entry.path)
-                checkpoints.verify(path, entry.sha256)
+                digests.verify(path, entry.sha256)
                 snapshot = checkpoints.restore(path, programs, self.claim.run.fingerprint)
             except Exception as error:  # whatever Orbax raises
                 reason = str(error).splitlines()[0]

@@ -18,7 +18,7 @@ from lrurun.errors import LrurunError
 from lrurun.ledger import attempt_folders
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint
-from lrurun.training import checkpoints
+from lrurun.training import digests
 from tests.hostile.texts import check
 from tests.machine import LONG, Machine, stop, training, wait_for
 from tests.results import fill
@@ -145,10 +145,10 @@ def test_links_below_the_runs_are_not_followed(folder: Path, capsys: pytest.Capt
 def test_a_link_in_a_checkpoint_is_not_read(folder: Path) -> None:
     saved = folder / "runs" / runs()[0] / "1" / "checkpoints" / "20"
     (saved / "data").write_text("x")
-    checkpoints.digest(saved)
+    digests.digest(saved)
     (saved / "more").symlink_to("/etc/passwd")
     with pytest.raises(LrurunError, match="a link in a checkpoint"):
-        checkpoints.digest(saved)
+        digests.digest(saved)
 
 
 @pytest.mark.parametrize("name", ["../../treasure", "../../new", "@/1/link"])

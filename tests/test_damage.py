@@ -1,0 +1,190 @@
+"""Damaged ledgers and checkpoints: every command says that they are damaged, and what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from lrurun.errors import DamagedError
+from lrurun.ledger import files
+from lrurun.ledger.store import Ledger
+from lrurun.training.digests import digest
+from tests.commands import folder, said
+from tests.results import OWNER, fill
+from tests.stores import raw, want
+
+__all__ = ["folder"]  # a fixture
+
+SMOKE = ("sDigits", "--profile", "smoke")
+HINT = (
+    "hint: lrurun ledger check lists what is wrong; restore a copy made by lrurun ledger backup, or save what is "
+    "readable: sqlite3 FILE .recover\n"
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ledger of four runs, in one file."""
+    path = tmp_path_factory.mktemp("whole") / "ledger.db"
+    fill(path, "sDigits", {"tanh-rnn": [0.5, 0.6], "linear-rnn": [0.7, 0.8]}, profile="smoke")
+    raw(path, "PRAGMA journal_mode=delete")
+    return path
+
+
+def damage(whole: Path, *tables: str) -> None:
+    """Copies the ledger to the working directory, with other bytes in the first page of each of these tables."""
+    shutil.copyfile(whole, "ledger.db")
+    pages = dict(raw(whole, "SELECT name, rootpage FROM sqlite_master"))
+    [[size]] = raw(whole, "PRAGMA page_size")
+    with Path("ledger.db").open("r+b") as file:
+        for table in tables:
+            file.seek((pages[table] - 1) * size)
+            file.write(b"\xa5" * size)
+
+
+def run_of(whole: Path) -> str:
+    [[run], *_] = raw(whole, "SELECT id FROM stored_runs ORDER BY number")
+    return str(run)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("status",),
+        ("runs",),
+        ("runs", "--json"),
+        ("show", "RUN"),
+        ("compare", "RUN", "OTHER"),
+        ("report", *SMOKE),
+        ("report", "--all"),
+        ("report", *SMOKE, "--format", "html", "--out", "page.html"),
+        ("plot", *SMOKE, "--out", "figure.png"),
+        ("claims",),
+        ("plan", *SMOKE),
+        ("logs", "RUN"),
+        ("verify", "RUN"),
+        ("query", "select * from runs"),
+        ("tag", "RUN", "good"),
+        ("note", "RUN", "good"),
+        ("exclude", "RUN", "--why", "bad"),
+        ("ledger", "backup", "--out", "copy.db"),
+        ("ledger", "export"),
+        ("ledger", "gc"),
+        ("ledger", "merge", "whole.db"),
+        ("resume",),
+        ("ladder", *SMOKE),
+    ],
+    ids=" ".join,
+)
+def test_a_damaged_ledger_is_one_error_that_says_so(
+    command: tuple[str, ...], whole: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [[run], [other], *_] = raw(whole, "SELECT id FROM stored_runs ORDER BY number")
+    damage(whole, "stored_runs", "ladders", "events")
+    shutil.copyfile(whole, "whole.db")
+    code, _, err = said(capsys, *({"RUN": run, "OTHER": other}.get(word, word) for word in command))
+    assert code == 5
+    assert re.fullmatch(rf"error: the ledger {folder / 'ledger.db'} is damaged: [^\n]+\n{re.escape(HINT)}", err), err
+    assert not {"copy.db", "page.html", "figure.png"} & {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("share", [0.3, 0.95])
+def test_a_truncated_ledger_is_damaged(
+    share: float, whole: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = whole.read_bytes()
+    Path("ledger.db").write_bytes(content[: int(share * len(content))])
+    for command in (("status",), ("tag", run_of(whole), "good"), ("ladder", *SMOKE)):
+        code, _, err = said(capsys, *command)
+        assert (code, err.count("\n")) == (5, 2)
+        assert f"error: the ledger {folder / 'ledger.db'} is damaged: " in err
+    code, out, err = said(capsys, "ledger", "check")
+    assert code == 1
+    assert "damaged: " in out
+    assert "restore a copy made by lrurun ledger backup" in err
+
+
+def test_check_lists_every_damaged_part(whole: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(whole, "metrics", "tags")
+    code, out, err = said(capsys, "ledger", "check", "--json")
+    found = json.loads(out)["problems"]
+    assert (code, err) == (1, "")
+    malformed = "database disk image is malformed"
+    assert {f"the file is damaged: {table}: {malformed}" for table in ("metrics", "tags")} < set(found)
+    assert all("damaged" in one for one in found)
+    assert json.loads(out)["runs"] < 5
+
+
+def test_a_missing_table_is_damage_and_a_mistake_in_a_query_is_not(
+    whole: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copyfile(whole, "ledger.db")
+    code, _, err = said(capsys, "query", "select * from nowhere")
+    assert (code, err.splitlines()[0]) == (2, "error: SQL: no such table: nowhere")
+    raw(folder / "ledger.db", "DROP TABLE tags")
+    code, _, err = said(capsys, "runs")
+    assert (code, err) == (5, f"error: the ledger {folder / 'ledger.db'} is damaged: it has no table tags\n{HINT}")
+
+
+def test_a_mistake_of_the_program_is_not_blamed_on_a_whole_ledger(whole: Path) -> None:
+    with pytest.raises(KeyError), files.plain_errors(whole, 1.0):
+        raise KeyError("mistake")
+    with pytest.raises(sqlite3.IntegrityError), files.plain_errors(whole, 1.0):
+        raise sqlite3.IntegrityError("mistake")
+    whole_bytes = whole.read_bytes()
+    other = whole.with_name("other.db")
+    other.write_bytes(whole_bytes[:-4096])
+    with pytest.raises(DamagedError), files.plain_errors(other, 1.0):
+        raise KeyError("a consequence")
+
+
+# Checkpoints
+
+
+@pytest.fixture
+def checkpoint(whole: Path, folder: Path) -> Path:
+    """The folder of a committed checkpoint of a run that is running."""
+    shutil.copyfile(whole, "ledger.db")
+    with Ledger.open("ledger.db") as ledger:
+        [instance] = ledger.ladders()
+        ledger.enqueue(instance.key, [want()])
+        claim = ledger.claim(instance.key, OWNER, environment={})
+        assert claim is not None
+        run = claim.run.id
+        saved = folder / "runs" / run / "1" / "checkpoints" / "20"
+        saved.mkdir(parents=True)
+        (saved / "data").write_bytes(bytes(1000))
+        number = ledger.begin_checkpoint(claim, 20, f"{run}/1/checkpoints/20")
+        ledger.commit_checkpoint(claim, number, *digest(saved))
+    return saved
+
+
+def test_check_reads_the_bytes_of_checkpoints(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = said(capsys, "ledger", "check")
+    assert (code, out) == (0, "ledger.db: 5 runs, 1 checkpoint, no problems\n")
+    assert err.startswith("1 run running: to copy this ledger, use lrurun ledger backup; ")
+    (checkpoint / "data").write_bytes(bytes(999) + b"1")
+    assert said(capsys, "ledger", "check", "--quick")[0] == 0
+    code, out, _ = said(capsys, "ledger", "check")
+    run = checkpoint.parents[2].name
+    assert code == 1
+    checkpoint = checkpoint.relative_to(Path.cwd())
+    fault = f"{checkpoint} does not hold the bytes that were saved"
+    assert out.splitlines()[0] == f"checkpoint of run {run}, step 20: {fault}"
+    shutil.rmtree(checkpoint)
+    for more in ([], ["--quick"]):
+        code, out, _ = said(capsys, "ledger", "check", *more)
+        assert (code, out.splitlines()[0]) == (1, f"checkpoint of run {run}, step 20: {checkpoint} is missing")
+
+
+def test_a_checkpoint_that_its_run_removes_meanwhile_is_no_problem(
+    checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(checkpoint)
+    monkeypatch.setattr(Ledger, "checkpoints", lambda *_: [])  # as it is when the problem is looked at again
+    assert said(capsys, "ledger", "check")[0] == 0
