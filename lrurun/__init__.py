@@ -1,7 +1,7 @@
 """Named ablation ladders between a tanh RNN and the Linear Recurrent Unit: the version and the public API.
 
 `recurrence` and `task` register a class of yours, a subclass of `Recurrence` or `Task`; `load` gives the trained model
-of a run. All of them are imported on first use, so that `import lrurun` stays quick.
+of a run, `open` a ledger to read. All of them are imported on first use, so that `import lrurun` stays quick.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
     from lrurun.data.registration import task
     from lrurun.data.task import Task
     from lrurun.nn.recurrences.base import Recurrence
+    from lrurun.reading import open
     from lrurun.trained import load
 
 __version__ = "0.2.0.dev0"
-__all__ = ["Recurrence", "Task", "__version__", "load", "recurrence", "task"]
+__all__ = ["Recurrence", "Task", "__version__", "load", "open", "recurrence", "task"]
 
 _PLACES = {
     "Recurrence": "lrurun.nn.recurrences.base",
     "Task": "lrurun.data.task",
     "load": "lrurun.trained",
+    "open": "lrurun.reading",
     "recurrence": "lrurun.config.recurrences.registration",
     "task": "lrurun.data.registration",
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated, Optional
 
 import typer
 
@@ -12,9 +12,6 @@ from lrurun import console
 from lrurun.commands import opening, output
 from lrurun.commands.options import Json, OnlyLadder, OnlyTask
 from lrurun.errors import UsageError
-
-if TYPE_CHECKING:
-    from lrurun.ledger.store import Ledger
 
 
 def claims(
@@ -44,12 +41,12 @@ def claims(
 
     ledger_claims.check_paper(paper)
     _check_page(page, {"--task": task, "--ladder": ladder})
-    task = _task(task, ladder)
+    task = ledger_claims.task_of(task, ladder)
     names = [ladder] if ladder is not None else list(paths.names("ablations"))
     ladders = {name: load_ladder(name) for name in names}
     ledger = opening.read(context.obj.places)
     try:
-        _check_task(task, ledger)
+        ledger_claims.check_task(task, ledger)
         evidence = ledger_claims.gather(ledger, ladders, task, with_studies=ladder is None)
     finally:
         if ledger is not None:
@@ -78,24 +75,3 @@ def _check_page(page: Path | None, others: Mapping[str, str | None]) -> None:
     if page is not None and given:
         found = " ".join(given)
         raise UsageError(f"--page: shows all ladders and tasks, found {found}", "omit it; --paper P is possible")
-
-
-def _task(task: str | None, ladder: str | None) -> str | None:
-    """The task, with the name of a study in place of its alias."""
-    from lrurun import studies
-    from lrurun.config.schema import STUDY
-
-    if task is None or not task.startswith(STUDY):
-        return task
-    if ladder is not None:
-        raise UsageError(f"--ladder {ladder}: {task} is a study, which no ladder has", "omit --ladder or --task")
-    return STUDY + studies.of_task(task).name
-
-
-def _check_task(task: str | None, ledger: Ledger | None) -> None:
-    """Refuses an unknown task; those of a ledger may be of imported arrays, or of a plug-in that is not loaded."""
-    from lrurun import data as tasks
-    from lrurun.config.schema import STUDY
-
-    if task is not None and not task.startswith(STUDY) and not (ledger and ledger.ladders(None, task)):
-        tasks.get(task)

@@ -134,14 +134,37 @@ def count_table(found: LedgerClaims) -> tuple[list[str], list[list[str]]]:
     return ["paper", *verdicts], rows
 
 
-def check_paper(paper: str | None) -> None:
-    """Checks the value of `--paper`.
+def check_paper(paper: str | None, where: str = "--paper") -> None:
+    """Checks the paper that `where` names.
 
     Raises:
         UsageError: it is not one of `PAPERS`.
     """
     if paper is not None and paper not in PAPERS:
-        raise UsageError(f"--paper: unknown paper {paper!r}", hint_for(paper, PAPERS, "papers"))
+        raise UsageError(f"{where}: unknown paper {paper!r}", hint_for(paper, PAPERS, "papers"))
+
+
+def task_of(task: str | None, ladder: str | None) -> str | None:
+    """The task, with the name of a study in place of its alias.
+
+    Raises:
+        UsageError: it is a study, and a ladder is given.
+    """
+    if task is None or not task.startswith(STUDY):
+        return task
+    if ladder is not None:
+        raise UsageError(f"--ladder {ladder}: {task} is a study, which no ladder has", "omit --ladder or --task")
+    return STUDY + studies.of_task(task).name
+
+
+def check_task(task: str | None, ledger: Ledger | None) -> None:
+    """Refuses an unknown task; those of a ledger may be of imported arrays, or of a plug-in that is not loaded.
+
+    Raises:
+        UsageError: it is unknown.
+    """
+    if task is not None and not task.startswith(STUDY) and not (ledger and ledger.ladders(None, task)):
+        tasks.get(task)
 
 
 def cells(one: LedgerClaim) -> list[str]:

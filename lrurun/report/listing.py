@@ -23,7 +23,16 @@ SCREENFUL = 50
 class Choice:
     """What `--where` and `--sort` ask for, checked against the names that a ledger's runs know."""
 
-    def __init__(self, condition: str | None, sort: str | None, ledger: Ledger | None) -> None:
+    def __init__(
+        self,
+        condition: str | None,
+        sort: str | None,
+        ledger: Ledger | None,
+        *,
+        names: tuple[str, str] = ("--where", "--sort"),
+    ) -> None:
+        """`names` are those of the condition and the order in messages."""
+        self._names = names
         try:
             self._check(condition, sort, filters.names(_declared(), _shares()))
         except UsageError:
@@ -32,12 +41,12 @@ class Choice:
             self._check(condition, sort, {**filters.names((*metrics, *_declared()), _shares()), **_of_cells()})
 
     def _check(self, condition: str | None, sort: str | None, known: Mapping[str, filters.Kind]) -> None:
-        self._condition = filters.parse(condition, known) if condition is not None else None
+        self._condition = filters.parse(condition, known, self._names[0]) if condition is not None else None
         self.cautions = filters.too_large(self._condition, known) if self._condition is not None else []
         self._descending = sort is not None and sort.startswith("-")
         self._sort = sort.removeprefix("-") if sort is not None else None
         if self._sort is not None:
-            filters.check_name(self._sort, known, "--sort")
+            filters.check_name(self._sort, known, self._names[1])
 
     def ids(self, ledger: Ledger, ladder: str | None = None, limit: int | None = None) -> list[str]:
         """The ids of the first `limit` runs that are asked for, of a ladder or of all."""

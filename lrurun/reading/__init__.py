@@ -1,0 +1,231 @@
+"""A ledger that is open for reading, for notebooks and scripts: `lrurun.open`. Nothing is written, and jax not used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from lrurun import paths, plugins
+from lrurun.errors import NotFoundError, UsageError, plural
+from lrurun.reading.rows import ReportRows, Rows, columns_of, shown_claims, shown_curves, shown_runs
+from lrurun.report import columns as tables
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import Curve, Run
+    from lrurun.report.ledger_claims import LedgerClaim
+
+
+class OpenLedger:
+    """A ledger that is open for reading. What it returns is what the ledger holds at that moment.
+
+    A ledger that does not exist is read as an empty one, until it does.
+    """
+
+    def __init__(self, place: paths.Place) -> None:
+        self.path = place
+        """The file or the server."""
+        self._ledger: Ledger | None = None
+        self._reopen()
+
+    def _reopen(self) -> Ledger | None:
+        from lrurun.ledger.store import Ledger
+
+        if self._ledger is None:
+            self._ledger = Ledger.read(self.path)
+        return self._ledger
+
+    def close(self) -> None:
+        """Closes the ledger; a later call opens it again."""
+        if self._ledger is not None:
+            self._ledger.close()
+            self._ledger = None
+
+    def __enter__(self) -> OpenLedger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        ledger = self._reopen()
+        count = "none yet" if ledger is None else plural(ledger.number_of_runs(), "run")
+        return f"<lrurun ledger {self.path}: {count}>"
+
+    def runs(
+        self, where: str | None = None, *, sort: str | None = None, limit: int | None = None, ladder: str | None = None
+    ) -> Rows[Run]:
+        """The runs, newest first, superseded ones included.
+
+        Args:
+            where: a condition, as in "task=sDigits and test/accuracy>0.9"; see `lrurun runs --where`.
+            sort: a field, a result or a setting; with a minus before it, the largest first.
+            limit: at most so many.
+            ladder: only those of a ladder with this name.
+
+        Raises:
+            UsageError: the condition cannot be read, or an unknown name.
+        """
+        ids = self._ids(where, sort, ladder)
+        ledger = self._reopen()
+        if limit is not None and limit < 0:
+            raise UsageError(f"limit: expected at least 0, found {limit}", "leave it out for all runs")
+        found = ledger.each(ids[:limit], brief=False) if ledger is not None else ()
+        return Rows(found, tables.of_runs, shown=shown_runs)
+
+    def _ids(self, where: str | None, sort: str | None = None, ladder: str | None = None) -> list[str]:
+        from lrurun.report import listing
+
+        ledger = self._reopen()
+        choice = listing.Choice(where, sort, ledger, names=("where", "sort"))
+        return [] if ledger is None else choice.ids(ledger, ladder)
+
+    def metrics(
+        self,
+        run: str | Run | Iterable[str | Run] | None = None,
+        *,
+        keys: str | Iterable[str] | None = None,
+        where: str | None = None,
+        points: int | None = None,
+    ) -> Rows[Curve]:
+        """The curves of runs; as a data frame, a row for each point. Only their rows of the ledger are read.
+
+        Args:
+            run: a run or several, also by the beginning of their ids; None: all, or those that meet `where`.
+            keys: names of metrics, as "train/loss"; None: all.
+            where: a condition on runs, as of `runs`.
+            points: at most so many points of each curve, of which its extremes are kept; None: all.
+
+        Raises:
+            NotFoundError: there is no such run, or none of these runs has such a metric.
+            UsageError: both `run` and `where`; a condition that cannot be read.
+        """
+        if run is not None and where is not None:
+            raise UsageError("run and where exclude each other", "leave one of them out")
+        if points is not None and points < 4:
+            raise UsageError(f"points: expected at least 4, found {points}", "leave it out for all points")
+        ledger = self._reopen()
+        names = None if keys is None else [keys] if isinstance(keys, str) else list(keys)
+        if ledger is None:
+            if run is not None:
+                raise NotFoundError(f"there is no ledger at {self.path}", "see `lrurun runs`")
+            self._ids(where)  # checks it
+            return Rows((), tables.of_curves, shown=shown_curves)
+        ids = self._ids(where) if run is None else self._named(ledger, run)
+        if names is not None:
+            _check_keys(ledger, names)
+        found = ledger.curves(ids, names)
+        if points is not None:
+            found = (_reduced(curve, points) for curve in found)
+        return Rows(found, tables.of_curves, shown=shown_curves)
+
+    @staticmethod
+    def _named(ledger: Ledger, run: Any) -> list[str]:
+        given = [run] if isinstance(run, str) or hasattr(run, "fingerprint") else list(run)
+        return [ledger.run(one).id if isinstance(one, str) else one.id for one in given]
+
+    def report(
+        self,
+        task: str,
+        *,
+        ladder: str = "lru",
+        profile: str | None = None,
+        sets: Mapping[str, Any] | Sequence[str] = (),
+        tune: bool = False,
+        instance: str | None = None,
+    ) -> ReportRows:
+        """The comparison of a ladder's rungs, as `lrurun report` prints it; its `report` has the claims.
+
+        Args:
+            sets: the values of `--set`.
+            instance: the id of a ladder instance, or its beginning, in place of the others.
+
+        Raises:
+            NotFoundError: the ledger has no such instance.
+            UsageError: unknown names.
+        """
+        from lrurun.config import plan as planning
+        from lrurun.config.schema import STUDY
+        from lrurun.report import formats, run_details, selection
+
+        if task.startswith(STUDY):
+            raise UsageError(f"{task}: reports of studies have no rungs", f"run: lrurun report {task} --json")
+        values = dict(sets) if isinstance(sets, Mapping) else list(sets)
+        plan = None
+        if instance is None:
+            plan = planning.make(task, ladder=ladder, profile=profile, sets=values, tune=tune)
+        ledger = self._reopen()
+        if ledger is None:
+            raise NotFoundError(f"there is no ledger at {self.path}", f"run: lrurun ladder {task}")
+        plan, found = selection.chosen(ledger, task, plan, instance, "report")
+        made = selection.build(plan, found, ledger)
+        details = run_details.collect(formats.content_of(made), ledger)
+        return ReportRows(made, formats.render(made, "html", details=details))
+
+    def claims(
+        self, *, ladder: str | None = None, task: str | None = None, paper: str | None = None
+    ) -> Rows[LedgerClaim]:
+        """The claims of papers, each judged by the paper's own numbers and, `here`, by the runs of this ledger.
+
+        Args:
+            ladder, task, paper: only those of this ladder, on this task, of this paper.
+
+        Raises:
+            UsageError: unknown names.
+        """
+        from lrurun.config.documents import load_ladder
+        from lrurun.report import ledger_claims
+
+        ledger_claims.check_paper(paper, "paper")
+        names = [ladder] if ladder is not None else list(paths.names("ablations"))
+        ladders = {name: load_ladder(name) for name in names}
+        ledger = self._reopen()
+        task = ledger_claims.task_of(task, ladder)
+        ledger_claims.check_task(task, ledger)
+        evidence = ledger_claims.gather(ledger, ladders, task, with_studies=ladder is None)
+        found = ledger_claims.collect(evidence, ladders, task, paper)
+        return Rows(found.claims, columns_of(ledger_claims.LedgerClaim.__struct_fields__), shown=shown_claims)
+
+
+def _check_keys(ledger: Ledger, keys: Sequence[str]) -> None:
+    """Refuses a metric that no run has."""
+    from lrurun.errors import hint_for
+
+    known = ledger.metric_names()
+    for key in keys:
+        if key not in known and known:
+            raise NotFoundError(f"no run has a metric {key!r}", hint_for(key, known, "metrics"))
+
+
+def _reduced(curve: Curve, points: int) -> Curve:
+    from array import array
+
+    from msgspec import structs
+
+    from lrurun.report.curves import reduced
+
+    steps, values = reduced(curve.steps, curve.values, points)
+    return structs.replace(
+        curve, steps=memoryview(array("q", steps)).toreadonly(), values=memoryview(array("d", values)).toreadonly()
+    )
+
+
+def open(ledger: str | os.PathLike[str] | None = None, *, files: Sequence[str | os.PathLike[str]] = ()) -> OpenLedger:
+    """A ledger for reading: a path, or the URL of a PostgreSQL database; by default that of the commands.
+
+    It is never changed, and may be in use. Runs of exited processes are shown as running until a command that writes
+    marks them as interrupted. `files` are plug-ins with tasks and recurrences of the ladders to be reported.
+
+    Raises:
+        UsageError: what `ledger` names is no ledger.
+        LedgerError: another version has written it, or the server cannot be reached.
+        LrurunError: it cannot be read.
+    """
+    for file in files:
+        plugins.load(file, named="files")
+    place = paths.places().ledger if ledger is None else paths.ledger_place(os.fspath(ledger), "ledger")
+    return OpenLedger(place)
