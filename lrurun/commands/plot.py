@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from lrurun.paths import Places
     from lrurun.report.drawing import Layers, SpectraOf
 
-Kind = Literal["curves", "ladder", "eigenvalues", "norms", "speed"]
-OF_TASKS = ("ladder", "speed")
+Kind = Literal["curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths"]
+OF_TASKS = ("ladder", "speed", "slots", "lengths")
 """Kinds of figures that compare the rungs of a ladder and cannot show single runs."""
 
 
@@ -151,7 +151,7 @@ def _of_task(
     command: str,
     metrics: Sequence[str],
 ) -> Figure:
-    from lrurun.report import drawing, rung_runs, scores, selection
+    from lrurun.report import drawing, profiles, rung_runs, scores, selection
 
     metric = rung_runs.SPEED if kind == "speed" else scores.form_of(plan.task.metric).result
     selected, notes = selection.counted(plan, instance, ledger, metric)
@@ -171,7 +171,12 @@ def _of_task(
     numbers = {run.id: (run.result or {})[metric] for one in selected.values() for run in one.counted}
     if kind == "speed":
         return drawing.speeds(selection.build_speeds(plan, instance, ledger), numbers)
-    return drawing.ladder(selection.build(plan, instance, ledger), numbers)
+    report = selection.build(plan, instance, ledger)
+    if kind == "slots":
+        return profiles.slots(report)
+    if kind == "lengths":
+        return profiles.lengths(report, plan.task.spec(plan.options).length)
+    return drawing.ladder(report, numbers)
 
 
 def _spectra_of(ledger: Ledger, folder: Path) -> SpectraOf:

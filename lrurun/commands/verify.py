@@ -16,7 +16,6 @@ from lrurun import console
 from lrurun.commands import opening, output
 from lrurun.commands.options import Json, RunId
 from lrurun.errors import LrurunError, plural
-from lrurun.report.rung_runs import SPEED
 from lrurun.report.verification import Difference
 
 if TYPE_CHECKING:
@@ -146,6 +145,8 @@ def _data_folder(places: Places, plan: Plan, run: Run) -> str:
 
 
 def _announcement(run: Run) -> str:
+    from lrurun.report.rung_runs import SPEED
+
     speed = (run.result or {}).get(SPEED)
     time = f", about {console.duration(run.step / speed)} at the speed of the run" if speed else ""
     return f"run {run.id} is trained again: {plural(run.step, 'step')}{time}"

@@ -31,13 +31,16 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     margins: dict[str, Annotated[float, Meta(gt=0, le=LARGEST)]] = field(default_factory=dict)
     """Task -> margin, instead of `margin`."""
     metric: str = ""
-    """One of the task's metrics, on which the claim is judged; empty: the one that selects the model."""
+    """What the claim is judged on; empty: the metric that selects the model. Another one of the task's metrics; one of
+    them in a further test, as in "accuracy@256", or "accuracy@longest"; "escape_step", the step at which a run leaves
+    its plateau."""
     tasks: tuple[str, ...] = ()
     """Tasks for which the paper states it; on others the report says so, or leaves out a claim on chance or speed."""
 
     def is_about(self, task: str) -> bool:
-        """Whether it is judged on that task."""
-        return task in self.tasks or not self.tasks or not self.kind.endswith(("-chance", "faster"))
+        """Whether it is judged on that task: elsewhere too, unless it needs what not every task has."""
+        special = self.kind.endswith(("-chance", "faster")) or "@" in self.metric or self.metric == "escape_step"
+        return task in self.tasks or not self.tasks or not special
 
     def margin_on(self, task: str) -> float:
         """Its margin on that task; 0 where it has none."""

@@ -136,21 +136,17 @@ def check_metrics(ladder: Ladder, task: Task, profiles: Collection[str] | None =
 
     With `profiles`, those that a recipe of the task has, published scores must be for one of them.
     """
-    metrics = {metric.name: metric for metric in task.metrics}
     for claim in ladder.claims:
         if not claim.is_about(task.name) or claim.kind == "faster":
             continue
         source = f"{ladder.path}, claim {claim.text!r}"
-        name = claim.metric or task.metric.name
-        if name not in metrics:
-            hint = hint_for(name, metrics, f"metrics of {task.name}")
-            raise UsageError(f"{source}, metric: {task.name} has no metric {name!r}", hint)
-        if metrics[name].chance is None and claim.kind.endswith("-chance"):
+        metric = _claimed(claim.metric or task.metric.name, task, f"{source}, metric")
+        if metric.chance is None and claim.kind.endswith("-chance"):
             raise UsageError(
                 f'{source}: kind = "{claim.kind}" needs a score of chance on {task.name}',
                 f"declare it in the metric of {task.name} (chance = ...), or restrict the claim to other tasks",
             )
-        _check_share(claim.margin_on(task.name), metrics[name], f"{source}, margin")
+        _check_share(claim.margin_on(task.name), metric, f"{source}, margin")
     for rung in ladder.rungs:
         for k, one in enumerate(rung.published.get(task.name, ())):
             source = f"{ladder.path}, rung[{rung.name}].published.{task.name}[{k}]"
@@ -160,6 +156,23 @@ def check_metrics(ladder: Ladder, task: Task, profiles: Collection[str] | None =
                 raise UsageError(f"{source}.profile: unknown profile {one.profile!r}", hint)
             _check_share(one.value, task.metric, f"{source}.value")
             _check_share(one.stderr, task.metric, f"{source}.stderr")
+
+
+def _claimed(name: str, task: Task, source: str) -> Metric:
+    """The metric that a claim names, see `Claim.metric`."""
+    from lrurun.data.metric import ESCAPE, named
+    from lrurun.data.task import Task
+
+    found = named(name, task.metrics)
+    if found is not None and "@" in name and type(task).settings is Task.settings:
+        raise UsageError(f"{source}: {task.name} has no further tests, found {name!r}", "leave out what follows the @")
+    if found is None:
+        if name == ESCAPE:
+            hint = f"declare escape = ... in the metric of {task.name}, or restrict the claim to other tasks"
+            raise UsageError(f"{source}: {task.name} declares no plateau, found {name!r}", hint)
+        hint = hint_for(name, [one.name for one in task.metrics], f"metrics of {task.name}")
+        raise UsageError(f"{source}: {task.name} has no metric {name!r}", hint)
+    return found
 
 
 def _check_metric(name: str, task: Task, source: str) -> None:

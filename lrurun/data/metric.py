@@ -7,29 +7,39 @@ for what follows from other sums over batches.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 Sums = Mapping[str, np.ndarray]
 """Name of a sum -> (batches, ...) float64, its value in every batch of an evaluation. The names:
 
 loss: summed over the labels. count: labels; with the default output, examples.
 Of classes: correct: labels predicted correctly; sequences: examples with a label; exact: those of them whose labels are
-all predicted correctly; confusion: (batches, classes, classes) labels, by label and prediction.
+all predicted correctly; confusion: (batches, classes, classes) labels, by label and prediction; slots: (batches, P, 2)
+labels and how many of them are predicted correctly, by their place among the labels of their example.
 Of real values: mean: of the labels, not summed; variation: summed squares of the labels less this mean.
 A metric that defines `measure` also has the sums that it returns, under their names there.
 """
 
-OF_CLASSES = frozenset({"correct", "sequences", "exact", "confusion"})
+OF_CLASSES = frozenset({"correct", "sequences", "exact", "confusion", "slots"})
 OF_VALUES = frozenset({"mean", "variation"})
 """The names of sums beside "loss" and "count"."""
 
 
 MAJORITY = "majority class"
 """The naive predictor of the most frequent class; preparation measures it."""
+
+SLOT = "slot/"
+"""Before the number of a slot, from 1, in the names of results."""
+
+ESCAPE = "escape_step"
+"""The result of a run whose task declares when a plateau is left: a step, or infinity where it never was."""
+
+LONGEST = "longest"
+"""The setting of a further test whose name is the largest number."""
 
 
 class Metric(Struct, frozen=True, kw_only=True):
@@ -56,6 +66,9 @@ class Metric(Struct, frozen=True, kw_only=True):
 
     sums: tuple[str, ...] = ()
     """What `value` needs beside "loss" and "count", see `Sums`."""
+    escape: float | None = None
+    """A run has left the plateau at its first evaluation whose validation score is at least as good as this. None: no
+    plateau is expected, and the step is not recorded."""
     near_chance: float | None = None
     """Two models whose scores are at most this far from chance have learned next to nothing; None: not declared."""
     over: Literal["labels", "sequences"] = "sequences"
@@ -78,6 +91,10 @@ class Metric(Struct, frozen=True, kw_only=True):
     def value(self, sums: Sums) -> float:
         """The score of an evaluation."""
         raise NotImplementedError(f"{type(self).__name__} defines no value")
+
+    def parts(self, sums: Sums) -> dict[str, float]:
+        """Name -> the scores of parts of the labels, which are recorded beside the score, as in `test/slot/1`."""
+        return {}
 
     def oriented(self, score: float) -> float:
         """The score, negated where lower is better."""
@@ -162,6 +179,42 @@ class Exact(Accuracy, frozen=True, kw_only=True):
 
     def value(self, sums: Sums) -> float:
         return _share(sums["exact"], sums["sequences"])
+
+
+class WorstSlot(_PerCent, frozen=True, kw_only=True):
+    """The share of correct labels at the slot where it is smallest: slot k has the k-th label of every example.
+
+    The scores of all slots are recorded as `slot/1`, `slot/2`, ...: of a recall task, they say how far back it reaches.
+    """
+
+    name: str = "worst_slot"
+    sums: tuple[str, ...] = ("slots",)
+
+    def value(self, sums: Sums) -> float:
+        return min(self.parts(sums).values())
+
+    def parts(self, sums: Sums) -> dict[str, float]:
+        labels, right = sums["slots"].sum(axis=0).T
+        return {f"{SLOT}{k}": float(right[k - 1] / n) for k, n in enumerate(labels, 1) if n}
+
+
+class EscapeStep(Metric, frozen=True, kw_only=True):
+    """The step at which a run has left the plateau, see `Metric.escape`. Claims may name it; it is not evaluated."""
+
+    name: str = ESCAPE
+    unit: str = "steps"
+    decimals: int = 0
+    higher_is_better: bool = False
+
+
+def named(name: str, metrics: Sequence[Metric]) -> Metric | None:
+    """What a claim may name: a metric of the task; one of them in another setting, as in "accuracy@256", where
+    "accuracy@longest" is that of the largest number; the step of the escape. None if the task does not have it."""
+    base, _, setting = name.partition("@")
+    if name == ESCAPE and metrics[0].escape is not None:
+        return EscapeStep()
+    found = next((metric for metric in metrics if metric.name == base), None)
+    return structs.replace(found, name=name, naive=None) if found and setting else found
 
 
 class MacroF1(_PerCent, frozen=True, kw_only=True):

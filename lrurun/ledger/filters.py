@@ -55,7 +55,10 @@ FIELDS: dict[str, Kind] = {
 }
 """What every run has. Of a run's ladders, rungs, profiles and tags, one that is equal is enough."""
 
-METRICS = ("val/accuracy", "val/loss", "test/accuracy", "test/loss", "machine/steps_per_second", "best_step")
+METRICS = (
+    *("val/accuracy", "val/loss", "test/accuracy", "test/loss"),
+    *("machine/steps_per_second", "best_step", "escape_step"),
+)
 """Results that can be named even if no run in the ledger has them."""
 
 MAX_CHARACTERS = 10_000

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from lrurun.console import clean
+from lrurun.data.metric import SLOT
 from lrurun.report import claims
 from lrurun.report.scores import ScoreForm
 
@@ -134,6 +135,11 @@ class ReportContent(Struct, frozen=True, kw_only=True):
 def setting_fields(settings: Sequence[str]) -> list[str]:
     """The columns of CSV for the scores in other settings."""
     return [f"{field}@{name}" for name in settings for field in ("mean", "stderr", "n")]
+
+
+def slot_fields(slots: Sequence[int]) -> list[str]:
+    """The columns of CSV for the accuracy by slot."""
+    return [f"{field}@{SLOT}{slot}" for slot in slots for field in ("mean", "stderr", "n")]
 
 
 def three_digits(value: float) -> str:

@@ -38,6 +38,9 @@ class Panel(Struct, frozen=True, kw_only=True):
     """Of the vertical axis, with its unit."""
     curves: tuple[Curve, ...]
     log: bool = False
+    across: str = "step"
+    """Of the horizontal axis."""
+    log_across: bool = False
 
 
 class Mark(Struct, frozen=True, kw_only=True):
@@ -145,9 +148,12 @@ def curves(panels: Sequence[Panel], *, title: str, caption: str, columns: int = 
         if place % columns == 0:
             ax.set_ylabel(panel.label)
         if place >= (rows - 1) * columns:
-            ax.set_xlabel("step")
-        ax.xaxis.set_major_locator(MaxNLocator(5 if columns == 1 else 3, integer=True))
-        ax.xaxis.set_major_formatter(FuncFormatter(style.number))
+            ax.set_xlabel(panel.across)
+        if panel.log_across:
+            style.scale(ax, "x", [float(step) for curve in panel.curves for step in curve.steps])
+        else:
+            ax.xaxis.set_major_locator(MaxNLocator(5 if columns == 1 else 3, integer=True))
+            ax.xaxis.set_major_formatter(FuncFormatter(style.number))
         drawn += [value for curve in panel.curves for value in (*curve.values, *curve.low, *curve.high)]
         if panel.log:
             style.scale(ax, "y", drawn)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from lrurun import data as tasks
 from lrurun.console import clean
 from lrurun.errors import plural
-from lrurun.report import cells, content, grid_table, sequential, verdicts
+from lrurun.report import cells, content, grid_table, sequential, sparkline, verdicts
 from lrurun.report.content import NOTHING, PARAMETERS, RUNG, TITLE, Column
 from lrurun.report.instance_label import data_sentence, label_of
 from lrurun.report.ladder_table import LadderReport, LadderRow, settings_of
+from lrurun.report.row_scores import every_slot
 from lrurun.report.scores import ScoreForm
 from lrurun.report.sequential import DesignSummary
 
@@ -29,7 +31,11 @@ def content_of(report: LadderReport) -> content.ReportContent:
         groups=tuple(_group(row, report.score) for row in report.rows),
         claims=report.claims,
         label=label.anchor(report.ladder),
-        csv=(*_CSV_COLUMNS, *content.setting_fields(settings_of(report.rows))),
+        csv=(
+            *_CSV_COLUMNS,
+            *content.setting_fields(settings_of(report.rows)),
+            *content.slot_fields(every_slot(row.slots for row in report.rows)),
+        ),
         curves=True,
     )
 
@@ -55,8 +61,10 @@ _CSV_FIRST = (
     "rate_source_kind rate_source_text"
 ).split()
 """The columns of CSV that keep this order; those of other fields follow them."""
-_NOT_IN_CSV = {"branches", "published", "rate_source", "other_runs", "test_selected", "paper", "untuned", "settings"}
-"""Fields of a row that are no column: `published`, `rate_source` and `settings` have columns for their parts,
+_NOT_IN_CSV = {
+    *("branches", "published", "rate_source", "other_runs", "test_selected", "paper", "untuned", "settings", "slots"),
+}
+"""Fields of a row that are no column: `published`, `rate_source`, `settings` and `slots` have columns for their parts,
 `branches` follows from `on`, a note says what `test_selected` does, and JSON has the runs that are not counted, the
 paper's numbers, and which side of a difference is untuned."""
 _CSV_COLUMNS = (
@@ -222,6 +230,8 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         TITLE,
         _score_column(report.score),
         *(_setting_column(name, report.score) for name in settings_of(report.rows)),
+        *_slots_column(report),
+        *_escape_column(report),
         _difference_column(report),
         content.number("p", "p_adjusted", lambda p: "<0.001" if p < 0.001 else f"{p:.3f}", priority=11, note=tests),
         PARAMETERS,
@@ -249,6 +259,45 @@ def _score_column(form: ScoreForm) -> Column:
 def _setting_column(name: str, form: ScoreForm) -> Column:
     heading = f"{form.title} at {clean(name)}"
     return Column(name=heading, cell=lambda row: cells.setting(row, name, form), link=content.runs_of, priority=7)
+
+
+def _slots_column(report: LadderReport) -> tuple[Column, ...]:
+    """The accuracy by slot as a curve in one line, between its two ends; none where the task has no slots."""
+    last = max((one.slot for row in report.rows for one in row.slots), default=0)
+    if last < 2:
+        return ()
+
+    def cell(row: LadderRow) -> str:
+        means = [one.mean for one in row.slots if one.mean is not None]
+        if not means:
+            return NOTHING
+        # the two ends fix the levels: 0 and 1 are the same height in all rows
+        levels = "".join(sparkline.BLOCKS[min(int(mean * 8), 7)] for mean in sparkline.averages(means, 16))
+        return f"{100 * means[0]:.0f} {levels} {100 * means[-1]:.0f}"
+
+    note = f"By slot: test accuracy of the first to the last of {last} labels of a sequence, in per cent."
+    return (Column(name="by slot", cell=cell, right=False, link=content.runs_of, priority=2, note=note),)
+
+
+def _escape_column(report: LadderReport) -> tuple[Column, ...]:
+    """The step at which the runs left the plateau; none where that is not recorded."""
+    if all(row.escaped is None for row in report.rows):
+        return ()
+
+    def cell(row: LadderRow) -> str:
+        if row.escaped is None:
+            return NOTHING
+        if row.escape_step is None:
+            return "never"
+        return f"{row.escape_step:,.0f}" + (f" ({row.escaped} of {row.n})" if row.escaped < row.n else "")
+
+    bound = tasks.TASKS[report.task].metric.escape if report.task in tasks.TASKS else None
+    beyond = "" if bound is None else f" of {report.score.with_symbol(report.score.short(bound))}"
+    note = (
+        f"Escape: the step of the first validation score{beyond} or better, the median of the seeds with one; never: "
+        "no seed has one."
+    )
+    return (Column(name="escape", cell=cell, link=content.runs_of, priority=6, note=note),)
 
 
 def _difference_column(report: LadderReport) -> Column:

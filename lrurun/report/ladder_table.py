@@ -11,10 +11,11 @@ from msgspec import Struct
 from lrurun.config import documents
 from lrurun.config.resolve import RateSource
 from lrurun.data.metric import Accuracy, Metric
-from lrurun.report import claims, published, sequential, statistics, verdicts
+from lrurun.report import claims, published, row_scores, sequential, statistics, verdicts
 from lrurun.report.claims import Verdict
 from lrurun.report.conclusions import conclude
 from lrurun.report.instance_label import make_label
+from lrurun.report.row_scores import SettingScore, SlotScore
 from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
 from lrurun.report.scored_runs import claimed_metrics, results_of, scored, scoring_of
 from lrurun.report.scores import ScoreForm, form_of
@@ -33,17 +34,6 @@ class OtherRun(Struct, frozen=True, kw_only=True):
 
     id: str
     state: str
-
-
-class SettingScore(Struct, frozen=True, kw_only=True):
-    """The test score of a rung in another setting, such as longer sequences: over the seeds that its mean is over."""
-
-    setting: str
-    """As in "256" of the result "test@256/accuracy"."""
-    n: int
-    """Seeds with a finite score."""
-    mean: float | None
-    stderr: float | None
 
 
 class LadderRow(Struct, frozen=True, kw_only=True):
@@ -123,6 +113,12 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     they are from all seeds."""
     settings: tuple[SettingScore, ...] = ()
     """The test scores in other settings than those of training."""
+    slots: tuple[SlotScore, ...] = ()
+    """The test accuracy by slot, where the task records it."""
+    escape_step: float | None = None
+    """The median step at which runs left their plateau, of those that did."""
+    escaped: int | None = None
+    """How many of the finished runs left it; None where that is not recorded."""
 
 
 class LadderReport(Struct, frozen=True, kw_only=True):
@@ -349,6 +345,7 @@ def _row(
     same = runs.of != rung.name
     states = [run.state for run in runs.runs]
     speed = _speed(runs.counted)
+    escape_step, escaped = row_scores.escapes(runs.counted)
     counted = {run.id for run in runs.counted}
     return LadderRow(
         rung=rung.name,
@@ -380,23 +377,10 @@ def _row(
         **(_side_fields(side) | (_judged_fields(judged) if judged else {})),
         paper=paper,
         untuned=untuned,
-        settings=_settings(runs.counted, metric),
-    )
-
-
-def _settings(runs: Sequence[Run], metric: str) -> tuple[SettingScore, ...]:
-    """The scores in other settings, in the order of the results: those of "test@NAME/accuracy" for "test/accuracy"."""
-    split, _, name = metric.partition("/")
-    first, last = f"{split}@", f"/{name}"
-    found: dict[str, list[float]] = {}
-    for run in runs:
-        for key, score in (run.result or {}).items():
-            if key.startswith(first) and key.endswith(last):
-                scores = found.setdefault(key[len(first) : -len(last)], [])
-                scores += [score] * math.isfinite(score)
-    return tuple(
-        SettingScore(setting=setting, n=len(scores), mean=statistics.mean(scores), stderr=statistics.stderr(scores))
-        for setting, scores in found.items()
+        settings=row_scores.settings(runs.counted, metric),
+        slots=row_scores.slots(runs.counted),
+        escape_step=escape_step,
+        escaped=escaped,
     )
 
 

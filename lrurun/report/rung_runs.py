@@ -11,6 +11,7 @@ from msgspec import Struct
 from lrurun.config import documents
 from lrurun.config.schema import shared_settings
 from lrurun.errors import LrurunError, UsageError, plural
+from lrurun.report.row_scores import score_of
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run
@@ -31,6 +32,8 @@ class RungRuns(Struct, frozen=True, kw_only=True):
     scores: tuple[float, ...]
     """Of those."""
     parameters: int | None
+    metric: str = ""
+    """Which result the scores are."""
 
 
 def select(
@@ -56,8 +59,9 @@ def select(
             of=group[0],
             runs=tuple(members),
             counted=tuple(counted),
-            scores=tuple((run.result or {})[metric] for run in counted),
+            scores=tuple(score for run in counted if (score := score_of(run, metric)) is not None),
             parameters=_parameters(group[0], members, notes),
+            metric=metric,
         )
         found |= dict.fromkeys(group, one)
     _refuse_unequal_data([one.counted for one in found.values()])
@@ -151,7 +155,7 @@ def _scored(rung: str, runs: Sequence[Run], metric: str, notes: list[str]) -> li
     for run in runs:
         if run.state != "done":
             continue
-        score = (run.result or {}).get(metric)
+        score = score_of(run, metric)
         if score is None or not math.isfinite(score):
             notes.append(f"{rung}: run {run.id} is done without a finite {metric} and is not counted")
         else:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lrurun.config import documents
-from lrurun.data.metric import Metric
+from lrurun.data.metric import ESCAPE, Metric, named
 from lrurun.report import claims, questions
+from lrurun.report.row_scores import score_of
 from lrurun.report.rung_runs import RungRuns
 from lrurun.report.verdicts import Result, Scoring
+
+if TYPE_CHECKING:
+    from lrurun.ledger.values import Run
 
 
 def claimed_metrics(ladder: documents.Ladder, task: str, metrics: Sequence[Metric]) -> list[Metric]:
     """Those of a task's metrics, beside the one that selects the model, that claims on it name."""
-    named = {questions.metric_of(claim, task) for claim in ladder.claims if claim.is_about(task)}
-    return [metric for metric in metrics if metric.name in named]
+    names = dict.fromkeys(questions.metric_of(claim, task) for claim in ladder.claims if claim.is_about(task))
+    return [metric for name in names if name and (metric := named(name, metrics)) is not None]
 
 
 def scored(selected: Mapping[str, RungRuns], scoring: Scoring) -> claims.Scored:
@@ -34,9 +38,14 @@ def scoring_of(metric: Metric, data: Mapping[str, Any], test_items: int | None, 
     return Scoring(metric=metric, chance=chance, items=test_items, steps=steps)
 
 
+def _diverged(run: Run, metric: str) -> float | None:
+    """What a diverged run counts with: None for the score of chance; the step of its escape is known."""
+    return (score_of(run, ESCAPE) or float(run.steps)) if metric == ESCAPE else None
+
+
 def results_of(one: RungRuns) -> claims.RungResults:
     """The finished runs with a score, and the diverged ones."""
     scores: dict[str, float | None] = dict(zip((run.id for run in one.counted), one.scores, strict=True))
-    scores |= {run.id: None for run in one.runs if run.state == "diverged"}
+    scores |= {run.id: _diverged(run, one.metric) for run in one.runs if run.state == "diverged"}
     results = tuple(Result(run.seed, scores[run.id]) for run in one.runs if run.id in scores)
     return claims.RungResults(of=one.of, results=results)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from lrurun import data as tasks
-from lrurun.data.metric import Accuracy, Metric
+from lrurun.data.metric import ESCAPE, Accuracy, Metric
 
 
 class ScoreForm(Struct, frozen=True, kw_only=True):
@@ -27,7 +27,7 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """The metric in a sentence."""
-        return self.name.replace("_", " ")
+        return self.name.replace("_", " ").replace("@", " at ")
 
     @property
     def heading(self) -> str:
@@ -43,7 +43,8 @@ class ScoreForm(Struct, frozen=True, kw_only=True):
     @property
     def result(self) -> str:
         """The name of the test score in a result."""
-        return f"test/{self.name}"
+        name, _, setting = self.name.partition("@")
+        return ESCAPE if name == ESCAPE else f"test@{setting}/{name}" if setting else f"test/{name}"
 
     @property
     def validation(self) -> str:

@@ -14,12 +14,17 @@ NOT_FINITE = "!"
 
 def draw(values: Sequence[float], width: int, levels: str = BLOCKS) -> str:
     """`values` from left to right in at most `width` characters; where one stands for several, it is their mean."""
-    count = min(len(values), max(width, 1))
-    edges = [len(values) * k // count for k in range(count + 1)] if count else []
-    means = [sum(part) / len(part) for a, b in pairwise(edges) if (part := values[a:b])]
+    means = averages(values, width)
     finite = [mean for mean in means if math.isfinite(mean)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
     return "".join(_level(mean, low, high, levels) if math.isfinite(mean) else NOT_FINITE for mean in means)
+
+
+def averages(values: Sequence[float], width: int) -> list[float]:
+    """`values` as at most `width` numbers, each the mean of neighbours."""
+    count = min(len(values), max(width, 1))
+    edges = [len(values) * k // count for k in range(count + 1)] if count else []
+    return [sum(part) / len(part) for a, b in pairwise(edges) if (part := values[a:b])]
 
 
 def _level(value: float, low: float, high: float, levels: str) -> str:

@@ -34,6 +34,7 @@ def save(folder: Path, snapshot: Snapshot, fingerprint: str) -> tuple[int, str]:
         "step": snapshot.step,
         "score": snapshot.score if math.isfinite(snapshot.score) else None,
         "best_step": snapshot.best_step,
+        "escaped": snapshot.escaped if snapshot.escaped is None or math.isfinite(snapshot.escaped) else "never",
     }
     ocp.save(folder.absolute(), tree, custom_metadata=metadata)
     return digest(folder)
@@ -57,6 +58,7 @@ def restore(folder: Path, compiled: Programs, fingerprint: str) -> Snapshot:
         step=int(metadata["step"]),
         score=-math.inf if score is None else float(score),
         best_step=int(metadata["best_step"]),
+        escaped=None if (escaped := metadata.get("escaped")) is None else math.inf if escaped == "never" else escaped,
         live=TrainState(**_like(live._asdict(), tree["live"])),
         best=Best(**_like(best._asdict(), tree["best"])),
     )

@@ -51,7 +51,9 @@ def evaluate(compiled: Programs, best: Best, split: Split, batch: int, metrics: 
         of_run = [compiled.member(one, member) for one in sums]
         batches = {name: np.asarray([one[name] for one in of_run], np.float64) for name in of_run[0]}
         scores = {"loss": float(batches["loss"].sum() / batches["count"].sum())}
-        scores |= {metric.name: metric.value(batches | _own(metric, batches)) for metric in metrics}
+        for metric in metrics:
+            known = batches | _own(metric, batches)
+            scores |= {metric.name: metric.value(known), **metric.parts(known)}
         evaluations.append(Evaluation(scores, {f"norm/layer{layer}": value for layer, value in enumerate(row)}))
     return evaluations
 

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from lrurun.config.schema import Execution, RunConfig, program_key
+from lrurun.data.metric import ESCAPE
 from lrurun.data.task import Data, Split
 from lrurun.training import feed, optimizer, probes
 from lrurun.training.evaluation import Evaluation, compile_for, evaluate
@@ -120,11 +121,13 @@ class _PackedRuns:
             self.state = compiled.init(self.seeds)
             self.best = compiled.keep(self.state)
             self.scores, self.best_steps = [-math.inf] * len(configs), [0] * len(configs)
+            self.escaped: list[float | None] = [math.inf] * len(configs)
         else:
             self.step = resume[0].step
             resumed = compiled.stack([(r.live, r.best) for r in resume])
             self.state, self.best = jax.device_put(resumed, compiled.placement.everywhere)
             self.scores, self.best_steps = [r.score for r in resume], [r.best_step for r in resume]
+            self.escaped = [r.escaped for r in resume]
 
     def dispatch(self, batches: feed.DispatchInput) -> _Dispatched:
         """Starts the steps of one dispatch."""
@@ -161,7 +164,8 @@ class _PackedRuns:
             # of the dispatch that is reported: the next one may be running, and changes nothing of this run
             last = self.snapshot(member, step)
             yield from self._spectrum(member, step, last.live.params, "end")
-            yield Ended(member=member, state="diverged", step=bad_steps[member], result=speed, snapshot=last)
+            result = self._escape(member) | speed
+            yield Ended(member=member, state="diverged", step=bad_steps[member], result=result, snapshot=last)
         if step and (step % self.schedule.log_every == 0 or step == self.schedule.steps):
             sums = np.asarray(readings.window, np.float64).reshape(-1, 3)
             for member in self.active:
@@ -190,6 +194,7 @@ class _PackedRuns:
         is_better = np.zeros(self.compiled.pack, bool)
         for member in self.active:
             score = self.data.metrics[0].oriented(found[member].scores[self.data.metrics[0].name])
+            self._note_escape(member, score)
             if score > self.scores[member]:
                 self.scores[member], self.best_steps[member] = score, self.step
                 is_better[member] = True
@@ -201,6 +206,17 @@ class _PackedRuns:
             scores, norms = found[member]
             values = speed | {f"val/{name}": value for name, value in scores.items()} | norms | inside[member]
             yield Measured(member=member, step=self.step, values=values)
+
+    def _note_escape(self, member: int, score: float) -> None:
+        """Keeps the step of the first validation score, oriented, that is beyond the plateau of the task."""
+        metric = self.data.metrics[0]
+        if metric.escape is not None and self.escaped[member] == math.inf and score >= metric.oriented(metric.escape):
+            self.escaped[member] = float(self.step)
+
+    def _escape(self, member: int) -> dict[str, float]:
+        """The step of the escape for a result, where the task declares a plateau."""
+        escaped = self.escaped[member]
+        return {} if escaped is None or self.data.metrics[0].escape is None else {ESCAPE: escaped}
 
     def _evaluate(self, best: Best, split: Split) -> list[Evaluation]:
         return evaluate(self.compiled, best, split, self.schedule.batch, self.data.metrics)
@@ -226,7 +242,7 @@ class _PackedRuns:
             if test:
                 tested = {key: value for key, value in scores.items() if key.startswith("test")}
                 yield Measured(member=member, step=self.best_steps[member], values=tested)
-            result = {"best_step": float(self.best_steps[member])} | scores | speed
+            result = {"best_step": float(self.best_steps[member])} | self._escape(member) | scores | speed
             last = self.snapshot(member, self.step)
             yield from self._spectrum(member, self.step, last.live.params, "end")
             yield Ended(member=member, state="done", step=self.step, result=result, snapshot=last)
@@ -235,7 +251,14 @@ class _PackedRuns:
         """A copy of one run's state at `step`, on the host."""
         # np.array copies: on a CPU the host would see the device's own memory, which the next dispatch reuses
         state, best = jax.tree.map(np.array, self.compiled.member((self.state, self.best), member))
-        return Snapshot(step=step, score=self.scores[member], best_step=self.best_steps[member], live=state, best=best)
+        return Snapshot(
+            step=step,
+            score=self.scores[member],
+            best_step=self.best_steps[member],
+            escaped=self.escaped[member],
+            live=state,
+            best=best,
+        )
 
     def speed(self, step: int) -> dict[str, float]:
         """Training steps per second from the start of this attempt to `step`, without evaluation."""

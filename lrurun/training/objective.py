@@ -115,6 +115,11 @@ class Objective:
             some, wrong = jnp.any(labelled, axis=rows), jnp.any(labelled & ~right, axis=rows)
             each = weight.reshape(-1)
             found |= {"sequences": jnp.sum(some * each), "exact": jnp.sum((some & ~wrong) * each)}
+        if "slots" in self.needed:
+            index = jnp.cumsum(labelled.reshape(len(labels), -1), axis=1) - 1
+            slot = jax.nn.one_hot(index, index.shape[1])
+            both = jnp.stack([labelled, right], axis=-1).reshape(*index.shape, 2) * weight.reshape(len(labels), -1, 1)
+            found["slots"] = jnp.einsum("bps,bpc->sc", slot, both, precision="float32")
         if "confusion" in self.needed:
             actual = jax.nn.one_hot(jnp.where(labelled, labels, -1), self.classes) * weight[..., None]
             guess = jax.nn.one_hot(predicted, self.classes)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from msgspec import Meta, structs
 
-from lrurun.data.metric import Accuracy, Exact
+from lrurun.data.metric import Accuracy, Exact, WorstSlot
 from lrurun.data.on_device import Sampled, SampledOptions
 from lrurun.data.output import Output
 from lrurun.data.task import Spec, Split
@@ -54,8 +54,8 @@ class Copy(Sampled):
     version = "1"
     options = CopyOptions
     classes = 16
-    metric = Accuracy(chance=1 / 14)
-    metrics = (metric, Exact())
+    metric = Accuracy(chance=1 / 14, escape=0.5)
+    metrics = (metric, Exact(), WorstSlot())
 
     def spec(self, options: CopyOptions, vocabulary: Sequence[str] = ()) -> Spec:
         size, length = options.vocabulary, options.length + options.tokens
@@ -128,8 +128,8 @@ class Mqar(Sampled):
     version = "1"
     options = MqarOptions
     classes = 8192
-    metric = Accuracy(chance=1 / 4096, naive=WITHOUT_QUERIES)
-    metrics = (metric, Exact())
+    metric = Accuracy(chance=1 / 4096, naive=WITHOUT_QUERIES, escape=0.5)
+    metrics = (metric, Exact(), WorstSlot())
 
     def spec(self, options: MqarOptions, vocabulary: Sequence[str] = ()) -> Spec:
         size, output = options.vocabulary, Output(at="positions", labelled=options.pairs)
@@ -193,7 +193,7 @@ class InductionHeads(Sampled):
     version = "1"
     options = InductionOptions
     classes = 16
-    metric = Accuracy(chance=1 / 15)
+    metric = Accuracy(chance=1 / 15, escape=0.5)
 
     def settings(self, options: InductionOptions) -> dict[str, InductionOptions]:
         lengths = [options.length << k for k in range(1, 21)]
@@ -238,6 +238,7 @@ class Parity(Sampled):
     version = "1"
     options = ParityOptions
     classes = 2
+    metric = Accuracy(chance=1 / 2, escape=0.75)
 
     def settings(self, options: ParityOptions) -> dict[str, ParityOptions]:
         bounds = {"min_length": options.max_length, "max_length": options.longest, "longest": options.longest + 1}

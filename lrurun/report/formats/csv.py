@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from lrurun.console import clean
+from lrurun.data.metric import SLOT
 from lrurun.report.formats.json import finite
 
 
@@ -32,6 +33,8 @@ def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
             line[one] = (line["rate_source"] or {}).get(one.removeprefix("rate_source_"))
         for one in line["settings"] if "settings" in line else []:
             line |= {f"{field}@{one['setting']}": one[field] for field in ("mean", "stderr", "n")}
+        for one in line.get("slots", ()):
+            line |= {f"{field}@{SLOT}{one['slot']}": one[field] for field in ("mean", "stderr", "n")}
         writer.writerow([cell(line.get(column) if "@" in column else line[column]) for column in columns])
     return text.getvalue().rstrip("\n")
 
