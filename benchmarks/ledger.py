@@ -49,6 +49,8 @@ COMMANDS = (
     ["report", "sDigits"],
     ["report", "sDigits", "--json"],
     ["report", "sDigits", "--speed"],
+    ["query", "select rung, avg(test_accuracy) from results group by rung"],
+    ["query", "select task, optim_lr, avg(test_loss) from results group by task, optim_lr"],
 )
 COMPLETED = ("lrurun --ledger LEDGER show RU", "lrurun --ledger LEDGER report s")
 

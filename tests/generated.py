@@ -155,6 +155,7 @@ def json_fields() -> str:
         "compare": compare.CompareDocument,
         "verify": verify.VerifyDocument,
         "query": query.QueryDocument,
+        "query --views": query.ViewsDocument,
         "logs": logs.LogDocument,
         "list": Listing,
         "check": check.CheckDocument,

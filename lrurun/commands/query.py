@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 import typer
 from msgspec import Struct
@@ -10,6 +10,7 @@ from msgspec import Struct
 from lrurun import console
 from lrurun.commands import output
 from lrurun.commands.options import Json
+from lrurun.errors import UsageError
 
 
 class QueryDocument(Struct, frozen=True):
@@ -19,16 +20,48 @@ class QueryDocument(Struct, frozen=True):
     rows: list[list[Any]]
 
 
+class ColumnOutput(Struct, frozen=True):
+    """A column of a view, and what it is."""
+
+    name: str
+    about: str
+
+
+class ViewOutput(Struct, frozen=True):
+    """A view, and what its rows are."""
+
+    name: str
+    about: str
+    columns: list[ColumnOutput]
+
+
+class ViewsDocument(Struct, frozen=True):
+    """The JSON of `lrurun query --views`."""
+
+    views: list[ViewOutput]
+
+
 def query(
     context: typer.Context,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT statement.")],
+    sql: Annotated[Optional[str], typer.Argument(metavar="SQL", help="One SELECT statement.")] = None,
+    views: Annotated[bool, typer.Option("--views", help="List the columns of results, trials and curves.")] = False,
     json: Json = False,
 ) -> int:
     """Read the ledger with SQL.
 
-    The connection is read-only.
+    The connection is read-only. Beside the tables it has three views with plain columns, such as test_accuracy and
+    optim_lr: results (final runs), trials (tuning runs) and curves.
     """
     from lrurun.ledger.query import select
+
+    if views:
+        if sql is not None:
+            raise UsageError("--views: lists columns and takes no SQL", "omit one of them")
+        return _list_views(context, json)
+    if sql is None:
+        raise UsageError(
+            "SQL is missing", "as in: lrurun query 'select rung, avg(test_accuracy) from results group by rung'"
+        )
 
     columns, rows, note = select(context.obj.places.ledger, sql)
     if note:
@@ -42,4 +75,23 @@ def query(
     )
     if not rows:
         console.say("no rows")
+    return 0
+
+
+def _list_views(context: typer.Context, json: bool) -> int:
+    from lrurun.ledger.query import described
+
+    found = described(context.obj.places.ledger)
+    if json:
+        listed = [
+            ViewOutput(view.name, view.about, [ColumnOutput(column.name, column.about) for column in view.columns])
+            for view in found
+        ]
+        output.write_json(ViewsDocument(listed))
+        return 0
+    for number, view in enumerate(found):
+        if number:
+            console.write("")
+        rows = [[console.clean(column.name), console.clean(column.about)] for column in view.columns]
+        console.table(f"{view.name}: {view.about}", ["column", "what it is"], rows)
     return 0

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-_RUNG = 10_000
+RUNG = 10_000
+"""Positions of a rung."""
 _FINAL = 5_000
 
 
 def pack(rung: int, stage: Literal["tune", "train"], number: int) -> int:
     """The position of a run of the rung at this index: `number` is the point of the grid, or the seed."""
-    return rung * _RUNG + (number if stage == "tune" else _FINAL + number)
+    return rung * RUNG + (number if stage == "tune" else _FINAL + number)
 
 
 def point(position: int) -> int:
     """The point of the grid, from 0, of a tuning run."""
-    return position % _RUNG
+    return position % RUNG

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import bisect
-import math
 import re
 from typing import Any
 
@@ -14,7 +13,7 @@ from sqlalchemy import Select, and_, case, exists, false, func, literal, not_, o
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.schema import is_setting
-from lrurun.ledger.dialects import NUMBER, NUMBERS, as_in_json, json_kind, json_number, json_text
+from lrurun.ledger.dialects import NUMBER, NUMBERS, as_in_json, infinity, json_kind, json_number, json_text
 from lrurun.ledger.filters import (
     FIELDS,
     FIRST_SECOND,
@@ -57,6 +56,11 @@ def possible(condition: Condition | None, sort: str | None) -> bool:
         and all(map(_PLAIN.fullmatch, names))
         and all(one.text == one.text.encode("utf-8", "replace").decode() for one in compared)
     )
+
+
+def is_plain(name: str) -> bool:
+    """Whether SQL finds this name of a result or setting in JSON."""
+    return _PLAIN.fullmatch(name) is not None
 
 
 def where(condition: Condition) -> ColumnElement[bool]:
@@ -188,8 +192,12 @@ def result(name: str) -> ColumnElement[Any]:
     """A number of a run's result; null if it is NaN or there is none."""
     if name in _RESULTS:
         return _RESULTS[name]
-    infinite = [(json_text(runs.c.result, name) == str(one), literal(one, NUMBER)) for one in (math.inf, -math.inf)]
-    return case((json_kind(runs.c.result, name).in_(NUMBERS), json_number(runs.c.result, name)), *infinite)
+    number, text = json_number(runs.c.result, name), json_text(runs.c.result, name)
+    return case(
+        (json_kind(runs.c.result, name).in_(NUMBERS), number),
+        (text == "inf", infinity()),
+        (text == "-inf", -infinity()),
+    )
 
 
 def _setting(path: str) -> tuple[ColumnElement[str], ColumnElement[float], ColumnElement[str]]:

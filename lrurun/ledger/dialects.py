@@ -241,6 +241,24 @@ def _number_of_json_on_server(element: _AsInJSON, compiler: Any, **options: Any)
     return f"CAST({compiler.process(element.clauses, **options)} AS double precision)"
 
 
+class infinity(FunctionElement[float]):
+    """Infinity, which has no literal that both databases read."""
+
+    name = "infinity"
+    type = NUMBER
+    inherit_cache = True
+
+
+@compiles(infinity)
+def _infinity_in_file(element: infinity, compiler: Any, **options: Any) -> str:
+    return "9e999"
+
+
+@compiles(infinity, "postgresql")
+def _infinity_on_server(element: infinity, compiler: Any, **options: Any) -> str:
+    return "CAST('inf' AS double precision)"
+
+
 class json_names(FunctionElement[str]):
     """The names in a JSON object, as rows."""
 

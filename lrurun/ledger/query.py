@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.dialects import sqlite
+
 from lrurun.errors import LrurunError, NotFoundError, UsageError
-from lrurun.ledger import files, query_server
+from lrurun.ledger import files, query_server, views
 from lrurun.ledger.store import TIMEOUT, Ledger
 from lrurun.server import Place, Server
 
@@ -45,14 +48,12 @@ def select(path: Place, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str
         KeyboardInterrupt: the user pressed ^C.
     """
     # A ledger of another version, and a file that is not a ledger, are refused as by other commands.
-    ledger = Ledger.read(path)
-    if ledger is None:
-        raise NotFoundError(f"there is no ledger at {path}", "name one with --ledger PATH")
-    ledger.close()
+    with _ledger(path) as ledger:
+        used = ledger.views(views.named(sql))
     if isinstance(path, Server):
-        columns, rows = query_server.select(path, sql, MAX_ROWS + 1)
+        columns, rows = query_server.select(path, sql, MAX_ROWS + 1, used)
     else:
-        columns, rows = _of_file(path.absolute(), sql)
+        columns, rows = _of_file(path.absolute(), sql, used)
     if len(rows) > MAX_ROWS:
         raise LrurunError(f"the query has more than {MAX_ROWS:,} rows", "add a limit to it")
     if not columns:
@@ -60,8 +61,23 @@ def select(path: Place, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str
     return columns, rows, ledger.note
 
 
-def _of_file(file: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    with contextlib.closing(files.connect(file, files.read_query(file)[0], TIMEOUT)) as connection:
+def described(path: Place) -> list[views.View]:
+    """The views that queries on a ledger may name."""
+    with _ledger(path) as ledger:
+        return ledger.views()
+
+
+def _ledger(path: Place) -> Ledger:
+    ledger = Ledger.read(path)
+    if ledger is None:
+        raise NotFoundError(f"there is no ledger at {path}", "name one with --ledger PATH")
+    return ledger
+
+
+def _of_file(file: Path, sql: str, used: Sequence[views.View]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    with contextlib.closing(files.connect(file, files.read_query(file)[0], TIMEOUT, "temp_store=MEMORY")) as connection:
+        for view in used:
+            connection.execute(f"CREATE TEMP VIEW {view.name} AS {view.sql(sqlite.dialect())}")
         connection.execute("PRAGMA query_only=ON")
         connection.text_factory = lambda data: data.decode("utf-8", "replace")
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_BYTES)
@@ -76,7 +92,7 @@ def _of_file(file: Path, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
             columns = [column[0] for column in cursor.description or ()]
             return columns, cursor.fetchmany(MAX_ROWS + 1)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
-            raise _readable(error, file) from error
+            raise _readable(error, file, used) from error
 
 
 def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
@@ -88,7 +104,7 @@ def _authorize(action: int, first: str | None, second: str | None, *_: str | Non
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
-def _readable(error: Exception, path: Path) -> BaseException:
+def _readable(error: Exception, path: Path, used: Sequence[views.View]) -> BaseException:
     name = str(getattr(error, "sqlite_errorname", ""))
     if name == "SQLITE_INTERRUPT":
         # The handler of ^C raised inside SQLite, which reports it as this.
@@ -99,5 +115,5 @@ def _readable(error: Exception, path: Path) -> BaseException:
             "start it with select; sqlite_master lists the tables",
         )
     return files.explain(error, path, TIMEOUT) or UsageError(
-        f"SQL: {error}", "sqlite_master lists the tables: select sql from sqlite_master"
+        f"SQL: {error}", views.hint(str(error), used, "sqlite_master")
     )

@@ -5,11 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+from sqlalchemy import Dialect
+from sqlalchemy.dialects.postgresql.base import PGDialect
+
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import servers
+from lrurun.ledger.views import View, hint
 from lrurun.server import Server
 
 _POWERS = "pg_read_server_files", "pg_write_server_files", "pg_execute_server_program"
@@ -20,6 +25,14 @@ _POWERFUL = """
     SELECT session_user, max(name) FROM unnest(%s::text[]) AS name WHERE pg_has_role(session_user, name, 'MEMBER')
 """
 
+_DIALECT: Dialect = PGDialect(paramstyle="named")  # type: ignore[no-untyped-call]
+"""With which % in a statement stays as it is."""
+
+_BLANK = r"(?:\s|;|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
+_BEGIN = re.compile(rf"\A({_BLANK}with\b(?:{_BLANK}recursive\b)?){_BLANK}", re.IGNORECASE | re.DOTALL)
+_OWN = re.compile(r"\b(\w+)\s*(?:\([^()]*\)\s*)?as\s+(?:(?:not\s+)?materialized\s*)?\(", re.IGNORECASE)
+"""The names that a query gives to tables of its own in WITH, and others."""
+
 # Words that begin statements which are no queries.
 _STATEMENTS = frozenset(
     "alter analyze begin call checkpoint close cluster comment commit copy create deallocate declare delete discard do "
@@ -28,8 +41,8 @@ _STATEMENTS = frozenset(
 )
 
 
-def select(server: Server, sql: str, most: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Columns and at most `most` rows of a query.
+def select(server: Server, sql: str, most: int, used: Sequence[View] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Columns and at most `most` rows of a query, which may name the views `used`.
 
     Raises:
         UsageError: PostgreSQL does not understand the query.
@@ -51,11 +64,23 @@ def select(server: Server, sql: str, most: int) -> tuple[list[str], list[tuple[A
         try:
             # A cursor has one statement, which begins with SELECT, VALUES or WITH and changes nothing.
             with connection.cursor(name="query") as cursor:
-                cursor.execute(sql.encode("utf-8"))
+                cursor.execute(_with(used, sql).encode("utf-8"))
                 columns = [column.name for column in cursor.description or ()]
                 return columns, [tuple(map(_plain, row)) for row in cursor.fetchmany(most)]
         except (Error, UnicodeError, ValueError) as error:
-            raise _readable(error, server, sql) from error
+            raise _readable(error, server, sql, used) from error
+
+
+def _with(used: Sequence[View], sql: str) -> str:
+    """The query with the views before it: a transaction that only reads cannot create any."""
+    word = _first_word(sql)
+    own = [name.lower() for name in _OWN.findall(sql)]
+    tables = ", ".join(f"{v.name} AS NOT MATERIALIZED ({v.sql(_DIALECT)})" for v in used if v.name not in own)
+    if not tables or word not in ("", "select", "table", "values", "with"):
+        return sql
+    if word != "with":
+        return f"WITH {tables} {sql}"
+    return _BEGIN.sub(lambda found: f"{found[1]} {tables}, ", sql, count=1)
 
 
 def _plain(value: Any) -> Any:
@@ -71,11 +96,11 @@ def _plain(value: Any) -> Any:
 
 def _first_word(sql: str) -> str:
     """The first word of a statement, "" if there is none."""
-    found = re.match(r"(?:\s|;|--[^\n]*(?:\n|$)|/\*.*?\*/)*(\w*)", sql, re.DOTALL)
+    found = re.match(rf"{_BLANK}(\w*)", sql, re.DOTALL)
     return found[1].lower() if found else ""
 
 
-def _readable(error: Exception, server: Server, sql: str) -> LrurunError:
+def _readable(error: Exception, server: Server, sql: str, used: Sequence[View]) -> LrurunError:
     from psycopg import Error
 
     explained = servers.explain(error, server)
@@ -90,4 +115,4 @@ def _readable(error: Exception, server: Server, sql: str) -> LrurunError:
     if explained is not None:
         return explained
     text = servers.first_line(error) if isinstance(error, Error) else str(error)
-    return UsageError(f"SQL: {text}", "information_schema.columns lists tables and columns")
+    return UsageError(f"SQL: {text}", hint(text, used, "information_schema.columns"))

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.errors import DamagedError, NotFoundError
-from lrurun.ledger import checks, conditions, progress
+from lrurun.ledger import checks, conditions, progress, views
 from lrurun.ledger.connection import LedgerBase, retried
 from lrurun.ledger.dialects import among, json_names
 from lrurun.ledger.rows import (
@@ -175,6 +175,12 @@ class Reading(LedgerBase):
         wanted = select(entries.c.key).select_from(runs).join(entries, true()).distinct().order_by(entries.c.key)
         with self._reading() as connection:
             return list(connection.execute(wanted).scalars())
+
+    @retried
+    def views(self, names: Iterable[str] = views.NAMES) -> list[views.View]:
+        """The views of these names, as `lrurun query` defines them."""
+        with self._reading() as connection:
+            return views.views(connection, names)
 
     @retried
     def run(self, prefix: str) -> Run:

@@ -1,0 +1,208 @@
+"""Views for people's queries: `results`, `trials` and `curves`, with metrics and settings as columns.
+
+They are not in the ledger: `lrurun query` defines them for its connection, from the metrics and settings that the
+ledger has, so that they are there in old ledgers, in read-only files and on servers. A column is computed only where a
+query names it.
+
+The name of a column is that of the metric or setting in lower case, with "_" for every other character than letters and
+digits: `test/accuracy` is test_accuracy, `optim.lr` optim_lr. Of two names that become equal, the later one gets _2.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from sqlalchemy import Connection, Dialect, FromClause, Select, case, func, literal_column, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from lrurun.config import position
+from lrurun.config.schema import STUDY
+from lrurun.config.settings import flatten
+from lrurun.errors import nearest
+from lrurun.ledger import conditions, filters
+from lrurun.ledger.dialects import json_kind, json_number, json_text
+from lrurun.ledger.schema import attempts, documents, exclusions, ladder_runs, ladders, metric_keys, metrics, runs
+
+NAMES = {
+    "results": "one row for each finished final run of a rung: what reports count, diverged runs included",
+    "trials": "one row for each finished tuning run of a rung",
+    "curves": "one row for each value of a curve of a run, finished or not",
+}
+"""Of the views, with what they are. Runs that were excluded or superseded, and cells of studies, are in none of them; a
+run that serves several rungs or ladders has rows for each of them."""
+
+
+class Column(Struct, frozen=True):
+    """A column of a view."""
+
+    name: str
+    about: str
+    """What it is; of a metric or setting its name."""
+    value: ColumnElement[Any]
+
+
+class View(Struct, frozen=True):
+    """A view, and the statement that defines it."""
+
+    name: str
+    about: str
+    columns: Sequence[Column]
+    rows: Select[Any]
+
+    def sql(self, dialect: Dialect) -> str:
+        """The SELECT statement."""
+        return str(self.rows.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+
+
+def named(sql: str) -> list[str]:
+    """The views that a query may name."""
+    return [name for name in NAMES if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
+
+
+def hint(error: str, used: Sequence[View], tables: str) -> str:
+    """What a query may name, and the column nearest to the one that `error` of the database does not know."""
+    unknown = re.search(r"no such column: (?:\w+\.)?(\w+)|column \"?(?:\w+\.)?(\w+)\"? does not exist", error)
+    names = [column.name for view in used for column in view.columns]
+    close = nearest(unknown[1] or unknown[2], names) if unknown else None
+    listing = f"lrurun query --views lists views and columns, {tables} the tables"
+    return f"did you mean {close!r}? {listing}" if close else listing
+
+
+def views(connection: Connection, names: Iterable[str] = NAMES) -> list[View]:
+    """These views of a ledger."""
+    found: list[View] = []
+    for name in names:
+        if name == "curves":
+            columns, rows = _curves()
+        else:
+            columns = _columns(connection, tuning=name == "trials")
+            rows = _finished(tuning=name == "trials")
+        labelled = [column.value.label(column.name) for column in columns]
+        found.append(View(name, NAMES[name], columns, rows.with_only_columns(*labelled)))
+    return found
+
+
+_PLACES = runs.join(ladder_runs, ladder_runs.c.run == runs.c.number).join(ladders, ladders.c.id == ladder_runs.c.ladder)
+_COUNTED = (
+    runs.c.superseded == 0,
+    runs.c.number.not_in(select(exclusions.c.run)),
+    func.substr(runs.c.task, 1, len(STUDY)) != STUDY,
+)
+
+
+def _of_runs(source: FromClause) -> Select[Any]:
+    return select(runs.c.number).select_from(source).where(*_COUNTED)
+
+
+def _finished(*, tuning: bool) -> Select[Any]:
+    stage = "tune" if tuning else "train"
+    return _of_runs(_PLACES).where(ladder_runs.c.stage == stage, runs.c.state.in_(("done", "diverged")))
+
+
+_FIRST = (
+    Column("id", "the run's id, also in `runs`", runs.c.id),
+    Column("task", "task", runs.c.task),
+    Column("ladder", "ladder", ladders.c.name),
+    Column("profile", "profile of the recipe; '' for the plain recipe", func.coalesce(ladders.c.profile, "")),
+    Column("instance", "key of the ladder instance: task, profile, --set and --tune together", ladders.c.key),
+    Column("rung", "rung", ladder_runs.c.rung),
+)
+
+
+def _curves() -> tuple[list[Column], Select[Any]]:
+    columns = [
+        *_FIRST,
+        Column("stage", "train or tune", ladder_runs.c.stage),
+        Column("seed", "seed", runs.c.seed),
+        Column("state", "state of the run", runs.c.state),
+        Column("metric", "name of the curve, as in val/accuracy", metric_keys.c.name),
+        Column("step", "training step", metrics.c.step),
+        Column("value", "value there; null for NaN", metrics.c.value),
+    ]
+    source = _PLACES.join(metrics, metrics.c.run == runs.c.number)
+    return columns, _of_runs(source.join(metric_keys, metric_keys.c.id == metrics.c.key))
+
+
+def _columns(connection: Connection, *, tuning: bool) -> list[Column]:
+    seconds = func.sum(attempts.c.ended_at - attempts.c.started_at)
+    number = Column("seed", "seed", runs.c.seed)
+    if tuning:
+        # the literal is in the text: the position's packing never changes
+        trial = ladder_runs.c.position % literal_column(str(position.RUNG))
+        number = Column("trial", "number of the tuning run in its rung, from 0", trial)
+    columns = [
+        *_FIRST,
+        number,
+        Column("state", "done or diverged", runs.c.state),
+        Column("steps", "training steps", runs.c.steps),
+        Column("parameters", "trainable parameters", runs.c.parameters),
+        Column(
+            "duration",
+            "seconds of its attempts together",
+            select(seconds).where(attempts.c.run == runs.c.number).scalar_subquery(),
+        ),
+        Column("finished_at", "when it finished, in seconds since 1970", runs.c.finished_at),
+        Column("best_step", "step of the best validation score, at which metrics are", conditions.result("best_step")),
+    ]
+    taken = {column.name for column in columns}
+    values = {name: conditions.result(name) for name in _results(connection) if name != "best_step"}
+    values |= {path: _setting(path, kinds) for path, kinds in _settings(connection).items()}
+    for name, value in values.items():
+        columns.append(Column(_plain(name, taken), name, value))
+        taken.add(columns[-1].name)
+    return columns
+
+
+def _plain(name: str, taken: set[str]) -> str:
+    """The name of the column of a metric or setting."""
+    plain = re.sub(r"[^a-z0-9]", "_", name.lower())
+    number, found = 1, plain
+    while found in taken:
+        number += 1
+        found = f"{plain}_{number}"
+    return found
+
+
+def _results(connection: Connection) -> list[str]:
+    """The names in the results of runs: those of curves of a split, and those of the newest run of each task."""
+    keys = connection.execute(select(metric_keys.c.name)).scalars()
+    found = [name for name in keys if name.startswith(("val/", "test"))]
+    newest = select(func.max(runs.c.number)).where(runs.c.result.is_not(None), *_COUNTED).group_by(runs.c.task)
+    for text in connection.execute(select(runs.c.result).where(runs.c.number.in_(newest))).scalars():
+        found += json.loads(text)
+    order = ("test", "val", "machine")
+    known = [name for name in dict.fromkeys((*filters.METRICS, *found)) if conditions.is_plain(name)]
+    return sorted(known, key=lambda name: (not name.startswith(order), name))
+
+
+def _settings(connection: Connection) -> Mapping[str, set[str]]:
+    """Path of a setting -> the kinds of its values, in the oldest and newest settings of each task and recurrence."""
+    number = documents.c.id
+    of_runs = number.in_(select(runs.c.config_id).where(*_COUNTED[2:]))
+    groups = (json_text(documents.c.text, "task"), json_text(documents.c.text, "model", "recurrence", "kind"))
+    grouped = select(func.min(number), func.max(number)).where(of_runs).group_by(*groups)
+    wanted = {one for row in connection.execute(grouped) for one in row}
+    kinds: dict[str, set[str]] = {}
+    for text in connection.execute(select(documents.c.text).where(number.in_(wanted)).order_by(number)).scalars():
+        for path, value in flatten(json.loads(text)):
+            if path not in ("task", "seed") and conditions.is_plain(path):
+                kinds.setdefault(path, set()).add(_kind(value))
+    return kinds
+
+
+def _kind(value: Any) -> str:
+    return "truth" if isinstance(value, bool) else "number" if isinstance(value, int | float) else "text"
+
+
+def _setting(path: str, kinds: set[str]) -> ColumnElement[Any]:
+    text, at = documents.c.text, path.split(".")
+    value: ColumnElement[Any] = json_text(text, *at)
+    if kinds == {"truth"}:
+        value = case((json_kind(text, *at) == "true", 1), (json_kind(text, *at) == "false", 0))
+    elif kinds == {"number"}:
+        value = json_number(text, *at)
+    return select(value).where(documents.c.id == runs.c.config_id).scalar_subquery()
