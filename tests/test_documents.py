@@ -10,6 +10,7 @@ import pytest
 
 from lrurun import decoding, paths
 from lrurun.config import documents
+from lrurun.config.settings import settings
 from lrurun.errors import LrurunError, UsageError
 from tests.mistakes import LADDER, changed, folder, ladder_error
 from tests.plans import SMALL_RECIPE as RECIPE
@@ -169,7 +170,7 @@ def test_a_file_that_cannot_be_read_is_no_usage_error(monkeypatch):
             "steps = 10",
             "steps = 10\n[ladder.l.rung.first.train]\nsteps = 20",
             "r.toml, ladder.l.rung.first.train: unknown name",
-            "known names here: lr_published, lr_chosen, model, optim",
+            "known names here: lr_published, lr_chosen, model, optim, tune",
         ),
         (
             "steps = 10",
@@ -269,9 +270,9 @@ def test_an_unknown_profile_gets_the_nearest_one(folder):
 def test_nested_tables_and_dotted_keys_are_the_same_paths():
     nested = {"model": {"recurrence": {"kind": "dense", "activation": "tanh"}, "depth": 1}}
     dotted = {"model.depth": 1, "model.recurrence.activation": "tanh", "model.recurrence.kind": "dense"}
-    assert documents.settings(nested, "x") == documents.settings(dotted, "x") == dotted
+    assert settings(nested, "x") == settings(dotted, "x") == dotted
     # whatever the order of the file, the kind comes first: it starts the table that the others fill
-    assert next(iter(documents.settings(dotted, "x"))) == "model.recurrence.kind"
+    assert next(iter(settings(dotted, "x"))) == "model.recurrence.kind"
 
 
 HOSTILE = ["", "x - at `$.model`", "missing", "a.b", "[0]", "`", "\x1b[31m", "é" * 300]

@@ -171,12 +171,12 @@ def test_point_is_chosen_on_validation_and_ties_go_to_the_lower_loss() -> None:
     def result(accuracy: float, loss: float) -> dict[str, float]:
         return {"val/accuracy": accuracy, "val/loss": loss, "test/accuracy": 1 - accuracy}
 
-    assert choose_point(made, [result(0.9, 0.2), result(0.8, 0.1)]) == low
-    assert choose_point(made, [result(0.9, 0.2), result(0.9, 0.1)]) == high
-    assert choose_point(made, [result(0.9, 0.2), result(0.9, 0.2)]) == low
-    assert choose_point(made, [None, result(0.1, 3.0)]) == high
-    assert choose_point(made, [result(0.9, float("nan")), result(0.1, 3.0)]) == high
-    assert choose_point(made, [None, None]) is None
+    assert choose_point(made, made.rungs[0], [result(0.9, 0.2), result(0.8, 0.1)]) == low
+    assert choose_point(made, made.rungs[0], [result(0.9, 0.2), result(0.9, 0.1)]) == high
+    assert choose_point(made, made.rungs[0], [result(0.9, 0.2), result(0.9, 0.2)]) == low
+    assert choose_point(made, made.rungs[0], [None, result(0.1, 3.0)]) == high
+    assert choose_point(made, made.rungs[0], [result(0.9, float("nan")), result(0.1, 3.0)]) == high
+    assert choose_point(made, made.rungs[0], [None, None]) is None
 
 
 @pytest.mark.usefixtures("tasks")
@@ -185,6 +185,6 @@ def test_point_is_chosen_by_the_metric_of_the_task_and_its_direction(task: str, 
     made = planning.make(task, ladder="sizes", profile="small", tune=True)
     name = made.task.metric.name
     results = [{f"val/{name}": score, "val/accuracy": 1 - score, "val/loss": 1.0} for score in (-0.5, 0.25)]
-    assert choose_point(made, results) == grid_points(made.grid)[better]
+    assert choose_point(made, made.rungs[0], results) == grid_points(made.grid)[better]
     results[better][f"val/{name}"] = float("nan")
-    assert choose_point(made, results) == grid_points(made.grid)[1 - better]
+    assert choose_point(made, made.rungs[0], results) == grid_points(made.grid)[1 - better]

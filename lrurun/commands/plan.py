@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
-from json import dumps
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -244,7 +243,7 @@ def _planned(
     found = [known.get(want.fingerprint) for want in tuning]
     chosen = all(run is not None and run.state in FINISHED for run in found)
     results = [run.result if run is not None and run.state == "done" else None for run in found]
-    point = choose_point(made, results) if tuning and chosen else None
+    point = choose_point(made, rung, results) if tuning and chosen else None
     final = final_runs(made, rung, seeds, point)
     known |= _known(ledger, final)
     versions = {
@@ -310,6 +309,7 @@ def _past_speed(rung: planning.ResolvedRung, speeds: Sequence[tuple[dict[str, An
 
 
 def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
+    from lrurun.config import grid
     from lrurun.report import sequential
     from lrurun.report.instance_label import data_sentence
 
@@ -338,8 +338,9 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
     for sentence in _rates(document.rungs):
         console.paragraph(sentence)
     if made.tune:
-        grid = "; ".join(f"{path} from {', '.join(map(_short, values))}" for path, values in made.grid.items())
-        console.paragraph(f"Chosen on validation, for each rung: {grid}.")
+        shown = {row.rung for row in document.rungs}
+        for sentence in grid.sentences({rung.name: rung.grid for rung in made.rungs if rung.name in shown}):
+            console.paragraph(sentence)
     for sentence in _other_numerics(document.rungs):
         console.paragraph(sentence)
     count = sum(row.runs_left for row in document.rungs if not row.outside_design)
@@ -407,17 +408,15 @@ def _other_numerics(rows: Sequence[PlannedRung]) -> list[str]:
 
 def _changes(row: PlannedRung, made: planning.Plan) -> list[str]:
     """What a rung changes, without the values that tuning replaces."""
-    tuned = made.grid if made.tune else {}
+    from lrurun.config import grid
+
+    tuned = made.free(row.rung)
     changes = [
-        f"{change.path.removeprefix('model.').removeprefix('recurrence.')} = {_short(change.after)}"
+        f"{change.path.removeprefix('model.').removeprefix('recurrence.')} = {grid.short(change.after)}"
         for change in row.moves
         if change.after is not None and not change.path.startswith("code.") and change.path not in tuned
     ]
     return changes + [f"code = {change.source}" for change in row.moves if change.path.startswith("code.")]
-
-
-def _short(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else dumps(value)
 
 
 def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.ResolvedRung]) -> None:

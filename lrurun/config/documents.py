@@ -9,12 +9,12 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Meta, Struct, field
 
 from lrurun import console, decoding, paths, plugins
-from lrurun.config import ladder_checks
+from lrurun.config import ladder_checks, recipe_checks
 from lrurun.config.claim import LARGEST, NAME, Name
 from lrurun.config.claim import Claim as Claim
 from lrurun.config.extends import extended
-from lrurun.config.schema import KIND, SECTIONS
-from lrurun.config.settings import check_path, flatten, settings
+from lrurun.config.schema import KIND
+from lrurun.config.settings import flatten
 from lrurun.errors import UsageError, hint_for
 from lrurun.paths import Kind, find, shown
 
@@ -189,6 +189,9 @@ class RungValues(_Document, frozen=True, kw_only=True):
     """For this rung, and for those that change it too."""
     optim: dict[str, Any] = field(default_factory=dict)
     """For this rung alone."""
+    tune: dict[str, Annotated[list[Any], Meta(min_length=1)]] = field(default_factory=dict)
+    """Dotted path -> values to try for this rung, beside those of `[tune.grid]`; those of the model also for rungs that
+    change it, unless they set the value."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -379,15 +382,8 @@ def load_recipe(name: str, *, imports: bool = True) -> Recipe:
             scoped = [rung.settings for ladder in document.ladder.values() for rung in ladder.rung.values()]
             for table in ({"model": document.model}, *document.rung.values(), *scoped):
                 _find_recurrence(table)
+    recipe_checks.check(recipe)
     where = recipe.path
-    for path in recipe.ours:
-        check_path(path, f"{where} [ours]")
-    if recipe.tune:
-        _check_grid(recipe.tune.grid, f"{where} [tune.grid]")
-    _check_tables(recipe, where, "")
-    for profile_name, profile in recipe.profile.items():
-        _check_grid(profile.tune or {}, f"{where} [profile.{profile_name}.tune]")
-        _check_tables(profile, where, f"profile.{profile_name}.")
     unscoped = [("", rung) for rung in recipe.rung]
     unscoped += [(f"profile.{name}.", rung) for name, profile in recipe.profile.items() for rung in profile.rung]
     if unscoped:
@@ -405,19 +401,6 @@ def _load(kind: Kind, name: str, type_: type[T]) -> T:
     return decoding.convert({**table, "path": where}, type_, where, sources)
 
 
-def _check_tables(document: Recipe | Profile, where: str, prefix: str) -> None:
-    for section in SECTIONS:
-        settings({section: getattr(document, section)}, f"{where} [{prefix}{section}]" if prefix else where)
-    for name, ladder in document.ladder.items():
-        for rung, values in ladder.rung.items():
-            table = f"{where} [{prefix}ladder.{name}.rung.{rung}]"
-            settings(values.settings, table)
-            if values.lr_published and values.lr_chosen:
-                raise UsageError(f"{table}: has both lr_published and lr_chosen", "remove one of them")
-    for rung, changes in document.rung.items():
-        settings(changes, f"{where} [{prefix}rung.{rung}]", within=("model", "optim"))
-
-
 @cache
 def _warn_of_unscoped(where: str, tables: tuple[tuple[str, str], ...]) -> None:
     """Once for each recipe: that tables (prefix, rung) have the form of 0.1.0, and how the first is written now."""
@@ -428,14 +411,6 @@ def _warn_of_unscoped(where: str, tables: tuple[tuple[str, str], ...]) -> None:
     console.warn(
         f"{where}: [{prefix}rung.{rung}]{more} for packaged ladders only: write [{prefix}ladder.{ladder}.rung.{rung}]"
     )
-
-
-def _check_grid(grid: dict[str, list[Any]], where: str) -> None:
-    for path, values in grid.items():
-        check_path(path, where, within=("model", "optim", "train"))
-        for value in values:
-            if values.count(value) > 1:
-                raise UsageError(f"{decoding.place(where, path)}: {value!r} is listed twice", "remove one of them")
 
 
 def get_profile(recipe: Recipe, name: str | None) -> Profile:

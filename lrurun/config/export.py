@@ -83,7 +83,6 @@ def plan_of(run: Run) -> planning.Plan:
         seeds=1,
         changes={},
         tune=False,
-        grid={},
         rungs=(rung,),
         options=tasks.options_of(task, config.data),
         data_name=task.name,

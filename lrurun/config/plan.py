@@ -6,12 +6,11 @@ import copy
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from lrurun import data as tasks
 from lrurun import decoding, paths, plugins
-from lrurun.config import plugin_code
+from lrurun.config import grid, plugin_code
 from lrurun.config.documents import (
     Ladder,
     Profile,
@@ -26,7 +25,7 @@ from lrurun.config.documents import (
 from lrurun.config.ladder_checks import check_metrics
 from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
-from lrurun.config.resolve import RATE, TUNED, ResolvedRung, full, resolve, with_point
+from lrurun.config.resolve import ResolvedRung, full, resolve, with_point
 from lrurun.config.schema import KIND, shared_settings
 from lrurun.config.settings import flatten, parse_set
 from lrurun.data import imported
@@ -47,8 +46,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     changes: dict[str, Any]
     """The values of `--set`, except those of execution: with others it is another instance."""
     tune: bool
-    grid: dict[str, list[Any]]
-    """Dotted path -> values to try, without paths that `--set` fixes."""
     rungs: tuple[ResolvedRung, ...]
     options: Options
     """Settings of the data."""
@@ -63,6 +60,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     def spec(self) -> dict[str, Any]:
         """What distinguishes this instance from others of the same ladder, task and profile."""
         return {"set": self.changes, "tune": self.tune}
+
+    @property
+    def grid(self) -> dict[str, list[Any]]:
+        """Dotted path -> values to try, of the first rung that tries any."""
+        return {path: values for rung in reversed(self.rungs) for path, values in rung.grid.items()}
+
+    def free(self, rung: str) -> tuple[str, ...]:
+        """The paths that tuning chooses for a rung."""
+        return tuple(path for one in self.rungs if self.tune and one.name == rung for path in one.grid)
 
     @property
     def same_as_base(self) -> frozenset[str]:
@@ -104,19 +110,17 @@ def make(
     if imports:
         plugins.load_installed("recurrence", changes.get(KIND))
     options, data_sources = _data(recipe, profile, reduced)
-    rungs = resolve(document, recipe, profile, changes, options, data_sources)
+    rungs = resolve(document, recipe, profile, changes, options, data_sources, tune=tune)
     for rung in rungs:
         _check_protocol(rung, recipe)
         _check_length(rung, options)
         _check_pooling(rung, options)
         _check_frame(rung, options)
-    grid = _free_grid(recipe, profile, reduced, changes, tune)
-    for rung in rungs:
-        for path, (values, source) in grid.items():
+        for path, (values, source) in rung.tried.items():
             for value in values:
                 _check_length(with_point(rung, {path: value}, source), options)
-    if tune and RATE in grid:
-        rungs = [msgspec.structs.replace(rung, rate_source=TUNED) for rung in rungs]
+    if tune and not any(rung.tried for rung in rungs):
+        raise _nothing_to_tune(document, recipe, profile, changes)
     typed = {path: value for rung in reversed(rungs) for path, value in full(rung.config).items()}
     return Plan(
         ladder=document,
@@ -126,7 +130,6 @@ def make(
         # as converted: 1 and 1.0 are one instance
         changes={path: typed[path] for path in changes if not path.startswith("execution.")},
         tune=tune,
-        grid={path: values for path, (values, _) in grid.items()},
         rungs=tuple(rungs),
         options=options,
         data_name=_data_name(recipe, profile, reduced),
@@ -141,19 +144,17 @@ def _reaches_further(rung: ResolvedRung, base: ResolvedRung) -> bool:
     return before.draw == "truncated" and after.r_max == 1.0
 
 
-def _free_grid(
-    recipe: Recipe, profile: str | None, reduced: Profile, changes: dict[str, Any], tune: bool
-) -> dict[str, tuple[list[Any], str]]:
-    """Dotted path -> the values to try and their source; without what `--set` fixes."""
-    grid, source = (recipe.tune.grid, f"{recipe.path} [tune.grid]") if recipe.tune else ({}, "")
-    if reduced.tune:
-        grid, source = reduced.tune, f"{recipe.path} [profile.{profile}.tune]"
-    free = {path: (values, source) for path, values in grid.items() if path not in changes}
-    if tune and not grid:
-        raise UsageError(f"{recipe.path}: has no grid to tune over", "add a table [tune.grid], or omit --tune")
-    if tune and not free:
-        raise UsageError(f"--tune: --set fixes all that the grid would tune: {', '.join(grid)}", "omit one of them")
-    return free
+def _nothing_to_tune(ladder: Ladder, recipe: Recipe, profile: str | None, changes: dict[str, Any]) -> UsageError:
+    tables = [table for rung in ladder.rungs for table in recipe.tables(ladder.scopes(rung), profile)]
+    paths = dict.fromkeys([*grid.common(recipe, profile), *(path for table in tables for path in table.notes.tune)])
+    if not paths:
+        return UsageError(f"{recipe.path}: has no grid to tune over", "add a table [tune.grid], or omit --tune")
+    if fixed := [path for path in paths if path in changes]:
+        return UsageError(f"--tune: --set fixes all that the grid would tune: {', '.join(fixed)}", "omit one of them")
+    return UsageError(
+        f"--tune: no rung of ladder {ladder.name} has what the grid would tune: {', '.join(paths)}",
+        "add settings of its rungs to [tune.grid], or omit --tune",
+    )
 
 
 def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Generic, Literal
 
 import msgspec
@@ -9,9 +10,8 @@ from msgspec import Struct
 
 from lrurun import data as tasks
 from lrurun import decoding
-from lrurun.config import plugin_code
+from lrurun.config import grid, plugin_code
 from lrurun.config.documents import Ladder, Recipe, Rung, RungTable, Scope, get_profile
-from lrurun.config.recurrences import KINDS
 from lrurun.config.removed import without_removed
 from lrurun.config.schema import KIND, SECTIONS, Execution, R, RunConfig, decode
 from lrurun.config.settings import flatten, settings
@@ -20,7 +20,6 @@ from lrurun.decoding import canonical
 from lrurun.errors import UsageError
 
 RATE = "optim.lr"
-_RECURRENCE = "model.recurrence."
 _Values = dict[str, tuple[Any, str]]
 """Dotted path -> value and its source, the one that was set last at the end."""
 
@@ -64,6 +63,13 @@ class ResolvedRung(Struct, frozen=True, kw_only=True):
     same_as_base: bool
     """Its runs are those of its base."""
     rate_source: RateSource
+    tried: grid.Grid = {}
+    """What tuning tries for it."""
+
+    @property
+    def grid(self) -> dict[str, list[Any]]:
+        """Dotted path -> values to try."""
+        return {path: values for path, (values, _) in self.tried.items()}
 
 
 def resolve(
@@ -73,47 +79,87 @@ def resolve(
     sets: dict[str, Any],
     options: Options,
     data_sources: dict[str, str],
+    *,
+    tune: bool = False,
 ) -> list[ResolvedRung]:
     """Every rung of the ladder; `options` are the settings of the data.
 
     Later values win: recipe, profile, rung by rung along the bases (the ladder's change, then the recipe's table), then
-    `sets`. Model values of a recipe's table hold for later rungs too, optimiser values for that rung alone.
+    `sets`. Model values of a recipe's table hold for later rungs too, optimiser values for that rung alone. With
+    `tune`, a value that the grid chooses need not be set for the rung.
 
     Raises:
         UsageError: a value that does not fit, or that the recipe lacks; a path in `sets` that no rung has.
     """
     data = {"version": tasks.get(recipe.task, recipe.data).version, **canonical(options)}
     sources = {"task": recipe.path, "data.version": f"task {recipe.task}", **data_sources}
-    common = _common(recipe, profile)
     bases = ladder.bases
     resolved: dict[str, ResolvedRung] = {}
-    inherited: dict[str, _Values] = {}
     used: set[str] = set()
-    for rung in ladder.rungs:
-        base = bases[rung.name]
-        values = dict(common if base is None else inherited[base])
-        scopes = ladder.scopes(rung)
-        tables = recipe.tables(scopes, profile)
-        alone = _apply(values, ladder, rung, tables, recipe)
-        inherited[rung.name] = dict(values)
-        for path, (value, source) in alone.items():
-            put(values, path, value, source)
-        used |= _override(values, sets, kept=_defaults(recipe, profile), rung=rung.name)
-        resolved[rung.name] = _finish(
-            rung,
-            values,
-            recipe,
-            data,
-            sources,
-            base=resolved[base] if base is not None else None,
-            rate_source=_rate_source(values, scopes, tables, recipe, profile),
-        )
+    for one in valued(ladder, recipe, profile, sets, tune=tune):
+        if one.unset:
+            raise one.unset[0]
+        used |= one.used
+        base = bases[one.rung.name]
+        source = TUNED if tune and RATE in one.tried else _rate_source(one, recipe, profile)
+        before = resolved[base] if base is not None else None
+        resolved[one.rung.name] = _finish(one, recipe, data, sources, base=before, rate_source=source, tune=tune)
     for path in sets:
         if path not in used:
             raise UsageError(
                 f"--set {path}: no rung of this ladder has it", f"lrurun plan {recipe.task} shows what the rungs have"
             )
     return list(resolved.values())
+
+
+class Valued(Struct, frozen=True, kw_only=True):
+    """A rung whose values are not yet converted."""
+
+    rung: Rung
+    values: _Values
+    scopes: list[Scope]
+    tables: list[RungTable]
+    tried: grid.Grid
+    used: set[str]
+    """The paths of `--set` that it has."""
+    unset: list[UsageError]
+    """Errors of what the ladder expects from the recipe, and the recipe lacks."""
+
+
+def valued(
+    ladder: Ladder, recipe: Recipe, profile: str | None, sets: dict[str, Any], *, tune: bool = False
+) -> Iterator[Valued]:
+    """The rungs of the ladder in their order, each with its values, as `resolve` describes.
+
+    Raises:
+        UsageError: `--set` does not fit, or a rung takes the values of an unknown one.
+    """
+    common, common_grid, bases = _common(recipe, profile), grid.common(recipe, profile), ladder.bases
+    inherited: dict[str, _Values] = {}
+    grids: dict[str | None, grid.Grid] = {None: {}}
+    for rung in ladder.rungs:
+        base = bases[rung.name]
+        values = dict(common if base is None else inherited[base])
+        scopes = ladder.scopes(rung)
+        tables = recipe.tables(scopes, profile)
+        alone = _apply(values, ladder, rung, tables)
+        inherited[rung.name] = dict(values)
+        declared = {path for table in tables for path, _ in flatten(table.settings)}
+        grids[rung.name] = grid.inherited(grids[base], tables, {*dict(flatten(rung.change)), *declared})
+        for path, (value, source) in alone.items():
+            put(values, path, value, source)
+        used = _override(values, sets, kept=_defaults(recipe, profile), rung=rung.name)
+        tried = grid.applying(common_grid | grids[rung.name], _kind(values), sets)
+        unset = [
+            _unset(path, ladder, rung, recipe)
+            for path in rung.tunes
+            if path not in declared and not (tune and path in tried and path in values)
+        ]
+        yield Valued(rung=rung, values=values, scopes=scopes, tables=tables, tried=tried, used=used, unset=unset)
+
+
+def _kind(values: _Values) -> Any:
+    return values[KIND][0] if KIND in values else None
 
 
 def _defaults(recipe: Recipe, profile: str | None) -> tuple[str, str]:
@@ -129,31 +175,30 @@ def _common(recipe: Recipe, profile: str | None) -> _Values:
     return values
 
 
-def _apply(values: _Values, ladder: Ladder, rung: Rung, tables: list[RungTable], recipe: Recipe) -> _Values:
+def _apply(values: _Values, ladder: Ladder, rung: Rung, tables: list[RungTable]) -> _Values:
     """Applies the rung's changes to `values`; returns those that hold for this rung alone."""
     source = f"{ladder.path}, rung {rung.name}"
     for path, value in settings(rung.change, source).items():
         put(values, path, value, source)
     alone: _Values = {}
-    found: set[str] = set()
     for table in tables:
         for path, value in settings(table.settings, table.where).items():
-            found.add(path)
             put(values if path.startswith("model.") else alone, path, value, table.where)
-    for path in rung.tunes:
-        if path not in found:
-            name = f"[ladder.{ladder.name}.rung.{rung.name}]"
-            raise UsageError(
-                f"{recipe.path}: {name} does not set {path}, which ladder {ladder.name} expects from it",
-                f"add {path} to {name}, or write it into the ladder's rung",
-            )
     return alone
+
+
+def _unset(path: str, ladder: Ladder, rung: Rung, recipe: Recipe) -> UsageError:
+    name = f"[ladder.{ladder.name}.rung.{rung.name}]"
+    return UsageError(
+        f"{recipe.path}: {name} does not set {path}, which ladder {ladder.name} expects from it",
+        f"add {path} to {name}, or write it into the ladder's rung",
+    )
 
 
 def put(values: _Values, path: str, value: Any, source: str) -> None:
     """Sets a value. A new kind of recurrence removes the settings of the old one."""
     if path == KIND and path in values and values[path][0] != value:
-        for old in [p for p in values if p.startswith(_RECURRENCE)]:
+        for old in [p for p in values if p.startswith(grid.RECURRENCE)]:
             del values[old]
     # to the end: an error about several values names the one that was set last
     values.pop(path, None)
@@ -167,38 +212,35 @@ def _override(values: _Values, sets: dict[str, Any], *, kept: tuple[str, ...], r
         UsageError: it sets another kind of recurrence, without a setting that the rung changes.
     """
     if KIND in sets:
-        fields = _fields(sets[KIND])
+        fields = grid.fields(sets[KIND])
         for path, (_, source) in values.items():
-            if fields and path.startswith(_RECURRENCE) and path != KIND and source not in kept:
-                if path.removeprefix(_RECURRENCE) not in fields:
+            if fields and path.startswith(grid.RECURRENCE) and path != KIND and source not in kept:
+                if path.removeprefix(grid.RECURRENCE) not in fields:
                     raise UsageError(
                         f"--set {KIND}={sets[KIND]}: rung {rung} sets {path}, which this kind does not have ({source})",
                         "leave it out: what the rungs change belongs to the ladder",
                     )
         put(values, KIND, sets[KIND], f"--set {KIND}")
-    fields = _fields(values[KIND][0] if KIND in values else None)
+    kind = _kind(values)
     used = set()
     for path, value in sets.items():
-        if not path.startswith(_RECURRENCE) or path == KIND or path.removeprefix(_RECURRENCE) in fields:
+        if grid.has(kind, path):
             put(values, path, value, f"--set {path}")
             used.add(path)
     return used
 
 
-def _fields(kind: Any) -> tuple[str, ...]:
-    return KINDS[kind].settings.__struct_fields__ if isinstance(kind, str) and kind in KINDS else ()
-
-
 def _finish(
-    rung: Rung,
-    values: _Values,
+    one: Valued,
     recipe: Recipe,
     data: dict[str, Any],
     data_sources: dict[str, str],
     *,
     base: ResolvedRung | None,
     rate_source: RateSource,
+    tune: bool,
 ) -> ResolvedRung:
+    rung, values = one.rung, one.values
     config, execution = converted(values, recipe.task, data, recipe.path)
     new = full(config)
     sources = dict.fromkeys([*new, *(f"execution.{field}" for field in execution.__struct_fields__)], "default")
@@ -221,15 +263,17 @@ def _finish(
         config=config,
         execution=execution,
         differences=differences,
-        same_as_base=base is not None and canonical(config) == canonical(base.config),
+        same_as_base=base is not None
+        and canonical(config) == canonical(base.config)
+        and (not tune or one.tried == base.tried),
         rate_source=rate_source,
+        tried=one.tried,
     )
 
 
-def _rate_source(
-    values: _Values, scopes: list[Scope], tables: list[RungTable], recipe: Recipe, profile: str | None
-) -> RateSource:
-    """The source of the learning rate in `values`. A note in a table is about the rate that applies there."""
+def _rate_source(one: Valued, recipe: Recipe, profile: str | None) -> RateSource:
+    """The source of the rung's learning rate. A note in a table is about the rate that applies there."""
+    values, scopes, tables = one.values, one.scopes, one.tables
     source = values[RATE][1] if RATE in values else ""
     if source.startswith("--set"):
         return RateSource("set", f"given by {source}")

@@ -78,11 +78,11 @@ def _range(part: str, text: str) -> Iterable[int]:
 
 
 def tuning_runs(plan: Plan, rungs: Iterable[ResolvedRung]) -> list[PlannedRun]:
-    """The tuning runs: each rung at each point of the grid, one seed."""
+    """The tuning runs: each rung at each point of its grid, one seed; none of a rung that tries nothing."""
     return [
         _planned(plan, with_point(rung, point, "the tuning grid"), "tune", TUNING_SEED, k)
         for rung in rungs
-        for k, point in enumerate(grid_points(plan.grid))
+        for k, point in enumerate(grid_points(rung.grid) if rung.grid else [])
     ]
 
 
@@ -94,8 +94,8 @@ def final_runs(
     return [_planned(plan, tuned, "train", seed, seed) for seed in seeds]
 
 
-def choose_point(plan: Plan, results: Sequence[dict[str, float] | None]) -> dict[str, Any] | None:
-    """The point of the grid with the best validation score; None where no point has a result.
+def choose_point(plan: Plan, rung: ResolvedRung, results: Sequence[dict[str, float] | None]) -> dict[str, Any] | None:
+    """The point of the rung's grid with the best validation score; None where no point has a result.
 
     `results` holds the metrics of each point, in the order of `grid_points`. Of two equal scores the lower loss wins,
     then the earlier point. A point whose loss or score is not finite is never chosen.
@@ -109,7 +109,7 @@ def choose_point(plan: Plan, results: Sequence[dict[str, float] | None]) -> dict
         and math.isfinite(result["val/loss"])
         and math.isfinite(score := result[f"val/{metric.name}"])
     ]
-    return grid_points(plan.grid)[-max(scored)[-1]] if scored else None
+    return grid_points(rung.grid)[-max(scored)[-1]] if scored else None
 
 
 def grid_points(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:

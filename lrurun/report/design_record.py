@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -101,13 +102,12 @@ def planned(
 
 def _finished(plan: planning.Plan, instance: LadderInstance, ledger: Ledger) -> int:
     """How many final runs of the instance with the settings of the plan are finished."""
-    settings, free = _settings(plan), _free(plan)
+    settings = _settings(plan)
     count = 0
     for run in ledger.runs(instance.key):
         rungs = [m.rung for m in run.memberships if m.stage == "train" and m.ladder_key == instance.key]
         if rungs and run.state in ("done", "diverged"):
-            found = _digest(planning.common_settings(run.config, free))
-            count += any(settings.get(rung) == found for rung in rungs)
+            count += any(settings.get(rung) == _of_run(run.config, rung, plan) for rung in rungs)
     return count
 
 
@@ -134,13 +134,11 @@ def _new(plan: planning.Plan, max_seeds: int, *, finished_before: int) -> Design
 
 def _settings(plan: planning.Plan) -> dict[str, str]:
     """Rung -> a digest of its settings, without those that tuning chooses."""
-    free = _free(plan)
-    return {rung.name: _digest(planning.common_settings(msgspec.to_builtins(rung.config), free)) for rung in plan.rungs}
+    return {rung.name: _of_run(msgspec.to_builtins(rung.config), rung.name, plan) for rung in plan.rungs}
 
 
-def _free(plan: planning.Plan) -> tuple[str, ...]:
-    """The paths that tuning chooses."""
-    return tuple(plan.grid) if plan.tune else ()
+def _of_run(config: Mapping[str, Any], rung: str, plan: planning.Plan) -> str:
+    return _digest(planning.common_settings(config, plan.free(rung)))
 
 
 def _recorded(instance: LadderInstance, ledger: Ledger) -> list[Progress]:

@@ -258,16 +258,23 @@ def _data(plan: planning.Plan, ledger: Ledger, found: list[Run]) -> dict[str, An
 
 def _current(plan: planning.Plan, instance: LadderInstance, found: list[Run]) -> tuple[list[Run], list[str]]:
     """The runs whose settings are those that ladder and recipe have now, and notes on the others."""
-    free = tuple(plan.grid) if plan.tune else ()
-    wanted = {rung.name: planning.common_settings(msgspec.to_builtins(rung.config), free) for rung in plan.rungs}
-    settings: dict[int, dict[str, Any]] = {}
+    free = {rung.name: plan.free(rung.name) for rung in plan.rungs}
+    wanted = {
+        rung.name: planning.common_settings(msgspec.to_builtins(rung.config), free[rung.name]) for rung in plan.rungs
+    }
+    settings: dict[tuple[int, tuple[str, ...]], dict[str, Any]] = {}
+
+    def is_current(run: Run, rung: str) -> bool:
+        key = (run.config_id, free[rung])
+        if key not in settings:
+            settings[key] = planning.common_settings(run.config, free[rung])
+        return settings[key] == wanted[rung]
+
     current: list[Run] = []
     others: dict[str, list[str]] = {}
     for run in found:
-        if run.config_id not in settings:
-            settings[run.config_id] = planning.common_settings(run.config, free)
         rungs = {m.rung for m in run.memberships if m.ladder_key == instance.key and m.stage == "train"}
-        if rungs and settings[run.config_id] not in [wanted[rung] for rung in rungs if rung in wanted]:
+        if rungs and not any(is_current(run, rung) for rung in rungs if rung in wanted):
             why = plugin_code.outdated(run.config) or "the ladder or the recipe has changed since"
             others.setdefault(why, []).append(run.id)
         else:

@@ -80,17 +80,17 @@ class Selection(Struct, frozen=True, kw_only=True):
         return ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
 
     def tuning(self) -> dict[str, list[PlannedRun]]:
-        return {rung.name: tuning_runs(self.plan, [rung]) for rung in self.rungs if self.plan.tune}
+        return {rung.name: tuning_runs(self.plan, [rung]) for rung in self.rungs if self.plan.tune and rung.grid}
 
     def final(self) -> list[PlannedRun]:
-        rungs = [] if self.plan.tune else self.rungs
+        rungs = [rung for rung in self.rungs if not (self.plan.tune and rung.grid)]
         return [wanted for rung in rungs for wanted in final_runs(self.plan, rung, self.seeds)]
 
     def chosen(
         self, rung: str, results: Sequence[dict[str, float] | None]
     ) -> tuple[dict[str, Any] | None, list[PlannedRun]]:
-        point = choose_point(self.plan, results)
         (resolved,) = (one for one in self.rungs if one.name == rung)
+        point = choose_point(self.plan, resolved, results)
         return point, final_runs(self.plan, resolved, self.seeds, point)
 
     def settings(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
