@@ -67,8 +67,10 @@ def unvaried(kind: str) -> list[str]:
 def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, backend: str = "auto") -> list[Finding]:
     """Checks the recurrence that `settings` describe, in one direction and, unless it is causal only, in both.
 
-    `width` is H, `state` is N. An exception in a check is a finding that failed.
+    `width` is H, N where each feature has a state of its own; `state` is N. An exception in a check is a finding that
+    failed.
     """
+    width = state if settings.elementwise else width
     causal_only = KINDS[str(settings.__struct_config__.tag)].load().causal_only
     cases = [
         _Case(
@@ -278,7 +280,10 @@ def _padding(case: _Case) -> tuple[bool, str]:
     alone = np.asarray(case.scan(params, u[: _STEPS // 2, 1:2], None))
     moved = float(np.max(np.abs(y - other)[mask]))
     apart = _deviation(y[: _STEPS // 2, 1:2], alone)
-    passed = moved <= 1e-6 * float(np.max(np.abs(y[mask]))) and apart < 1e-5
+    passed = moved <= 1e-6 * float(np.max(np.abs(y[mask])))
+    if case.recurrence.mixes_sequences:
+        return passed, f"real outputs changed by {moved:.1e}; declared to mix the sequences of a batch"
+    passed = passed and apart < 1e-5
     return passed, f"real outputs changed by {moved:.1e}; {apart:.1e} from the same sequence without padding"
 
 
@@ -298,7 +303,7 @@ def _finite(case: _Case) -> tuple[bool, str]:
 
 
 def _recurrent_group(case: _Case) -> tuple[bool, str]:
-    names = case.recurrence.recurrent_parameters
+    names = case.recurrence.recurrent_parameters | case.recurrence.undecayed_parameters
     unknown = sorted(names - set(case.params))
     return not unknown, f"unknown: {', '.join(unknown)}" if unknown else ", ".join(sorted(names)) or "none"
 

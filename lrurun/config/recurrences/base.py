@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 Fraction = Annotated[float, Meta(ge=0, le=1)]
 Step = Annotated[float, Meta(gt=0, le=1000)]
+Size = Annotated[int, Meta(ge=1, le=65536)]
 KernelLength = Annotated[int, Meta(ge=0, le=2**24)]
 
 LARGEST_HIPPO = 4096
@@ -20,6 +21,11 @@ class RecurrenceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     The description of `ModelConfig.state` lists what each kind counts as N: add a new kind there.
     """
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether each feature has a state of its own, so that `fits` refuses a state other than the width."""
+        return False
 
     def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
         """Raise ValueError where a model of `width` H, `state` N and these settings cannot be built.

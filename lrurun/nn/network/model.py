@@ -147,14 +147,15 @@ class Model:
         return logits, jnp.stack(probe.found)
 
     def groups(self, params: Tree, *, decay_norm_bias: bool = True) -> Tree:
-        """A tree like `params` with the parameter group of each leaf: "recurrent" or "regular".
+        """A tree like `params` with the parameter group of each leaf: "recurrent", "regular" or "undecayed".
 
-        Without `decay_norm_bias`, biases and norms outside recurrences are "undecayed".
+        Without `decay_norm_bias`, biases and norms outside recurrences are "undecayed" too.
         """
 
         def group(name: str, parent: str) -> str:
             if parent == "recurrence":
-                return "recurrent" if name in self.recurrence.recurrent_parameters else "regular"
+                undecayed = "undecayed" if name in self.recurrence.undecayed_parameters else "regular"
+                return "recurrent" if name in self.recurrence.recurrent_parameters else undecayed
             # only norms have a scale
             return "regular" if decay_norm_bias or name not in ("bias", "scale") else "undecayed"
 

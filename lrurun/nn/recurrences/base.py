@@ -62,6 +62,16 @@ class Recurrence(abc.ABC):
         """Names of the parameters in the recurrent group, which has its own learning rate and no weight decay."""
 
     @property
+    def undecayed_parameters(self) -> frozenset[str]:
+        """Names of parameters outside the recurrent group that have no weight decay either."""
+        return frozenset()
+
+    @property
+    def mixes_sequences(self) -> bool:
+        """Whether outputs depend on the other sequences of a batch: true of some controls alone."""
+        return False
+
+    @property
     def variances(self) -> Mapping[str, float]:
         """Name -> declared variance, of the parameters whose initial entries are independent with mean 0."""
         return {}

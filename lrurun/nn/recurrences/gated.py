@@ -1,0 +1,121 @@
+"""What all gated and selective recurrences have in common: x_k = a_k x_(k-1) + b_k, with a and b from the input.
+
+A kind defines a, b and the outputs; the scan and the step are the same for all.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from lrurun.nn.axes import Array, Features, Mask, StateNorms, StepFeatures
+from lrurun.nn.pairs import Pair, times_add
+from lrurun.nn.recurrences.base import Params, Recurrence
+from lrurun.nn.scan import chunk_count
+from lrurun.nn.scan.varying import varying_scan
+
+Numbers = Array | Pair
+"""Real numbers, or complex ones as (re, im)."""
+State = tuple[tuple[Array, ...], Array]
+"""x, (B, M) or its two parts, and (B,), 0 before the first step of a sequence and then 1."""
+
+
+class Gated(Recurrence):
+    """A causal recurrence of M real or complex numbers. Zeros are forgotten gates: a sequence starts at `start`."""
+
+    causal_only: ClassVar[bool] = True
+
+    @property
+    def numbers(self) -> int:
+        """M: how many numbers x has."""
+        return self.state
+
+    @property
+    def complex(self) -> bool:
+        """Whether they are complex."""
+        return False
+
+    @abc.abstractmethod
+    def coefficients(self, params: Params, u: Array, seen: Array, first: Array) -> tuple[Numbers, Numbers]:
+        """a and b, (..., B, M) each, of inputs `u` (..., B, H).
+
+        `seen` (..., B, H) is what the gates see; `first` (..., B) is true at the first steps of sequences.
+        """
+
+    @abc.abstractmethod
+    def outputs(self, params: Params, x: Numbers, u: Array, seen: Array) -> Array:
+        """y (..., B, H) of states `x` (..., B, M) and inputs."""
+
+    def start(self, params: Params) -> Array | None:
+        """The state (M,) before the first step; None if it is zero."""
+        return None
+
+    def signed(self, a: Array) -> Array:
+        """The decay as it is used, in [-1, 1] with `negative`, for `a` in [0, 1]."""
+        return 2.0 * a - 1.0 if self.settings.negative else a
+
+    @property
+    def mixes_sequences(self) -> bool:
+        return bool(self.settings.gates == "shuffled")
+
+    def chunks(self, length: int, batch: int) -> int:
+        return chunk_count(length, batch * self.numbers, self.backend)
+
+    def seen(self, u: Array, mask: Array | None = None) -> Array:
+        """What the gates see, (..., B, H): `u` itself, or what a control puts in its place."""
+        if self.settings.gates == "static":
+            return jnp.zeros_like(u)
+        if self.settings.gates == "input":
+            return u
+        # of the next sequence; where that is over, zeros in place of its padding
+        return jnp.roll(u if mask is None else jnp.where(mask[..., None], u, 0.0), 1, axis=-2)
+
+    def states(self, params: Params, u: Array, seen: Array) -> Numbers:
+        """All states, (T, B, M) or (T, K, B, M)."""
+        first = jnp.zeros(u.shape[:-1], bool).at[(0,) * (u.ndim - 2)].set(True)
+        a, b = self.coefficients(params, u, seen, first)
+        start = self.start(params)
+        initial = None if start is None else jnp.broadcast_to(start[None], (u.shape[-2], start.size))
+        return varying_scan(a, b, initial=initial, backend=self.backend)
+
+    def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
+        seen = self.seen(u, mask)
+        return self.outputs(params, self.states(params, u, seen), u, seen)
+
+    def initial_state(self, batch: int) -> State:
+        zero = jnp.zeros((batch, self.numbers), jnp.float32)
+        return (zero, zero) if self.complex else (zero,), jnp.zeros((batch,), jnp.float32)
+
+    def step(self, params: Params, state: State, u: StepFeatures) -> tuple[State, StepFeatures]:
+        self.require_causal()
+        parts, begun = state
+        first, seen, start = begun == 0.0, self.seen(u), self.start(params)
+        a, b = self.coefficients(params, u, seen, first)
+        x: Numbers
+        if isinstance(a, tuple):
+            assert isinstance(b, tuple)
+            x = times_add(a, (parts[0], parts[1]), b)
+        else:
+            assert not isinstance(b, tuple)
+            x = a * (parts[0] if start is None else jnp.where(first[..., None], start[None], parts[0])) + b
+        return (x if isinstance(x, tuple) else (x,), jnp.ones_like(begun)), self.outputs(params, x, u, seen)
+
+    def norms(self, params: Params, u: Features) -> StateNorms:
+        x = self.states(params, u, self.seen(u))
+        parts = x if isinstance(x, tuple) else (x,)
+        return jnp.sqrt(sum(jnp.sum(jnp.square(part), axis=-1) for part in parts))
+
+
+@jax.custom_jvp
+def root(x: Array) -> Array:
+    """The square root of x in [0, 1], whose derivative is at most 1000, as in the public code of Griffin."""
+    return jnp.sqrt(x)
+
+
+@root.defjvp
+def _root_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    y = jnp.sqrt(primals[0])
+    return y, tangents[0] * (0.5 / jnp.maximum(y, 5e-4))
