@@ -85,12 +85,14 @@ COMMANDS = (
         (
             ["sDigits", "--seeds", "0"],
             "--seeds 0: at least one seed is needed",
-            "a number of seeds, as in --seeds 3, or a list, as in --seeds 0,4,7; seed 0 alone is --seeds 0,",
+            "a number of seeds, as in --seeds 3, or a list with ranges, as in --seeds 0-2,4,7; "
+            "seed 0 alone is --seeds 0,",
         ),
         (
             ["sDigits", "--seeds", "3.5"],
             "--seeds 3.5: expected whole numbers",
-            "a number of seeds, as in --seeds 3, or a list, as in --seeds 0,4,7; seed 0 alone is --seeds 0,",
+            "a number of seeds, as in --seeds 3, or a list with ranges, as in --seeds 0-2,4,7; "
+            "seed 0 alone is --seeds 0,",
         ),
         (["sDigits", "--set", "optim.lrr=1"], "--set optim.lrr: unknown name", "did you mean 'optim.lr'?"),
         (
