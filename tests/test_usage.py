@@ -78,9 +78,9 @@ COMMANDS = (
             "as in --ledger ledger.db, or --ledger postgresql+psycopg://USER@HOST/DATABASE",
         ),
         (
-            ["sDigits", "--runs-dir", "gs://bucket/runs"],
-            "--runs-dir: expected a path, found a gs URL",
-            "this version writes to folders only: mount the store, or name a folder on shared storage",
+            ["sDigits", "--data-dir", "gs://bucket/runs"],
+            "--data-dir: expected a path, found a gs URL",
+            "of all folders only that of --runs-dir may be in an object store",
         ),
         (
             ["sDigits", "--seeds", "0"],
