@@ -131,7 +131,6 @@ def json_fields() -> str:
         runs,
         show,
         status,
-        sweeps,
         verify,
     )
     from lrurun.commands.list import Listing
@@ -141,16 +140,13 @@ def json_fields() -> str:
     from lrurun.report.ledger_claims import LedgerClaims
     from lrurun.report.speed import SpeedReport
     from lrurun.report.study import StudyReport
-    from lrurun.report.swept import SweptReport
 
     documents = {
         "runs": runs.RunsDocument,
         "show": show.RunDocument,
         "status": status.StatusDocument,
         "plan": plan.PlanDocument,
-        "plan --sweep": sweeps.SweepDocument,
         "report TASK": LadderReport,
-        "report TASK --by": SweptReport,
         "report TASK --speed": SpeedReport,
         "report --all": AllTasksReport,
         "study NAME": StudyReport,

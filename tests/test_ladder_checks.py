@@ -65,7 +65,7 @@ __all__ = ["folder"]  # a fixture
             'name = "mine"',
             'name = "mine"\nimport = ["mine.py"]',
             "l.toml, import: unknown name",
-            "known names here: name, title, source, question, other_tasks, load, rung, speed, claim, grid",
+            "known names here: name, title, source, question, other_tasks, recipes, load, rung, speed, claim, grid",
         ),
     ],
 )

@@ -104,7 +104,7 @@ def _check_ladder(name: str) -> list[CheckResult]:
     ladder = documents.load_ladder(name)
     detail = f"{plural(len(ladder.rungs), 'rung')}, {plural(len(ladder.claims), 'claim')}"
     findings = [CheckResult(name, "the document", True, detail)]
-    for task in paths.names("recipes"):
+    for task in ladder.recipes or paths.names("recipes"):
         try:
             made = planning.make(task, ladder=name)
         except UsageError as error:

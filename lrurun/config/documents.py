@@ -110,6 +110,8 @@ class Ladder(_Document, frozen=True, kw_only=True):
     question: str = ""
     other_tasks: tuple[str, ...] = ()
     """Tasks of the papers that lrurun does not have: claims and published scores may name them."""
+    recipes: tuple[str, ...] = ()
+    """The recipes that have the values of its rungs, on which it is checked; empty: all. Others need tables of it."""
     load: tuple[str, ...] = ()
     """Files of plug-ins, `lrurun.plugins`, from the folder of this one."""
     rungs: tuple[Rung, ...] = field(name="rung", default=())

@@ -32,7 +32,7 @@ from lrurun.data import imported
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for
 
-__all__ = ["Plan", "ResolvedRung", "choose_rungs", "common_settings", "data_of", "make", "of_documents", "rung_names"]
+__all__ = ["Plan", "ResolvedRung", "choose_rungs", "common_settings", "data_of", "make"]
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -75,10 +75,6 @@ class Plan(Struct, frozen=True, kw_only=True):
         """The rungs whose runs are those of their base."""
         return frozenset(rung.name for rung in self.rungs if rung.same_as_base)
 
-    def with_sets(self, sets: Mapping[str, Any]) -> Plan:
-        """The plan of the instance with other values of `--set`. Raises UsageError."""
-        return of_documents(self.ladder, self.recipe, profile=self.profile, sets=sets, tune=self.tune)
-
     def cautions(self, rungs: Collection[str]) -> list[str]:
         """What these rungs change beside what they say, compared with others of them: sentences for reports."""
         shown = {rung.name: rung for rung in self.rungs if rung.name in rungs}
@@ -105,22 +101,8 @@ def make(
         UsageError: unknown names, wrong values, rungs that change unknown fields, plug-ins that cannot be loaded.
     """
     document = load_ladder(ladder, imports=imports)
-    return of_documents(
-        document, load_recipe(task, imports=imports), profile=profile, sets=sets, tune=tune, imports=imports
-    )
-
-
-def of_documents(
-    document: Ladder,
-    recipe: Recipe,
-    *,
-    profile: str | None,
-    sets: Sequence[str] | Mapping[str, Any],
-    tune: bool,
-    imports: bool = False,
-) -> Plan:
-    """As `make`, of documents that have been read."""
     check_kinds(document)
+    recipe = load_recipe(task, imports=imports)
     check_scopes(document, recipe)
     check_metrics(document, _task_of(recipe), _profiles(recipe))
     reduced = get_profile(recipe, profile)
@@ -291,22 +273,12 @@ def _data(recipe: Recipe, profile: str | None, reduced: Profile) -> tuple[Option
 
 
 def choose_rungs(plan: Plan, names: Sequence[str]) -> tuple[ResolvedRung, ...]:
-    """The rungs of those names, in ladder order; all of them without names. Raises UsageError."""
-    chosen = rung_names(plan.ladder, names)
-    return tuple(rung for rung in plan.rungs if rung.name in chosen)
-
-
-def rung_names(ladder: Ladder, names: Sequence[str]) -> list[str]:
-    """Those names, in ladder order; all of the ladder's without any.
-
-    Raises:
-        UsageError: an unknown name.
-    """
-    known = [rung.name for rung in ladder.rungs]
+    """The rungs of those names, in ladder order; all of them without names."""
+    known = [rung.name for rung in plan.rungs]
     for name in names:
         if name not in known:
-            raise UsageError(f"{ladder.path}: unknown rung {name!r}", hint_for(name, known, "rungs"))
-    return [name for name in known if not names or name in names]
+            raise UsageError(f"{plan.ladder.path}: unknown rung {name!r}", hint_for(name, known, "rungs"))
+    return tuple(rung for rung in plan.rungs if not names or rung.name in names)
 
 
 def common_settings(config: Mapping[str, Any], without: Sequence[str] = ()) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 from lrurun import data as tasks
 from lrurun.config import documents, plugin_code
@@ -94,9 +95,9 @@ def title(instance: LadderInstance) -> str:
 
 
 def build(
-    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, *, rungs: Sequence[str] | None = None
+    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, *, rungs: int | None = None
 ) -> ladder_table.LadderReport:
-    """The report on an instance, from its runs in the ledger; `rungs` names those to show, None is all of them."""
+    """The report on an instance, from its runs in the ledger."""
     task = plan.task
     current, notes = _current(plan, instance, ledger.runs(instance.key))
     progress = design_record.find(plan, instance, ledger)
@@ -120,7 +121,7 @@ def build(
         changes=plan.changes,
         tune=plan.tune,
         progress=progress,
-        shown=rungs,
+        limit=rungs,
     )
 
 
@@ -168,13 +169,12 @@ def _planned_rate(rung: ResolvedRung) -> float | None:
 
 
 def build_speeds(
-    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, *, rungs: Sequence[str] | None = None
+    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, *, rungs: int | None = None
 ) -> speed.SpeedReport:
-    """The training speeds of an instance, from its runs in the ledger; `rungs` names those to show."""
+    """The training speeds of an instance, from its runs in the ledger."""
     current, notes = _current(plan, instance, ledger.runs(instance.key))
     return speed.build(
-        plan.ladder,
-        shown=rungs,
+        first_rungs(plan.ladder, rungs),
         task=plan.task.name,
         profile=plan.profile,
         instance=instance.key,
@@ -228,6 +228,20 @@ def counted(
             notes=notes,
         ),
         notes,
+    )
+
+
+def first_rungs(ladder: documents.Ladder, rungs: int | None) -> documents.Ladder:
+    """The ladder with only its first `rungs` rungs, and the claims and speeds that concern them."""
+    if rungs is None:
+        return ladder
+    named = {rung.name for rung in ladder.rungs[:rungs]}
+    return structs.replace(
+        ladder,
+        rungs=ladder.rungs[:rungs],
+        speeds=tuple(s for s in ladder.speeds if s.rung is None or s.rung in named),
+        claims=tuple(c for c in ladder.claims if {c.rung, c.than or c.rung} <= named),
+        grid=None,
     )
 
 
