@@ -6,6 +6,15 @@ import pytest
 from lrurun.config import schema
 from lrurun.config.recurrences import KINDS
 
+MINGRU = {
+    "negative": False,
+    "gates": "input",
+    "readout": True,
+    "candidate": "positive",
+    "form": "plain",
+    "initial": "learned",
+}
+
 DEFAULTS = {
     "attention": {"heads": 4, "chunk": 0, "positions": "rotary"},
     "block-diagonal": {"tied": False, "doubled": False, "r_min": 0.0, "r_max": 1.0, "max_phase": 3.141592653589793},
@@ -22,6 +31,22 @@ DEFAULTS = {
     },
     "gru": {"t_max": 0.0, "t_min": 2.0},
     "lstm": {"t_max": 0.0, "t_min": 2.0},
+    "hgrn": {"negative": False, "gates": "input", "readout": True, "bound": "layer"},
+    "mingru": MINGRU,
+    "minlstm": MINGRU | {"normalised": False, "forget_bias": 3.0},
+    "s6": {
+        "negative": False,
+        "gates": "input",
+        "delta": "low-rank",
+        "rank": 0,
+        "b": "selective",
+        "c": "selective",
+        "discretization": "euler",
+        "heads": 0,
+        "skip": True,
+        "dt_min": 0.001,
+        "dt_max": 0.1,
+    },
     "rg-lru": {
         "negative": False,
         "gates": "input",

@@ -51,7 +51,8 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     channels share; s5: N of the real system, so N / 2 complex ones, or N without `conj_sym`; s4d, s4: N of each
     channel's real system, so N / 2 complex ones a channel. Two kinds have no such state: in sgconv, N numbers of the
     kernel for each scale and channel; in attention, N numbers in the query, in the key and in the value of each step,
-    all heads together. rg-lru: N real numbers, the width unless mixing = "dense"."""
+    all heads together. rg-lru: N real numbers, the width unless mixing = "dense"; mingru, minlstm,
+    hgrn: N real numbers; s6: N real numbers for each channel."""
     frame: Literal["blocks", "none"] = "blocks"
     """What is around the recurrences. "none": nothing, the first one sees the inputs and the outputs of the last one
     are those of the network (Zucchet and Orvieto 2024, section 4.2). There is no encoder, norm, residual connection,

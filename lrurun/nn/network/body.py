@@ -69,8 +69,13 @@ class Block(nnx.Module):
             self.second_norm = norm_of(config)
             self.switch = switch.Switch(experts, config.precision)
 
-    def __call__(self, x: Array, mask: Array | None, train: bool, drop: Drop) -> Array:
-        params = {name: param[...] for name, param in self.recurrence.items()}
+    def parameters(self) -> Tree:
+        """Those of the recurrence."""
+        return {name: param[...] for name, param in self.recurrence.items()}
+
+    def __call__(self, x: Array, mask: Array | None, train: bool, drop: Drop, more: Tree | None = None) -> Array:
+        """`more` are parameters of the recurrence that depend on those of other blocks, see `Recurrence.across`."""
+        params = self.parameters() | (more or {})
         if self.config.frame == "none":
             return self.layer.scan(params, x, mask)
         before = self.config.norm_place == "pre"
@@ -163,12 +168,13 @@ class Network(nnx.Module):
         x = self._encode(inputs)
         drops = self._drops(x, key if train else None)
 
-        def through(drop: Drop, block: Block, x: Array, mask: Array | None) -> Array:
-            return block(x, mask, train, drop)
+        def through(drop: Drop, block: Block, x: Array, mask: Array | None, more: Tree | None = None) -> Array:
+            return block(x, mask, train, drop, more)
 
-        for block, drop in zip(self.blocks, drops, strict=True):
+        added = self.recurrence.across([block.parameters() for block in self.blocks])
+        for i, (block, drop) in enumerate(zip(self.blocks, drops, strict=True)):
             call = partial(through, drop)
-            x = (nnx.remat(call) if self.remat else call)(block, x, within)
+            x = (nnx.remat(call) if self.remat else call)(block, x, within, *([added[i]] if added else []))
         if self.config.final_norm:
             x = self.final(x, within, train)
         if self.spec.output.at == "positions":

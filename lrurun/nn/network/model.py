@@ -6,7 +6,7 @@ as a copy, inside pure functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -34,6 +34,9 @@ class _NormProbe:
 
     def chunks(self, length: int, batch: int) -> int:
         return self.recurrence.chunks(length, batch)
+
+    def across(self, layers: Sequence[Tree]) -> list[Tree] | None:
+        return self.recurrence.across(layers)
 
     def scan(self, params: Tree, u: Array, mask: Array | None = None) -> Array:
         def mean() -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -106,6 +106,10 @@ class Recurrence(abc.ABC):
     @abc.abstractmethod
     def init(self, key: Array) -> Params:
         """Initial parameters, float32, a pure function of `key`."""
+
+    def across(self, layers: Sequence[Params]) -> list[Params] | None:
+        """What a network adds to the parameters of each layer, given those of all; None, mostly, for nothing."""
+        return None
 
     @abc.abstractmethod
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:

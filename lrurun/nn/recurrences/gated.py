@@ -6,6 +6,7 @@ A kind defines a, b and the outputs; the scan and the step are the same for all.
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from typing import ClassVar
 
 import jax
@@ -19,6 +20,9 @@ from lrurun.nn.scan.varying import varying_scan
 
 Numbers = Array | Pair
 """Real numbers, or complex ones as (re, im)."""
+_Made = Callable[[Numbers, Array, Array], Array]
+PIECE = 2**20
+"""Numbers of a piece of the states, where they are larger than the inputs."""
 State = tuple[tuple[Array, ...], Array]
 """x, (B, M) or its two parts, and (B,), 0 before the first step of a sequence and then 1."""
 
@@ -73,17 +77,43 @@ class Gated(Recurrence):
         # of the next sequence; where that is over, zeros in place of its padding
         return jnp.roll(u if mask is None else jnp.where(mask[..., None], u, 0.0), 1, axis=-2)
 
-    def states(self, params: Params, u: Array, seen: Array) -> Numbers:
-        """All states, (T, B, M) or (T, K, B, M)."""
-        first = jnp.zeros(u.shape[:-1], bool).at[(0,) * (u.ndim - 2)].set(True)
+    def states(self, params: Params, u: Array, seen: Array, before: Array | None = None) -> Numbers:
+        """All states, (T, B, M) or (T, K, B, M); from `before` (B, M), of real numbers, not from `start`, if given."""
+        first = jnp.zeros(u.shape[:-1], bool)
+        if before is None:
+            first = first.at[(0,) * (u.ndim - 2)].set(True)
+            start = self.start(params)
+            before = None if start is None else jnp.broadcast_to(start[None], (u.shape[-2], start.size))
         a, b = self.coefficients(params, u, seen, first)
-        start = self.start(params)
-        initial = None if start is None else jnp.broadcast_to(start[None], (u.shape[-2], start.size))
-        return varying_scan(a, b, initial=initial, backend=self.backend)
+        return varying_scan(a, b, initial=before, backend=self.backend)
+
+    def _through(self, params: Params, u: Array, seen: Array, made: _Made) -> Array:
+        """What `made` makes of states and inputs, (T, ...).
+
+        States that are larger than the inputs are computed piece by piece, and again for the gradient.
+        """
+        length, width = len(u), self.numbers * u.shape[-2]
+        steps = max(1, PIECE // width)
+        if u.ndim == 4 or self.numbers <= self.width or length <= steps:
+            return made(self.states(params, u, seen), u, seen)
+        count = -(-length // steps)
+        steps = -(-length // count)
+        rows = tuple(
+            jnp.pad(x, ((0, count * steps - length), (0, 0), (0, 0))).reshape(count, steps, *x.shape[1:])
+            for x in (u, seen)
+        )
+
+        @jax.checkpoint
+        def piece(before: Array, row: tuple[Array, ...]) -> tuple[Array, Array]:
+            x = self.states(params, row[0], row[1], before)
+            assert not isinstance(x, tuple)
+            return x[-1], made(x, row[0], row[1])
+
+        found = jax.lax.scan(piece, jnp.zeros((u.shape[-2], self.numbers), u.dtype), rows)[1]
+        return found.reshape(count * steps, *found.shape[2:])[:length]
 
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
-        seen = self.seen(u, mask)
-        return self.outputs(params, self.states(params, u, seen), u, seen)
+        return self._through(params, u, self.seen(u, mask), lambda x, u, seen: self.outputs(params, x, u, seen))
 
     def initial_state(self, batch: int) -> State:
         zero = jnp.zeros((batch, self.numbers), jnp.float32)
@@ -104,9 +134,16 @@ class Gated(Recurrence):
         return (x if isinstance(x, tuple) else (x,), jnp.ones_like(begun)), self.outputs(params, x, u, seen)
 
     def norms(self, params: Params, u: Features) -> StateNorms:
-        x = self.states(params, u, self.seen(u))
-        parts = x if isinstance(x, tuple) else (x,)
-        return jnp.sqrt(sum(jnp.sum(jnp.square(part), axis=-1) for part in parts))
+        def norm(x: Numbers, *_: Array) -> Array:
+            parts = x if isinstance(x, tuple) else (x,)
+            return jnp.sqrt(sum(jnp.sum(jnp.square(part), axis=-1) for part in parts))
+
+        return self._through(params, u, self.seen(u), norm)
+
+
+def along(array: Array, rank: int) -> Array:
+    """`array` with as many leading axes of size 1 as it takes to have this rank."""
+    return array.reshape((1,) * (rank - array.ndim) + array.shape)
 
 
 @jax.custom_jvp

@@ -14,15 +14,11 @@ from lrurun.nn.axes import Array
 from lrurun.nn.pairs import polar
 from lrurun.nn.recurrences.base import Params
 from lrurun.nn.recurrences.diagonal import ring
-from lrurun.nn.recurrences.gated import Gated, Numbers, root
+from lrurun.nn.recurrences.gated import Gated, Numbers, along, root
 from lrurun.nn.sampling import normals
 
 C: Final = 8.0
 """The constant c of section 2.4."""
-
-
-def _along(vector: Array, like: Array) -> Array:
-    return vector.reshape((1,) * (like.ndim - 1) + vector.shape)
 
 
 @final
@@ -87,12 +83,12 @@ class RGLRU(Gated):
         """That of a gate, (..., B, numbers)."""
         blocks = seen.reshape(*seen.shape[:-1], self.settings.heads, -1)
         found = jax.vmap(lambda x, w: self.product(x, w.T), in_axes=(-2, 0), out_axes=-2)(blocks, params[f"W_{name}"])
-        return found.reshape(*seen.shape[:-1], -1) + _along(params[f"b_{name}"], seen)
+        return found.reshape(*seen.shape[:-1], -1) + along(params[f"b_{name}"], seen.ndim)
 
     def _log_decay(self, params: Params, r: Array | float) -> Array:
         """log |a| for the gate r."""
         rate = C * softplus(params["Lambda"]) if "Lambda" in params else 2.0 * jnp.exp(params["nu_log"])
-        return -r * (rate if isinstance(r, float) else _along(rate, r))
+        return -r * (rate if isinstance(r, float) else along(rate, r.ndim))
 
     def _squared(self, log_a: Array) -> Array:
         """1 - a^2 of the decay as it is used."""
@@ -113,14 +109,14 @@ class RGLRU(Gated):
         else:
             m = root(self._squared(self._log_decay(params, 0.5) if settings.multiplier == "fixed" else log_a))
         shape = (*u.shape[:-1], self.numbers)
-        log_a, m = (x if x.ndim == u.ndim else jnp.broadcast_to(_along(x, u), shape) for x in (log_a, m))
+        log_a, m = (x if x.ndim == u.ndim else jnp.broadcast_to(along(x, u.ndim), shape) for x in (log_a, m))
         if settings.first == "plain":
             m = jnp.where(first[..., None], 1.0, m)
         if settings.input_gate:
             m = m * sigmoid(self._argument(params, seen, "x"))
         if not self.complex:
             return self.signed(jnp.exp(log_a)), m * v
-        phase = jnp.broadcast_to(_along(params["theta"], u) * r, shape)
+        phase = jnp.broadcast_to(along(params["theta"], u.ndim) * r, shape)
         re, im = jnp.split(v, 2, axis=-1)
         return polar(-log_a, phase), (m * re, m * im)
 
@@ -129,7 +125,7 @@ class RGLRU(Gated):
             return jnp.concatenate(x, axis=-1)
         if self.settings.mixing == "elementwise":
             return x
-        return self.product(x, params["C"]) + _along(params["D"], u) * u
+        return self.product(x, params["C"]) + along(params["D"], u.ndim) * u
 
     def spectrum(self, params: Params) -> np.ndarray | None:
         """a, where no gate changes it."""

@@ -1,0 +1,99 @@
+"""The settings of minGRU, minLSTM and the cell of HGRN."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
+
+from lrurun.config.recurrences.base import Declaration
+from lrurun.config.recurrences.gated import GatedRecurrence, check_elementwise
+
+
+class MinimalCell(GatedRecurrence, frozen=True, kw_only=True):
+    """What the three have in common."""
+
+    readout: bool = True
+    """Whether y = C x + b_C, as in the public code, or x itself."""
+
+    @property
+    def elementwise(self) -> bool:
+        return not self.readout
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        super().fits(width=width, state=state, bidirectional=bidirectional)
+        if not self.readout:
+            check_elementwise("readout = false", width, state)
+
+
+class PositiveCell(MinimalCell, frozen=True, kw_only=True):
+    """What minGRU and minLSTM have in common (Feng et al. 2024)."""
+
+    candidate: Literal["positive", "linear", "input"] = "positive"
+    """h~: g(W_h u + b_h) with g(x) = x + 1/2, sigma(x) below 0, which is positive; W_h u + b_h; u itself."""
+    form: Literal["plain", "log-space"] = "plain"
+    """How the states are computed: by the scan, or, as in the public code, from sums of logarithms."""
+    initial: Literal["learned", "zero"] = "learned"
+    """The state before the first step: g(h0) with a trained h0, h0 for other candidates; or zero, as in other code."""
+
+    def __post_init__(self) -> None:
+        if self.form == "log-space" and (self.negative or self.candidate != "positive"):
+            raise ValueError(
+                'form = "log-space" has only positive numbers: it needs candidate = "positive" and negative = false, '
+                f'found candidate = "{self.candidate}", negative = {str(self.negative).lower()}'
+            )
+
+    @property
+    def elementwise(self) -> bool:
+        return not self.readout or self.candidate == "input"
+
+    def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
+        super().fits(width=width, state=state, bidirectional=bidirectional)
+        if self.candidate == "input":
+            check_elementwise('candidate = "input"', width, state)
+
+
+class MinGRURecurrence(PositiveCell, frozen=True, kw_only=True, tag="mingru"):
+    """h = (1 - z) h + z h~ with z = sigma(W_z u + b_z) (Feng et al. 2024, minGRU)."""
+
+
+class MinLSTMRecurrence(PositiveCell, frozen=True, kw_only=True, tag="minlstm"):
+    """h = f h + i h~ with gates f and i (Feng et al. 2024, minLSTM)."""
+
+    normalised: bool = False
+    """Whether f and i are divided by f + i, as in the paper; in the public code an option that is off."""
+    forget_bias: Annotated[float, Meta(ge=-100, le=100)] = 3.0
+    """Initial bias of f."""
+
+
+class HGRNRecurrence(MinimalCell, frozen=True, kw_only=True, tag="hgrn"):
+    """h = l h + (1 - l) SiLU(W_h u + b_h), l = g + (1 - g) sigma(W_z u + b_z) (Qin et al. 2023), real."""
+
+    bound: Literal["layer", "none"] = "layer"
+    """The least decay g: trained, rising from layer to layer, initially in equal steps; or zero."""
+
+
+_VARIANTS: dict[str, dict[str, Any]] = {
+    "": {},
+    "in log space": {"form": "log-space"},
+    "linear candidate": {"candidate": "linear", "initial": "zero"},
+    "input as the candidate": {"candidate": "input", "readout": False},
+    "negative": {"negative": True, "candidate": "linear"},
+    "shuffled gates": {"gates": "shuffled"},
+    "static gates": {"gates": "static"},
+}
+_CONTROLS = {name: _VARIANTS[name] for name in ("shuffled gates", "static gates")}
+
+DECLARATIONS = (
+    Declaration(settings=MinGRURecurrence, implementation="lrurun.nn.recurrences.minimal:MinGRU", variants=_VARIANTS),
+    Declaration(
+        settings=MinLSTMRecurrence,
+        implementation="lrurun.nn.recurrences.minimal:MinLSTM",
+        variants=_VARIANTS | {"normalised": {"normalised": True, "form": "log-space"}},
+    ),
+    Declaration(
+        settings=HGRNRecurrence,
+        implementation="lrurun.nn.recurrences.minimal:HGRN",
+        variants={"": {}, "no bound": {"bound": "none", "readout": False}, "negative": {"negative": True}, **_CONTROLS},
+    ),
+)
