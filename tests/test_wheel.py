@@ -66,7 +66,7 @@ def test_a_wheel_without_a_checkout_lists_and_plans_what_it_carries(checkout, tm
         assert {name for name in names if name.startswith(f"lrurun/_data/{kind}/")} == shipped
     sources = {str(path.relative_to(checkout)) for path in (checkout / "lrurun").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == sources
-    for pattern in ("*.toml", "*.txt"):
+    for pattern in ("*.toml", "*.txt", "*.html", "*.js", "*.css", "LICENSE"):
         tables = {str(path.relative_to(checkout)) for path in (checkout / "lrurun").rglob(pattern)}
         assert tables
         assert tables <= names

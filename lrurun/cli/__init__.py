@@ -29,6 +29,7 @@ from lrurun.commands.runs import runs
 from lrurun.commands.show import show
 from lrurun.commands.status import status
 from lrurun.commands.study import study
+from lrurun.commands.ui import ui
 from lrurun.commands.verify import verify
 from lrurun.paths import Places, places
 
@@ -122,6 +123,7 @@ app.command()(runs)
 app.command()(show)
 app.command()(report)
 app.command()(claims)
+app.command()(ui)
 app.command()(plot)
 app.command()(compare)
 app.command()(verify)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from msgspec import Struct
@@ -11,9 +11,6 @@ from lrurun import console
 from lrurun.commands import opening, output
 from lrurun.commands.options import Json, complete_runs
 from lrurun.errors import UsageError
-
-if TYPE_CHECKING:
-    from lrurun.ledger.values import Run
 
 
 class SettingValues(Struct, frozen=True):
@@ -47,16 +44,14 @@ def compare(
     json: Json = False,
 ) -> int:
     """Show how runs differ, with their results side by side."""
+    from lrurun.report import run_tables
+
     with opening.read_for_run(context.obj.places, runs[0]) as ledger:
         found = list({run.id: run for run in map(ledger.run, runs)}.values())
     if len(found) < 2:
         raise UsageError(f"compare: found only run {found[0].id}", "name a different run to compare it with")
-    settings = [_compared(run) for run in found]
-    paths = dict.fromkeys(path for one in settings for path in one)
-    differs = {path: [one.get(path) for one in settings] for path in paths}
-    differs = {path: values for path, values in differs.items() if any(value != values[0] for value in values)}
-    metrics = sorted({name for run in found for name in run.result or ()})
-    results = {name: [(run.result or {}).get(name) for run in found] for name in metrics}
+    compared = run_tables.compare(found)
+    differs, results = compared.differs, compared.results
     if json:
         output.write_json(
             CompareDocument(
@@ -76,18 +71,3 @@ def compare(
         rows = [[name, *("" if v is None else f"{v:.6g}" for v in values)] for name, values in results.items()]
         console.table("results", ["metric", *headers], rows)
     return 0
-
-
-def _compared(run: Run) -> dict[str, Any]:
-    """Everything that runs are compared by, except their results."""
-    from lrurun.report import listing
-
-    places = dict.fromkeys(f"{place.ladder}/{place.rung} ({place.stage})" for place in run.memberships)
-    return {
-        "rung": ", ".join(places),
-        "state": run.state,
-        **listing.flat(run),
-        "code": "; ".join(run.code),
-        "numerics": run.numerics,
-        "data_sha256": run.data_sha256,
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,16 +17,10 @@ from lrurun.errors import LrurunError, UsageError
 if TYPE_CHECKING:
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
     from lrurun.paths import Places
+    from lrurun.report.run_tables import Curves, Spectra, TextTable
 
 LOG_LINES = 10
 """How many lines of the log are printed."""
-
-Curves = Mapping[str, Sequence[tuple[int, float]]]
-"""Metric -> its values as (step, value)."""
-
-
-Spectra = Mapping[str, Sequence[Sequence[complex] | None]]
-"""Moment ("start", "end") -> the eigenvalues of each layer, None if its recurrence has none."""
 
 
 class AttemptOutput(Struct, frozen=True, kw_only=True):
@@ -73,7 +66,7 @@ class RunDocument(Struct, frozen=True, kw_only=True):
     provenance: Mapping[str, str]
     error: str | None
     attempts: list[AttemptOutput]
-    metrics: Curves
+    metrics: Mapping[str, Sequence[tuple[int, float]]]
     checkpoints: list[CheckpointOutput]
     events: list[EventOutput]
     eigenvalues: Mapping[str, list[list[tuple[float, float]] | None]]
@@ -113,11 +106,7 @@ def show(
         output.write_json(_document(found, attempts, metrics, checkpoints, events, eigenvalues))
     else:
         _print_run(found)
-        _print_attempts(attempts)
-        _print_curves(found.task, metrics)
-        _print_eigenvalues(eigenvalues)
-        _print_events(events)
-        _print_checkpoints(checkpoints)
+        _print_records(found.task, attempts, metrics, eigenvalues, events, checkpoints)
         _print_log(places, found, attempts)
     return 0
 
@@ -164,11 +153,10 @@ def _document(
 
 
 def _print_run(run: Run) -> None:
-    from lrurun.report import listing
+    from lrurun.report import run_tables as tables
 
-    where = ", ".join(dict.fromkeys(f"{m.ladder}/{m.rung} ({m.stage})" for m in run.memberships))
-    console.write(f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at step {run.step} of {run.steps}")
-    console.write(console.clean(f"of {where or 'no ladder'}; {run.fingerprint}"))
+    console.write(tables.heading(run))
+    console.write(console.clean(tables.places(run)))
     if run.tags:
         console.write(console.clean(f"tags: {', '.join(run.tags)}"))
     if run.excluded is not None:
@@ -176,92 +164,37 @@ def _print_run(run: Run) -> None:
     if run.error:
         console.write(console.clean(run.error, lines=True))
     if run.result:
-        console.table("result", ["metric", "value"], [[k, f"{v:.6g}"] for k, v in sorted(run.result.items())])
-    settings = listing.flat(run).items()
-    console.table(
-        "configuration",
-        ["path", "value", "source"],
-        [[path, console.setting(value), run.provenance.get(path, "default")] for path, value in settings],
-    )
+        _print(tables.result(run))
+    _print(tables.configuration(run))
 
 
-def _print_attempts(attempts: list[Attempt]) -> None:
-    from lrurun.ledger import owner
-    from lrurun.ledger.filters import when
-    from lrurun.report import devices
-
-    mixed = len({a.numerics for a in attempts}) > 1
-    others = any(a.user not in (None, owner.user()) for a in attempts)
-    console.table(
-        "attempts",
-        [
-            "n",
-            "started",
-            "seconds",
-            "from step",
-            "process",
-            "device",
-            *["numerics"] * mixed,
-            *["user"] * others,
-            "reason of its end",
-        ],
-        [
-            [
-                str(a.n),
-                when(a.started_at) or "",
-                f"{a.ended_at - a.started_at:.1f}" if a.ended_at else "",
-                "" if a.resumed_from is None else str(a.resumed_from),
-                f"{a.host}:{a.pid}",
-                devices.name(a) + _packed(a),
-                *[str(a.numerics)] * mixed,
-                *[a.user or ""] * others,
-                a.reason or "",
-            ]
-            for a in attempts
-        ],
-    )
+def _print(table: TextTable) -> None:
+    console.table(table.title, table.headers, table.rows)
 
 
-def _print_curves(task: str, metrics: Curves) -> None:
-    curves = [[k, str(len(c)), *_ends(c)] for k, c in sorted(metrics.items())]
-    console.table("curves", ["metric", "points", "first", "last", "min", "max"], curves)
+def _print_records(
+    task: str,
+    attempts: list[Attempt],
+    metrics: Curves,
+    eigenvalues: Spectra,
+    events: list[Event],
+    checkpoints: list[Checkpoint],
+) -> None:
+    """What the ledger has about a run beside its row."""
+    from lrurun.report import run_tables as tables
+
+    _print(tables.attempts(attempts))
+    _print(tables.curves(metrics))
     for line in sparklines(task, metrics):
         console.write(line)
-
-
-def _print_eigenvalues(eigenvalues: Spectra) -> None:
-    if not eigenvalues:
+    if eigenvalues:
+        _print(tables.eigenvalues(eigenvalues))
+    else:
         console.write("eigenvalues: not recorded")
-        return
-    moments = {"start": "at initialisation", "end": "after training"}
-    layers = max(map(len, eigenvalues.values()))
-    console.table(
-        "eigenvalues: largest magnitude",
-        ["layer", *moments.values()],
-        [
-            [str(layer), *(_largest(eigenvalues.get(moment, ()), layer) for moment in moments)]
-            for layer in range(layers)
-        ],
-    )
-
-
-def _largest(layers: Sequence[Sequence[complex] | None], layer: int) -> str:
-    if layer >= len(layers):
-        return "not recorded"
-    values = layers[layer]
-    return "none" if values is None else f"{max(map(abs, values), default=math.nan):.6g}"
-
-
-def _print_events(events: list[Event]) -> None:
-    from lrurun.ledger.filters import when
-
     if events:
-        console.table("events", ["time", "kind", "text"], [[when(e.time) or "", e.kind, e.text] for e in events])
-
-
-def _print_checkpoints(checkpoints: list[Checkpoint]) -> None:
+        _print(tables.events(events))
     if checkpoints:
-        console.table("checkpoints", ["step", "state", "path"], [[str(c.step), c.state, c.path] for c in checkpoints])
+        _print(tables.checkpoints(checkpoints))
 
 
 def _print_log(places: Places, run: Run, attempts: list[Attempt]) -> None:
@@ -287,14 +220,3 @@ def sparklines(task: str, metrics: Curves) -> list[str]:
     room = min(console.width(), 100) - wide - 2
     curves = {name: [value for _, value in metrics.get(name, ())] for name in main}
     return [f"{k.ljust(wide)}  {sparkline.draw(c, room, levels)}" for k, c in curves.items() if len(c) > 1]
-
-
-def _packed(attempt: Attempt) -> str:
-    count = attempt.environment.get("packed", 1)
-    return f", one of {count} runs packed" if isinstance(count, int) and count > 1 else ""
-
-
-def _ends(curve: Sequence[tuple[int, float]]) -> list[str]:
-    values = [value for _, value in curve]
-    finite = [value for value in values if math.isfinite(value)] or [math.nan]
-    return [f"{v:.4g}" for v in (values[0], values[-1], min(finite), max(finite))]

@@ -23,8 +23,8 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.ledger import conditions
-from lrurun.ledger.dialects import NUMBER, numbers_as_json, total
-from lrurun.ledger.schema import ladder_runs, runs
+from lrurun.ledger.dialects import NUMBER, WHOLE, numbers_as_json, total
+from lrurun.ledger.schema import checkpoints, events, ladder_runs, ladders, runs, tags
 
 _PLACES = ladder_runs.join(runs, runs.c.number == ladder_runs.c.run)
 _CURRENT = and_(ladder_runs.c.ladder == bindparam("ladder"), runs.c.superseded == 0)
@@ -106,3 +106,15 @@ REMAINING_BY_RUNG = (
     .group_by(ladder_runs.c.rung, ladder_runs.c.stage)
 )
 """The same for each rung and stage."""
+
+_RUNNING = select(runs).where(runs.c.state == literal_column("'running'")).subquery()
+STAMP = select(
+    *(
+        select(func.coalesce(func.max(column), 0)).scalar_subquery()
+        for column in (events.c.id, runs.c.number, ladder_runs.c.id, ladders.c.id, checkpoints.c.id)
+    ),
+    select(func.count()).select_from(tags).scalar_subquery(),
+    select(func.count()).select_from(_RUNNING).scalar_subquery(),
+    select(cast(func.coalesce(func.sum(_RUNNING.c.step), 0), WHOLE)).scalar_subquery(),
+)
+"""Newest event, run, membership, instance and checkpoint; numbers of tags and of running runs; these runs' steps."""

@@ -205,7 +205,7 @@ def ladder_norms(
     """The norms of every rung's states, as means over its finished seeds."""
     own = {rung: one for rung, one in selected.items() if one.of == rung and one.counted}
     panels = [
-        _norms(f"{rung} (n={len(one.counted)})", [ledger.metrics(run.id) for run in one.counted])
+        norm_panel(f"{rung} (n={len(one.counted)})", [ledger.metrics(run.id) for run in one.counted])
         for rung, one in own.items()
     ]
     title = label.title(plan.ladder.title)
@@ -216,12 +216,13 @@ def ladder_norms(
 
 def run_norms(runs: Sequence[Run], ledger: Ledger, of: str) -> Figure:
     """The norms of the states of single runs of the instances `of`."""
-    panels = [_norms("" if len(runs) == 1 else run.id, [ledger.metrics(run.id)]) for run in runs]
+    panels = [norm_panel("" if len(runs) == 1 else run.id, [ledger.metrics(run.id)]) for run in runs]
     caption = " ".join([NORMS, _states(runs)]).strip()
     return _norm_figure(panels, _heading(runs, of), caption, f"run {', '.join(run.id for run in runs)}")
 
 
-def _norms(title: str, seeds: Sequence[Mapping[str, list[tuple[int, float]]]]) -> Panel:
+def norm_panel(title: str, seeds: Sequence[Mapping[str, list[tuple[int, float]]]]) -> Panel:
+    """The norms of each layer, as means over seeds: metric -> curve, for each seed."""
     known = set.intersection(*({key for key in seed if key.startswith(NORM)} for seed in seeds))
     layers = sorted(int(key.removeprefix(NORM)) for key in known)
     curves = tuple(figures.average(f"layer {k + 1}", [seed[f"{NORM}{k}"] for seed in seeds]) for k in layers)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from lrurun import data as tasks
 from lrurun.config.schema import CELL, is_setting
 from lrurun.config.settings import flatten
+from lrurun.console import setting
 from lrurun.errors import UsageError
 from lrurun.ledger import filters
+from lrurun.report import progress, scores
+from lrurun.report.scores import ScoreForm
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -139,3 +142,72 @@ def state(run: Run) -> str:
 def flat(run: Run) -> dict[str, object]:
     """Dotted path -> value of all settings of a run."""
     return {**dict(flatten(run.config)), **dict(flatten(run.execution, "execution."))}
+
+
+# The table
+
+
+def table(
+    found: Iterable[Run], user: str | None, columns: Sequence[str] = (), *, whole: bool = False
+) -> tuple[list[str], list[list[str]]]:
+    """Headers and rows of a list of runs, of which there must be one.
+
+    Args:
+        user: that of this process, who is not shown where there is no other.
+        columns: names of fields, results and settings that are shown too.
+        whole: whether columns without content stay.
+    """
+    texts: dict[str, str] = {}
+    rows, forms = [], []
+    for run in found:
+        form = scores.of_task(run.task, run.result or ())
+        cells = [*_row(run, form), *(_shown(value(run, name)) for name in columns)]
+        # Most cells are the same text in many rows; one copy of each keeps long lists small.
+        rows.append([texts.setdefault(cell, cell) for cell in cells])
+        forms.append(form)
+    metric = _label_scores(rows, forms)
+    headers = ["id", "task", "rung", "stage", "seed", "state", "step", f"val {metric}", f"test {metric}"]
+    headers += ["numerics", "tags", "cell", "user", *columns]
+    for column, usual, least in () if whole else ((12, user, 1), (11, "", 1), (10, "", 1), (9, "", 2)):
+        for row in [headers, *rows] if len({row[column] for row in rows} - {"", usual}) < least else ():
+            del row[column]
+    return headers, rows
+
+
+def _shown(found: filters.Value) -> str:
+    if isinstance(found, tuple):
+        return ", ".join(filter(None, found))
+    return "" if found is None else f"{found:.6g}" if isinstance(found, float) else setting(found)
+
+
+def _row(run: Run, form: ScoreForm) -> list[str]:
+    first = run.memberships[0] if run.memberships else None
+    result = run.result or {}
+    return [
+        run.id,
+        run.task,
+        first.rung if first else "",
+        first.stage if first else "",
+        str(run.seed),
+        state(run),
+        f"{run.step}/{run.steps}",
+        *("" if (score := result.get(key)) is None else form.full(score) for key in (form.validation, form.result)),
+        str(run.numerics or ""),
+        ", ".join(run.tags),
+        progress.cell(run),
+        first.user or "" if first else "",
+    ]
+
+
+def _label_scores(rows: list[list[str]], forms: list[ScoreForm]) -> str:
+    """The metric of all scores, for their columns; if they have several, each cell gets its own."""
+    shown = {form.name: form for row, form in zip(rows, forms, strict=True) if any(row[_SCORES])}
+    if len(shown) < 2:
+        return next(iter(shown.values()), forms[0]).heading
+    for row, form in zip(rows, forms, strict=True):
+        row[_SCORES] = [cell and form.labelled(cell) for cell in row[_SCORES]]
+    return "score"
+
+
+_SCORES = slice(7, 9)
+"""The columns of scores."""

@@ -37,8 +37,8 @@ class PageFigure(Struct, frozen=True, kw_only=True):
 
 def of(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> list[PageFigure]:
     """The figures of the runs of `groups`, those without any data left out."""
-    own = [group for group in groups if group.same_as is None and any(run in details for run in group.runs)]
-    return [found for found in (_curves(own, details), _eigenvalues(own, details)) if found is not None]
+    drawn = own(groups, details)
+    return [found for found in (_curves(drawn, details), _eigenvalues(drawn, details)) if found is not None]
 
 
 def _curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> PageFigure | None:
@@ -69,13 +69,32 @@ def _thinned(curve: figures.Curve) -> figures.Curve:
 
 
 def _eigenvalues(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> PageFigure | None:
-    """Those of the first counted run of each group."""
     if not groups:
         return None
+    panels, caption, drawn = spectra(groups, details)
+    return PageFigure(
+        title="Eigenvalues",
+        caption=tuple(caption),
+        svg=inline(figures.eigenvalues(panels, title="", caption=""), "eigenvalues", "eigenvalues in the plane")
+        if drawn
+        else "",
+        groups=tuple(drawn),
+    )
+
+
+def own(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> list[RunGroup]:
+    """The groups whose runs are drawn: not those that have the runs of another one, and none without runs."""
+    return [group for group in groups if group.same_as is None and any(run in details for run in group.runs)]
+
+
+def spectra(
+    groups: Sequence[RunGroup], details: Mapping[str, RunDetail]
+) -> tuple[list[figures.SpectrumPanel], list[str], list[RunGroup]]:
+    """The eigenvalues of the first counted run of each group: panels, sentences, and the groups that have a panel."""
     firsts = {group: details[next(run for run in group.runs if run in details)] for group in groups}
     missing = [group.title for group, one in firsts.items() if not one.eigenvalues]
     drawn = {group: one for group, one in firsts.items() if any(one.eigenvalues.values())}
-    spectra = [
+    panels = [
         figures.SpectrumPanel(
             title=group.title,
             initial=_sampled(one.eigenvalues.get("start", ())),
@@ -89,17 +108,10 @@ def _eigenvalues(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -
         caption.append(f"Eigenvalues of the recurrence, all layers, seed {seeds}; the unit circle.")
         if any(len(values) > _MOST_EIGENVALUES for one in drawn.values() for values in one.eigenvalues.values()):
             caption.append(f"Of more than {_MOST_EIGENVALUES}, an even sample is shown.")
-        caption += figures.not_finite(spectra)
+        caption += figures.not_finite(panels)
     if missing:
         caption.append(f"Not recorded: {', '.join(missing)}.")
-    return PageFigure(
-        title="Eigenvalues",
-        caption=tuple(caption),
-        svg=inline(figures.eigenvalues(spectra, title="", caption=""), "eigenvalues", "eigenvalues in the plane")
-        if drawn
-        else "",
-        groups=tuple(drawn),
-    )
+    return panels, caption, list(drawn)
 
 
 def _sampled(values: Sequence[complex]) -> tuple[complex, ...]:

@@ -33,8 +33,9 @@ class RunDetail(Struct, frozen=True, kw_only=True):
     them."""
 
 
-def collect(content: ReportContent, ledger: Ledger) -> dict[str, RunDetail]:
-    """Run id -> detail of every run behind the report."""
+def collect(content: ReportContent, ledger: Ledger, *, curves: bool = True) -> dict[str, RunDetail]:
+    """Run id -> detail of every run behind the report; without `curves`, these are empty."""
+    curves = curves and content.curves
     groups = {run: group for group in reversed(content.groups) for run in (*group.runs, *group.others)}
     drawn = {group.runs[0] for group in content.groups if group.runs} if content.curves else set()
     found = {}
@@ -50,7 +51,7 @@ def collect(content: ReportContent, ledger: Ledger) -> dict[str, RunDetail]:
             score=(run.result or {}).get(groups[run.id].metric),
             attempts=len(ledger.attempts(run.id)),
             settings=settings,
-            curves=ledger.metrics(run.id, curves_of(groups[run.id].score)) if content.curves else {},
+            curves=ledger.metrics(run.id, curves_of(groups[run.id].score)) if curves else {},
             eigenvalues={
                 moment: tuple(value for layer in layers for value in layer or ()) for moment, layers in recorded.items()
             },

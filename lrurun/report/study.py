@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 from msgspec import Struct, to_builtins
 
-from lrurun import console
+from lrurun import console, studies
+from lrurun.config.runs import seeds_of
 from lrurun.errors import plural
 from lrurun.ledger.values import FINISHED
+from lrurun.studies import plan as planning
 from lrurun.studies.checks import Check, failed
 from lrurun.studies.plan import cell_of
 from lrurun.studies.study import CellResult, Results
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
-    from lrurun.ledger.values import Run
+    from lrurun.ledger.values import LadderInstance, Run
     from lrurun.studies.plan import StudyPlan
 
 HEADERS = ("", "kind", "check", "measured", "expected", "rule")
@@ -87,6 +90,18 @@ def collect(ledger: Ledger, plan: StudyPlan) -> Results[Any]:
             )
         )
     return Results(cells, plan.profile)
+
+
+def plan_of(ledger: Ledger, instance: LadderInstance) -> StudyPlan:
+    """The plan of a study as it was last asked for.
+
+    Raises:
+        UsageError: this version has no such study, profile or setting.
+    """
+    asked = [event.text for event in ledger.events(ladder_key=instance.key, of_runs=False) if event.kind == "asked"]
+    seeds = msgspec.json.decode(asked[-1]).get("seeds") if asked else None
+    study, changes = studies.of_task(instance.task), instance.spec.get("set", {})
+    return planning.make(study, instance.profile or "laptop", changes, None if seeds is None else seeds_of(seeds))
 
 
 def _runs(ledger: Ledger, plan: StudyPlan, wanted: Iterable[str]) -> list[Run]:

@@ -47,15 +47,22 @@ def render(studies: Sequence[tuple[study.StudyReport, str]]) -> str:
     body = ["<ul>", *(_entry(report) for report, _ in studies), "</ul>"]
     for report, svg in studies:
         body += [f'<h2 id="{report.study}">{_text(report.study)}: {_text(report.about.question)}</h2>']
-        body += [f"<p>{_text(report.answer or 'Not finished.')}</p>"]
-        if report.stand_in:
-            body.append(f'<p class="undecided">{_text(report.stand_in)}</p>')
-        published = f"{_text(report.about.paper)}: {_text(report.about.published)}"
-        body += (
-            [f"<figure>{svg}", f"<figcaption>{published}</figcaption>", "</figure>"] if svg else [f"<p>{published}</p>"]
-        )
-        body += _checks(report)
+        body += section(report, svg)
     return html.page("Theory studies", body)
+
+
+def section(report: study.StudyReport, figure: str) -> list[str]:
+    """What the page has about a study below its question; `figure` is an element, or nothing."""
+    body = [f"<p>{_text(report.answer or 'Not finished.')}</p>"]
+    if report.stand_in:
+        body.append(f'<p class="undecided">{_text(report.stand_in)}</p>')
+    published = f"{_text(report.about.paper)}: {_text(report.about.published)}"
+    body += (
+        [f"<figure>{figure}", f"<figcaption>{published}</figcaption>", "</figure>"]
+        if figure
+        else [f"<p>{published}</p>"]
+    )
+    return body + _checks(report)
 
 
 def _entry(report: study.StudyReport) -> str:

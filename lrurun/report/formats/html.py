@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape as escape_html
 from typing import Any
 
 from lrurun.console import clean
 from lrurun.report import page_figures
+from lrurun.report.claims import Verdict
 from lrurun.report.content import NOTHING, TITLE, Column, ReportContent, RunGroup, Table, sentence, three_digits
 from lrurun.report.run_details import RunDetail
 from lrurun.report.scores import ScoreForm
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 """Nothing is loaded; colours of a plane are images inside of the figures."""
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --faint: #667078; --rule: #d5d9de; --band: #eef3f9;
   --link: #0b57a4; --supported: #17692f; --contradicted: #a8201a; --undecided: #7a5200; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e7ea; --paper: #14171a; --faint: #9aa4ad; --rule: #363c42;
@@ -72,31 +73,42 @@ svg { display: block; width: 100%; height: auto; }
 
 def render(content: ReportContent, details: Mapping[str, RunDetail]) -> str:
     """`content` as a page. Cells of runs that are not in `details` are empty."""
+    groups = _groups(content)
+    figures = page_figures.of(groups, details) if content.curves else ()
+    drawn = [part for figure in figures for part in _figure(figure)]
+    return page(content.title, [*above(content), *claims(content), *drawn, *runs(content, details)])
+
+
+def _groups(content: ReportContent) -> list[RunGroup]:
+    return [group for group in content.groups if group.runs or group.others]
+
+
+def above(content: ReportContent) -> list[str]:
+    """The question, the conclusions, the tables and their notes."""
     parts = []
     if content.question:
         parts.append(f"<p>{_text(content.question)}</p>")
     if content.conclusions:
         parts += ["<ul>", *(f"<li>{_text(one)}</li>" for one in content.conclusions), "</ul>"]
-    groups = [group for group in content.groups if group.runs or group.others]
     for block in (*content.above[:1], content.table):
-        parts += _table(block, {group.anchor for group in groups})
+        parts += _table(block, {group.anchor for group in _groups(content)})
     notes = content.notes(content.table.columns)
-    parts += ['<ul class="foot">', *(f"<li>{_text(one)}</li>" for one in notes), "</ul>"]
-    if content.claims:
-        parts += ["<h2>Claims</h2>", "<dl>"]
-        for claim in content.claims:
-            style = claim.shown.replace(" ", "-")
-            parts.append(
-                f'<dt><span class="{style}">{claim.shown}</span>{claim.mark}: {_text(sentence(claim.text))} '
-                f'<span class="faint">({_text(claim.source)})</span></dt>'
-            )
-            parts.append(f"<dd>{_text(sentence(claim.detail))}</dd>")
-        parts.append("</dl>")
-    if content.curves:
-        for figure in page_figures.of(groups, details):
-            parts += _figure(figure)
-    parts += _runs(groups, details)
-    return page(content.title, parts)
+    return [*parts, '<ul class="foot">', *(f"<li>{_text(one)}</li>" for one in notes), "</ul>"]
+
+
+def claims(content: ReportContent, beside: Callable[[Verdict], str] | None = None) -> list[str]:
+    """The claims, if there are any; `beside` is an element for each."""
+    if not content.claims:
+        return []
+    parts = ["<h2>Claims</h2>", "<dl>"]
+    for claim in content.claims:
+        style = claim.shown.replace(" ", "-")
+        parts.append(
+            f'<dt><span class="{style}">{claim.shown}</span>{claim.mark}: {_text(sentence(claim.text))} '
+            f'<span class="faint">({_text(claim.source)})</span></dt>'
+        )
+        parts.append(f"<dd>{_text(sentence(claim.detail))}{beside(claim) if beside else ''}</dd>")
+    return [*parts, "</dl>"]
 
 
 def page(title: str, body: Sequence[str]) -> str:
@@ -110,7 +122,7 @@ def page(title: str, body: Sequence[str]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
         f"<title>{shown}</title>",
-        f"<style>{_STYLE}</style>",
+        f"<style>{STYLE}</style>",
         "</head>",
         "<body>",
         "<main>",
@@ -134,7 +146,7 @@ def _class(column: Column) -> str:
 def _table(block: Table, anchors: set[str]) -> list[str]:
     columns = block.columns
     first, *others = (column for column in columns if column is not TITLE)
-    parts = ['<div class="box">', "<table>", "<thead>", "<tr>"]
+    parts = ['<div class="box" tabindex="0">', "<table>", "<thead>", "<tr>"]
     parts += [f'<th scope="col"{_class(column)}>{_lines(column.name)}</th>' for column in (first, *others)]
     parts += ["</tr>", "</thead>", "<tbody>"]
     for row in block.rows:
@@ -174,13 +186,21 @@ def _figure(figure: page_figures.PageFigure) -> list[str]:
 # The runs
 
 
-def _runs(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> list[str]:
+def runs(
+    content: ReportContent, details: Mapping[str, RunDetail], address: Callable[[str], str] | None = None
+) -> list[str]:
+    """The runs behind the numbers; each is a link if runs have an `address`."""
+    groups = _groups(content)
     if not groups:
         return []
+
+    def name(run: str) -> str:
+        return _text(run) if address is None else f'<a href="{_text(address(run))}">{_text(run)}</a>'
+
     headings = {"steps/s" if one.score is None else f"test {one.score.title} {one.score.symbol}" for one in groups}
     mixed = len(headings) > 1
     names = ["run", "seed", "state", "test score" if mixed else headings.pop().strip()]
-    parts = ["<h2>Runs</h2>", '<div class="box">', "<table>", "<thead>", "<tr>"]
+    parts = ["<h2>Runs</h2>", '<div class="box" tabindex="0">', "<table>", "<thead>", "<tr>"]
     right = ["", ' class="right"', "", *[' class="right"'] * 3]
     parts += [
         f'<th scope="col"{style}>{_text(name)}</th>'
@@ -197,7 +217,7 @@ def _runs(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> list[
             for run in (*group.runs, *group.others):
                 cells = _run(details[run], group.score, mixed) if run in details else ["", "", "", "", ""]
                 tds = "".join(f"<td{style}>{cell}</td>" for cell, style in zip(cells, right[1:], strict=True))
-                parts.append(f'<tr><th scope="row">{_text(run)}</th>{tds}</tr>')
+                parts.append(f'<tr><th scope="row">{name(run)}</th>{tds}</tr>')
         parts.append("</tbody>")
     return [*parts, "</table>", "</div>"]
 

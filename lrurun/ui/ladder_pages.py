@@ -1,0 +1,226 @@
+"""What the pages on ladders, claims and studies show."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+from msgspec import Struct
+
+from lrurun import paths
+from lrurun.config import plan as planning
+from lrurun.config.documents import load_ladder
+from lrurun.config.schema import STUDIES, STUDY
+from lrurun.errors import LrurunError
+from lrurun.ledger import owner
+from lrurun.ledger.filters import when
+from lrurun.report import (
+    ledger_claims,
+    page_drawings,
+    page_figures,
+    progress,
+    run_details,
+    selection,
+    study,
+    study_figure,
+    study_page,
+)
+from lrurun.report.figure_style import encode
+from lrurun.report.formats import content_of, html
+from lrurun.ui import curves
+
+if TYPE_CHECKING:
+    from lrurun.config.documents import Ladder
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance
+    from lrurun.report.rung_runs import RungRuns
+    from lrurun.ui.source import Source, Stamp
+
+PATIENCE = 0.4
+"""Seconds for conclusions that are not known yet; the page asks for the others when it is there."""
+
+
+class Failure(Struct, frozen=True):
+    """Why a part of a page is missing."""
+
+    message: str
+    hint: str | None
+
+
+def run_address(run: str) -> str:
+    """The address of the page of a run."""
+    return f"/runs/{run}"
+
+
+def results_stamp(stamp: Stamp) -> Stamp:
+    """The part of a stamp that differs when results may differ: all but the steps of running runs."""
+    return stamp[:-1]
+
+
+def ladders(source: Source, ledger: Ledger | None, stamp: Stamp, *, studies: bool) -> dict[str, Any]:
+    """The list of ladder instances, or that of studies: progress and conclusion of each, newest first."""
+    found = [one for one in ledger.ladders() if (one.name == STUDIES) is studies] if ledger else []
+    until = time.monotonic() + PATIENCE
+    entries, waiting = [], False
+    for instance in reversed(found):
+        assert ledger is not None
+        now = _progress(source, ledger, instance, stamp)
+        key = ("conclusion", instance.key)
+        counts = tuple(sorted(now.counts.items()))
+        conclusion: Any = source.known(key, counts)
+        if conclusion is None and time.monotonic() < until:
+            conclusion = source.cached(key, counts, partial(_conclusion, ledger, instance))
+        waiting |= conclusion is None
+        entries.append(
+            {
+                "key": instance.key,
+                "title": progress.title(instance),
+                "asked": when(instance.created_at),
+                "summary": progress.summary(now),
+                "done": sum(now.counts[state] for state in ("done", "diverged")),
+                "total": now.total,
+                "conclusion": conclusion,
+            }
+        )
+    return {"entries": entries, "waiting": waiting, "abandoned": _abandoned(ledger), "studies": studies}
+
+
+def _abandoned(ledger: Ledger | None) -> bool:
+    return ledger is not None and ledger.has_abandoned(owner.here())
+
+
+def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: Stamp) -> progress.Progress:
+    """Its progress; nothing is read for one that has neither queued nor running runs, unless something was recorded."""
+    key = ("progress", instance.key)
+    known: Any = source.known(key, results_stamp(stamp))
+    if known is not None and not (known.counts["queued"] or known.counts["running"]):
+        return known
+    found = progress.collect(ledger, instance)
+    return found if found.counts["running"] else source.cached(key, results_stamp(stamp), lambda: found)
+
+
+def _conclusion(ledger: Ledger, instance: LadderInstance) -> str:
+    """The first sentence of the report; why there is none, if that is so."""
+    try:
+        if instance.task.startswith(STUDY):
+            plan = study.plan_of(ledger, instance)
+            return study.build(plan, study.collect(ledger, plan)).answer or "Not finished."
+        report = selection.build(_plan(instance), instance, ledger)
+        return next(iter(report.conclusions), "No results yet.")
+    except LrurunError as error:
+        return f"No report: {error.message}"
+
+
+def _plan(instance: LadderInstance) -> planning.Plan:
+    sets, tune = instance.spec.get("set", {}), bool(instance.spec.get("tune"))
+    return planning.make(
+        instance.task, ladder=instance.name, profile=instance.profile, sets=sets, tune=tune, imports=False
+    )
+
+
+def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, Any]:
+    """One ladder instance, or study: progress, and the report. Raises NotFoundError."""
+    instance = ledger.ladder(key)
+    now = _progress(source, ledger, instance, stamp)
+    of_study = instance.task.startswith(STUDY)
+    make = _study if of_study else _report
+    try:
+        report = source.cached(("report", instance.key), results_stamp(stamp), lambda: make(ledger, instance))
+    except LrurunError as error:
+        report = {"failure": Failure(error.message, error.hint)}
+    return {
+        "instance": instance,
+        "heading": report.get("heading") or progress.title(instance),
+        "title": progress.title(instance),
+        "summary": progress.summary(now),
+        "running": progress.running_lines(now),
+        "headers": progress.columns(now),
+        "rows": progress.rows(now),
+        "done": sum(now.counts[state] for state in ("done", "diverged")),
+        "total": now.total,
+        "report": report,
+        "of_study": of_study,
+        "abandoned": _abandoned(ledger),
+    }
+
+
+def _report(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
+    """The report of `lrurun report`, as its HTML page has it, in parts."""
+    content = content_of(selection.build(_plan(instance), instance, ledger))
+    details = run_details.collect(content, ledger, curves=False)
+    groups = page_figures.own([group for group in content.groups if group.runs], details)
+    panels, caption, _ = page_figures.spectra(groups, details)
+    return {
+        "heading": content.title,
+        "above": _markup(html.above(content)),
+        "claims": _markup(html.claims(content, page_drawings.interval)),
+        "plane": Markup(page_drawings.plane(panels)),
+        "caption": " ".join(caption),
+        "runs": _markup(html.runs(content, details, run_address)),
+    }
+
+
+def _markup(parts: list[str]) -> Markup:
+    return Markup("\n".join(parts))
+
+
+def _study(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
+    plan = study.plan_of(ledger, instance)
+    report = study.build(plan, study.collect(ledger, plan))
+    figure = ""
+    if not report.unfinished:
+        address = f"/ladders/{instance.key}/figure.svg"
+        figure = f'<img class="figure" src="{address}" alt="The figure of the study; its result is in the text above.">'
+    return {"heading": f"{report.study}: {report.about.question}", "study": _markup(study_page.section(report, figure))}
+
+
+def study_drawing(ledger: Ledger, key: str) -> bytes:
+    """The figure of a complete study as an SVG file. Raises NotFoundError, and LrurunError if cells are missing."""
+    plan = study.plan_of(ledger, ledger.ladder(key))
+    results = study.collect(ledger, plan)
+    if missing := study.missing(plan, results):
+        raise LrurunError(f"{plan.study.name}: no figure, because cells are missing: {', '.join(missing)}")
+    return encode(study_figure.draw(plan.study.draw(results), title="", caption=""), ".svg")
+
+
+def ladder_curves(
+    source: Source, ledger: Ledger, key: str, kind: curves.Kind, span: curves.Span, stamp: Stamp, *, seeds: bool
+) -> curves.Drawn:
+    """The curves of a ladder instance. Raises as `ladder` does, and for reports that cannot be made."""
+    instance = ledger.ladder(key)
+    plan = _plan(instance)
+
+    def counted() -> dict[str, RungRuns]:
+        return selection.counted(plan, instance, ledger)[0]
+
+    selected = source.cached(("counted", instance.key), results_stamp(stamp), counted)
+    return curves.of_ladder(plan, selected, ledger, kind, span, source.cached, seeds=seeds)
+
+
+def claims(source: Source, ledger: Ledger | None, stamp: Stamp) -> dict[str, Any]:
+    """The table of `lrurun claims`."""
+    return source.cached("claims", results_stamp(stamp), lambda: _claims(ledger))
+
+
+def _claims(ledger: Ledger | None) -> dict[str, Any]:
+    known: dict[str, Ladder] = {}
+    failures = []
+    for name in paths.names("ablations"):
+        try:
+            known[name] = load_ladder(name)
+        except LrurunError as error:  # a file of the user
+            failures.append(Failure(error.message, error.hint))
+    found = ledger_claims.collect(ledger_claims.gather(ledger, known, None, with_studies=True), known, None, None)
+    headers, rows = ledger_claims.count_table(found)
+    return {
+        "failures": failures,
+        "count_headers": headers,
+        "counts": rows,
+        "headers": ledger_claims.HEADERS,
+        "claims": [
+            (one.text, ledger_claims.cells(one), one.here.verdict.replace(" ", "-"), one.here.instance)
+            for one in found.claims
+        ],
+    }

@@ -1,0 +1,201 @@
+"""What the pages on runs show: the table, one run, a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+from lrurun import console
+from lrurun.config import export
+from lrurun.errors import LrurunError, UsageError
+from lrurun.ledger import filters, owner
+from lrurun.report import listing, page_drawings, run_tables
+from lrurun.report.figures import SpectrumPanel
+from lrurun.runner import logs
+from lrurun.ui import curves
+from lrurun.ui.ladder_pages import Failure, results_stamp
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import Attempt, Run
+    from lrurun.ui.source import Source, Stamp
+
+PAGE = 100
+"""Rows of the table of runs."""
+LOG_LINES = 200
+_LONGEST = 2000
+"""Characters of a line of a log that are shown."""
+MOST_COMPARED = 12
+SORTED = {"id": "id", "task": "task", "seed": "seed", "state": "state", "step": "step", "numerics": "numerics"}
+"""Header -> the name by which its column is sorted."""
+
+
+class Query:
+    """The state of the table of runs: exactly what its address says."""
+
+    def __init__(self, given: Mapping[str, Sequence[str]]) -> None:
+        def one(name: str) -> str:
+            return next(iter(given.get(name, ())), "").strip()
+
+        self.where, self.sort = one("where"), one("sort")
+        self.columns = [name for name in dict.fromkeys(map(str.strip, given.get("column", ()))) if name]
+        page = one("page")
+        self.page = max(1, int(page)) if page.isascii() and page.isdigit() and len(page) < 7 else 1
+
+    def address(self, **changes: Any) -> str:
+        """The address of the table with some changes."""
+        state = {"where": self.where, "sort": self.sort, "column": self.columns, "page": self.page, **changes}
+        kept = {name: value for name, value in state.items() if value and (name, value) != ("page", 1)}
+        return "/runs" + (f"?{urlencode(kept, doseq=True)}" if kept else "")
+
+    def sorted_by(self, name: str) -> str:
+        """The address of the table sorted by a name: in the other direction if it is already."""
+        return self.address(sort=f"-{name}" if self.sort == name else name, page=1)
+
+
+def runs(source: Source, ledger: Ledger | None, query: Query, stamp: Stamp) -> dict[str, Any]:
+    """The table of runs, or what is wrong with the condition."""
+    known = [] if ledger is None else source.cached("results", results_stamp(stamp), ledger.result_names)
+    names = filters.names(known)
+    page: dict[str, Any] = {"query": query, "names": sorted(names), "total": 0, "rows": [], "pages": 1}
+    try:
+        choice = listing.Choice(query.where or None, query.sort or None, ledger)
+        for name in query.columns:
+            filters.check_name(name, names, "column")
+    except UsageError as error:
+        return page | {"failure": Failure(error.message, error.hint)}
+    if ledger is None:
+        return page
+    wanted = ("ids", query.where, query.sort)
+    # Where the steps of running runs do not matter, they change nothing.
+    ids = source.cached(
+        wanted, results_stamp(stamp) if not query.where and not query.sort else stamp, lambda: choice.ids(ledger)
+    )
+    start = PAGE * (query.page - 1)
+    shown = ids[start : start + PAGE]
+    found = list(ledger.each(shown, brief=False))
+    page |= {"total": len(ids), "pages": -(-len(ids) // PAGE) or 1, "all": ledger.number_of_runs()}
+    if not found:
+        return page
+    headers, rows = listing.table(found, owner.user(), query.columns, whole=True)
+    kept = [place for place, name in enumerate(headers) if _is_shown(name, place, rows, query)]
+    return page | {
+        "headers": [(headers[place], _sort_name(headers[place], query, found)) for place in kept],
+        "rows": [[row[place] for place in kept] for row in rows],
+    }
+
+
+def _is_shown(name: str, place: int, rows: Sequence[Sequence[str]], query: Query) -> bool:
+    if name in query.columns or name not in ("numerics", "tags", "cell", "user"):
+        return True
+    values = {row[place] for row in rows} - {"", owner.user()}
+    return len(values) > (1 if name == "numerics" else 0)
+
+
+def _sort_name(header: str, query: Query, found: Sequence[Run]) -> str | None:
+    """The name by which a column can be sorted, None if there is none."""
+    if header in query.columns:
+        return header
+    kind, _, _ = header.partition(" ")
+    if kind in ("val", "test"):
+        names = {name for run in found for name in run.result or () if name.startswith(f"{kind}/")} - {f"{kind}/loss"}
+        return names.pop() if len(names) == 1 else None
+    return SORTED.get(header)
+
+
+def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict[str, Any]:
+    """Everything about one run; `number` is the attempt whose log is shown. Raises NotFoundError."""
+    found = ledger.run(prefix)
+    attempts = ledger.attempts(found.id)
+    eigenvalues = ledger.eigenvalues(found.id)
+    shown = _attempt(attempts, number)
+    return {
+        "run": found,
+        "heading": run_tables.heading(found),
+        "places": run_tables.places(found),
+        "rung": found.memberships[0].rung if found.memberships else "",
+        "result": run_tables.result(found),
+        "configuration": run_tables.configuration(found),
+        "attempts": run_tables.attempts(attempts),
+        "events": run_tables.events(ledger.events(run=found.id)),
+        "checkpoints": run_tables.checkpoints(ledger.checkpoints(found.id)),
+        "eigenvalues": run_tables.eigenvalues(eigenvalues) if eigenvalues else None,
+        "plane": Markup(page_drawings.plane(_planes(eigenvalues))),
+        "numbers": [one.n for one in attempts],
+        "attempt": shown,
+        "log": _log(source, found, shown) if shown else None,
+        "again": source.cached(("again", found.id), found.fingerprint, lambda: _again(found)),
+    }
+
+
+def _attempt(attempts: Sequence[Attempt], number: int | None) -> int | None:
+    known = [one.n for one in attempts]
+    return number if number in known else next(reversed(known), None)
+
+
+def _planes(eigenvalues: run_tables.Spectra) -> list[SpectrumPanel]:
+    """A panel for each layer."""
+    layers = max(map(len, eigenvalues.values()), default=0)
+
+    def of(moment: str, layer: int) -> tuple[complex, ...]:
+        found = eigenvalues.get(moment, ())
+        return tuple(found[layer] or ()) if layer < len(found) else ()
+
+    panels = [
+        SpectrumPanel(title=f"layer {k + 1}", initial=of("start", k), trained=of("end", k)) for k in range(layers)
+    ]
+    return [one for one in panels if one.initial or one.trained]
+
+
+def _log(source: Source, found: Run, attempt: int) -> list[str] | None:
+    """The last lines of a log, long ones cut; None where there is none."""
+    with suppress(LrurunError):  # it would be outside of the runs folder
+        path = logs.path_of(source.places, found.id, attempt)
+        if path.is_file():
+            lines = logs.tail(path, LOG_LINES)
+            return [line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ... (cut)" for line in lines]
+    return None
+
+
+def _again(found: Run) -> str | Failure:
+    """The command and the TOML that train the run again."""
+    try:
+        return export.toml(found)
+    except LrurunError as error:
+        return Failure(error.message, error.hint)
+
+
+def compare(ledger: Ledger, prefixes: Sequence[str]) -> dict[str, Any]:
+    """The differences of runs, and their results. Raises NotFoundError, and UsageError for fewer than two runs."""
+    found = chosen(ledger, prefixes)
+    if len(found) < 2:
+        raise UsageError("a comparison is of at least two runs", "choose runs in the table of runs")
+    compared = run_tables.compare(found)
+    return {
+        "runs": found,
+        "differs": [[path, *(_cell(value) for value in values)] for path, values in compared.differs.items()],
+        "results": [
+            [name, *("" if value is None else f"{value:.6g}" for value in values)]
+            for name, values in compared.results.items()
+        ],
+    }
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else console.setting(value)
+
+
+def chosen(ledger: Ledger, prefixes: Sequence[str]) -> list[Run]:
+    """The runs of an address, each once. Raises UsageError if there are too many."""
+    if len(prefixes) > MOST_COMPARED:
+        raise UsageError(f"{len(prefixes)} runs are too many to compare", f"choose at most {MOST_COMPARED}")
+    return list({run.id: run for run in map(ledger.run, prefixes)}.values())
+
+
+def run_curves(ledger: Ledger, prefixes: Sequence[str], span: curves.Span) -> curves.Drawn:
+    """The curves of runs."""
+    return curves.of_runs(chosen(ledger, prefixes), ledger, span)

@@ -1,0 +1,113 @@
+"""The ledger that is shown: opened when it appears, opened again when it is replaced, and asked whether it changed."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from lrurun import paths
+from lrurun.errors import LrurunError
+from lrurun.ledger.store import Ledger
+from lrurun.paths import Places
+
+T = TypeVar("T")
+
+SECONDS = 1.0
+"""How often the ledger is asked, however many viewers there are."""
+_TIMEOUT = 5.0
+_KEPT = 256
+"""Results of `Source.cached` that stay in memory."""
+
+Stamp = tuple[Any, ...]
+
+
+class Source:
+    """A ledger and its runs folder. Threads share it; it never writes."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self._lock = threading.Lock()
+        self._ledger: Ledger | None = None
+        self._identity: Stamp | None = None
+        self._stamp: tuple[float, Stamp] = (float("-inf"), ())
+        self._kept: OrderedDict[Hashable, tuple[Any, Any]] = OrderedDict()
+        self._making: dict[Hashable, threading.Lock] = {}
+
+    def ledger(self) -> Ledger | None:
+        """The ledger as it is now; None if there is none. Raises LrurunError where it cannot be read."""
+        with self._lock:
+            identity = self._file()
+            if self._ledger is None or identity != self._identity:
+                if self._ledger is not None:
+                    self._ledger.close()
+                self._ledger = Ledger.read(self.places.ledger, timeout=_TIMEOUT)
+                self._identity = identity
+            return self._ledger
+
+    def _file(self) -> Stamp | None:
+        """What says that there is another file than before. One that this user cannot write to is read as it was when
+        it was opened, so that its time and size count too."""
+        path = self.places.ledger
+        if isinstance(path, Path):
+            with suppress(OSError):
+                status = path.stat()
+                found: Stamp = (status.st_dev, status.st_ino)
+                if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
+                    return found
+                return (*found, status.st_mtime_ns, status.st_size, path.with_name(f"{path.name}-wal").exists())
+        return None
+
+    def stamp(self) -> Stamp:
+        """What differs after every change of the ledger; at most `SECONDS` old. Raises as `ledger` does."""
+        at, found = self._stamp
+        if time.monotonic() - at < SECONDS:
+            return found
+        try:
+            ledger = self.ledger()
+            found = () if ledger is None else (*(self._identity or ()), *ledger.stamp())
+        except LrurunError:
+            self.drop()
+            raise
+        self._stamp = (time.monotonic(), found)
+        return found
+
+    def drop(self) -> None:
+        """Close the ledger; the next reader opens it again."""
+        with self._lock:
+            if self._ledger is not None:
+                self._ledger.close()
+            self._ledger = None
+
+    def known(self, key: Hashable, stamp: Any) -> Any:
+        """What `cached` has for this key and stamp; None if there is nothing."""
+        found = self._kept.get(key)
+        return found[1] if found is not None and found[0] == stamp else None
+
+    def cached(self, key: Hashable, stamp: Any, make: Callable[[], T]) -> T:
+        """What `make` returned for this key and stamp. Several threads that want it wait for one that makes it."""
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            known = self._kept.get(key)
+            if known is not None and known[0] == stamp:
+                return known[1]
+            made = make()
+            with self._lock:
+                self._kept[key] = (stamp, made)
+                self._kept.move_to_end(key)
+                while len(self._kept) > _KEPT:
+                    old, _ = self._kept.popitem(last=False)
+                    self._making.pop(old, None)
+            return made
+
+    def log_size(self, run: str, attempt: int) -> int | None:
+        """The size of a log, None where there is none. Asked often: an object store is not."""
+        with suppress(OSError, LrurunError):
+            return paths.inside(self.places.runs, run, str(attempt), "log.txt").stat().st_size
+        return None
