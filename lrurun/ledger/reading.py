@@ -279,19 +279,6 @@ class Reading(LedgerBase):
             return curves
 
     @retried
-    def curves(self, run_ids: Iterable[str], keys: Iterable[str]) -> dict[str, dict[str, list[tuple[int, float]]]]:
-        """Run id -> what `metrics` returns of it, for many runs in one statement. Runs without a row are left out."""
-        table = metrics.join(runs, runs.c.number == metrics.c.run).join(metric_keys, metric_keys.c.id == metrics.c.key)
-        wanted = select(runs.c.id, metric_keys.c.name, metrics.c.step, metrics.c.value).select_from(table)
-        wanted = wanted.where(among(runs.c.id, run_ids), among(metric_keys.c.name, keys))
-        found: dict[str, dict[str, list[tuple[int, float]]]] = {}
-        with self._reading() as connection:
-            ordered = wanted.order_by(metrics.c.run, metrics.c.key, metrics.c.step)
-            for run, name, at, value in connection.execute(ordered):
-                found.setdefault(run, {}).setdefault(name, []).append((at, from_real(value)))
-        return found
-
-    @retried
     def stamp(self) -> tuple[int, ...]:
         """Numbers of which some change whenever something is recorded. Quick, so that viewers may ask every second."""
         with self._reading() as connection:

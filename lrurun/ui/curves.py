@@ -117,7 +117,7 @@ def of_ladder(
         ids = [run.id for run in one.counted]
 
         def means(name: str = f"{rung} (n={len(ids)})", ids: list[str] = ids) -> list[figures.Panel]:
-            known = ledger.curves(ids, metrics)
+            known = _known(ledger, ids, metrics)
             found = [known.get(run, {}) for run in ids]
             if kind == "norms":
                 return [drawing.norm_panel(name, found)] if found else []
@@ -129,7 +129,7 @@ def of_ladder(
                 _add(panels, panel.title, panel.label, panel.log, line)
         if kind == "curves":
             single = [run for run in one.runs if seeds or run.state == "running"]
-            for run, its in ledger.curves([run.id for run in single], metrics).items() if single else ():
+            for run, its in _known(ledger, [run.id for run in single], metrics).items():
                 seed = next(one.seed for one in single if one.id == run)
                 for metric, points in its.items():
                     label, scale = shown[metric]
@@ -143,6 +143,14 @@ def of_ladder(
     order = [label for label, _ in shown.values()]
     ordered = sorted(panels.values(), key=lambda one: order.index(one.label) if one.label in order else 0)
     return Drawn(ordered if panels else [], notes if panels else [])
+
+
+def _known(ledger: Ledger, ids: Sequence[str], metrics: Sequence[str]) -> dict[str, dict[str, list[tuple[int, float]]]]:
+    """Run id -> metric -> its curve."""
+    found: dict[str, dict[str, list[tuple[int, float]]]] = {}
+    for curve in ledger.curves(ids, metrics):
+        found.setdefault(curve.run, {})[curve.key] = list(zip(curve.steps, curve.values, strict=True))
+    return found
 
 
 def _norms_of(rungs: Iterable[RungRuns], ledger: Ledger) -> list[str]:
