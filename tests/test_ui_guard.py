@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import socket
 import sqlite3
 import sys
@@ -14,7 +13,6 @@ import pytest
 from lrurun.config import plan as planning
 from lrurun.config.runs import final_runs
 from lrurun.ledger.store import Ledger
-from lrurun.report.reduction import reduced
 from lrurun.ui import guard
 from tests.browsing import HOST, TOKEN, View, words
 from tests.commands import folder, said
@@ -202,20 +200,3 @@ def test_errors_of_the_command(
     assert err.splitlines() == [
         "error: lrurun ui needs uvicorn, which is not installed", "hint: pip install 'lrurun[ui]'"
     ]  # fmt: skip
-
-
-def test_reduced_curves_keep_their_ends_and_extremes() -> None:
-    curve = [(step, math.sin(step / 1000)) for step in range(100_000)]
-    curve[777] = (777, 50.0)
-    curve[77_777] = (77_777, -50.0)
-    curve[5] = (5, math.nan)
-    curve[6] = (6, math.inf)
-    found = reduced(curve, 1600)
-    assert 1000 < len(found) <= 1600
-    assert (found[0], found[-1]) == (curve[0], curve[-1])
-    assert {curve[777], curve[77_777]} <= set(found)
-    assert set(found) <= set(curve)
-    assert [step for step, _ in found] == sorted({step for step, _ in found})
-    assert reduced(curve[:1600]) == curve[:1600]
-    lost = [(step, math.nan) for step in range(10_000)]
-    assert 2 < len(reduced(lost)) <= 1600

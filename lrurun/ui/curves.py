@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from lrurun.report import drawing, figures
+from lrurun.report.curves import reduced
 from lrurun.report.figures import Curve
-from lrurun.report.reduction import MOST, reduced
 from lrurun.report.scores import curves_of, form_of, of_task
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ Span = tuple[int, int] | None
 Points = Sequence[tuple[int, float]]
 Remember = Callable[[object, object, Callable[[], list[figures.Panel]]], list[figures.Panel]]
 """Keeps what its last argument makes, by a key and what it is made from."""
-_BESIDE = 700
-"""Points of a curve beside others."""
+_MOST, _BESIDE = 1600, 700
+"""Points of a curve, and of one beside many others: two for each column of a screen."""
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -93,8 +93,9 @@ def _inside(curve: Points, span: Span) -> Points:
 
 
 def _thin(name: str, look: int, curve: Points, span: Span, *, seed: bool = False) -> Line:
-    points = reduced(_inside(curve, span), _BESIDE if seed else MOST)
-    return Line(name=name, look=look, seed=seed, steps=[s for s, _ in points], values=[v for _, v in points])
+    shown = _inside(curve, span)
+    steps, values = reduced([step for step, _ in shown], [value for _, value in shown], _BESIDE if seed else _MOST)
+    return Line(name=name, look=look, seed=seed, steps=steps, values=values)
 
 
 def of_ladder(
@@ -164,12 +165,7 @@ def _add(panels: dict[tuple[str, str], DrawnPanel], title: str, label: str, log:
 
 def _banded(curve: Curve, look: int, span: Span) -> Line:
     band = {step: ends for step, *ends in zip(curve.steps, curve.low, curve.high, strict=True)} if curve.low else {}
-    points = reduced(_inside(list(zip(curve.steps, curve.values, strict=True)), span), _BESIDE)
-    return Line(
-        name=curve.name,
-        look=look,
-        steps=[step for step, _ in points],
-        values=[value for _, value in points],
-        low=[band[step][0] for step, _ in points] if band else [],
-        high=[band[step][1] for step, _ in points] if band else [],
-    )
+    shown = _inside(list(zip(curve.steps, curve.values, strict=True)), span)
+    steps, values = reduced([step for step, _ in shown], [value for _, value in shown], _BESIDE)
+    low, high = ([band[step][end] for step in steps] if band else [] for end in (0, 1))
+    return Line(name=curve.name, look=look, steps=steps, values=values, low=low, high=high)
