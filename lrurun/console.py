@@ -199,6 +199,28 @@ def table(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str
     show(picture)
 
 
+def leave_out(headers: list[str], rows: Sequence[list[str]], order: Sequence[str]) -> list[str]:
+    """Removes columns, in an order, until each row is one line of the terminal; returns the names of those removed.
+
+    If no removal is enough, all stay: `table` then gives each cell a line. In a pipe all stay, too.
+    """
+    if not _is_tty(sys.stdout):
+        return []
+    columns = zip(headers, *rows, strict=True)
+    widths = {name: max(map(len, (name, *cells))) + 3 for name, *cells in columns}
+    gone: list[str] = []
+    for name in dict.fromkeys(name for name in order if name in widths):
+        if sum(widths.values()) - sum(widths[one] for one in gone) <= out().width:
+            break
+        gone.append(name)
+    if sum(widths.values()) - sum(widths[one] for one in gone) > out().width:
+        return []
+    for place in reversed([place for place, name in enumerate(headers) if name in gone]):
+        for row in [headers, *rows]:
+            del row[place]
+    return gone
+
+
 def _least_width(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     """Columns that a readable table needs: some cells must stay whole, the others keep eight characters and fold into
     about eight lines."""

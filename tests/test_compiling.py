@@ -19,7 +19,7 @@ import sys, jax
 from lrurun.runner.attempt import StopRequest
 from lrurun.runner.compiling import turn
 jax.config.update("jax_compilation_cache_dir", sys.argv[1])
-with turn("program", StopRequest()):
+with turn(sys.argv[2], StopRequest()):
     print("holds", flush=True)
     sys.stdin.read()
 """
@@ -27,16 +27,23 @@ with turn("program", StopRequest()):
 
 def test_one_process_compiles_a_program_while_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lrurun.runner.compiling.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("lrurun.machine.cores", lambda: 2)
     before = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", HOLDER, str(tmp_path), "program"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "holds\n"
         with turn("another", StopRequest()):
             pass
+        monkeypatch.setattr("lrurun.machine.cores", lambda: 1)
+        assert not _enters("another"), "the only place is taken"
+        monkeypatch.setattr("lrurun.machine.cores", lambda: 2)
         stop, entered = StopRequest(), threading.Event()
 
         def enter() -> None:
@@ -56,6 +63,16 @@ def test_one_process_compiles_a_program_while_others_wait(tmp_path: Path, monkey
         holder.kill()
         holder.communicate()
         jax.config.update("jax_compilation_cache_dir", before)
+
+
+def _enters(program: str) -> bool:
+    """Whether a turn begins soon."""
+    stop = StopRequest()
+    ends = threading.Timer(0.2, stop.request)
+    ends.start()
+    with turn(program, stop):
+        ends.cancel()
+        return not stop.requested
 
 
 @pytest.mark.slow

@@ -259,3 +259,23 @@ def test_messages_wrap_at_words_and_commands_stay_in_one_piece(terminal: Termina
     command = "the same command continues: lrurun ladder " + "--set optim.lr=0.1 " * 20 + "end"
     console.say(command)
     assert terminal.sent() == f"{command}\n"
+
+
+def test_columns_are_left_out_until_each_row_is_one_line(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, row = ["id", "task", "state", "score"], ["0123456789ab", "sDigits", "done", "97.5"]
+    order = ["score", "task", "state"]
+    headers, rows = list(names), [list(row)]
+    assert console.leave_out(headers, rows, order) == [], "in a pipe all stay"
+    for columns, left in ((80, names), (36, ["id", "task", "state"]), (26, ["id", "state"]), (10, names)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        terminal.attach()
+        console.out.__globals__["_console"].cache_clear()
+        headers, rows = list(names), [list(row)]
+        gone = console.leave_out(headers, rows, order)
+        assert (headers, gone) == (left, [name for name in order if name not in left])
+        assert rows == [[cell for name, cell in zip(names, row, strict=True) if name in left]]
+        if columns > 10:
+            console.table(None, headers, rows)
+            found = [line for line in terminal.sent().splitlines() if row[0] in line]
+            assert [line.split() for line in found] == rows
+            assert all(len(line) <= columns for line in found)

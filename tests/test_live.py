@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from lrurun import console
+from lrurun.ledger.store import Ledger
 from lrurun.report import live
+from lrurun.report.progress import Progress, collect, columns, running_lines, view
+from tests.results import fill
 from tests.stores import key, ledger, path, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures
@@ -113,3 +117,53 @@ def test_a_terminal_draws_a_large_ladder_less_often_but_changes_at_once(monkeypa
         clock[0] = 100.0 + second
         view.update(ledger, ladder)
     assert drawn == [100.0, 101.0, 104.0]
+
+
+def drawn(progress: Progress, width: int) -> list[str]:
+    screen = io.StringIO()
+    Console(file=screen, width=width, color_system=None).print(view(progress, width))
+    return [line.rstrip() for line in screen.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize("width", [40, 48, 60, 76, 90])
+def test_narrow_terminals_get_fewer_columns_of_whole_words(path: Path, width: int) -> None:
+    fill(path, "sDigits", {"stable-exponential": [0.5, 0.6], "tanh-rnn": [0.7]}, profile="smoke")
+    with Ledger.open(path) as ledger:
+        progress = collect(ledger, ledger.ladders()[0])
+    lines = drawn(progress, width)
+    assert all(len(line) <= width for line in lines)
+    assert "…" not in "".join(lines)
+    [heading] = [line.split("  ") for line in lines if "rung" in line]
+    headings = [name.strip() for name in heading if name.strip()]
+    assert headings[:3] == ["rung", "runs", "state"]
+    assert set(headings) <= set(columns(progress))
+    assert ("time left" in headings) == (width >= 60)
+    for rung, runs in (("stable-exponential", "2/2"), ("tanh-rnn", "1/1")):
+        [line] = [line for line in lines if line.split()[:1] == [rung]]
+        assert line.split()[1:3] == [runs, "done"]
+
+
+def test_a_worker_that_has_not_advanced_for_long_is_shown(
+    ledger: Ledger, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.enqueue(key, [want(execution={"steps_per_dispatch": 20})])
+    claim = take(ledger, key)
+    [instance] = ledger.ladders()
+
+    def after(seconds: float) -> Progress:
+        clock = ledger.newest_attempts([claim.run.id])[claim.run.id].seen_at + seconds
+        monkeypatch.setattr(Ledger, "clock", lambda _: clock)
+        return collect(ledger, instance)
+
+    assert after(1000).silent == {}, "no step yet: it may be compiling"
+    ledger.record(claim, [(20, "machine/steps_per_second", 4.0)], 20)
+    assert after(45).silent == {}, "less than ten dispatches of 5 s"
+    found = after(200)
+    assert found.silent == {claim.run.id: (200.0, 5.0)}
+    text = f"({claim.run.id}) at step 20 of"
+    [line] = running_lines(found)
+    assert text in line
+    assert line.endswith(": has not advanced for 3:20 (a dispatch usually takes 5.0 s)")
+    for width in (60, 120):
+        assert "has not advanced for 3:20" in " ".join(drawn(found, width))
+    assert "advanced" not in " ".join(drawn(after(10), 120))

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from lrurun import __main__ as entry
+from lrurun import machine
+from lrurun.commands import request as requests
 from lrurun.config import plan as planning
 from lrurun.config.resolve import RateSource
 from lrurun.config.runs import tuning_runs
 from lrurun.ledger.store import Ledger
+from lrurun.runner import supervisor
 from tests.plans import LADDER, RECIPE, changed, error, make, rungs, write_documents
 from tests.results import OWNER, fill
 
@@ -250,3 +253,37 @@ def test_a_finished_plan_has_no_time_left(capsys):
     for seeds, last in (("0,", "All runs are finished."), ("0,1", "1 run remaining, seeds 0, 1: about ")):
         assert entry.run(["plan", "sDigits", "--rung", "tanh-rnn", "--seeds", seeds]) == 0
         assert capsys.readouterr().out.splitlines()[-1].startswith(last)
+
+
+def test_more_threads_or_many_more_workers_than_cores_get_a_warning(capsys, monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    Path("l.toml").write_text(LADDER)
+    rungs = {n: planning.make("r.toml", ladder="l.toml", sets=[f"execution.threads={n}"]).rungs for n in (1, 2, 3)}
+
+    def warned(threads, jobs):
+        requests.warn_of_cores(rungs[threads], jobs)
+        return capsys.readouterr().err.splitlines()
+
+    for threads, jobs in ((1, None), (2, None), (1, 4), (2, 2)):
+        assert warned(threads, jobs) == []
+    useless = "and more threads make no run faster; results depend on the number of threads"
+    assert warned(3, None) == [f"warning: execution.threads = 3: this machine has 2 cores, {useless}"]
+    more = "more of them are not faster together, and need memory; at most 2 compile at once; without --jobs there are"
+    assert warned(1, 64) == [f"warning: --jobs 64: this machine has 2 cores, for 2 workers: {more} 2"]
+    assert warned(2, 3) == [f"warning: --jobs 3: this machine has 2 cores, for 1 worker: {more} 1"]
+    assert len(warned(3, 64)) == 2
+    monkeypatch.setattr(machine, "accelerators", lambda: ["0"])
+    assert warned(1, 64) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("ladder", "r.toml", "--ladder", "l.toml", "--data-dir", "/dev/null/d"), ("resume",), ("study", "ring")],
+    ids=lambda command: command[0],
+)
+def test_commands_that_train_warn_of_too_many_workers(command, capsys, monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+    monkeypatch.setattr(supervisor, "Supervisor", None)  # nothing is to be trained
+    Path("l.toml").write_text(LADDER)
+    entry.run([*command, "--jobs", "64"])
+    assert "warning: --jobs 64: this machine has 2 cores" in capsys.readouterr().err

@@ -33,9 +33,37 @@ def seconds_of(text: str) -> float:
         hours, minutes, rest_seconds = fields
         seconds = int(days) * 86400 + hours * 3600 + minutes * 60 + rest_seconds
     if seconds is None or not 0 < seconds <= _LONGEST:
-        expected = "a duration" if seconds is None else "more than nothing and at most a year"
+        if seconds is None:
+            problem = _problem(text)
+        else:
+            problem = "no time at all, expected at least one second" if not seconds else "longer than a year (366 days)"
         raise UsageError(
-            f"--time-limit {text[:100]}: expected {expected}",
-            "in seconds, or as 45m, 1h30m, 2d, 12:00:00 or 2-12:00:00",
+            f"--time-limit {text[:100]}: {problem}", "in seconds, or as 45m, 1h30m, 2d, 12:00:00 or 2-12:00:00"
         )
     return float(seconds)
+
+
+def _problem(text: str) -> str:
+    """What is wrong with a text that is no duration."""
+    shown = text[:40]
+    letters = re.findall(r"\d+([^\d\s:.,-]+)", text, re.ASCII)
+    units = " ".join(_UNITS)
+    if not text.strip():
+        return "expected a duration, found nothing"
+    if text.startswith("-"):
+        return "a duration cannot be negative"
+    if not re.search(r"\d", text, re.ASCII):
+        return f"expected a duration, found no number in {shown!r}"
+    if re.search(r"\s", text):
+        return "expected no spaces in a duration"
+    if re.search(r"\d[.,]\d", text):
+        return "expected whole numbers: a smaller unit says the rest, as in 1h30m"
+    if unknown := [one for one in letters if one not in _UNITS]:
+        return f"unknown unit {unknown[0][:20]!r}, the units are {units}"
+    if letters and re.search(r"\d$", text):
+        return f"{re.split('[a-z]', text)[-1][:20]} has no unit, the units are {units}"
+    if letters != [unit for unit in _UNITS if unit in letters]:
+        return f"expected each unit once, in the order {units}"
+    if ":" in text or "-" in text:
+        return "expected at most days-hours:minutes:seconds"
+    return f"expected a duration, found {shown!r}"

@@ -166,6 +166,8 @@ def ladder(
     rungs, chosen_seeds = request.chosen(plan)
     requests.report_hidden(request)
     requests.warn_of_batches(plan, rungs)
+    if executor == "local":
+        requests.warn_of_cores(rungs, jobs)
     return train(context.obj.places, request, plan, rungs, chosen_seeds, work, signals)
 
 

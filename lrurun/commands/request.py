@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import console, paths
-from lrurun.errors import LedgerError, UsageError
+from lrurun.errors import LedgerError, UsageError, plural
 from lrurun.server import Server
 
 if TYPE_CHECKING:
@@ -234,6 +234,33 @@ def warn_of_batches(plan: planning.Plan, rungs: Sequence[planning.ResolvedRung])
         console.warn(
             f"train.batch = {batch:,}{whose}: larger than the training split of {examples:,} examples, "
             "so that each batch repeats some; choose at most that many"
+        )
+
+
+def warn_of_cores(rungs: Sequence[planning.ResolvedRung], jobs: int | None) -> None:
+    """Warns of more threads, or of many more workers, than this machine has cores. Accelerators have other limits."""
+    from lrurun import machine
+
+    cores = machine.cores()
+    threads = max(rung.execution.threads for rung in rungs)
+    if threads > cores:
+        console.warn(
+            f"execution.threads = {threads}: this machine has {plural(cores, 'core')}, and more threads make "
+            "no run faster; results depend on the number of threads"
+        )
+    warn_of_jobs(jobs, min(threads, cores))
+
+
+def warn_of_jobs(jobs: int | None, threads: int = 1) -> None:
+    """Warns of more than twice as many workers of `threads` threads as this machine has cores for."""
+    from lrurun import machine
+
+    cores = machine.cores()
+    room = max(1, cores // threads)
+    if jobs is not None and jobs > 2 * room and not machine.accelerators():
+        console.warn(
+            f"--jobs {jobs}: this machine has {plural(cores, 'core')}, for {plural(room, 'worker')}: more of them are "
+            f"not faster together, and need memory; at most {cores} compile at once; without --jobs there are {room}"
         )
 
 

@@ -65,6 +65,8 @@ def resume(
     settings = settings_of(slurm=slurm, ray=ray, address=address)
     placement = Placement(executor=executor, nodes=nodes, settings=settings, detach=detach, dry_run=dry_run)
     work = Work(jobs=jobs, time_limit=time_limit, arguments=context.obj.arguments, placement=placement)
+    if executor == "local":
+        requests.warn_of_jobs(jobs)
     signals = work.signals()
     found = opening.read(places)
     if found is None:

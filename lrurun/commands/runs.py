@@ -60,7 +60,10 @@ def runs(
                 console.say(f"no runs in {places.ledger} yet; lrurun ladder TASK starts some")
             return 0
         headers, rows = listing.table(found, owner.user())
+    gone = console.leave_out(headers, rows, listing.least_important(headers, rows))
     console.table(None, headers, rows)
+    if gone:
+        console.say(f"left out on this narrow terminal: {', '.join(gone)}")
     if len(ids) > len(rows):
         console.say(f"and {len(ids) - len(rows)} more; --limit 0 lists all")
     return 0

@@ -66,6 +66,8 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
     set: Mapping[str, Any]
     tune: bool
     running_on: Mapping[str, str]
+    silent: Mapping[str, float]
+    """Id of a running run whose worker has not advanced for longer than usual -> seconds since it did."""
     user: str | None
     metric: str
     """That which selects the models of the task, as in "val/accuracy"."""
@@ -224,6 +226,7 @@ def _output(progress: Progress) -> LadderStatus:
         set=spec.get("set", {}),
         tune=spec.get("tune", False),
         running_on=progress.places,
+        silent={run: since for run, (since, _) in progress.silent.items()},
         user=progress.ladder.user,
         metric=metric,
         rungs=[

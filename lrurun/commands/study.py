@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from lrurun import console
 from lrurun.commands import opening, output, study_files, study_report
+from lrurun.commands import request as requests
 from lrurun.commands.ladder import Work
 from lrurun.commands.options import (
     Detach,
@@ -111,6 +112,8 @@ def study(
         executor=executor, nodes=nodes, settings=settings, detach=detach, dry_run=dry_run, on_node=on_node
     )
     work = Work(jobs=jobs, fresh=fresh, time_limit=time_limit, arguments=context.obj.arguments, placement=placement)
+    if executor == "local":
+        requests.warn_of_jobs(jobs)
     code, reports, errors = compute(context.obj.places, planned, work, work.signals(), Drawings(out, several=several))
     if dry_run or on_node:
         return code

@@ -22,7 +22,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from lrurun.errors import DamagedError, NotFoundError
 from lrurun.ledger import checks, conditions, progress, views
 from lrurun.ledger.connection import LedgerBase, retried
-from lrurun.ledger.dialects import among, json_names
+from lrurun.ledger.dialects import among, json_names, now
 from lrurun.ledger.rows import (
     attempt,
     build,
@@ -371,6 +371,12 @@ class Reading(LedgerBase):
             of_ladder: Iterable[Row[Any]] = connection.execute(progress.REMAINING, {"ladder": ladder})
             (whole,) = of_ladder
             return {**found, None: build(RemainingWork, whole, steps=int(whole.steps))}
+
+    @retried
+    def clock(self) -> float:
+        """The ledger's clock, by which times are recorded: seconds since 1970."""
+        with self._reading() as connection:
+            return now(connection)
 
     @retried
     def check(self) -> list[str]:

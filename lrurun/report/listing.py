@@ -174,6 +174,14 @@ def table(
     return headers, rows
 
 
+def least_important(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The columns of `table` that a narrow terminal may leave out, those first that are the same in every row."""
+    order = ["user", "numerics", "stage", "task", "step", *(name for name in headers if name.startswith("val "))]
+    order += ["tags", "cell", "seed"]
+    same = {name for name, *cells in zip(headers, *rows, strict=True) if len(set(cells)) < 2}
+    return [*(name for name in order if name in same), *order]
+
+
 def _shown(found: filters.Value) -> str:
     if isinstance(found, tuple):
         return ", ".join(filter(None, found))

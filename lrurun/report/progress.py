@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from lrurun.ledger.store import Ledger
+
+
+SILENT_SECONDS, SILENT_DISPATCHES = 30.0, 10.0
+"""A worker that has written nothing for both of these has not advanced for longer than usual: evaluations and
+checkpoints, which come between dispatches, take less."""
 
 
 class RungProgress(Struct, frozen=True, kw_only=True):
@@ -58,6 +63,9 @@ class Progress(Struct, frozen=True, kw_only=True):
     running: tuple[Run, ...]
     places: dict[str, str]
     """Id of a running run -> host, process and device."""
+    silent: dict[str, tuple[float, float]] = {}
+    """Id of a running run whose worker has not advanced for long -> seconds since it did, and those that the steps of
+    a dispatch usually take."""
     form: ScoreForm = ACCURACY
     """How the scores of its task are printed."""
 
@@ -84,18 +92,39 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> Progress:
     groups: dict[tuple[str, str], list[StateSummary]] = {}
     for summary in summaries:
         groups.setdefault((summary.rung, summary.stage), []).append(summary)
-    brief = not ladder.task.startswith(STUDY)  # the names of cells need their settings
-    running = ledger.runs(ladder.key, states=["running"], brief=brief) if counts["running"] else []
+    running = ledger.runs(ladder.key, states=["running"]) if counts["running"] else []
     attempts = ledger.newest_attempts([run.id for run in running]) if running else {}
+    rungs = tuple(_rung(*place, group, work.get(place), usual) for place, group in groups.items())
     return Progress(
         ladder=ladder,
         counts=counts,
-        rungs=tuple(_rung(*place, group, work.get(place), usual) for place, group in groups.items()),
+        rungs=rungs,
         eta_seconds=work[None].duration(usual) if None in work else None,
         running=tuple(running),
         places={run.id: _place(attempts[run.id]) for run in running},
+        silent=_silent(ladder, running, attempts, rungs, ledger.clock()) if running else {},
         form=form,
     )
+
+
+def _silent(
+    ladder: LadderInstance,
+    running: Sequence[Run],
+    attempts: Mapping[str, Attempt],
+    rungs: Sequence[RungProgress],
+    now: float,
+) -> dict[str, tuple[float, float]]:
+    """What `Progress.silent` says. A run without a step may be compiling, which takes as long as it takes."""
+    speeds = {(rung.rung, rung.stage): rung.speed for rung in rungs}
+    found = {}
+    for run in running:
+        rung, stage, _ = _member(run, ladder.key)
+        speed, since = speeds.get((rung, stage)), now - attempts[run.id].seen_at
+        if run.step and speed:
+            usual = run.execution.get("steps_per_dispatch", 1) / speed
+            if since > max(SILENT_SECONDS, SILENT_DISPATCHES * usual):
+                found[run.id] = since, usual
+    return found
 
 
 def _form(ledger: Ledger, ladder: LadderInstance) -> ScoreForm:
@@ -161,7 +190,12 @@ def running_lines(progress: Progress) -> list[str]:
     for run in progress.running:
         name, stage, _ = _member(run, progress.ladder.key)
         what = _seed(run, name) if stage != "tune" else f"{name} (tune)"
-        lines.append(f"{what} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}")
+        text = f"{what} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}"
+        if run.id in progress.silent:
+            since, usual = progress.silent[run.id]
+            often = f"{usual:.1f} s" if usual < 60 else duration(usual)
+            text += f": has not advanced for {duration(since)} (a dispatch usually takes {often})"
+        lines.append(text)
     return lines
 
 
@@ -172,21 +206,37 @@ def view(progress: Progress, width: int) -> RenderableType:
     from rich.text import Text
 
     narrow = width < 76
-    hidden = {name for name, least in _LEAST_WIDTH.items() if width < least}
+    names, lines_of_rungs = columns(progress), rows(progress)
+    hidden = _hidden(names, lines_of_rungs, width)
     padding = (0, 1, 0, 0) if narrow else (0, 1)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=padding, title_justify="left", caption_justify="left")
     table.title = Text(clean(title(progress.ladder)))
-    names = columns(progress)
     for column in names:
         if column not in hidden:
-            table.add_column(column, justify="left" if column in _TEXT else "right", no_wrap=True)
-    for rung, cells in zip(progress.rungs, rows(progress), strict=True):
+            justify: Literal["left", "right"] = "left" if column in _TEXT else "right"
+            table.add_column(column, justify=justify, overflow="fold", no_wrap=column not in _TEXT)
+    for rung, cells in zip(progress.rungs, lines_of_rungs, strict=True):
         styles = {"state": _STYLE.get(_main(rung.counts), "")}
         shown = zip(names, cells, strict=True)
         table.add_row(*[Text(clean(cell), style=styles.get(name, "")) for name, cell in shown if name not in hidden])
-    lines = [summary(progress), *([] if narrow else running_lines(progress))]
+    running = [
+        line
+        for run, line in zip(progress.running, running_lines(progress), strict=True)
+        if not narrow or run.id in progress.silent
+    ]
+    lines = [summary(progress), *running]
     table.caption = Text("\n".join(map(clean, lines)))
     return table
+
+
+def _hidden(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> set[str]:
+    """The columns that a terminal is too narrow for: no word is to be cut off."""
+    hidden = {name for name, least in _LEAST_WIDTH.items() if width < least}
+    needed = {name: max(map(len, (name, *column))) + 2 for name, *column in zip(names, *cells, strict=True)}
+    for name in reversed([name for name in names if name not in (*_TEXT, *hidden)]):
+        if sum(needed[shown] for shown in names if shown not in hidden) + 1 > width:
+            hidden.add(name)
+    return hidden
 
 
 _STYLE = {"done": "green", "running": "cyan", "failed": "red", "diverged": "yellow", "interrupted": "yellow"}

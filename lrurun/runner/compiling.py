@@ -1,4 +1,7 @@
-"""Turns at compiling: of the workers that need the same programs, one compiles them and the others load them."""
+"""Turns at compiling: of the workers that need the same programs, one compiles them and the others load them.
+
+No more workers compile at once than there are cores: they would only take memory and time from each other.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,20 @@ from typing import Any
 
 import jax
 
+from lrurun import machine
 from lrurun.runner.attempt import StopRequest
 
 WAIT_SECONDS = 0.1
+PLACES_AT = 2**32
+"""The byte of the first place for a worker that compiles; those before are of programs."""
 
 
 @contextlib.contextmanager
 def turn(program: str, stop: StopRequest) -> Iterator[None]:
-    """Waits while another process with the same cache of compiled programs has the turn of `program`, or until `stop`.
+    """Waits for the turn of `program` and for a place among the workers that compile, or until `stop`.
 
-    The turn ends with the context or the process.
+    Processes with the same cache of compiled programs take turns; there are as many places as cores. Turn and place end
+    with the context or the process.
     """
     with contextlib.ExitStack() as stack:
         config: Any = jax.config  # its values are not in its type
@@ -32,6 +39,9 @@ def turn(program: str, stop: StopRequest) -> Iterator[None]:
                 file = stack.enter_context((folder / "lrurun.lock").open("ab"))
                 byte = zlib.crc32(program.encode())  # a lock of its own, which may be beyond the end of the file
                 while not stop.requested and not _locked(file.fileno(), byte):
+                    time.sleep(WAIT_SECONDS)
+                places = range(PLACES_AT, PLACES_AT + machine.cores())
+                while not stop.requested and not any(_locked(file.fileno(), place) for place in places):
                     time.sleep(WAIT_SECONDS)
         yield
 

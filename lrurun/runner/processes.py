@@ -96,10 +96,13 @@ class LocalWorker:
             self._process.terminate()
 
     def kill(self) -> None:
-        """Kills it."""
+        """Kills it; `wait` waits until it is gone."""
         if self.poll() is None:
             self._process.kill()
-            self._process.wait()
+
+    def wait(self) -> None:
+        """Waits until it has exited."""
+        self._process.wait()
 
     def dismiss(self) -> None:
         """Closes its input: it exits when it has no run."""
@@ -127,8 +130,10 @@ def finish(workers: Sequence[LocalWorker], signals: Signals) -> None:
     deadline = time.monotonic() + GRACE_SECONDS
     while any(worker.poll() is None for worker in workers) and time.monotonic() < deadline and not signals.abort:
         time.sleep(POLL_SECONDS)
-    for worker in workers:
+    for worker in workers:  # all at once: one after the other would take seconds each on a machine with many of them
         worker.kill()
+    for worker in workers:
+        worker.wait()
         worker.close()
 
 
