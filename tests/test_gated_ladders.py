@@ -1,0 +1,91 @@
+"""The ladders to gated and selective recurrences: one change per rung, and whole ladders at the smallest size."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lrurun.config import plan as planning
+from lrurun.config.documents import load_ladder
+from tests.commands import folder, said  # noqa: F401
+from tests.plans import differences, rungs
+
+MAIN_LINE = {
+    "tied-gamma": {"multiplier": "fixed"},
+    "elementwise": {"mixing": "elementwise", "model.state": 64},
+    "c-softplus": {"decay": "softplus", "first": "plain"},
+    "input-gate": {"input_gate": True},
+    "recurrence-gate": {"recurrence_gate": True},
+    "rg-lru": {"multiplier": "sqrt"},
+    "shuffled-gates": {"gates": "shuffled"},
+    "static-gates": {"gates": "static"},
+}
+
+
+def test_each_rung_of_the_main_line_is_one_change() -> None:
+    made = rungs(planning.make("SelectiveCopy", ladder="selective", profile="laptop"))
+    found = {name: differences(rung) for name, rung in made.items()}
+    assert list(found) == ["lru", "real", *MAIN_LINE]
+    for name, wanted in MAIN_LINE.items():
+        assert {path: value for path, value in found[name].items() if path != "optim.lr"} == wanted, name
+    # as many numbers in the state: real ones where there were complex ones
+    lru, real = made["lru"].config.model, made["real"].config.model
+    assert (real.state, real.recurrence.r_min, real.recurrence.r_max) == (2 * lru.state, 0.9, 0.999)
+    assert (real.recurrence.mixing, real.recurrence.multiplier) == ("dense", "trained")
+    assert made["shuffled-gates"].on == made["static-gates"].on == "rg-lru"
+
+
+@pytest.mark.parametrize("task", ["SelectiveCopy", "npDigits"])
+def test_other_ladders_begin_where_the_main_line_ends(task: str) -> None:
+    profile = None if task == "npDigits" else "laptop"
+    last = rungs(planning.make(task, ladder="selective", profile=profile))["rg-lru"].config
+    for name in ("rg-lru", "gates", "negative"):
+        assert rungs(planning.make(task, ladder=name, profile=profile))["rg-lru"].config == last, name
+    s6 = rungs(planning.make(task, ladder="mamba", profile=profile))["s6"].config
+    assert rungs(planning.make(task, ladder="negative", profile=profile))["s6"].config == s6
+    without = rungs(planning.make(task, ladder="rg-lru", profile=profile))["no-input-gate"].config
+    assert rungs(planning.make(task, ladder="gates", profile=profile))["no-input-gate"].config == without
+
+
+def test_selection_has_delta_alone_b_and_c_alone_both_and_neither() -> None:
+    made = rungs(planning.make("SelectiveCopy", ladder="mamba", profile="laptop"))
+    parts = {name: made[name].config.model.recurrence for name in ("time-invariant", "low-rank", "b-and-c", "s6")}
+    assert {name: (one.delta, one.b, one.c) for name, one in parts.items()} == {
+        "time-invariant": ("constant", "constant", "constant"),
+        "low-rank": ("low-rank", "constant", "constant"),
+        "b-and-c": ("constant", "selective", "selective"),
+        "s6": ("low-rank", "selective", "selective"),
+    }
+    assert {one.discretization for one in parts.values()} == {"euler"}
+    both = {(claim.rung, claim.than) for claim in load_ladder("mamba").claims}
+    assert {("low-rank", "b-and-c"), ("b-and-c", "low-rank")} <= both
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ladder", "task"),
+    [
+        ("selective", "SelectiveCopy"),
+        ("rg-lru", "Copy"),
+        ("gates", "MQAR"),
+        ("mamba", "SelectiveCopy"),
+        ("negative", "Parity"),
+        ("selective", "InductionHeads"),
+        ("selective", "npDigits"),
+    ],
+)
+def test_a_ladder_runs_whole_at_the_smallest_size(ladder: str, task: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = said(capsys, "ladder", task, "--ladder", ladder, "--profile", "smoke", "--jobs", "2")
+    assert code == 0, err
+    code, out, _ = said(capsys, "report", task, "--ladder", ladder, "--profile", "smoke", "--format", "json")
+    report = json.loads(out)
+    assert code == 0
+    assert [row["n"] for row in report["rows"]] == [1] * len(report["rows"])
+    assert all(row["diverged"] == 0 and row["mean"] is not None for row in report["rows"])
+    recall = task not in ("npDigits",)
+    assert all((row["escaped"] is not None) == recall for row in report["rows"])
+    assert {claim["verdict"] for claim in report["claims"]} <= {"undecided", "not run"}
+    of_longest = [claim for claim in report["claims"] if claim["metric"] == "accuracy@longest"]
+    assert all("accuracy at longest: " in claim["detail"] for claim in of_longest)
+    assert bool(of_longest) == (task in ("Parity", "InductionHeads"))
