@@ -135,6 +135,7 @@ def json_fields() -> str:
     )
     from lrurun.commands.list import Listing
     from lrurun.ledger.merging import Merged
+    from lrurun.report import run_table
     from lrurun.report.all_tasks import AllTasksReport
     from lrurun.report.ladder_table import LadderReport
     from lrurun.report.ledger_claims import LedgerClaims
@@ -143,6 +144,8 @@ def json_fields() -> str:
 
     documents = {
         "runs": runs.RunsDocument,
+        "runs --columns": run_table.ColumnsDocument,
+        "runs --by": run_table.GroupsDocument,
         "show": show.RunDocument,
         "status": status.StatusDocument,
         "plan": plan.PlanDocument,

@@ -247,6 +247,21 @@ Sort = Annotated[
         autocompletion=_condition,
     ),
 ]
+Columns = Annotated[
+    Optional[list[str]],
+    typer.Option("--columns", metavar="C,C", help="These columns: fields, results, settings, duration."),
+]
+GroupBy = Annotated[
+    Optional[list[str]],
+    typer.Option("--by", metavar="C,C", help="Groups of runs with the same values: n, mean, standard error."),
+]
+GroupMetric = Annotated[
+    Optional[str], typer.Option("--metric", metavar="M", help="With --by: the mean of this result [test score].")
+]
+RunsFormatName = Literal["table", "csv", "md", "json"]
+RunsFormat = Annotated[
+    RunsFormatName, typer.Option("--format", help="The output format.", **choice("--format", get_args(RunsFormatName)))
+]
 InstanceId = Annotated[
     Optional[str],
     typer.Option(

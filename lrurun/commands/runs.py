@@ -10,9 +10,20 @@ from msgspec import Struct
 
 from lrurun import console
 from lrurun.commands import opening, output
-from lrurun.commands.options import Json, Limit, Sort, Where
+from lrurun.commands.options import (
+    Columns,
+    GroupBy,
+    GroupMetric,
+    Json,
+    Limit,
+    RunsFormat,
+    RunsFormatName,
+    Sort,
+    Where,
+)
+from lrurun.commands.request import is_given
 from lrurun.config.schema import STUDIES
-from lrurun.errors import NotFoundError, hint_for
+from lrurun.errors import NotFoundError, UsageError, hint_for
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -31,9 +42,21 @@ def runs(
     where: Where = None,
     sort: Sort = None,
     limit: Limit = None,
+    columns: Columns = None,
+    by: GroupBy = None,
+    metric: GroupMetric = None,
+    format: RunsFormat = "table",
     json: Json = False,
 ) -> int:
-    """List runs, newest first."""
+    """List runs, newest first.
+
+    With --columns these columns, with --by the means of groups of runs.
+    """
+    if columns or by or metric or is_given(context, "format"):
+        if json and format not in ("table", "json"):
+            raise UsageError(f"--json and --format {format} exclude each other", "leave one of them out")
+        chosen = "json" if json else format
+        return _table(context.obj.places, ladder, where, sort, limit, columns or [], by or [], metric, chosen)
     from lrurun.ledger import owner
     from lrurun.report import listing
 
@@ -66,6 +89,55 @@ def runs(
         console.say(f"left out on this narrow terminal: {', '.join(gone)}")
     if len(ids) > len(rows):
         console.say(f"and {len(ids) - len(rows)} more; --limit 0 lists all")
+    return 0
+
+
+def _table(
+    places: Places,
+    ladder: str | None,
+    where: str | None,
+    sort: str | None,
+    limit: int | None,
+    columns: list[str],
+    by: list[str],
+    metric: str | None,
+    format: RunsFormatName,
+) -> int:
+    """Runs with chosen columns, or groups of them."""
+    from lrurun.report import listing, run_table
+
+    if columns and by:
+        raise UsageError("--columns and --by exclude each other", "leave one of them out")
+    if metric and not by:
+        raise UsageError("--metric: belongs to --by", "as in --by rung --metric val/accuracy")
+    names, groups = run_table.split(columns, "--columns"), run_table.split(by, "--by")
+    others = [("--columns", name) for name in names if name != "duration"]
+    others += [("--by", name) for name in groups] + ([] if metric is None else [("--metric", metric)])
+    on_screen = limit is None and format == "table" and console.is_screen()
+    ledger = opening.read_current(places)
+    with ledger if ledger is not None else nullcontext():
+        choice = listing.Choice(where, None if by else sort, ledger, others=others)
+        if by:
+            run_table.check_by(groups, metric, sort)
+        for caution in choice.cautions:
+            console.warn(f"--where, {caution}")
+        if ledger is not None and ladder is not None:
+            _check_ladder(ledger, ladder)
+        if by:
+            table = run_table.groups(ledger, choice, groups, metric, ladder, sort, limit or None)
+        else:
+            table = run_table.columns(ledger, choice, names, ladder, limit or None)
+    if format != "table":
+        console.write(run_table.render(table, format))
+    elif not table.cells:
+        console.say(
+            "no such runs" if ledger is not None else f"no runs in {places.ledger} yet; lrurun ladder TASK starts some"
+        )
+    else:
+        shown = table.cells[: listing.SCREENFUL] if on_screen else table.cells
+        console.table(None, table.headers, shown)
+        if len(shown) < len(table.cells):
+            console.say(f"and {len(table.cells) - len(shown)} more; --limit 0 lists all")
     return 0
 
 

@@ -99,7 +99,7 @@ def in_order(wanted: Select[Any], sort: str | None, *, descending: bool) -> Sele
         missing: ColumnElement[bool] = and_(number.is_(None), text.is_(None))
         ranks: list[ColumnElement[Any]] = [text.is_not(None), number, text]  # numbers come before text
     else:
-        column = _field(sort) if sort in FIELDS else result(sort)
+        column = field(sort) if sort in FIELDS else result(sort)
         missing, ranks = column.is_(None), [column]
     return wanted.order_by(missing, *(rank.desc() if descending else rank.asc() for rank in ranks), newest)
 
@@ -118,7 +118,7 @@ def _comparison(wanted: Comparison) -> ColumnElement[bool]:
     if FIELDS.get(name) == "time":
         return _time_holds(runs.c[name], wanted)
     if name in FIELDS:
-        return _true(compare(_field(name), literal(wanted.number, NUMBER) if FIELDS[name] == "number" else wanted.text))
+        return _true(compare(field(name), literal(wanted.number, NUMBER) if FIELDS[name] == "number" else wanted.text))
     holds = _true(
         compare(result(name), literal(wanted.number, NUMBER) if name in _RESULTS else as_in_json(wanted.number))
     )
@@ -127,7 +127,7 @@ def _comparison(wanted: Comparison) -> ColumnElement[bool]:
     return holds
 
 
-def _field(name: str) -> ColumnElement[Any]:
+def field(name: str) -> ColumnElement[Any]:
     """A field that has one value."""
     if name != "numerics":
         return runs.c[name]

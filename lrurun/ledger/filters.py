@@ -61,6 +61,9 @@ METRICS = (
 )
 """Results that can be named even if no run in the ledger has them."""
 
+DURATION = "duration"
+"""The seconds of all attempts at a run together, which no condition has, but a column of runs."""
+
 MAX_CHARACTERS = 10_000
 """Most characters of a condition."""
 

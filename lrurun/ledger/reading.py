@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.errors import DamagedError, NotFoundError
-from lrurun.ledger import checks, conditions, progress, views
+from lrurun.ledger import checks, columns, conditions, progress, views
 from lrurun.ledger.connection import LedgerBase, retried
 from lrurun.ledger.dialects import among, json_names, now
 from lrurun.ledger.rows import (
@@ -30,6 +30,7 @@ from lrurun.ledger.rows import (
     ladder_instance,
     load_runs,
     read_shared,
+    unpack,
     unpack_complex,
     unpack_numbers,
 )
@@ -53,6 +54,7 @@ from lrurun.ledger.values import (
     LadderInstance,
     RemainingWork,
     Run,
+    RunGroup,
     StateSummary,
 )
 
@@ -175,6 +177,35 @@ class Reading(LedgerBase):
         wanted = select(entries.c.key).select_from(runs).join(entries, true()).distinct().order_by(entries.c.key)
         with self._reading() as connection:
             return list(connection.execute(wanted).scalars())
+
+    @retried
+    def columns_of(
+        self, names: Sequence[str], ids: Collection[str] | None = None, ladder: str | None = None
+    ) -> dict[str, tuple[Any, ...]]:
+        """Run id -> its values of these names, see `lrurun.ledger.columns.rows`."""
+        with self._reading() as connection:
+            return columns.rows(connection, names, ids, ladder)
+
+    @retried
+    def groups_of(
+        self,
+        by: Sequence[str],
+        metric_of: Mapping[str, str],
+        ids: Collection[str] | None = None,
+        ladder: str | None = None,
+    ) -> list[RunGroup]:
+        """Means of the runs with equal values of `by`, see `lrurun.ledger.columns.groups`."""
+        with self._reading() as connection:
+            return columns.groups(connection, by, metric_of, ids, ladder)
+
+    @retried
+    def newest_results(self) -> dict[str, list[str]]:
+        """Task -> the names in the result of its newest run that has one; none if no run has."""
+        newest = select(func.max(runs.c.number)).where(runs.c.result.is_not(None)).group_by(runs.c.task)
+        with self._reading() as connection:
+            tasks = connection.execute(select(runs.c.task).distinct()).scalars()
+            known = connection.execute(select(runs.c.task, runs.c.result).where(runs.c.number.in_(newest)))
+            return {**{task: [] for task in tasks}, **{task: list(unpack(result)) for task, result in known}}
 
     @retried
     def views(self, names: Iterable[str] = views.NAMES) -> list[views.View]:

@@ -122,6 +122,18 @@ class CommittedCurves(Struct, frozen=True, kw_only=True):
     """By key; only the rows that were asked for."""
 
 
+class RunGroup(Struct, frozen=True):
+    """The runs with the same values of some names."""
+
+    values: tuple[Any, ...]
+    metric: str
+    runs: int
+    n: int
+    """Those of them that have a finite value of the metric."""
+    mean: float | None
+    stderr: float | None
+
+
 class StateSummary(Struct, frozen=True, kw_only=True):
     """The runs of one rung, stage and state together."""
 

@@ -33,15 +33,17 @@ class Choice:
         ledger: Ledger | None,
         *,
         names: tuple[str, str] = ("--where", "--sort"),
+        others: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """`names` are those of the condition and the order in messages."""
-        self._names = names
+        """`names` are those of the condition and the order in messages; `others` further names to check, each after the
+        option that has it."""
+        self._names, self._others = names, others
         try:
-            self._check(condition, sort, filters.names(_declared(), _shares()))
+            self._check(condition, sort, filters.names(_declared(), shares()))
         except UsageError:
             # It may be a metric of this ledger, and a message names the nearest one.
             metrics = ledger.result_names() if ledger is not None else ()
-            self._check(condition, sort, {**filters.names((*metrics, *_declared()), _shares()), **_of_cells()})
+            self._check(condition, sort, {**filters.names((*metrics, *_declared()), shares()), **_of_cells()})
 
     def _check(self, condition: str | None, sort: str | None, known: Mapping[str, filters.Kind]) -> None:
         self._condition = filters.parse(condition, known, self._names[0]) if condition is not None else None
@@ -50,6 +52,13 @@ class Choice:
         self._sort = sort.removeprefix("-") if sort is not None else None
         if self._sort is not None:
             filters.check_name(self._sort, known, self._names[1])
+        for option, name in self._others:
+            filters.check_name(name, known, option)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every run is asked for."""
+        return self._condition is None
 
     def ids(self, ledger: Ledger, ladder: str | None = None, limit: int | None = None) -> list[str]:
         """The ids of the first `limit` runs that are asked for, of a ladder or of all."""
@@ -92,7 +101,7 @@ def _declared() -> list[str]:
     return [f"{split}/{name}" for split in ("val", "test") for name in names]
 
 
-def _shares() -> set[str]:
+def shares() -> set[str]:
     """The metrics that are fractions, and printed in per cent."""
     return {metric.name for task in tasks.TASKS.values() for metric in task.metrics if metric.symbol == "%"}
 

@@ -1,0 +1,237 @@
+"""Runs as a table of chosen columns, or of the means of groups of them, in several formats."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from lrurun import console
+from lrurun.config.schema import is_setting
+from lrurun.console import clean, setting
+from lrurun.errors import UsageError
+from lrurun.ledger import filters
+from lrurun.ledger.filters import DURATION
+from lrurun.report import scores
+from lrurun.report.listing import Choice, shares
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import RunGroup
+
+Format = Literal["table", "csv", "md", "json"]
+
+STANDARD = ("id", "task", "ladder", "rung", "stage", "seed", "state", "step", "steps")
+"""The columns without `--columns`, with the scores of the tasks after them."""
+_AS = ("id", "tag", "step", "created_at", "finished_at", DURATION)
+"""Names by which runs are not grouped: they are of single runs, or have several values."""
+_SORTS = ("runs", "n", "mean", "stderr")
+"""What groups are sorted by, beside what they are made by."""
+
+
+class ColumnsDocument(Struct, frozen=True, kw_only=True):
+    """The JSON of `lrurun runs --columns`."""
+
+    columns: list[str]
+    runs: list[dict[str, Any]]
+    """Column -> its value: scores as fractions, times as text in UTC, `duration` in seconds."""
+
+
+class GroupsDocument(Struct, frozen=True, kw_only=True):
+    """The JSON of `lrurun runs --by`."""
+
+    by: list[str]
+    groups: list[dict[str, Any]]
+    """What the groups are made by, and `metric`, `runs`, `n`, `mean`, `stderr`: scores as fractions. `n` counts the
+    runs that have a finite score."""
+
+
+class RunTable(Struct, frozen=True, kw_only=True):
+    """A table and its JSON."""
+
+    headers: list[str]
+    names: list[str]
+    """Of the columns in CSV."""
+    cells: list[list[str]]
+    values: list[tuple[Any, ...]]
+    document: ColumnsDocument | GroupsDocument
+
+
+def split(texts: Sequence[str], option: str) -> list[str]:
+    """The names in the texts of an option, separated by commas.
+
+    Raises:
+        UsageError: one is missing or named twice.
+    """
+    names = [name.strip() for text in texts for name in text.split(",")]
+    for name in names:
+        if not name:
+            raise UsageError(f"{option} {','.join(texts)}: a name is missing", f"as in {option} rung,optim.lr")
+        if names.count(name) > 1:
+            raise UsageError(f"{option} {name}: named twice", "leave one of them out")
+    return names
+
+
+def check_by(by: Sequence[str], metric: str | None, sort: str | None) -> None:
+    """Refuses what runs are not grouped by, and what groups are not sorted by. Raises UsageError."""
+    for name in by:
+        if name in _AS or not (name in filters.FIELDS or is_setting(name)):
+            fields = ", ".join(field for field in filters.FIELDS if field not in _AS)
+            raise UsageError(f"--by {name}: runs are grouped by fields and settings", f"{fields}; as optim.lr")
+    if metric is not None and (metric in filters.FIELDS or is_setting(metric)):
+        raise UsageError(f"--metric {metric}: is no result", "as in --metric val/accuracy")
+    known = (*by, *_SORTS)
+    if sort is not None and sort.removeprefix("-") not in known:
+        raise UsageError(f"--sort {sort}: groups have no {sort.removeprefix('-')}", f"they have: {', '.join(known)}")
+
+
+def columns(
+    ledger: Ledger | None, choice: Choice, names: Sequence[str], ladder: str | None, limit: int | None
+) -> RunTable:
+    """The runs that are asked for, with these columns; the standard ones without names."""
+    from lrurun.ledger.conditions import is_plain
+
+    if not names:
+        results = ledger.newest_results() if ledger is not None else {}
+        forms = [scores.of_task(task, found) for task, found in results.items()]
+        names = [*STANDARD, *dict.fromkeys(name for form in forms for name in (form.validation, form.result))]
+    for name in names:
+        if not is_plain(name):
+            raise UsageError(f"--columns {name}: only names in plain ASCII can be columns", "lrurun show RUN has all")
+    values: list[tuple[Any, ...]] = []
+    if ledger is not None:
+        ids = choice.ids(ledger, ladder, limit)
+        every = choice.is_all and ladder is None and limit is None
+        found = ledger.columns_of(names, None if every else ids, ladder)
+        values = [tuple(map(_exact, names, found[run])) for run in ids if run in found]
+    per_cent = _per_cent(names)
+    return RunTable(
+        headers=[f"{name} [%]" if name in per_cent else name for name in names],
+        names=list(names),
+        cells=[[_cell(name, value, per_cent) for name, value in zip(names, row, strict=True)] for row in values],
+        values=values,
+        document=ColumnsDocument(columns=list(names), runs=[dict(zip(names, row, strict=True)) for row in values]),
+    )
+
+
+def groups(
+    ledger: Ledger | None,
+    choice: Choice,
+    by: Sequence[str],
+    metric: str | None,
+    ladder: str | None,
+    sort: str | None,
+    limit: int | None,
+) -> RunTable:
+    """The means of the groups of the runs that are asked for: of the main test score of their task, or of `metric`."""
+    found: list[RunGroup] = []
+    forms: dict[str, scores.ScoreForm] = {}
+    if ledger is not None:
+        of = {task: scores.of_task(task, results) for task, results in ledger.newest_results().items()}
+        forms = {form.result: form for form in of.values()}
+        metric_of = {task: metric or form.result for task, form in of.items()}
+        ids = None if choice.is_all else choice.ids(ledger)
+        found = ledger.groups_of(by, metric_of, ids, ladder) if metric_of else []
+    if sort is not None:
+        found = _sorted(found, by, sort)
+    found = found[:limit]
+    names = [*by, "metric", *_SORTS]
+    values = [(*one.values, one.metric, one.runs, one.n, one.mean, one.stderr) for one in found]
+    metrics = list(dict.fromkeys(one.metric for one in found)) or [metric or "score"]
+    per_cent = _per_cent(metrics)
+    one_metric = len(metrics) == 1
+    heading = f"{metrics[0]} [%]" if one_metric and per_cent else metrics[0] if one_metric else "mean"
+    headers = [*by, *([] if one_metric else ["metric"]), "runs", "n", heading, "± stderr"]
+    cells = []
+    for one in found:
+        scored = [_score(value, one.metric, per_cent, forms) for value in (one.mean, one.stderr)]
+        between = [] if one_metric else [one.metric]
+        cells.append(
+            [
+                *(_cell(name, value, ()) for name, value in zip(by, one.values, strict=True)),
+                *between,
+                str(one.runs),
+                str(one.n),
+                *scored,
+            ]
+        )
+    return RunTable(
+        headers=headers,
+        names=names,
+        cells=cells,
+        values=values,
+        document=GroupsDocument(by=list(by), groups=[dict(zip(names, row, strict=True)) for row in values]),
+    )
+
+
+def render(table: RunTable, format: Format) -> str:
+    """The table as CSV, Markdown or JSON."""
+    if format == "json":
+        from lrurun.report.formats import json
+
+        return json.render(table.document)
+    if format == "csv":
+        from lrurun.report.formats.csv import cell
+
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(table.names)
+        writer.writerows(
+            [cell(", ".join(value) if isinstance(value, tuple) else value) for value in row] for row in table.values
+        )
+        return text.getvalue().rstrip("\n")
+    from lrurun.report.formats import markdown
+
+    lines = [table.headers, ["---"] * len(table.headers)]
+    return "\n".join(
+        [
+            *map(markdown.row, [[markdown.escape(name) for name in lines[0]], lines[1]]),
+            *(markdown.row(map(markdown.escape, row)) for row in table.cells),
+        ]
+    )
+
+
+def _sorted(found: Iterable[RunGroup], by: Sequence[str], sort: str) -> list[RunGroup]:
+    """In order of a value, those without one last."""
+    name, descending = sort.removeprefix("-"), sort.startswith("-")
+
+    def key(one: RunGroup) -> Any:
+        value = one.values[by.index(name)] if name in by else getattr(one, name)
+        return filters.order(setting(value) if isinstance(value, bool) else value)
+
+    having = sorted((one for one in found if key(one) is not None), key=key, reverse=descending)
+    return having + [one for one in found if key(one) is None]
+
+
+def _exact(name: str, value: Any) -> Any:
+    """A value as CSV and JSON have it."""
+    return filters.when(value) if filters.FIELDS.get(name) == "time" else value
+
+
+def _per_cent(names: Sequence[str]) -> set[str]:
+    """The names of scores that tables print in per cent."""
+    known = shares()
+    return {name for name in names if "/" in name and name.rpartition("/")[2] in known}
+
+
+def _cell(name: str, value: Any, per_cent: Iterable[str]) -> str:
+    if value is None:
+        return ""
+    if name in per_cent:
+        return scores.ACCURACY.full(value)
+    if name == DURATION:
+        return console.duration(value)
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return clean(f"{value:.6g}" if isinstance(value, float) else setting(value))
+
+
+def _score(value: float | None, metric: str, per_cent: Iterable[str], forms: Mapping[str, scores.ScoreForm]) -> str:
+    if value is None:
+        return ""
+    if metric in per_cent:
+        return scores.ACCURACY.full(value)
+    return forms[metric].full(value) if metric in forms else f"{value:.6g}"
