@@ -139,6 +139,10 @@ def test_defaults_change_only_together_with_the_config_version():
         "model__final_norm": False,
         "model__glu": "full",
         "model__experts": 16,
+        "model__conv": 0,
+        "model__conv_activation": "none",
+        "model__branch": "none",
+        "model__expand": 1,
         "model__pooling": "mean",
         "model__head_activation": "relu",
         "model__dropout": 0.0,
@@ -184,6 +188,10 @@ def test_every_field_changes_the_fingerprint():
         "model__final_norm": True,
         "model__glu": "half",
         "model__experts": 4,
+        "model__conv": 4,
+        "model__conv_activation": "silu",
+        "model__branch": "gelu",
+        "model__expand": 2,
         "model__pooling": "max",
         "model__head_activation": "gelu",
         "model__dropout": 0.1,
@@ -211,7 +219,12 @@ def test_every_field_changes_the_fingerprint():
     }
     fields = {name for name in _paths(msgspec.to_builtins(make())) if name != "model__recurrence__kind"}
     assert set(changes) == fields
-    needs = {"model__experts": {"model__glu": "switch"}}
+    needs = {
+        "model__experts": {"model__glu": "switch"},
+        "model__conv_activation": {"model__conv": 4},
+        "model__branch": {"model__glu": "none"},
+        "model__expand": {"model__glu": "none", "model__branch": "gelu"},
+    }
     found = {schema.fingerprint(make(**needs.get(path, {}), **{path: value})) for path, value in changes.items()}
     others = {schema.fingerprint(make()), schema.fingerprint(make(model__glu="switch"))}
     assert len(found | others) == len(changes) + 2

@@ -74,6 +74,16 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     experts: Annotated[int, Meta(ge=1, le=4096)] = 16
     """Of glu = "switch": how many feed-forward networks of 4 H hidden features a block has, each for its share of the
     positions; 1: an ordinary feed-forward layer."""
+    conv: Annotated[int, Meta(ge=0, le=64)] = 0
+    """Steps of a causal convolution of each feature before the recurrence: 4 in Griffin and Mamba; 0: none."""
+    conv_activation: Literal["none", "silu"] = "none"
+    """What follows the convolution: nothing, as in Griffin, or SiLU, as in Mamba."""
+    branch: Literal["none", "gelu", "silu"] = "none"
+    """A second branch, which multiplies the recurrence's output y = recurrence(conv(W_x u)): the block is
+    x + dropout(W_out (GELU(W_y u) y)), as in Griffin, or with SiLU, as in Mamba. It takes the place of the GLU; with
+    glu = "switch" the Switch layer follows it."""
+    expand: Annotated[int, Meta(ge=1, le=64)] = 1
+    """Of a branch: how many times as many features there are inside as between the blocks: 2 in Mamba."""
     pooling: Literal["mean", "max", "last"] = "mean"
     """Over the real positions of the last block's outputs: the mean, as in LRU, S4 and S5; the maximum of each feature,
     as in DLR (Gupta et al. 2023); the last position."""
@@ -101,7 +111,24 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
             raise ValueError(f'experts needs glu = "switch", found {found}')
         if self.frame == "none" and self.glu != "full":
             raise ValueError(f'glu needs frame = "blocks", found frame = "none", {found}')
-        self.recurrence.fits(width=self.width, state=self.state, bidirectional=self.bidirectional)
+        if self.frame == "none" and (self.conv or self.branch != "none"):
+            found = f'found frame = "none", conv = {self.conv}, branch = "{self.branch}"'
+            raise ValueError(f'conv and branch need frame = "blocks", {found}')
+        if self.conv_activation != "none" and not self.conv:
+            raise ValueError(f'conv_activation needs conv, found conv_activation = "{self.conv_activation}", conv = 0')
+        if self.expand != 1 and self.branch == "none":
+            raise ValueError(f'expand needs a branch, found expand = {self.expand}, branch = "none"')
+        if self.branch != "none" and self.glu not in ("none", "switch"):
+            raise ValueError(
+                f'a branch takes the place of the GLU: it needs glu = "none" or "switch", found branch = '
+                f'"{self.branch}", glu = "{self.glu}"'
+            )
+        self.recurrence.fits(width=self.inner, state=self.state, bidirectional=self.bidirectional)
+
+    @property
+    def inner(self) -> int:
+        """The number of features that the recurrence sees."""
+        return self.expand * self.width
 
 
 class OptimConfig(_Frozen, frozen=True, kw_only=True):

@@ -18,8 +18,9 @@ from jax import Array
 from lrurun.config.schema import ModelConfig
 from lrurun.data.task import Spec
 from lrurun.nn.network import switch
-from lrurun.nn.network.layers import Linear, expand, lecun_normals, norm_of
+from lrurun.nn.network.layers import Linear, ShortConvolution, expand, lecun_normals, norm_of
 from lrurun.nn.recurrences import Recurrence
+from lrurun.nn.sampling import Shapes
 from lrurun.nn.scan import join, split
 
 Tree = dict[str, Any]
@@ -40,21 +41,22 @@ _DENSE_MAPS = {"full": 2, "half": 1, "half2": 1, "linear": 1, "none": 0, "switch
 class Block(nnx.Module):
     """x + dropout(GLU(dropout(GELU(recurrence(norm(x)))))), or with the norm outside; see `ModelConfig.glu`.
 
-    With glu = "switch" it is z = x + dropout(recurrence(norm(x))), then z + dropout(Switch(second_norm(z))). With
-    frame = "none" it is the recurrence alone.
+    With a branch it is x + dropout(outward(GELU(branch(norm(x))) recurrence(conv(inward(norm(x)))))), see
+    `ModelConfig.branch`. With glu = "switch" it is z = x + dropout(recurrence(norm(x))), then
+    z + dropout(Switch(second_norm(z))). With frame = "none" it is the recurrence alone.
     """
 
     def __init__(
         self,
         params: Tree,
         weights: Array | None,
-        experts: dict[str, Array],
+        others: dict[str, Array],
         config: ModelConfig,
         recurrence: Recurrence,
     ) -> None:
         """`params` are those of the recurrence, `weights` (1 or 2, H, H) those of the GLU, None if it has none.
 
-        `experts` are the weights of the Switch layer, none without it.
+        `others` are the weights of the Switch layer, of the convolution and of the branch, none without them.
         """
         self.config = config
         self.layer = recurrence
@@ -65,9 +67,15 @@ class Block(nnx.Module):
             self.gate = Linear(weights[0], config.precision)
         if weights is not None and config.glu in ("full", "linear"):
             self.value = Linear(weights[-1], config.precision)
-        if experts:
+        if "conv" in others:
+            self.conv = ShortConvolution(others.pop("conv"), config.conv_activation == "silu")
+        if config.branch != "none":
+            self.inward, self.branch, self.outward = (
+                Linear(others.pop(name), config.precision) for name in ("inward", "branch", "outward")
+            )
+        if others:
             self.second_norm = norm_of(config)
-            self.switch = switch.Switch(experts, config.precision)
+            self.switch = switch.Switch(others, config.precision)
 
     def parameters(self) -> Tree:
         """Those of the recurrence."""
@@ -79,10 +87,21 @@ class Block(nnx.Module):
         if self.config.frame == "none":
             return self.layer.scan(params, x, mask)
         before = self.config.norm_place == "pre"
-        y = self.layer.scan(params, self.norm(x, mask, train) if before else x, mask)
-        z = x + (drop(y, 0) if self.config.glu == "switch" else self._gated(y, drop))
+        y = self._mixed(params, self.norm(x, mask, train) if before else x, mask)
+        plain = self.config.glu == "switch" or self.config.branch != "none"
+        z = x + (drop(y, 0) if plain else self._gated(y, drop))
         z = z if before else self.norm(z, mask, train)
         return self._switched(z, mask, train, drop) if self.config.glu == "switch" else z
+
+    def _mixed(self, params: Tree, x: Array, mask: Array | None) -> Array:
+        """The recurrence with the convolution and the branch around it, if there are any."""
+        kind = self.config.branch
+        y = x if kind == "none" else self.inward(x)
+        y = self.layer.scan(params, self.conv(y) if self.config.conv else y, mask)
+        if kind == "none":
+            return y
+        gate = self.branch(x)
+        return self.outward((jax.nn.gelu(gate) if kind == "gelu" else jax.nn.silu(gate)) * y)
 
     def _switched(self, x: Array, mask: Array | None, train: bool, drop: Drop) -> Array:
         before = self.config.norm_place == "pre"
@@ -99,6 +118,15 @@ class Block(nnx.Module):
             return drop(self.value(active), 1)
         value = self.value(active) if kind == "full" else y if kind == "half2" else active
         return drop(value * jax.nn.sigmoid(self.gate(active)), 1)
+
+
+def _mixing_shapes(config: ModelConfig) -> Shapes:
+    """The weights of all convolutions and branches."""
+    depth, width, inner = config.depth, config.width, config.inner
+    shapes: dict[str, tuple[int, ...]] = {"conv": (depth, config.conv, inner)} if config.conv else {}
+    if config.branch != "none":
+        shapes |= {"inward": (depth, width, inner), "branch": (depth, width, inner), "outward": (depth, inner, width)}
+    return shapes
 
 
 class Network(nnx.Module):
@@ -120,7 +148,8 @@ class Network(nnx.Module):
         if spec.pair:
             shapes["hidden"] = (4 * width, width)
         experts = switch.shapes(depth, width, config.experts) if config.glu == "switch" and framed else {}
-        weights = lecun_normals(key_weights, {**shapes, **experts})
+        others = {**experts, **_mixing_shapes(config)}
+        weights = lecun_normals(key_weights, {**shapes, **others})
         # a loop, so that the initialisation of one block is compiled, not of `depth` blocks
         params = jax.lax.map(recurrence.init, jax.random.split(key_recurrence, depth))
         if framed:
@@ -131,7 +160,7 @@ class Network(nnx.Module):
                 Block(
                     {name: x[i] for name, x in params.items()},
                     weights["glu"][i] if maps and framed else None,
-                    {name: weights[name][i] for name in experts},
+                    {name: weights[name][i] for name in others},
                     config,
                     recurrence,
                 )
@@ -159,7 +188,7 @@ class Network(nnx.Module):
         if self.spec.kind == "features" and inputs.ndim == 2:
             inputs = inputs[..., None]
         # everything else is pointwise in time, so the chunks that the recurrence wants are laid out once, here
-        chunks = self.recurrence.chunks(*inputs.shape[:2])
+        chunks = 1 if self.config.conv else self.recurrence.chunks(*inputs.shape[:2])
         if chunks > 1:
             inputs = split(inputs, chunks)
             mask = None if mask is None else split(mask, chunks)

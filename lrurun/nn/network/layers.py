@@ -8,6 +8,7 @@ from flax import nnx
 from jax import Array
 
 from lrurun.config.schema import ModelConfig
+from lrurun.nn.convolution.short import short
 from lrurun.nn.devices import flat
 from lrurun.nn.products import Precision, product
 from lrurun.nn.sampling import Shapes, truncated_normals
@@ -45,6 +46,22 @@ class Linear(nnx.Module):
         """The same map of one-hot vectors, without making them: integers (..., B) to (..., B, out)."""
         y = _rows(self.kernel[...], ids)
         return y + expand(self.bias[...], y)
+
+
+class ShortConvolution(nnx.Module):
+    """A causal convolution of each feature, see `lrurun.nn.convolution.short`, then SiLU if `silu`.
+
+    Its weights are called `kernel` (taps, H) and `bias`, initially zero.
+    """
+
+    def __init__(self, weights: Array, silu: bool) -> None:
+        self.silu = silu
+        self.kernel = nnx.Param(weights)
+        self.bias = nnx.Param(jnp.zeros(weights.shape[1:], jnp.float32))
+
+    def __call__(self, x: Array) -> Array:
+        y = short(x, self.kernel[...], self.bias[...])
+        return jax.nn.silu(y) if self.silu else y
 
 
 @jax.custom_vjp

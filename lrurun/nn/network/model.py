@@ -73,7 +73,7 @@ class Model:
         self.spec = spec
         self.recurrence = recurrences.build(
             config.recurrence.at_length(spec.length),
-            width=config.width,
+            width=config.inner,
             state=config.state,
             bidirectional=config.bidirectional,
             backend=backend,

@@ -21,7 +21,7 @@ SHORTEST = 1e-4
 class S6(Gated):
     """x_n = exp(Delta A_n) x_n + Delta B_n u, y = sum C_n x_n + D u, for each of H channels, n = 1 ... N.
 
-    Delta = softplus(W_dt W_r u + b_dt) with W_r (R, H), W_dt (H, R); B = W_B u, C = W_C u with W_B, W_C (N, H). Maps are
+    Delta = softplus(W_dt W_r u + b_dt) with W_r (R, H), W_dt (H, R); B = W_B u, C = W_C u with maps (N, H). Maps are
     first uniform in +-1 / sqrt(fan-in). A = -exp(A_log) (H, N), first -1 ... -N; D (H,), ones; b_dt (H,). With
     `heads`, A_log, b_dt and D are (heads,), and the initial A is uniform in [-16, -1].
     """
