@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class LrurunError(Exception):
@@ -51,6 +51,15 @@ class LedgerFileError(LedgerError):
     """The disk or the permissions of the ledger's file do not allow it."""
 
     exit_code = 1
+
+
+Sink = Callable[["UsageError"], None]
+"""What is done with an error of a document: raise it, or keep it and go on."""
+
+
+def raising(error: UsageError) -> None:
+    """The `Sink` that ends at the first error."""
+    raise error
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

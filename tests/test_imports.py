@@ -74,7 +74,7 @@ def test_commands_that_do_not_train_load_no_jax(tmp_path):
     reading = [
         ["plan", "sDigits"],
         ["list"],
-        ["check", "recipe", "--all"],
+        ["check", "recipe", "sDigits"],
         ["status"],
         ["runs", "--json"],
         ["show", "a"],

@@ -273,6 +273,6 @@ def test_check_says_which_rungs_share_runs_and_counts_in_the_right_number(capsys
     details = {one["check"]: one["detail"] for one in json.loads(capsys.readouterr().out)["findings"]}
     assert "; ring-init: same settings as stable-exponential on this task, shares its runs; " in details["on ListOps"]
     assert "same settings" not in details["on sDigits"]
-    assert run(["check", "recipe", "sDigits", "--json"]) == 0
+    assert run(["check", "recipe", "sDigits", "--ladder", "lru", "--json"]) == 0
     details = {one["check"]: one["detail"] for one in json.loads(capsys.readouterr().out)["findings"]}
     assert details["profile smoke"] == "8 rungs of ladder lru, 60 steps, 1 seed"

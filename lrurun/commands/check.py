@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
@@ -9,7 +11,7 @@ from msgspec import Struct
 
 from lrurun import console, paths
 from lrurun.commands import output
-from lrurun.commands.options import Json, choice
+from lrurun.commands.options import Json, OnLadders, choice
 from lrurun.errors import LrurunError, UsageError, hint_for, plural
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ class CheckResult(Struct, frozen=True):
     check: str
     passed: bool
     detail: str
+    warning: bool = False
+    """Whether it is passed with a warning: `detail` says of what."""
 
 
 class CheckDocument(Struct, frozen=True):
@@ -40,14 +44,17 @@ def check(
     ],
     name: Annotated[Optional[str], typer.Argument(metavar="NAME|FILE", help="Its name, or a file.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Check all of them.")] = False,
+    ladder: OnLadders = None,
     json: Json = False,
 ) -> int:
     """Check a ladder, a recipe, a recurrence or a study.
 
-    Ladders and recipes are resolved against each other. A recurrence has to pass the tests of the built-in ones: scan
-    against step, gradients, padding, long sequences, initial variance. A study is computed in its quickest form, and
-    not recorded. The exit code is 2 if a ladder or recipe is invalid, 1 if a recurrence fails a test, 3 if a check of
-    a study fails.
+    Ladders and recipes are resolved against each other: a ladder on every recipe, a recipe on the ladders that it has
+    values for, or on those that --ladder names. All that is missing or wrong in a recipe is listed at once; what is
+    documentation in your own is only a warning. A recurrence has to pass the tests of the built-in ones: scan against
+    step, gradients, padding, long sequences, initial variance. A study is computed in its quickest form, and not
+    recorded. The exit code is 2 if a ladder or recipe is invalid, 1 if a recurrence fails a test, 3 if a check of a
+    study fails.
     """
     from lrurun import studies
     from lrurun.config import documents
@@ -62,33 +69,43 @@ def check(
     if all_ == (name is not None):
         plural_of = "studies" if what == "study" else f"{what}s"
         raise UsageError(f"check {what}: expected a name, or --all", f"{plural_of}: {', '.join(names)}")
+    if ladder and what != "recipe":
+        raise UsageError(f"check {what}: --ladder is for recipes", "omit it")
     chosen = names if all_ else [str(name)]
-    check_one = {
+    checks: dict[str, Callable[[str], list[CheckResult]]] = {
         "ladder": _check_ladder,
-        "recipe": _check_recipe,
+        "recipe": partial(_check_recipe, ladders=ladder or ()),
         "recurrence": _check_recurrence,
         "study": _check_study,
-    }[what]
+    }
     findings: list[CheckResult] = []
     for one in chosen:
         if all_ and what == "ladder" and (files := documents.read_ladder(one).load):
             detail = f"not checked: loads {', '.join(files)}; lrurun check ladder {one} does"
             findings.append(CheckResult(one, "the document", True, detail))
         else:
-            findings += check_one(one)
+            findings += checks[what](one)
     if json:
         output.write_json(CheckDocument(findings))
     else:
-        rows = [["ok" if f.passed else "FAILED", f.name, f.check, f.detail] for f in findings]
+        rows = [[_state(f), f.name, f.check, f.detail] for f in findings]
         console.table(None, ["", what, "check", "detail"], rows)
     if all(finding.passed for finding in findings):
         return 0
-    bad = [f.name for f in findings if not f.passed]
+    raise _failure(what, findings)
+
+
+def _failure(what: str, findings: Sequence[CheckResult]) -> LrurunError:
+    bad = [finding.name for finding in findings if not finding.passed]
+    where = ", ".join(dict.fromkeys(bad))
+    if what == "recipe":
+        return UsageError(f"check recipe: {plural(len(bad), 'fault')} in {where}", "listed above")
     kind = {"recurrence": LrurunError, "study": ChecksFailed}.get(what, UsageError)
-    raise kind(
-        f"check {what}: {len(bad)} of {len(findings)} checks failed: {', '.join(dict.fromkeys(bad))}",
-        "the table above shows which",
-    )
+    return kind(f"check {what}: {len(bad)} of {len(findings)} checks failed: {where}", "the table above shows which")
+
+
+def _state(finding: CheckResult) -> str:
+    return "FAILED" if not finding.passed else "warning" if finding.warning else "ok"
 
 
 class ChecksFailed(LrurunError):
@@ -123,31 +140,13 @@ def _changes(rung: ResolvedRung) -> str:
     return ", ".join(one.path for one in rung.differences)
 
 
-def _check_recipe(name: str) -> list[CheckResult]:
-    from lrurun import data as tasks
-    from lrurun.config import documents
-    from lrurun.config import plan as planning
-    from lrurun.config.schema import known_paths
+def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:
+    from lrurun.config import recipe_faults
 
-    recipe = documents.load_recipe(name)
-    tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")
-    findings = [CheckResult(name, "the document", True, f"checked: {recipe.about.checked}")]
-    known = {rung.name for ladder in map(documents.read_ladder, paths.names("ablations")) for rung in ladder.rungs}
-    for rung in [*recipe.rung, *(r for p in recipe.profile.values() for r in p.rung)]:
-        if rung not in known:
-            detail = f"[rung.{rung}] is in no ladder; " + hint_for(rung, sorted(known), "rungs")
-            findings.append(CheckResult(name, "rung tables", False, detail))
-    for profile in [None, *recipe.profile]:
-        made = planning.make(name, profile=profile)
-        train = made.rungs[0].config.train
-        counts = f"{plural(train.steps, 'step')}, {plural(made.seeds, 'seed')}"
-        detail = f"{plural(len(made.rungs), 'rung')} of ladder {made.ladder.name}, {counts}"
-        findings.append(CheckResult(name, f"profile {profile or '(none)'}", True, detail))
-    for path in recipe.ours:
-        if path not in known_paths():
-            detail = f"[ours] {path}: unknown path; " + hint_for(path, known_paths(), "paths")
-            findings.append(CheckResult(name, "[ours]", False, detail))
-    return findings
+    return [
+        CheckResult(name, one.check, one.passed, one.detail, one.is_warning)
+        for one in recipe_faults.find(name, ladders)
+    ]
 
 
 def _check_recurrence(name: str) -> list[CheckResult]:

@@ -145,6 +145,15 @@ OnlyLadder = Annotated[
     Optional[str],
     typer.Option("--ladder", metavar="NAME", help="Only this ladder, or the path of one.", autocompletion=_ladders),
 ]
+OnLadders = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--ladder",
+        metavar="NAME",
+        help="A ladder to check a recipe on, or the path of one; repeatable.",
+        autocompletion=_ladders,
+    ),
+]
 OnlyTask = Annotated[
     Optional[str], typer.Option("--task", metavar="TASK", help="Only this task.", autocompletion=_tasks)
 ]

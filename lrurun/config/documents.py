@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct, field
 
-from lrurun import console, decoding, paths, plugins
+from lrurun import decoding, paths, plugins
 from lrurun.config import ladder_checks, recipe_checks
 from lrurun.config.claim import LARGEST, NAME, Name
 from lrurun.config.claim import Claim as Claim
@@ -167,6 +167,12 @@ class About(_Document, frozen=True, kw_only=True):
     checked: str
     """Date and versions of the last check; "never" is valid."""
     notes: str = ""
+
+
+class _Documentation(_Document, frozen=True):
+    """The part of a recipe that no command needs."""
+
+    about: About
 
 
 class Tune(_Document, frozen=True, kw_only=True):
@@ -378,19 +384,25 @@ def load_recipe(name: str, *, imports: bool = True) -> Recipe:
     """
     recipe = read_recipe(name)
     if imports:
-        plugins.load_installed("task", recipe.task)
-        documents: list[Recipe | Profile] = [recipe, *recipe.profile.values()]
-        for document in documents:
-            scoped = [rung.settings for ladder in document.ladder.values() for rung in ladder.rung.values()]
-            for table in ({"model": document.model}, *document.rung.values(), *scoped):
-                _find_recurrence(table)
+        load_installed(recipe)
     recipe_checks.check(recipe)
-    where = recipe.path
-    unscoped = [("", rung) for rung in recipe.rung]
-    unscoped += [(f"profile.{name}.", rung) for name, profile in recipe.profile.items() for rung in profile.rung]
-    if unscoped:
-        _warn_of_unscoped(where, tuple(unscoped))
+    packaged = sorted(paths.packaged("ablations").glob("*.toml")) if recipe_checks.unscoped(recipe) else []
+    recipe_checks.warn_of_unscoped(recipe, [read_ladder(str(path)) for path in packaged])
     return recipe
+
+
+def load_installed(recipe: Recipe) -> None:
+    """Loads the installed packages that have the task and the recurrences of a recipe.
+
+    Raises:
+        UsageError: one cannot be loaded.
+    """
+    plugins.load_installed("task", recipe.task)
+    documents: list[Recipe | Profile] = [recipe, *recipe.profile.values()]
+    for document in documents:
+        scoped = [rung.settings for ladder in document.ladder.values() for rung in ladder.rung.values()]
+        for table in ({"model": document.model}, *document.rung.values(), *scoped):
+            _find_recurrence(table)
 
 
 def _load(kind: Kind, name: str, type_: type[T]) -> T:
@@ -400,19 +412,14 @@ def _load(kind: Kind, name: str, type_: type[T]) -> T:
     if "path" in table:
         raise UsageError(f"{where}, path: unknown name", "remove it: lrurun knows the path of the file")
     table, sources = extended(table, path) if type_ is Recipe else (table, {})
+    if type_ is Recipe and not comes_with_lrurun(path):
+        table = recipe_checks.documentation(table, _Documentation, where, sources)
     return decoding.convert({**table, "path": where}, type_, where, sources)
 
 
-@cache
-def _warn_of_unscoped(where: str, tables: tuple[tuple[str, str], ...]) -> None:
-    """Once for each recipe: that tables (prefix, rung) have the form of 0.1.0, and how the first is written now."""
-    prefix, rung = tables[0]
-    known = [read_ladder(str(path)) for path in sorted(paths.packaged("ablations").glob("*.toml"))]
-    ladder = next((one.name for one in known if any(r.name == rung and not r.takes for r in one.rungs)), "NAME")
-    more = f" and {len(tables) - 1} more of its tables hold" if len(tables) > 1 else " holds"
-    console.warn(
-        f"{where}: [{prefix}rung.{rung}]{more} for packaged ladders only: write [{prefix}ladder.{ladder}.rung.{rung}]"
-    )
+def comes_with_lrurun(path: Path) -> bool:
+    """Whether the file of a recipe is one of lrurun's own."""
+    return path.resolve().parent == paths.packaged("recipes").resolve()
 
 
 def get_profile(recipe: Recipe, name: str | None) -> Profile:

@@ -32,7 +32,7 @@ from lrurun.data import imported
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for
 
-__all__ = ["Plan", "ResolvedRung", "choose_rungs", "common_settings", "data_of", "make"]
+__all__ = ["Plan", "ResolvedRung", "choose_rungs", "common_settings", "data_of", "make", "of_documents"]
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def task(self) -> Task:
-        return _task_of(self.recipe)
+        return task_of(self.recipe)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -101,10 +101,24 @@ def make(
         UsageError: unknown names, wrong values, rungs that change unknown fields, plug-ins that cannot be loaded.
     """
     document = load_ladder(ladder, imports=imports)
+    return of_documents(
+        document, load_recipe(task, imports=imports), profile=profile, sets=sets, tune=tune, imports=imports
+    )
+
+
+def of_documents(
+    document: Ladder,
+    recipe: Recipe,
+    *,
+    profile: str | None,
+    sets: Sequence[str] | Mapping[str, Any],
+    tune: bool,
+    imports: bool = False,
+) -> Plan:
+    """As `make`, of documents that have been read."""
     check_kinds(document)
-    recipe = load_recipe(task, imports=imports)
     check_scopes(document, recipe)
-    check_metrics(document, _task_of(recipe), _profiles(recipe))
+    check_metrics(document, task_of(recipe), _profiles(recipe))
     reduced = get_profile(recipe, profile)
     changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text) for text in sets)
     if imports:
@@ -158,7 +172,7 @@ def _nothing_to_tune(ladder: Ladder, recipe: Recipe, profile: str | None, change
 
 
 def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
-    known = _task_of(recipe).protocols
+    known = task_of(recipe).protocols
     if rung.config.train.protocol not in known:
         at = decoding.place(rung.sources.get("train.protocol", recipe.path), "train.protocol")
         found = f"{recipe.task} has no protocol {rung.config.train.protocol!r}"
@@ -210,10 +224,10 @@ def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:
     recipe = load_recipe(task)
     reduced = get_profile(recipe, profile)
     options, _ = _data(recipe, profile, reduced)
-    return _task_of(recipe), options, _data_name(recipe, profile, reduced)
+    return task_of(recipe), options, _data_name(recipe, profile, reduced)
 
 
-def _task_of(recipe: Recipe) -> Task:
+def task_of(recipe: Recipe) -> Task:
     """The task of a recipe.
 
     Raises:
@@ -268,7 +282,7 @@ def _data(recipe: Recipe, profile: str | None, reduced: Profile) -> tuple[Option
         )
     sources = dict.fromkeys(recipe.data, f"{recipe.path} [data]")
     sources |= dict.fromkeys(reduced.data, f"{recipe.path} [profile.{profile}.data]")
-    options = decoding.convert(recipe.data | reduced.data, _task_of(recipe).options, f"{recipe.path} [data]", sources)
+    options = decoding.convert(recipe.data | reduced.data, task_of(recipe).options, f"{recipe.path} [data]", sources)
     return options, {f"data.{name}": source for name, source in sources.items()}
 
 

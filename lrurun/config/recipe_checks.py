@@ -2,47 +2,108 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from lrurun import decoding
+from lrurun import console, decoding
 from lrurun.config.schema import SECTIONS
 from lrurun.config.settings import check_path, settings
-from lrurun.errors import UsageError
+from lrurun.decoding.faults import faults, repaired
+from lrurun.errors import Sink, UsageError, raising
 
 if TYPE_CHECKING:
-    from lrurun.config.documents import Profile, Recipe
+    from lrurun.config.documents import Ladder, Profile, Recipe
 
 
-def check(recipe: Recipe) -> None:
-    """Refuse a recipe with unknown paths, or values that are given twice; see `documents.load_recipe`."""
+def check(recipe: Recipe, sink: Sink = raising) -> None:
+    """Unknown paths, and values that are given twice, are errors for `sink`; see `documents.load_recipe`."""
     where = recipe.path
     for path in recipe.ours:
-        check_path(path, f"{where} [ours]")
+        _check_path(path, f"{where} [ours]", sink)
     if recipe.tune:
-        _check_grid(recipe.tune.grid, f"{where} [tune.grid]")
-    _check_tables(recipe, where, "")
+        _check_grid(recipe.tune.grid, f"{where} [tune.grid]", sink)
+    _check_tables(recipe, where, "", sink)
     for name, profile in recipe.profile.items():
-        _check_grid(profile.tune or {}, f"{where} [profile.{name}.tune]")
-        _check_tables(profile, where, f"profile.{name}.")
+        _check_grid(profile.tune or {}, f"{where} [profile.{name}.tune]", sink)
+        _check_tables(profile, where, f"profile.{name}.", sink)
 
 
-def _check_tables(document: Recipe | Profile, where: str, prefix: str) -> None:
+def _check_path(path: str, where: str, sink: Sink, within: tuple[str, ...] = ()) -> None:
+    try:
+        check_path(path, where, within=within)
+    except UsageError as error:
+        sink(error)
+
+
+def _check_tables(document: Recipe | Profile, where: str, prefix: str, sink: Sink) -> None:
     for section in SECTIONS:
-        settings({section: getattr(document, section)}, f"{where} [{prefix}{section}]" if prefix else where)
+        table = {section: getattr(document, section)}
+        settings(table, f"{where} [{prefix}{section}]" if prefix else where, sink=sink)
     for name, ladder in document.ladder.items():
         for rung, values in ladder.rung.items():
-            table = f"{where} [{prefix}ladder.{name}.rung.{rung}]"
-            settings(values.settings, table)
-            _check_grid(values.tune, f"{where} [{prefix}ladder.{name}.rung.{rung}.tune]")
+            of_rung = f"{where} [{prefix}ladder.{name}.rung.{rung}]"
+            settings(values.settings, of_rung, sink=sink)
+            _check_grid(values.tune, f"{where} [{prefix}ladder.{name}.rung.{rung}.tune]", sink)
             if values.lr_published and values.lr_chosen:
-                raise UsageError(f"{table}: has both lr_published and lr_chosen", "remove one of them")
+                sink(UsageError(f"{of_rung}: has both lr_published and lr_chosen", "remove one of them"))
     for rung, changes in document.rung.items():
-        settings(changes, f"{where} [{prefix}rung.{rung}]", within=("model", "optim"))
+        settings(changes, f"{where} [{prefix}rung.{rung}]", within=("model", "optim"), sink=sink)
 
 
-def _check_grid(grid: dict[str, list[Any]], where: str) -> None:
+def _check_grid(grid: dict[str, list[Any]], where: str, sink: Sink) -> None:
     for path, values in grid.items():
-        check_path(path, where, within=("model", "optim", "train"))
-        for value in values:
-            if values.count(value) > 1:
-                raise UsageError(f"{decoding.place(where, path)}: {value!r} is listed twice", "remove one of them")
+        _check_path(path, where, sink, within=("model", "optim", "train"))
+        for number, value in enumerate(values):
+            if value in values[:number]:
+                sink(UsageError(f"{decoding.place(where, path)}: {value!r} is listed twice", "remove one of them"))
+
+
+NEUTRAL: dict[tuple[str, ...], Any] = {
+    ("about", "source"): "",
+    ("about", "expect"): "",
+    ("about", "device"): "",
+    ("about", "hours"): 0.0,
+    ("about", "checked"): "never",
+    ("about",): {},
+    ("model",): {},
+    ("optim",): {},
+    ("train",): {},
+}
+"""What stands for missing tables and documentation, so that the rest of a recipe can be used or checked."""
+
+
+def documentation(table: dict[str, Any], type_: type, where: str, sources: dict[str, str]) -> dict[str, Any]:
+    """The table of a recipe with neutral values for what is wrong in `[about]`, of which it warns.
+
+    `type_` is a struct with the field `about` alone.
+    """
+    about = {name: value for name, value in table.items() if name == "about"}
+    found = faults(about, type_, where, sources)
+    for one in found:
+        _warn(f"{one.error.message}: only documentation, the recipe is used without it; {one.error.hint}")
+    return {**table, **repaired(about, type_, NEUTRAL)} if found else table
+
+
+@cache
+def _warn(text: str) -> None:
+    """Once for each recipe, which a command may read several times."""
+    console.warn(text)
+
+
+def unscoped(recipe: Recipe) -> list[tuple[str, str]]:
+    """The tables (prefix, rung) that have the form of 0.1.0."""
+    found = [("", rung) for rung in recipe.rung]
+    return found + [(f"profile.{name}.", rung) for name, profile in recipe.profile.items() for rung in profile.rung]
+
+
+def warn_of_unscoped(recipe: Recipe, packaged: Sequence[Ladder]) -> None:
+    """Warns of tables of that form, and says how the first is written now."""
+    tables = unscoped(recipe)
+    if not tables:
+        return
+    prefix, rung = tables[0]
+    ladder = next((one.name for one in packaged if any(r.name == rung and not r.takes for r in one.rungs)), "NAME")
+    more = f" and {len(tables) - 1} more of its tables hold" if len(tables) > 1 else " holds"
+    scoped = f"[{prefix}ladder.{ladder}.rung.{rung}]"
+    _warn(f"{recipe.path}: [{prefix}rung.{rung}]{more} for packaged ladders only: write {scoped}")

@@ -12,12 +12,14 @@ from lrurun import data as tasks
 from lrurun import decoding
 from lrurun.config import grid, plugin_code
 from lrurun.config.documents import Ladder, Recipe, Rung, RungTable, Scope, get_profile
+from lrurun.config.recurrences import RecurrenceSettings
 from lrurun.config.removed import without_removed
-from lrurun.config.schema import KIND, SECTIONS, Execution, R, RunConfig, decode
+from lrurun.config.schema import KIND, SECTIONS, Execution, R, RunConfig, decode, settings_type
 from lrurun.config.settings import flatten, settings
 from lrurun.data.task import Options
 from lrurun.decoding import canonical
-from lrurun.errors import UsageError
+from lrurun.decoding.faults import faults
+from lrurun.errors import Sink, UsageError, raising
 
 RATE = "optim.lr"
 _Values = dict[str, tuple[Any, str]]
@@ -127,22 +129,28 @@ class Valued(Struct, frozen=True, kw_only=True):
 
 
 def valued(
-    ladder: Ladder, recipe: Recipe, profile: str | None, sets: dict[str, Any], *, tune: bool = False
+    ladder: Ladder,
+    recipe: Recipe,
+    profile: str | None,
+    sets: dict[str, Any],
+    *,
+    tune: bool = False,
+    sink: Sink = raising,
 ) -> Iterator[Valued]:
     """The rungs of the ladder in their order, each with its values, as `resolve` describes.
 
     Raises:
-        UsageError: `--set` does not fit, or a rung takes the values of an unknown one.
+        UsageError: `--set` does not fit, or a rung takes the values of an unknown one. Wrong paths are for `sink`.
     """
-    common, common_grid, bases = _common(recipe, profile), grid.common(recipe, profile), ladder.bases
+    for_all, common_grid, bases = common(recipe, profile, sink), grid.common(recipe, profile), ladder.bases
     inherited: dict[str, _Values] = {}
     grids: dict[str | None, grid.Grid] = {None: {}}
     for rung in ladder.rungs:
         base = bases[rung.name]
-        values = dict(common if base is None else inherited[base])
+        values = dict(for_all if base is None else inherited[base])
         scopes = ladder.scopes(rung)
         tables = recipe.tables(scopes, profile)
-        alone = _apply(values, ladder, rung, tables)
+        alone = _apply(values, ladder, rung, tables, sink)
         inherited[rung.name] = dict(values)
         declared = {path for table in tables for path, _ in flatten(table.settings)}
         grids[rung.name] = grid.inherited(grids[base], tables, {*dict(flatten(rung.change)), *declared})
@@ -167,22 +175,24 @@ def _defaults(recipe: Recipe, profile: str | None) -> tuple[str, str]:
     return recipe.path, f"{recipe.path} [profile.{profile}]"
 
 
-def _common(recipe: Recipe, profile: str | None) -> _Values:
+def common(recipe: Recipe, profile: str | None, sink: Sink = raising) -> _Values:
+    """What the recipe and its profile set for all rungs."""
     values: _Values = {}
     for document, source in zip((recipe, get_profile(recipe, profile)), _defaults(recipe, profile), strict=True):
-        for path, value in settings({name: getattr(document, name) for name in SECTIONS}, source).items():
+        tables = {name: getattr(document, name) for name in SECTIONS}
+        for path, value in settings(tables, source, sink=sink).items():
             put(values, path, value, source)
     return values
 
 
-def _apply(values: _Values, ladder: Ladder, rung: Rung, tables: list[RungTable]) -> _Values:
+def _apply(values: _Values, ladder: Ladder, rung: Rung, tables: list[RungTable], sink: Sink) -> _Values:
     """Applies the rung's changes to `values`; returns those that hold for this rung alone."""
     source = f"{ladder.path}, rung {rung.name}"
     for path, value in settings(rung.change, source).items():
         put(values, path, value, source)
     alone: _Values = {}
     for table in tables:
-        for path, value in settings(table.settings, table.where).items():
+        for path, value in settings(table.settings, table.where, sink=sink).items():
             put(values if path.startswith("model.") else alone, path, value, table.where)
     return alone
 
@@ -311,6 +321,44 @@ class _Whole(RunConfig[R], Generic[R], frozen=True, kw_only=True):
 
 def converted(values: _Values, task: str, data: dict[str, Any], where: str) -> tuple[RunConfig, Execution]:
     """The configuration that `values` describe, checked as a whole, with seed 0."""
+    table, sources = _table(values, task, data)
+    code, _ = plugin_code.code_of(str(values[KIND][0]) if KIND in values else "", task)
+    if code is not None:
+        table["code"] = msgspec.to_builtins(code)
+    table["execution"] = without_removed(table["execution"], sources.get("execution.scan_backend", where))
+    whole = decode(table, _Whole, where, sources)
+    _check_devices(whole, sources)
+    config = RunConfig(**{name: getattr(whole, name) for name in RunConfig.__struct_fields__})
+    return config, whole.execution
+
+
+def value_faults(values: _Values, task: str, where: str) -> Iterator[UsageError]:
+    """Every missing or wrong value of a rung, or of a recipe for all rungs, which may have no recurrence."""
+    table, sources = _table(values, task, {})
+    table["execution"].pop("scan_backend", None)
+    try:
+        kind = settings_type(table, where, sources)
+    except UsageError as error:
+        if KIND in values:
+            yield error
+        table["model"].pop("recurrence", None)
+        kind = RecurrenceSettings
+    for one in faults(table, _Whole[kind], where, sources):  # type: ignore[valid-type]
+        if one.path != ("model", "recurrence"):
+            yield one.error
+
+
+def grid_faults(one: Valued, task: str, where: str) -> Iterator[UsageError]:
+    """Every wrong value of what a rung tries."""
+    before = {error.message for error in value_faults(one.values, task, where)}
+    for path, (tried, source) in one.tried.items():
+        for value in tried:
+            values = {**one.values, path: (value, source)}
+            yield from (error for error in value_faults(values, task, where) if error.message not in before)
+
+
+def _table(values: _Values, task: str, data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The plain table of a run with these values, and dotted path -> source."""
     table: dict[str, Any] = {"task": task, "data": data, "seed": 0, **{name: {} for name in SECTIONS}}
     sources: dict[str, str] = {}
     for path, (value, source) in values.items():
@@ -320,14 +368,7 @@ def converted(values: _Values, task: str, data: dict[str, Any], where: str) -> t
             here = here.setdefault(parent, {})
         here[name] = value
         sources[path] = sources[".".join(parents)] = source
-    code, _ = plugin_code.code_of(str(values[KIND][0]) if KIND in values else "", task)
-    if code is not None:
-        table["code"] = msgspec.to_builtins(code)
-    table["execution"] = without_removed(table["execution"], sources.get("execution.scan_backend", where))
-    whole = decode(table, _Whole, where, sources)
-    _check_devices(whole, sources)
-    config = RunConfig(**{name: getattr(whole, name) for name in RunConfig.__struct_fields__})
-    return config, whole.execution
+    return table, sources
 
 
 def _check_devices(whole: _Whole, sources: dict[str, str]) -> None:

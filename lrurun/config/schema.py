@@ -230,13 +230,17 @@ def decode(table: Any, type_: type[C], where: str, sources: dict[str, str] | Non
     Raises:
         UsageError: where, dotted path, rule, what was found, nearest known name.
     """
-    settings = _settings_type(table, where, sources or {})
+    settings = settings_type(table, where, sources or {})
     specialised: type[C] = type_[settings]  # type: ignore[index]
     return decoding.convert(table, specialised, where, sources)
 
 
-def _settings_type(table: Any, where: str, sources: Mapping[str, str]) -> type[RecurrenceSettings]:
-    """The type of the table `model.recurrence`, by its kind."""
+def settings_type(table: Any, where: str, sources: Mapping[str, str]) -> type[RecurrenceSettings]:
+    """The type of the table `model.recurrence`, by its kind.
+
+    Raises:
+        UsageError: it has none, or an unknown one.
+    """
     settings = table
     for name in ("model", "recurrence"):
         settings = settings.get(name) if isinstance(settings, Mapping) else None
@@ -298,7 +302,7 @@ def shared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         UsageError: the configuration does not fit this version.
     """
     where = "a run of the ledger"
-    settings = _settings_type(config, where, {})
+    settings = settings_type(config, where, {})
     try:
         return _shared(msgspec.json.encode({**config, "seed": 0}), settings)
     except msgspec.ValidationError:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lrurun import decoding
 from lrurun.config.schema import KIND, known_paths
-from lrurun.errors import UsageError, nearest
+from lrurun.errors import Sink, UsageError, nearest, raising
 
 
 def flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -20,17 +20,22 @@ def flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
             yield f"{prefix}{key}", value
 
 
-def settings(table: dict[str, Any], where: str, *, within: tuple[str, ...] = ()) -> dict[str, Any]:
+def settings(
+    table: dict[str, Any], where: str, *, within: tuple[str, ...] = (), sink: Sink = raising
+) -> dict[str, Any]:
     """Dotted path -> value, all of them known; the recurrence's kind first, because the other settings depend on it.
 
-    Raises:
-        UsageError: an unknown path, one outside the sections `within`, or one that is set twice.
+    An unknown path, one outside the sections `within`, and one that is set twice are errors for `sink`.
     """
     found: dict[str, Any] = {}
     for path, value in flatten(table):
-        check_path(path, where, within=within)
+        try:
+            check_path(path, where, within=within)
+        except UsageError as error:
+            sink(error)
+            continue
         if path in found:
-            raise UsageError(f"{decoding.place(where, path)}: set twice", "remove one of them")
+            sink(UsageError(f"{decoding.place(where, path)}: set twice", "remove one of them"))
         found[path] = value
     return dict(sorted(found.items(), key=lambda item: item[0] != KIND))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections.abc import Sequence
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -14,42 +16,50 @@ from msgspec import Struct
 from lrurun.decoding import messages
 from lrurun.errors import UsageError, hint_for
 
-_Path = list[str | int]
+struct_fields = cache(msgspec.structs.fields)
+"""The fields of a struct, whose annotations take long to read."""
+Path = Sequence[str | int]
+"""Keys and indices from the top of a table."""
 
 
-def explain(error: msgspec.ValidationError, table: Any, type_: Any, where: str, sources: dict[str, str]) -> UsageError:
-    """The error for the user, with the value and the keys that msgspec leaves out, which are looked up in `table`."""
+def explain(
+    error: msgspec.ValidationError, table: Any, type_: Any, where: str, sources: dict[str, str], at: Path = ()
+) -> UsageError:
+    """The error for the user, with the value and the keys that msgspec leaves out, which are looked up in `table`.
+
+    Args:
+        at: where in `table` is the value that was decoded.
+    """
     problem = messages.parse(str(error))
-    path = _path(problem.steps, table, type_, str(error))
+    path = [*at, *_path(problem.steps, walk(table, at)[0], type_at(type_, at), str(error))]
     if problem.kind in ("missing", "unknown"):
-        return _wrong_field(problem, path, table, type_, where, sources)
-    value, found = _walk(table, path)
+        return wrong_field(problem, path, table, type_, where, sources)
+    value, found = walk(table, path)
     dotted = _dotted(path, table)
     source = sources.get(dotted, where)
-    at = place(source, dotted)
+    where = place(source, dotted)
     if problem.kind == "choice":
-        return not_one_of(at, value, [str(option) for option in get_args(_type_at(type_, path))])
+        return not_one_of(where, value, [str(option) for option in get_args(type_at(type_, path))])
     if problem.kind == "rule" and isinstance(value, dict):
-        return UsageError(f"{at}: {problem.rule}", "change one of the values named above")
+        return UsageError(f"{where}: {problem.rule}", "change one of the values named above")
     finite = not isinstance(value, float) or math.isfinite(value)
     rule = problem.rule if finite else "expected a finite number"
     if source.startswith("--set "):
         hint = f"give it another value: {source}=..."
     else:
         hint = f"change {dotted or 'the table'} in {source}"
-    return UsageError(f"{at}: {rule}{f', found {_shown(value)}' if found else ''}", hint)
+    return UsageError(f"{where}: {rule}{f', found {_shown(value)}' if found else ''}", hint)
 
 
-def _wrong_field(
-    problem: messages.Problem, path: _Path, table: Any, type_: Any, where: str, sources: dict[str, str]
+def wrong_field(
+    problem: messages.Problem, path: Path, table: Any, type_: Any, where: str, sources: dict[str, str]
 ) -> UsageError:
+    """The error of a field that is missing or unknown, in the struct at `path`."""
     dotted = _dotted([*path, problem.field], table)
     at = place(sources.get(dotted, where), dotted)
     if problem.kind == "missing":
         return missing(at, problem.field, _dotted(path, table))
-    return UsageError(
-        f"{at}: unknown name", hint_for(problem.field, _fields(_type_at(type_, path)), "known names here")
-    )
+    return UsageError(f"{at}: unknown name", hint_for(problem.field, fields(type_at(type_, path)), "known names here"))
 
 
 def missing(at: str, name: str, parent: str) -> UsageError:
@@ -84,20 +94,20 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _path(steps: tuple[str | int | None, ...], table: Any, type_: Any, message: str) -> _Path:
+def _path(steps: tuple[str | int | None, ...], table: Any, type_: Any, message: str) -> list[str | int]:
     """The steps with the key of each dictionary: the one that leads to the same error on its own."""
-    path: _Path = []
+    path: list[str | int] = []
     for step in steps:
         if step is None:
-            parent, _ = _walk(table, path)
+            parent, _ = walk(table, path)
             step = next((key for key in parent if _fails_alone(table, path, key, type_, message)), "...")
         path.append(step)
     return path
 
 
-def _fails_alone(table: Any, path: _Path, key: str, type_: Any, message: str) -> bool:
+def _fails_alone(table: Any, path: Path, key: str, type_: Any, message: str) -> bool:
     trial = copy.deepcopy(table)
-    parent, _ = _walk(trial, path)
+    parent, _ = walk(trial, path)
     for other in list(parent):
         if other != key:
             del parent[other]
@@ -108,7 +118,8 @@ def _fails_alone(table: Any, path: _Path, key: str, type_: Any, message: str) ->
     return False
 
 
-def _walk(table: Any, path: _Path) -> tuple[Any, bool]:
+def walk(table: Any, path: Path) -> tuple[Any, bool]:
+    """The value at `path`, and whether there is one."""
     for step in path:
         try:
             table = table[step]
@@ -117,20 +128,20 @@ def _walk(table: Any, path: _Path) -> tuple[Any, bool]:
     return table, True
 
 
-def _dotted(path: _Path, table: Any) -> str:
+def _dotted(path: Path, table: Any) -> str:
     """The path as a person writes it; an item of a list by its name, where it has one."""
     text = ""
     for depth, step in enumerate(path):
         if isinstance(step, str):
             text += f".{step}" if step else '.""'
             continue
-        item, _ = _walk(table, path[: depth + 1])
+        item, _ = walk(table, path[: depth + 1])
         name = item.get("name") if isinstance(item, dict) else None
         text += f"[{name if isinstance(name, str) else step}]"
     return text.lstrip(".")
 
 
-def _type_at(type_: Any, path: _Path) -> Any:
+def type_at(type_: Any, path: Path) -> Any:
     """The declared type at `path`; Any where none is declared."""
     for step in (*path, None):
         while get_origin(type_) is Annotated:
@@ -140,8 +151,8 @@ def _type_at(type_: Any, path: _Path) -> Any:
             type_ = next(member for member in get_args(type_) if member is not type(None))
         if step is None:
             return type_
-        if _is_struct(type_):
-            type_ = {field.encode_name: field.type for field in msgspec.structs.fields(type_)}.get(str(step), Any)
+        if is_struct(type_):
+            type_ = {field.encode_name: field.type for field in struct_fields(type_)}.get(str(step), Any)
         elif get_origin(type_) in (dict, list, tuple):
             type_ = get_args(type_)[1 if get_origin(type_) is dict else 0]
         else:
@@ -149,15 +160,17 @@ def _type_at(type_: Any, path: _Path) -> Any:
     return type_
 
 
-def _is_struct(type_: Any) -> bool:
+def is_struct(type_: Any) -> bool:
+    """Whether a type is a struct, generic or not."""
     origin = get_origin(type_) or type_
     return isinstance(origin, type) and issubclass(origin, Struct)
 
 
-def _fields(type_: Any) -> list[str]:
-    if not _is_struct(type_):
+def fields(type_: Any) -> list[str]:
+    """The names that a table of this type may have."""
+    if not is_struct(type_):
         return []
     tag = (get_origin(type_) or type_).__struct_config__.tag_field
-    names = [field.encode_name for field in msgspec.structs.fields(type_)]
+    names = [field.encode_name for field in struct_fields(type_)]
     # a document's `path` is filled in after decoding, not written
     return ([tag] if tag else []) + [name for name in names if name != "path"]
