@@ -62,6 +62,16 @@ def test_selection_has_delta_alone_b_and_c_alone_both_and_neither() -> None:
     assert {("low-rank", "b-and-c"), ("b-and-c", "low-rank")} <= both
 
 
+def test_the_blocks_of_griffin_and_mamba_are_made_of_single_parts() -> None:
+    made = rungs(planning.make("MQAR", ladder="shortconv", profile="laptop"))
+    models = {name: rung.config.model for name, rung in made.items()}
+    parts = {name: (one.conv, one.conv_activation, one.branch, one.expand, one.glu) for name, one in models.items()}
+    assert parts["lru"] == parts["rg-lru"] == parts["s6"] == parts["attention"] == (0, "none", "none", 1, "full")
+    assert parts["lru-conv"] == parts["rg-lru-conv"] == parts["attention-conv"] == (4, "none", "none", 1, "full")
+    assert (parts["griffin"], parts["s6-conv"]) == ((4, "none", "gelu", 1, "none"), (4, "silu", "none", 1, "full"))
+    assert (parts["mamba"], parts["mamba-no-conv"]) == ((4, "silu", "silu", 2, "none"), (0, "none", "silu", 2, "none"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ladder", "task"),
@@ -73,6 +83,7 @@ def test_selection_has_delta_alone_b_and_c_alone_both_and_neither() -> None:
         ("negative", "Parity"),
         ("selective", "InductionHeads"),
         ("selective", "npDigits"),
+        ("shortconv", "MQAR"),
     ],
 )
 def test_a_ladder_runs_whole_at_the_smallest_size(ladder: str, task: str, capsys: pytest.CaptureFixture[str]) -> None:
