@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from lrurun import plugins
-from lrurun.data import TASKS
+from lrurun.data import TASKS, obtaining
 from lrurun.data.store import load, manifest, prepare
 from lrurun.errors import LrurunError
+from lrurun.runner import messages, worker
 from tests.commands import said
 from tests.plug_ins import MAJORITY, RECIPE, folder, forget, forgotten
 
@@ -20,6 +21,11 @@ PREPARE = ("data", "prepare", "m.toml", "--load", "mine.py", "--data-dir", "data
 FILL = "        def fill(writer, tell):\n"
 LINE = MAJORITY[: MAJORITY.index(FILL)].count("\n") + 2
 """The first line in `fill`."""
+
+
+@pytest.fixture(autouse=True)
+def no_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(obtaining, "RECIPES", {})
 
 
 def written(text: str) -> None:
@@ -121,3 +127,35 @@ def test_force_prepares_the_data_of_an_edited_file_again(folder: Path, capsys: p
     assert said(capsys, *PREPARE, "--force")[0] == 0
     assert "mine.py was not read; --force reads it" in said(capsys, *PREPARE, "--from", "mine.py")[2]
     assert said(capsys, *PREPARE) == (0, "data/Majority: train 64, validation 32, test 32; nine fair bits\n", "")
+
+
+def test_hints_name_the_recipe_that_the_command_uses(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited(MAJORITY)
+    written(MAJORITY + "# a comment\n")
+    arguments = ("my recipe.toml", "--load", "mine.py", "--data-dir", "data")
+    Path("m.toml").rename("my recipe.toml")
+    again = "hint: run: lrurun data prepare 'my recipe.toml' --load mine.py"
+    assert "lrurun data prepare 'my recipe.toml' --load mine.py --force" in said(capsys, "data", "check", *arguments)[2]
+    written(MAJORITY.replace('version = "1"', 'version = "2"'))
+    code, _, err = said(capsys, "data", "check", *arguments)
+    assert (code, err.splitlines()[-1]) == (1, f"{again} --force")
+    assert said(capsys, "ladder", *arguments[:3], "--data-dir", "none", "--dry-run")[0] == 2  # reads the recipe
+    with pytest.raises(LrurunError) as caught:
+        load(TASKS["Majority"], TASKS["Majority"].options(), Path("none/Majority"))
+    assert caught.value.hint == again.removeprefix("hint: ")
+    # in the process that prepares, which does not read the recipe
+    monkeypatch.setattr(obtaining, "RECIPES", {})
+    order = messages.PrepareOrder(
+        supervisor=0,
+        plugins={},
+        task="Majority",
+        options={},
+        data=str(Path("data/Majority").absolute()),
+        from_path=None,
+        recipes={"Majority": "my recipe.toml"},
+    )
+    with pytest.raises(LrurunError) as caught:
+        worker._prepare(order)
+    assert caught.value.hint == f"{again.removeprefix('hint: ')} --force"

@@ -28,7 +28,7 @@ from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import ResolvedRung, full, resolve, with_point
 from lrurun.config.schema import KIND, shared_settings
 from lrurun.config.settings import flatten, parse_set
-from lrurun.data import imported
+from lrurun.data import imported, obtaining
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for
 
@@ -241,6 +241,8 @@ def task_of(recipe: Recipe) -> Task:
             f"{recipe.path}: is the recipe of lrurun's own task {recipe.task}, and not of that of {own.shown}",
             f"write recipes/{recipe.task}.toml, or name the path of another recipe: PATH.toml",
         )
+    if own is not None:
+        obtaining.RECIPES[recipe.task] = recipe.path
     return tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")
 
 

@@ -11,6 +11,9 @@ from lrurun import plugins
 from lrurun.data.task import Task
 from lrurun.errors import LrurunError
 
+RECIPES: dict[str, str] = {}
+"""Task of a plug-in -> the recipe with which this process uses it, for messages."""
+
 
 def missing(task: Task, where: Path, arguments: str = "") -> LrurunError:
     """The error for data that are not in the folder `where`; `arguments` are those of a command that prepares them."""
@@ -30,11 +33,12 @@ def how_to_get(task: Task, where: Path) -> str:
 def arguments_of(task: Task, where: Path) -> str:
     """The arguments of `lrurun data prepare` for a folder: one with other data is named `<task>-<profile>`.
 
-    The recipe of a plug-in's task is known to the command alone.
+    A plug-in's task is named by its recipe and its file.
     """
     profile = where.name.removeprefix(task.name).removeprefix("-")
     source = plugins.source_of("task", task.name)
-    named = f"RECIPE.toml --load {shlex.quote(source.shown)}" if source else task.name
+    recipe = shlex.quote(RECIPES.get(task.name, "RECIPE.toml"))
+    named = f"{recipe} --load {shlex.quote(source.shown)}" if source else task.name
     return f"{named} --profile {profile}" if profile else named
 
 

@@ -45,6 +45,8 @@ class PrepareOrder(Struct, frozen=True, kw_only=True, tag="prepare"):
     """File or folder that holds a copy of the published data, or None."""
     force: bool = False
     """Whether data that are there are replaced."""
+    recipes: dict[str, str] = {}
+    """`obtaining.RECIPES` of the supervisor."""
 
 
 class PreparationProgress(Struct, frozen=True, kw_only=True, tag="progress"):

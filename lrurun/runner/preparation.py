@@ -85,6 +85,7 @@ def prepare_data(
         data=str(folder),
         from_path=None if from_path is None else str(from_path.absolute()),
         force=force,
+        recipes=obtaining.RECIPES,
     )
     worker = LocalWorker(order, needs=Needs())
     try:

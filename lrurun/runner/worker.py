@@ -20,7 +20,7 @@ from pathlib import Path
 from lrurun import data as tasks
 from lrurun import plugins
 from lrurun.config.schema import STUDY
-from lrurun.data import store
+from lrurun.data import obtaining, store
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.servers import Unreachable
@@ -96,6 +96,7 @@ def _opened(place: str, stop: StopRequest) -> Ledger:
 
 
 def _prepare(order: PrepareOrder) -> None:
+    obtaining.RECIPES.update(order.recipes)
     task = tasks.get(order.task, order.options)
     sent: tuple[str, float] = ("", 0.0)
 
