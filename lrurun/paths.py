@@ -8,12 +8,17 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
 from lrurun import server
 from lrurun.errors import LrurunError, UsageError, hint_for, nearest
 from lrurun.server import Place
+
+STORES = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs", "file": ""}
+"""Scheme of a URL -> the package with which fsspec reads it."""
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<path>.*)", re.IGNORECASE)
 
 Kind = Literal["ablations", "recipes"]
 _NAME = {"ablations": "ladder", "recipes": "recipe"}
@@ -40,7 +45,7 @@ def places(ledger: str | None = None, runs: str | None = None, data: str | None 
     share = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
     return Places(
         ledger=place,
-        runs=expanded(runs_text, "--runs-dir") if runs_text else default_runs(place),
+        runs=runs_folder(runs_text, "--runs-dir" if runs else "LRURUN_RUNS") if runs_text else default_runs(place),
         data=expanded(data_text, "--data-dir") if data_text else expanded(share, "--data-dir") / "lrurun",
     )
 
@@ -64,6 +69,46 @@ def ledger_place(text: str, where: str) -> Place:
         if not text:
             raise UsageError(f"{where}: the URL names no file", "give the path of a file, as in --ledger ledger.db")
     return expanded(text, where)
+
+
+def runs_folder(text: str, option: str) -> Path:
+    """The runs folder that `text` names, or the local copy of the URL of an object store. Raises UsageError."""
+    if is_url(text):
+        return cache_dir().parent / "runs" / _copy_name(text, option)
+    return expanded(text, option)
+
+
+def is_url(text: str) -> bool:
+    return _URL.fullmatch(text) is not None
+
+
+def _copy_name(url: str, option: str) -> str:
+    """The name of the folder that is the local copy of a URL, which was found in `option`.
+
+    Raises:
+        UsageError: there is no such kind of store, or the URL names no folder of it.
+    """
+    scheme, _, path = url.partition("://")
+    if scheme not in STORES:
+        raise UsageError(f"{option}: {scheme}:// is no object store", hint_for(scheme, STORES, "schemes"))
+    if not path.strip("/") or re.search(r"[?#@]|::|//|(^|/)\.\.?(/|$)", path.removeprefix("/")):
+        example = f"as in {option} {scheme}://BUCKET/FOLDER; options and keys are settings of the store's package"
+        found = "one with a user or a key" if "@" in path else repr(url)
+        raise UsageError(f"{option}: expected the URL of a folder, found {found}", example)
+    name = quote(url.rstrip("/"), safe="")
+    if len(name) > 255:
+        raise UsageError(f"{option}: the URL is too long: {len(name)} bytes, at most 255", "name a shorter one")
+    return name
+
+
+def shown_runs(runs: Path) -> str:
+    """The runs folder as one gives it: its URL, or its path."""
+    return unquote(runs.name) if is_copy(runs) else str(runs)
+
+
+def is_copy(runs: Path) -> bool:
+    """Whether a runs folder is the local copy of one in an object store."""
+    return is_url(unquote(runs.name))
 
 
 def default_runs(ledger: Place) -> Path:
@@ -95,12 +140,12 @@ def expanded(text: str, option: str) -> Path:
     """The path with `~` replaced by the home folder.
 
     Raises:
-        UsageError: there is no such home folder, or it is the URL of an object store.
+        UsageError: there is no such home folder, or it is a URL.
     """
-    if re.match(r"[a-z][a-z0-9+.-]*://", text, re.IGNORECASE):
+    if is_url(text):
         raise UsageError(
             f"{option}: expected a path, found a {text.partition(':')[0]} URL",
-            "this version writes to folders only: mount the store, or name a folder on shared storage",
+            "of all folders only that of --runs-dir may be in an object store",
         )
     try:
         return Path(text).expanduser()

@@ -24,6 +24,7 @@ from lrurun.ledger.values import Checkpoint, Run
 from lrurun.nn.network import Model
 from lrurun.nn.spectra import eigenvalues
 from lrurun.paths import inside
+from lrurun.runner import object_store
 from lrurun.training import checkpoints, digests
 from lrurun.training.programs import Programs
 
@@ -121,10 +122,12 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
     wrong = ""
     for entry in entries:
         try:
-            path = inside(folder, entry.path)
+            path = object_store.fetch(folder, inside(folder, entry.path))
             digests.verify(path, entry.sha256)
         except LrurunError as error:
             wrong = wrong or error.message
+        except OSError as error:
+            wrong = wrong or str(error)
         else:
             return entry, path
     raise LrurunError(

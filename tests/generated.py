@@ -131,6 +131,7 @@ def json_fields() -> str:
         runs,
         show,
         status,
+        sweeps,
         verify,
     )
     from lrurun.commands.list import Listing
@@ -141,6 +142,7 @@ def json_fields() -> str:
     from lrurun.report.ledger_claims import LedgerClaims
     from lrurun.report.speed import SpeedReport
     from lrurun.report.study import StudyReport
+    from lrurun.report.swept import SweptReport
 
     documents = {
         "runs": runs.RunsDocument,
@@ -149,7 +151,9 @@ def json_fields() -> str:
         "show": show.RunDocument,
         "status": status.StatusDocument,
         "plan": plan.PlanDocument,
+        "plan --sweep": sweeps.SweepDocument,
         "report TASK": LadderReport,
+        "report TASK --by": SweptReport,
         "report TASK --speed": SpeedReport,
         "report --all": AllTasksReport,
         "study NAME": StudyReport,

@@ -17,7 +17,7 @@ import pytest
 
 from lrurun.config import documents
 from lrurun.errors import UsageError
-from lrurun.report import formats, selection
+from lrurun.report import formats
 from tests.printed import read
 from tests.reports import body, build, make_run, make_rung
 
@@ -147,9 +147,9 @@ def test_an_empty_grid_has_no_best_cell() -> None:
     assert " *" not in table
 
 
-def test_the_first_rungs_of_a_grid_are_none() -> None:
-    assert selection.first_rungs(LADDER, 4).grid is None
-    assert selection.first_rungs(LADDER, None).grid == LADDER.grid
+def test_some_rungs_of_a_grid_are_none() -> None:
+    assert build(LADDER, [], shown=[rung.name for rung in LADDER.rungs[:4]]).grid is None
+    assert build(LADDER, []).grid == LADDER.grid
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+import statistics
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -382,3 +384,11 @@ def test_a_run_that_saved_nothing_has_no_eigenvalues(ids, capsys) -> None:
     code, _, err = lrurun(capsys, ids["tanh-rnn", 0], "--kind", "eigenvalues", "--out", "b.png")
     assert code == 1
     assert "no checkpoint to read: none was saved yet\nhint: see its progress with: lrurun show " in err
+
+
+def test_bands_are_standard_errors() -> None:
+    values = [0.1, 0.4, 0.35]
+    curve = figures.average("a", [[(1, value), (2, 1.0)] for value in values])
+    mean, error = statistics.mean(values), statistics.stdev(values) / math.sqrt(3)
+    assert (curve.low[0], curve.high[0]) == pytest.approx((mean - error, mean + error))
+    assert (curve.low[1], curve.high[1]) == (1.0, 1.0)

@@ -193,3 +193,27 @@ def test_rungs_without_eigenvalues_are_named_and_the_others_drawn(tmp_path, monk
         "warning: not drawn, because their recurrences define no eigenvalues: gated\nwrote a.png\n",
     )
     assert [ax.get_title() for ax in drawing[0].axes] == ["dense", "ring"]
+
+
+def test_many_spectra_share_one_pair_of_axes() -> None:
+    """Matplotlib needs minutes for hundreds of panels. Each spectrum is around its own circle, under its own name."""
+    count = figures.MOST_PANELS + 3
+    values = [(complex(0.01 * k, 0.5), complex(-0.2, 0.01 * k)) for k in range(count)]
+    spectra = [figures.SpectrumPanel(title=f"rung {k}", initial=one, trained=one[:1]) for k, one in enumerate(values)]
+    figure = figures.eigenvalues(spectra, title="t", caption="c")
+    [ax] = figure.axes
+    [circles] = ax.collections
+    boxes = [path.get_extents() for path in circles.get_paths()]
+    centres = [complex(box.x0 + box.x1, box.y0 + box.y1) / 2 for box in boxes]
+    assert [box.width for box in boxes] == pytest.approx([2.0] * count)
+    names = {text.get_text(): complex(*text.get_position()) for text in ax.texts}
+    assert [names[f"rung {k}"].real for k in range(count)] == pytest.approx([centre.real for centre in centres])
+    drawn = {line.get_label(): line for line in ax.lines}
+    initial, trained = drawn["at initialisation"], drawn["after training"]
+    points = [complex(*point) for point in initial.get_xydata()]
+    expected = [z + centre for one, centre in zip(values, centres, strict=True) for z in one]
+    assert [z.real for z in points] == pytest.approx([z.real for z in expected])
+    assert [z.imag for z in points] == pytest.approx([z.imag for z in expected])
+    assert len(trained.get_xydata()) == count
+    apart = min(abs(one - other) for k, one in enumerate(centres) for other in centres[:k])
+    assert apart > 2

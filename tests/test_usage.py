@@ -16,8 +16,8 @@ __all__ = ["folder"]  # a fixture
 RECIPES = ", ".join(sorted(paths.names("recipes")))
 OF_LEDGER = "path, check, migrate, backup, merge, export, gc"
 COMMANDS = (
-    "ladder, resume, study, plan, status, runs, show, report, claims, plot, compare, verify, query, logs, tag, note, "
-    "exclude, list, check, new, doctor, bench, data, ledger"
+    "ladder, resume, study, plan, status, runs, show, report, claims, ui, plot, compare, verify, query, logs, tag, "
+    "note, exclude, list, check, new, doctor, bench, data, ledger"
 )
 
 
@@ -29,7 +29,8 @@ COMMANDS = (
         (
             ["sDigits", "--ladder", "lur"],
             "unknown ladder 'lur'",
-            "did you mean 'lru'? ladders: cells, controls, depth, dlr, language, lru, nonlinearity, rotrnn, ssm, "
+            "did you mean 'lru'? ladders: cells, controls, depth, dlr, gates, language, lru, mamba, negative, "
+            "nonlinearity, rg-lru, rotrnn, selective, ssm, "
             "stability",
         ),
         (
@@ -78,19 +79,21 @@ COMMANDS = (
             "as in --ledger ledger.db, or --ledger postgresql+psycopg://USER@HOST/DATABASE",
         ),
         (
-            ["sDigits", "--runs-dir", "gs://bucket/runs"],
-            "--runs-dir: expected a path, found a gs URL",
-            "this version writes to folders only: mount the store, or name a folder on shared storage",
+            ["sDigits", "--data-dir", "gs://bucket/runs"],
+            "--data-dir: expected a path, found a gs URL",
+            "of all folders only that of --runs-dir may be in an object store",
         ),
         (
             ["sDigits", "--seeds", "0"],
             "--seeds 0: at least one seed is needed",
-            "a number of seeds, as in --seeds 3, or a list, as in --seeds 0,4,7; seed 0 alone is --seeds 0,",
+            "a number of seeds, as in --seeds 3, or a list with ranges, as in --seeds 0-2,4,7; "
+            "seed 0 alone is --seeds 0,",
         ),
         (
             ["sDigits", "--seeds", "3.5"],
             "--seeds 3.5: expected whole numbers",
-            "a number of seeds, as in --seeds 3, or a list, as in --seeds 0,4,7; seed 0 alone is --seeds 0,",
+            "a number of seeds, as in --seeds 3, or a list with ranges, as in --seeds 0-2,4,7; "
+            "seed 0 alone is --seeds 0,",
         ),
         (["sDigits", "--set", "optim.lrr=1"], "--set optim.lrr: unknown name", "did you mean 'optim.lr'?"),
         (

@@ -86,7 +86,7 @@ def _globals(
     runs_dir: Annotated[
         Optional[str],
         typer.Option(
-            "--runs-dir", metavar="DIR", help="Logs and checkpoints [runs/ beside the ledger; env LRURUN_RUNS]."
+            "--runs-dir", metavar="DIR|URL", help="Logs and checkpoints [runs/ beside the ledger; env LRURUN_RUNS]."
         ),
     ] = None,
     data_dir: Annotated[

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from lrurun import console
 from lrurun.config import plan as planning
@@ -11,8 +13,10 @@ from lrurun.errors import plural
 from lrurun.runner.selection import Selection
 
 if TYPE_CHECKING:
+    from lrurun.commands.request import LadderRequest
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
+    from lrurun.report import sequential
     from lrurun.report.live import LadderView
 
 
@@ -50,3 +54,38 @@ def _rounds(
         count, total = len(so_far.undecided), len(so_far.design.questions)
         then = f"next {so_far.next_look.seeds} seeds" if so_far.next_look else "the design is complete"
         display.say(f"look at {look.seeds} seeds: {count} of {plural(total, 'question')} undecided; {then}")
+
+
+# For `lrurun plan`
+
+
+def design_of(made: planning.Plan, ledger: Ledger | None, request: LadderRequest) -> sequential.Progress | None:
+    """The recorded sequential design of the plan; without one, with `--decide`, the one that would be recorded."""
+    from lrurun.report import design_record
+
+    instance = so_far = None
+    for found in ledger.ladders(made.ladder.name, made.recipe.task) if ledger is not None else ():
+        if ledger is not None and found.profile == made.profile and found.spec == made.spec:
+            instance, so_far = found, design_record.find(made, found, ledger)
+    if request.decide:
+        so_far = so_far or design_record.planned(made, instance, ledger, request.max_seeds)
+        design_record.check(so_far, request.max_seeds)
+    return so_far
+
+
+def next_look(
+    made: planning.Plan, so_far: sequential.Progress
+) -> tuple[Sequence[planning.ResolvedRung], dict[str, Sequence[int]], dict[str, Any]]:
+    """What the next look of the recorded or planned design needs, rungs and the seeds of each, and the design.
+
+    Of a complete design these are all its rungs, with the seeds that they had. The rungs outside the design come with
+    as many seeds as the other rung that has most.
+    """
+    from lrurun.report import design_record, rung_runs, sequential
+
+    summary = sequential.summary(so_far, rung_runs.first_of_same(made.ladder, made.same_as_base))
+    look = so_far.next_look
+    seeds = so_far.seeds if look is None else dict.fromkeys(so_far.next_rungs, look.seeds)
+    seeds |= dict.fromkeys((one.name for one in design_record.outside(made, so_far)), max(seeds.values()))
+    needed: dict[str, Sequence[int]] = {name: range(count) for name, count in seeds.items()}
+    return planning.choose_rungs(made, sorted(needed)), needed, msgspec.to_builtins(summary)

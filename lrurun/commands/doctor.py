@@ -126,4 +126,6 @@ def _disk(where: Path, what: str) -> MachineCheck:
     while not here.exists():
         here = here.parent
     free = shutil.disk_usage(here).free
-    return MachineCheck(f"disk for {what}", f"{where}: {free / 2**30:.1f} GiB free", free > 2**28)
+    store = paths.shown_runs(where)
+    copied = "" if store == str(where) else f"{store}, copied to "
+    return MachineCheck(f"disk for {what}", f"{copied}{where}: {free / 2**30:.1f} GiB free", free > 2**28)

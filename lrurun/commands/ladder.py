@@ -33,12 +33,14 @@ from lrurun.commands.options import (
     Seeds,
     Sets,
     SlurmSettings,
+    Sweeps,
     Task,
     TimeLimit,
     Tune,
     number,
 )
 from lrurun.commands.placement import Placement, settings_of
+from lrurun.commands.report_output import Shown
 from lrurun.commands.request import LadderRequest
 from lrurun.errors import plural
 
@@ -118,6 +120,7 @@ def ladder(
     max_seeds: MaxSeeds = None,
     tune: Tune = False,
     set_: Sets = None,
+    sweep: Sweeps = None,
     jobs: Jobs = None,
     pack: Annotated[
         int,
@@ -162,6 +165,17 @@ def ladder(
     arguments = context.obj.arguments
     work = Work(jobs=jobs, pack=pack, fresh=fresh, time_limit=time_limit, arguments=arguments, placement=placement)
     signals = work.signals()
+    if sweep:
+        from lrurun.commands import sweeps
+
+        points = sweeps.points(request, sweep)
+        requests.report_hidden(request)
+
+        def train_one(point: sweeps.Point) -> int:
+            rungs, seeds = point.request.chosen(point.plan)
+            return train(context.obj.places, point.request, point.plan, rungs, seeds, work, signals, report=False)
+
+        return sweeps.train(context.obj.places, request, sweep, points, train_one, report=not (detach or dry_run))
     plan = request.plan()
     rungs, chosen_seeds = request.chosen(plan)
     requests.report_hidden(request)
@@ -179,8 +193,10 @@ def train(
     seeds: Sequence[int],
     work: Work,
     signals: Signals,
+    *,
+    report: bool = True,
 ) -> int:
-    """Trains what remains of these rungs and seeds; the exit code."""
+    """Trains what remains of these rungs and seeds, and prints the `report`; the exit code."""
     from lrurun.report.live import LadderView
     from lrurun.runner.signals import Stopped
     from lrurun.runner.supervisor import Supervisor
@@ -214,7 +230,8 @@ def train(
                     if on_node or (work.placement.detach and outcomes and outcomes[-1].worked):
                         return 0
                     _say_what_is_left(ledger, instance, request, plan, outcomes)
-                    _print_report(ledger, plan, instance)
+                    if report:
+                        _print_report(ledger, plan, instance, request.rungs)
                     if signals.received is not None and supervisor is not None and supervisor.remaining()[0] > 0:
                         raise Stopped(signals.received)
                 except Stopped:
@@ -317,11 +334,12 @@ def _say_what_is_left(
         console.say(request.outside_design(names, seeds))
 
 
-def _print_report(ledger: Ledger, plan: planning.Plan, instance: LadderInstance) -> None:
-    from lrurun.report import formats, selection
+def _print_report(ledger: Ledger, plan: planning.Plan, instance: LadderInstance, rungs: Sequence[str]) -> None:
+    """The table of these rungs, or of all."""
+    from lrurun.report import selection
 
-    report = selection.build(plan, instance, ledger)
-    console.write(formats.render(report, "table", width=console.width(), color=console.has_color()), styled=True)
+    show = Shown(rungs=rungs)
+    show.write(selection.build(plan, instance, ledger, rungs=show.of(plan.ladder)), ledger)
 
 
 def _warn_of_unfinished(ledger: Ledger, runs: Sequence[Run]) -> None:

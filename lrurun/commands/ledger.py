@@ -19,6 +19,7 @@ from lrurun import console, files, paths
 from lrurun.commands import opening, output
 from lrurun.commands.options import Json, choice
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
+from lrurun.runner import object_store
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -99,7 +100,7 @@ def _faults(places: Places, ledger: Ledger, checkpoint: Checkpoint, *, quick: bo
 
     what = f"checkpoint of run {checkpoint.run}, step {checkpoint.step}"
     try:
-        at = paths.inside(places.runs, checkpoint.path)
+        at = object_store.fetch(places.runs, paths.inside(places.runs, checkpoint.path))
         if not quick:
             digests.verify(at, checkpoint.sha256)
         elif not at.is_dir():
@@ -157,6 +158,11 @@ def merge(
 
     places: Places = context.obj.places
     source = paths.ledger_place(other, "OTHER")
+    if object_store.of(places.runs) is not None:
+        raise UsageError(
+            "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",
+            "copy the store to a folder, and name it with --runs-dir",
+        )
     there = opening.read(structs.replace(places, ledger=source))
     if there is None:
         raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
@@ -257,6 +263,7 @@ def gc(
             for folder, number in removable.items():
                 if number is None or number in removed:
                     shutil.rmtree(folder, ignore_errors=True)
+                    _remove_from_store(places, folder)
     for problem in problems:
         console.warn(f"{problem}; not removed")
     if dry_run:
@@ -268,6 +275,15 @@ def gc(
     action = "to be removed" if dry_run else "removed"
     console.say(f"{action}: {plural(len(removable), 'folder')} with {size / 1e6:.1f} MB")
     return 0
+
+
+def _remove_from_store(places: Places, folder: Path) -> None:
+    store = object_store.of(places.runs)
+    try:
+        if store is not None:
+            store.remove(folder)
+    except OSError as error:
+        console.warn(f"{folder.name}: not removed from {store}: {error}")
 
 
 def _removable(ledger: Ledger, places: Places, *, finished: bool) -> tuple[dict[Path, int | None], list[str]]:

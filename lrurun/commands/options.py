@@ -165,6 +165,20 @@ Sets = Annotated[
     Optional[list[str]],
     typer.Option("--set", metavar="K=V", help="Set a value, as in optim.lr=0.002. Repeatable."),
 ]
+Sweeps = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--sweep", metavar="K=V,V", help="An instance for each value, as --set. Repeatable: all combinations."
+    ),
+]
+By = Annotated[
+    Optional[list[str]],
+    typer.Option("--by", metavar="K", help="One table of the instances that differ in these settings."),
+]
+OnlyRungs = Annotated[
+    Optional[list[str]],
+    typer.Option("--rung", metavar="R", help="Show only this rung. Repeatable.", autocompletion=_rungs),
+]
 Rungs = Annotated[
     Optional[list[str]],
     typer.Option("--rung", metavar="R", help="Only this rung. Repeatable.", autocompletion=_rungs),

@@ -60,7 +60,8 @@ class Placement(Struct, frozen=True, kw_only=True):
         absolute = paths.Places(
             ledger=places.ledger.absolute(), runs=places.runs.absolute(), data=places.data.absolute()
         )
-        where = ["--ledger", str(absolute.ledger), "--runs-dir", str(absolute.runs), "--data-dir", str(absolute.data)]
+        runs = paths.shown_runs(absolute.runs)
+        where = ["--ledger", str(absolute.ledger), "--runs-dir", runs, "--data-dir", str(absolute.data)]
         load = [argument for file in plugins.named_files() for argument in ("--load", file)]
         digest = hashlib.sha256(json.dumps([*where, *load, *command]).encode()).hexdigest()[:10]
         job = executors.NodeJob(

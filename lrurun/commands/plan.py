@@ -14,7 +14,19 @@ from msgspec import Struct
 from lrurun import console
 from lrurun.commands import opening, output
 from lrurun.commands import request as requests
-from lrurun.commands.options import Decide, Json, LadderName, MaxSeeds, ProfileName, Rungs, Seeds, Sets, Task, Tune
+from lrurun.commands.options import (
+    Decide,
+    Json,
+    LadderName,
+    MaxSeeds,
+    ProfileName,
+    Rungs,
+    Seeds,
+    Sets,
+    Sweeps,
+    Task,
+    Tune,
+)
 from lrurun.commands.request import LadderRequest
 from lrurun.errors import plural
 
@@ -97,14 +109,13 @@ def plan(
     max_seeds: MaxSeeds = None,
     tune: Tune = False,
     set_: Sets = None,
+    sweep: Sweeps = None,
     json: Json = False,
 ) -> int:
     """Show what a ladder would train, what is done, and the time left.
 
     Nothing is trained or written. With -v also the parameter groups of every rung.
     """
-    from lrurun.report import design_record
-
     places: Places = context.obj.places
     request = LadderRequest(
         task=task,
@@ -118,22 +129,19 @@ def plan(
         max_seeds=max_seeds,
     )
     request.check()
+    if sweep:
+        from lrurun.commands import sweeps
+
+        found = sweeps.points(request, sweep)
+        with opening.read(places) or nullcontext() as ledger:
+            documents = [planned(places, one.request, one.plan, ledger)[0] for one in found]
+        return sweeps.show_plan(found, documents, json=json)
     made = request.plan()
-    rungs, chosen_seeds = request.chosen(made)
+    rungs, _ = request.chosen(made)
     requests.report_hidden(request)
     requests.warn_of_batches(made, rungs)
-    design, outside = None, set[str]()
-    seeds_of = dict.fromkeys((one.name for one in rungs), chosen_seeds)
-    ledger = opening.read(places)
-    with ledger if ledger is not None else nullcontext():
-        so_far = _design_of(made, ledger, request)
-        if so_far is not None and decide:
-            rungs, seeds_of, design = _next_look(made, so_far)
-            chosen_seeds = max(seeds_of.values(), key=len)
-            outside = {one.name for one in design_record.outside(made, so_far)}
-        speeds = ledger.newest_speeds() if ledger is not None else []
-        rows = [_planned(made, one, seeds_of[one.name], ledger, speeds, outside) for one in rungs]
-    document = _document(places, made, rungs, chosen_seeds, design, rows)
+    with opening.read(places) or nullcontext() as ledger:
+        document, rungs, so_far = planned(places, request, made, ledger)
     if json:
         output.write_json(document)
         return 0
@@ -142,6 +150,26 @@ def plan(
     if console.verbosity() > 0:
         _print_groups(places, made, rungs)
     return 0
+
+
+def planned(
+    places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger | None
+) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.Progress | None]:
+    """What a request would train, its rungs, and its sequential design."""
+    from lrurun.commands import deciding
+    from lrurun.report import design_record
+
+    rungs, seeds = request.chosen(made)
+    design, outside = None, set[str]()
+    seeds_of = dict.fromkeys((one.name for one in rungs), seeds)
+    so_far = deciding.design_of(made, ledger, request)
+    if so_far is not None and request.decide:
+        rungs, seeds_of, design = deciding.next_look(made, so_far)
+        seeds = max(seeds_of.values(), key=len)
+        outside = {one.name for one in design_record.outside(made, so_far)}
+    speeds = ledger.newest_speeds() if ledger is not None else []
+    rows = [_planned(made, one, seeds_of[one.name], ledger, speeds, outside) for one in rungs]
+    return _document(places, made, rungs, seeds, design, rows), rungs, so_far
 
 
 def _document(
@@ -175,39 +203,6 @@ def _document(
         eta_seconds=None if None in remaining else sum(filter(None, remaining)) / workers,
         rungs=rows,
     )
-
-
-def _design_of(made: planning.Plan, ledger: Ledger | None, request: LadderRequest) -> sequential.Progress | None:
-    """The recorded sequential design of the plan; without one, with `--decide`, the one that would be recorded."""
-    from lrurun.report import design_record
-
-    instance = so_far = None
-    for found in ledger.ladders(made.ladder.name, made.recipe.task) if ledger is not None else ():
-        if ledger is not None and found.profile == made.profile and found.spec == made.spec:
-            instance, so_far = found, design_record.find(made, found, ledger)
-    if request.decide:
-        so_far = so_far or design_record.planned(made, instance, ledger, request.max_seeds)
-        design_record.check(so_far, request.max_seeds)
-    return so_far
-
-
-def _next_look(
-    made: planning.Plan, so_far: sequential.Progress
-) -> tuple[Sequence[planning.ResolvedRung], dict[str, Sequence[int]], dict[str, Any]]:
-    """What the next look of the recorded or planned design needs, rungs and the seeds of each, and the design.
-
-    Of a complete design these are all its rungs, with the seeds that they had. The rungs outside the design come with
-    as many seeds as the other rung that has most.
-    """
-    from lrurun.config import plan as planning
-    from lrurun.report import design_record, rung_runs, sequential
-
-    summary = sequential.summary(so_far, rung_runs.first_of_same(made.ladder, made.same_as_base))
-    look = so_far.next_look
-    seeds = so_far.seeds if look is None else dict.fromkeys(so_far.next_rungs, look.seeds)
-    seeds |= dict.fromkeys((one.name for one in design_record.outside(made, so_far)), max(seeds.values()))
-    needed: dict[str, Sequence[int]] = {name: range(count) for name, count in seeds.items()}
-    return planning.choose_rungs(made, sorted(needed)), needed, msgspec.to_builtins(summary)
 
 
 def _data(places: Places, made: planning.Plan) -> dict[str, Any]:

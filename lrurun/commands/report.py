@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from lrurun import console
-from lrurun.commands import opening, output, study_report
+from lrurun.commands import opening, study_report, swept_report
 from lrurun.commands.options import (
+    By,
     Format,
     FormatName,
     InstanceId,
     Json,
     LadderName,
+    OnlyRungs,
     OutFile,
     ProfileName,
     SetsOfInstance,
@@ -23,6 +23,7 @@ from lrurun.commands.options import (
     TunedInstance,
     number,
 )
+from lrurun.commands.report_output import Shown
 from lrurun.commands.request import LadderRequest, instance_options, is_given
 from lrurun.config.schema import STUDY
 from lrurun.errors import LrurunError, NotFoundError, UsageError
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
-    from lrurun.report.formats import AnyReport
     from lrurun.report.ladder_table import LadderReport
-    from lrurun.report.run_details import RunDetail
 
 
 def report(
@@ -42,6 +41,8 @@ def report(
     all_: Annotated[bool, typer.Option("--all", help="One table of all tasks that have results.")] = False,
     ladder: LadderName = "lru",
     profile: ProfileName = None,
+    rung: OnlyRungs = None,
+    by: By = None,
     tune: TunedInstance = False,
     set_: SetsOfInstance = None,
     instance: InstanceId = None,
@@ -59,21 +60,14 @@ def report(
     Prints the table of test scores, the published numbers beside them, and a verdict on each of the paper's claims.
     """
     places: Places = context.obj.places
-    if all_ == (task is not None):
-        found = f", found both: {task} and --all" if all_ else ""
-        raise UsageError(f"report: expected a TASK, or --all{found}", "lrurun status lists the tasks that have results")
-    if all_ and (speed or instance):
-        other, option = ("--speed", "--speed") if speed else ("--instance", f"--instance {instance}")
-        raise UsageError(
-            f"--all and {other} exclude each other", f"{other} needs one task: lrurun report TASK {option}"
-        )
+    _check(task, all_, speed=speed, instance=instance, by=by)
     request = LadderRequest(task=task or "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     given = instance_options(context, request)
     if json and format != "json" and is_given(context, "format"):
         raise UsageError(f"--json and --format {format} exclude each other", "leave one of them out")
     chosen: FormatName = "json" if json else format
     if task is not None and task.startswith(STUDY):
-        for option in ("ladder", "tune", "instance", "speed", "limit"):
+        for option in ("ladder", "rung", "by", "tune", "instance", "speed", "limit"):
             if is_given(context, option):
                 raise UsageError(f"--{option}: does not apply to reports of studies", f"lrurun report {task}")
         if chosen not in ("table", "json"):
@@ -81,20 +75,39 @@ def report(
                 f"--format {chosen}: reports of studies are tables or JSON", f"lrurun report {task} --out FILE.html"
             )
         return study_report.write_report(places, task, profile, set_ or [], json=chosen == "json", out=out)
+    show = Shown(rungs=rung or [], limit=limit, format=chosen, out=out)
     if all_:
-        return _report_all(places, request, format=chosen, out=out, limit=limit)
-    return _report(places, request, given, instance=instance, format=chosen, out=out, limit=limit, speeds=speed)
+        return _report_all(places, request, show)
+    if by:
+        swept_report.write_report(places, request, by, show)
+        return 0
+    return _report(places, request, given, show, instance=instance, speeds=speed)
+
+
+def _check(task: str | None, all_: bool, *, speed: bool, instance: str | None, by: list[str] | None) -> None:
+    """Refuses options that exclude each other."""
+    if all_ == (task is not None):
+        found = f", found both: {task} and --all" if all_ else ""
+        raise UsageError(f"report: expected a TASK, or --all{found}", "lrurun status lists the tasks that have results")
+    if all_ and (speed or instance or by):
+        other, option = ("--speed", "--speed") if speed else ("--instance", f"--instance {instance}")
+        if by:
+            other, option = "--by", f"--by {','.join(by)}"
+        raise UsageError(
+            f"--all and {other} exclude each other", f"{other} needs one task: lrurun report TASK {option}"
+        )
+    for option, is_there in {"--speed": speed, "--instance": instance}.items():
+        if by and is_there:
+            raise UsageError(f"--by and {option} exclude each other", "leave one of them out")
 
 
 def _report(
     places: Places,
     request: LadderRequest,
     given: Mapping[str, Any],
+    show: Shown,
     *,
     instance: str | None,
-    format: FormatName,
-    out: Path | None,
-    limit: int | None,
     speeds: bool,
 ) -> int:
     """The comparison table of one ladder instance, or that of its training speeds."""
@@ -108,20 +121,18 @@ def _report(
         )
     with ledger:
         plan, found = selection.chosen(ledger, request.task, plan, instance, "report", given)
-        made = (selection.build_speeds if speeds else selection.build)(plan, found, ledger, rungs=limit)
-        details = _details(made, ledger) if format == "html" else None
-    _print(made, format, out, details)
+        made = (selection.build_speeds if speeds else selection.build)(plan, found, ledger, rungs=show.of(plan.ladder))
+        show.write(made, ledger)
     return 0
 
 
-def _report_all(
-    places: Places, request: LadderRequest, *, format: FormatName, out: Path | None, limit: int | None
-) -> int:
+def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
     """One table of a ladder on all tasks of the ledger, with a column for each task and profile."""
     from lrurun.config import documents
-    from lrurun.report import all_tasks, selection
+    from lrurun.report import all_tasks
 
-    ladder = selection.first_rungs(documents.load_ladder(request.ladder), limit)
+    ladder = documents.load_ladder(request.ladder)
+    rungs = show.of(ladder)
     ledger = opening.read(places)
     if ledger is None:
         raise NotFoundError(
@@ -129,15 +140,13 @@ def _report_all(
             f"run: lrurun ladder TASK --ladder {ladder.name}",
         )
     with ledger:
-        reports, notes = _reports(ledger, ladder.name, request, limit)
-        made = all_tasks.build(ladder, reports, notes)
-        details = _details(made, ledger) if format == "html" else None
-    _print(made, format, out, details)
+        reports, notes = _reports(ledger, ladder.name, request, rungs)
+        show.write(all_tasks.build(ladder, reports, notes), ledger)
     return 0
 
 
 def _reports(
-    ledger: Ledger, ladder: str, request: LadderRequest, limit: int | None
+    ledger: Ledger, ladder: str, request: LadderRequest, rungs: Sequence[str] | None
 ) -> tuple[list[LadderReport], list[str]]:
     """The report of each instance that is requested, and notes on the others.
 
@@ -164,7 +173,7 @@ def _reports(
                 imports=False,  # the files that the ladder names are loaded already
             )
             if plan.spec == found.spec:
-                reports.append(selection.build(plan, found, ledger, rungs=limit))
+                reports.append(selection.build(plan, found, ledger, rungs=rungs))
             else:
                 others.append(selection.title(found))
         except LrurunError as error:
@@ -209,27 +218,3 @@ def _protocol(instance: LadderInstance) -> list[str]:
 def _some(titles: list[str], most: int = 5) -> str:
     more = f"; and {len(titles) - most} more" if len(titles) > most else ""
     return "; ".join(titles[:most]) + more
-
-
-def _print(made: AnyReport, format: FormatName, out: Path | None, details: dict[str, RunDetail] | None) -> None:
-    """A report to stdout, or into a file."""
-    from lrurun.report import formats
-
-    text = formats.render(
-        made,
-        format,
-        width=console.width() if out is None else console.PIPE_WIDTH,
-        color=out is None and console.has_color(),
-        details=details,
-    )
-    if out is None:
-        console.write(text, styled=format == "table")
-        return
-    output.write_file(out, (text if text.endswith("\n") else text + "\n").encode())
-    console.say(f"wrote {out}")
-
-
-def _details(made: AnyReport, ledger: Ledger) -> dict[str, RunDetail]:
-    from lrurun.report import formats, run_details
-
-    return run_details.collect(formats.content_of(made), ledger)

@@ -32,7 +32,7 @@ from lrurun.data import imported, obtaining
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for
 
-__all__ = ["Plan", "ResolvedRung", "choose_rungs", "common_settings", "data_of", "make", "of_documents"]
+__all__ = ["Plan", "ResolvedRung", "choose_rungs", "common_settings", "data_of", "make", "of_documents", "rung_names"]
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -74,6 +74,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     def same_as_base(self) -> frozenset[str]:
         """The rungs whose runs are those of their base."""
         return frozenset(rung.name for rung in self.rungs if rung.same_as_base)
+
+    def with_sets(self, sets: Mapping[str, Any]) -> Plan:
+        """The plan of the instance with other values of `--set`. Raises UsageError."""
+        return of_documents(self.ladder, self.recipe, profile=self.profile, sets=sets, tune=self.tune)
 
     def cautions(self, rungs: Collection[str]) -> list[str]:
         """What these rungs change beside what they say, compared with others of them: sentences for reports."""
@@ -289,12 +293,22 @@ def _data(recipe: Recipe, profile: str | None, reduced: Profile) -> tuple[Option
 
 
 def choose_rungs(plan: Plan, names: Sequence[str]) -> tuple[ResolvedRung, ...]:
-    """The rungs of those names, in ladder order; all of them without names."""
-    known = [rung.name for rung in plan.rungs]
+    """The rungs of those names, in ladder order; all of them without names. Raises UsageError."""
+    chosen = rung_names(plan.ladder, names)
+    return tuple(rung for rung in plan.rungs if rung.name in chosen)
+
+
+def rung_names(ladder: Ladder, names: Sequence[str]) -> list[str]:
+    """Those names, in ladder order; all of the ladder's without any.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    known = [rung.name for rung in ladder.rungs]
     for name in names:
         if name not in known:
-            raise UsageError(f"{plan.ladder.path}: unknown rung {name!r}", hint_for(name, known, "rungs"))
-    return tuple(rung for rung in plan.rungs if not names or rung.name in names)
+            raise UsageError(f"{ladder.path}: unknown rung {name!r}", hint_for(name, known, "rungs"))
+    return [name for name in known if not names or name in names]
 
 
 def common_settings(config: Mapping[str, Any], without: Sequence[str] = ()) -> dict[str, Any]:

@@ -76,8 +76,8 @@ def not_one_of(at: str, value: Any, options: list[str]) -> UsageError:
 
 
 def place(source: str, dotted: str) -> str:
-    """The place as messages show it; `--set` already contains the path."""
-    return source if source.startswith("--set ") or not dotted else f"{source}, {dotted}"
+    """The place as messages show it; an option, as `--set`, already contains the path."""
+    return source if source.startswith("--") or not dotted else f"{source}, {dotted}"
 
 
 def _shown(value: Any) -> str:

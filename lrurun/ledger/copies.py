@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,4 +90,9 @@ def export(path: Place) -> Iterator[tuple[str, list[str], Iterator[tuple[Any, ..
         connection.execute("BEGIN")
         for table, statement in EXPORTED.items():
             cursor = connection.execute(statement)
-            yield table, [column[0] for column in cursor.description], iter(cursor)
+            yield table, [column[0] for column in cursor.description], _rows(cursor, path)
+
+
+def _rows(cursor: sqlite3.Cursor, path: Path) -> Iterator[tuple[Any, ...]]:
+    with files.plain_errors(path, TIMEOUT):
+        yield from cursor

@@ -114,8 +114,8 @@ def build(ladder: documents.Ladder, reports: Sequence[LadderReport], notes: Sequ
         tasks=tuple(dict.fromkeys(column.task for column in columns)),
         columns=columns,
         rows=tuple(
-            AllTasksRow(rung=rung.name, title=rung.title, cells=tuple(_cell(report, k) for report in reports))
-            for k, rung in enumerate(ladder.rungs)
+            AllTasksRow(rung=row.rung, title=row.title, cells=tuple(_cell(report, k) for report in reports))
+            for k, row in enumerate(reports[0].rows)
         ),
         notes=(*sentences, *notes),
         label=_label(columns).text,

@@ -51,6 +51,14 @@ def conclude(
     return tuple(sentences)
 
 
+def about(rungs: Sequence[str], every: Sequence[str]) -> list[str]:
+    """Which of `every` rung the conclusions are about, unless about all."""
+    if len(rungs) == len(every):
+        return []
+    which = f"the first {len(rungs)}" if rungs == every[: len(rungs)] else ", ".join(rungs)
+    return [f"These sentences are about {which} of {len(every)} rungs; p and verdicts take all into account."]
+
+
 def _is_complete(design: DesignSummary | None) -> bool:
     return design is not None and design.next_look is None
 

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from lrurun.console import clean
 from lrurun.report import figure_style as style
-from lrurun.report import statistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,7 +81,7 @@ def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
     steps = sorted(set.intersection(*(set(table) for table in tables))) if tables else []
     columns = [[table[step] for table in tables] for step in steps]
     means = [math.fsum(column) / len(column) for column in columns]
-    errors = [statistics.stderr(column) or 0.0 for column in columns] if len(tables) > 1 else []
+    errors = [_stderr(column, mean) for column, mean in zip(columns, means, strict=True)] if len(tables) > 1 else []
     return Curve(
         name=name,
         steps=tuple(steps),
@@ -90,6 +89,14 @@ def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
         low=tuple(mean - error for mean, error in zip(means, errors, strict=False)),
         high=tuple(mean + error for mean, error in zip(means, errors, strict=False)),
     )
+
+
+def _stderr(values: Sequence[float], mean: float) -> float:
+    """As `statistics.stderr`, which computes with fractions: too slow for every point of many curves."""
+    try:
+        return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+    except (OverflowError, ValueError):  # infinities, or squares beyond the largest number
+        return math.nan
 
 
 def curve_panels(
@@ -130,6 +137,7 @@ def curves(panels: Sequence[Panel], *, title: str, caption: str, columns: int = 
 
     names = list(dict.fromkeys(curve.name for panel in panels for curve in panel.curves))
     looks = {name: style.look_of(index) for index, name in enumerate(names)}
+    place_of = {name: index for index, name in enumerate(names)}
     rows = -(-len(panels) // columns)
     figure, axes = style.grid(rows, columns, sharex=True, sharey=columns > 1)
     drawn: list[float] = []
@@ -137,7 +145,7 @@ def curves(panels: Sequence[Panel], *, title: str, caption: str, columns: int = 
         if columns == 1:
             drawn = []  # each panel has its own scale
         for curve in panel.curves:
-            look, number = looks[curve.name], names.index(curve.name)
+            look, number = looks[curve.name], place_of[curve.name]
             # some markers a curve, not all of them in one column
             every = max(1, len(curve.steps) // 5)
             first = (number * every // max(1, len(names))) % every
@@ -233,32 +241,38 @@ def _named(handle: Any, name: str) -> Any:
 
 # Eigenvalues
 
+_INITIAL: dict[str, Any] = {
+    "label": "at initialisation", "linestyle": "none", "marker": "o", "markerfacecolor": "none", "color": "#E69F00",
+    "markeredgewidth": 0.7,
+}  # fmt: skip
+_TRAINED: dict[str, Any] = {
+    "label": "after training", "linestyle": "none", "marker": "x", "color": "#0072B2", "markeredgewidth": 0.7,
+}  # fmt: skip
+MOST_PANELS = 24
+"""More spectra share one pair of axes: Matplotlib would need minutes for hundreds of them."""
+
 
 @style.styled
 def eigenvalues(spectra: Sequence[SpectrumPanel], *, title: str, caption: str) -> Figure:
     """A panel for each spectrum, with the unit circle."""
+    every = [abs(part) for one in spectra for z in (*one.initial, *one.trained) for part in (z.real, z.imag)]
+    edge = 1.08 * max([1.0, *(value for value in every if math.isfinite(value))])
+    if len(spectra) > MOST_PANELS:
+        return _many_spectra(spectra, edge, title, caption)
     from matplotlib.patches import Circle
     from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
     columns = {1: 1, 2: 2, 4: 2}.get(len(spectra), 3)
     rows = -(-len(spectra) // columns)
     figure, axes = style.grid(rows, columns, sharex=True, sharey=True)
-    every = [abs(part) for one in spectra for z in (*one.initial, *one.trained) for part in (z.real, z.imag)]
-    edge = 1.08 * max([1.0, *(value for value in every if math.isfinite(value))])
     handles: dict[str, Any] = {}
     for place, (one, ax) in enumerate(zip(spectra, axes, strict=False)):
         ax.add_patch(Circle((0, 0), 1, fill=False, linewidth=0.6, color="black"))
         size = 3.4 if max(len(one.initial), len(one.trained)) < 100 else 2.2
-        looks: dict[str, tuple[tuple[complex, ...], dict[str, Any]]] = {
-            "at initialisation": (one.initial, {"marker": "o", "markerfacecolor": "none", "color": "#E69F00"}),
-            "after training": (one.trained, {"marker": "x", "color": "#0072B2"}),
-        }
-        for name, (values, look) in looks.items():
+        for values, look in ((one.initial, _INITIAL), (one.trained, _TRAINED)):
             if values:
-                (handles[name],) = ax.plot(
-                    [z.real for z in values], [z.imag for z in values], linestyle="none", markersize=size,
-                    markeredgewidth=0.7, label=name, **look,
-                )  # fmt: skip
+                points = [z.real for z in values], [z.imag for z in values]
+                (handles[look["label"]],) = ax.plot(*points, markersize=size, **look)
         ax.set_title(clean(one.title), fontsize=style.SMALL, pad=3)
         ax.set_aspect("equal")
         ax.set_xlim(-edge, edge)
@@ -275,3 +289,32 @@ def eigenvalues(spectra: Sequence[SpectrumPanel], *, title: str, caption: str) -
         ax.remove()
     height = rows * ((style.WIDTH - 0.5) / columns + 0.22) + 0.2
     return style.compose(figure, height, title, caption, list(handles.values()))
+
+
+def _many_spectra(spectra: Sequence[SpectrumPanel], edge: float, title: str, caption: str) -> Figure:
+    """Spectra side by side in one pair of axes, which is not drawn: each has its name and the unit circle."""
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Circle
+
+    columns = 3
+    rows = -(-len(spectra) // columns)
+    figure, [ax] = style.grid(1, 1)
+    inch = (style.WIDTH - 0.2) / (2.1 * edge * columns)  # of a unit of the plane
+    across, down = 2.1 * edge, 2.1 * edge + 0.15 / inch  # from panel to panel; names take 0.15 inches
+    centres = [complex(across * (place % columns), -down * (place // columns)) for place in range(len(spectra))]
+    circles = [Circle((centre.real, centre.imag), 1) for centre in centres]
+    ax.add_collection(PatchCollection(circles, facecolor="none", edgecolor="black", linewidth=0.6))
+    handles = []
+    moments = ((_INITIAL, [one.initial for one in spectra]), (_TRAINED, [one.trained for one in spectra]))
+    for look, found in moments:
+        points = [z + centre for values, centre in zip(found, centres, strict=True) for z in values]
+        if points:
+            handles += ax.plot([z.real for z in points], [z.imag for z in points], markersize=1.8, **look)
+    for one, centre in zip(spectra, centres, strict=True):
+        name = clean(one.title)
+        size = style.SMALL * min(1.0, 20 / max(1, len(name)))  # about twenty characters fit
+        ax.text(centre.real, centre.imag + edge, name, fontsize=size, ha="center", va="bottom")
+    ax.set_xlim(-across / 2, across * (columns - 0.5))
+    ax.set_ylim(-down * (rows - 1) - across / 2, across / 2 + 0.15 / inch)
+    ax.set_axis_off()
+    return style.compose(figure, rows * down * inch, title, caption, handles)

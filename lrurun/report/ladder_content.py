@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from msgspec import structs
 
 from lrurun import data as tasks
@@ -28,7 +30,7 @@ def content_of(report: LadderReport) -> content.ReportContent:
         else (),
         table=content.Table(columns=_columns(report), rows=report.rows),
         foot=tuple(_foot(report)),
-        groups=tuple(_group(row, report.score) for row in report.rows),
+        groups=tuple(_group(row, report.score, {one.rung for one in report.rows}) for row in report.rows),
         claims=report.claims,
         label=label.anchor(report.ladder),
         csv=(
@@ -40,8 +42,8 @@ def content_of(report: LadderReport) -> content.ReportContent:
     )
 
 
-def _group(row: LadderRow, form: ScoreForm) -> content.RunGroup:
-    on = None if row.on is None else content.anchor(row.on)
+def _group(row: LadderRow, form: ScoreForm, shown: Collection[str]) -> content.RunGroup:
+    on = content.anchor(row.on) if row.on is not None and row.on in shown else None
     return content.RunGroup(
         anchor=content.anchor(row.rung),
         title=row.rung,
@@ -220,7 +222,6 @@ def _published_foot(report: LadderReport) -> str:
 
 def _columns(report: LadderReport) -> tuple[Column, ...]:
     base = Column(name="base", cell=lambda row: clean(row.on or NOTHING), right=False, priority=10)
-    first = report.rows[0].rung if report.rows else "the first rung"
     corrected = f"method over all differences and claims of the ladder{', at each look' if report.design else ''}"
     tests = f"p: two-sided (Welch), corrected by Holm's {corrected}."
     published = 9 if any(row.published for row in report.rows) else 0
@@ -241,7 +242,7 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
             "speedup",
             lambda ratio: f"{content.three_digits(ratio)}×",
             priority=5,
-            note=f"Speed-up: over {first}.",
+            note=f"Speed-up: over {report.first or 'the first rung'}.",
         ),
         Column(name="published", cell=lambda row: cells.published(row, report.score), priority=published),
     )

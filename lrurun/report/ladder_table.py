@@ -13,7 +13,7 @@ from lrurun.config.resolve import RateSource
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.report import claims, published, row_scores, sequential, statistics, verdicts
 from lrurun.report.claims import Verdict
-from lrurun.report.conclusions import conclude
+from lrurun.report.conclusions import about, conclude
 from lrurun.report.instance_label import make_label
 from lrurun.report.row_scores import SettingScore, SlotScore
 from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
@@ -164,6 +164,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """How scores are printed, and their direction."""
     test_step: float | None = None
     """The smallest difference between two scores on the test split; None for a continuous score."""
+    first: str = ""
+    """The first rung of the ladder, which speed-ups are over, shown or not."""
     without_spread: tuple[str, ...] = ()
     """Rungs whose seeds show no spread: comparisons use the error of the test set for them."""
 
@@ -186,7 +188,7 @@ def build(
     changes: Mapping[str, Any] | None = None,
     tune: bool = False,
     progress: Progress | None = None,
-    limit: int | None = None,
+    shown: Sequence[str] | None = None,
 ) -> LadderReport:
     """The report on a ladder instance. Runs of unequal data are refused.
 
@@ -199,7 +201,7 @@ def build(
         notes: sentences for the end of the footnotes.
         changes: the values of `--set`.
         progress: a sequential design with its looks, from which the verdicts are then.
-        limit: show only the first rungs, and the claims on them. Verdicts do not depend on it.
+        shown: show only these rungs, and the claims on them. Verdicts do not depend on it.
     """
     notes, rates, changes, data = list(notes), rates or {}, changes or {}, data or {}
     metric = metric or Accuracy()
@@ -228,10 +230,11 @@ def build(
         others=others,
         profile=profile,
     )
-    shown = {rung.name for rung in ladder.rungs[:limit]}
+    every = [rung.name for rung in ladder.rungs]
+    names = [name for name in every if shown is None or name in shown]
     papers = published.rows_for(ladder, task, profile)
-    rows = _rows(ladder, selected, papers, rates, judged, untuned, name)[:limit]
-    about = tuple(one for one in judged.claims if {one.rung, one.than or one.rung} <= shown)
+    rows = _rows(ladder, names, selected, papers, rates, judged, untuned, name)
+    their_claims = tuple(one for one in judged.claims if {one.rung, one.than or one.rung} <= set(names))
     design = sequential.summary(progress, {rung: one.of for rung, one in results.items()}) if progress else None
     return LadderReport(
         task=task,
@@ -242,30 +245,24 @@ def build(
         instance=instance,
         metric=name,
         rows=rows,
-        claims=about,
+        claims=their_claims,
         **_spread(selected, judged),
         test_items=test_items,
         data=dict(data),
         notes=tuple(notes),
-        grid=ladder.grid if limit is None else None,
+        grid=ladder.grid if shown is None else None,
         set=dict(changes),
         tune=tune,
         label=make_label(task, profile, tune, changes, data).text,
         chance=scoring.chance,
         learns_from=scoring.learns_from,
-        conclusions=(*conclude(rows, about, design, form, task=task), *_limits(limit, len(ladder.rungs))),
+        conclusions=(*conclude(rows, their_claims, design, form, task=task), *about(names, every)),
         design=design,
         score=form,
+        first=next(iter(every), ""),
         test_step=metric.step(scoring.steps or test_items) if test_items else None,
         without_spread=tuple(row.rung for row in rows if judged.sides[row.rung].of_test_set),
     )
-
-
-def _limits(limit: int | None, rungs: int) -> list[str]:
-    """Which rungs the conclusions are about, unless about all."""
-    if limit is None or limit >= rungs:
-        return []
-    return [f"These sentences are about the first {limit} of {rungs} rungs; p and verdicts take all into account."]
 
 
 def _spread(selected: Mapping[str, RungRuns], judged: claims.Judged) -> dict[str, Any]:
@@ -287,6 +284,7 @@ def _spread(selected: Mapping[str, RungRuns], judged: claims.Judged) -> dict[str
 
 def _rows(
     ladder: documents.Ladder,
+    names: Sequence[str],
     selected: Mapping[str, RungRuns],
     papers: Mapping[str, tuple[documents.Published, ...]],
     rates: Mapping[str, tuple[float | None, RateSource]],
@@ -303,7 +301,8 @@ def _rows(
     p_values = statistics.holm([found.p_value() if found else None for found in differences.values()])
     tests = {rung: (found, p) for (rung, found), p in zip(differences.items(), p_values, strict=True)}
     first = next((_speed(selected[rung.name].counted) for rung in ladder.rungs), None)
-    previous = (None, *(rung.name for rung in ladder.rungs))
+    rungs = [rung for rung in ladder.rungs if rung.name in names]
+    previous = (None, *(rung.name for rung in rungs))
     return tuple(
         _row(
             rung,
@@ -320,7 +319,7 @@ def _rows(
             untuned=tuple(one for one in (rung.name, bases[rung.name]) if one is not None and one in untuned),
             metric=metric,
         )
-        for rung, before in zip(ladder.rungs, previous, strict=False)
+        for rung, before in zip(rungs, previous, strict=False)
     )
 
 

@@ -21,6 +21,8 @@ _MOST_POINTS = 300
 """Of a curve: more cannot be seen."""
 _MOST_EIGENVALUES = 400
 """Points in a panel at each moment: more could not be distinguished."""
+_MOST_OF_ALL = 10_000
+"""Points in all panels at each moment, of which each panel has at least 50: a page of many rungs is not to be huge."""
 
 
 class PageFigure(Struct, frozen=True, kw_only=True):
@@ -94,11 +96,12 @@ def spectra(
     firsts = {group: details[next(run for run in group.runs if run in details)] for group in groups}
     missing = [group.title for group, one in firsts.items() if not one.eigenvalues]
     drawn = {group: one for group, one in firsts.items() if any(one.eigenvalues.values())}
+    most = min(_MOST_EIGENVALUES, max(50, _MOST_OF_ALL // max(1, len(drawn))))
     panels = [
         figures.SpectrumPanel(
             title=group.title,
-            initial=_sampled(one.eigenvalues.get("start", ())),
-            trained=_sampled(one.eigenvalues.get("end", ())),
+            initial=_sampled(one.eigenvalues.get("start", ()), most),
+            trained=_sampled(one.eigenvalues.get("end", ()), most),
         )
         for group, one in drawn.items()
     ]
@@ -106,16 +109,16 @@ def spectra(
     if drawn:
         seeds = " and ".join(map(str, sorted({one.seed for one in drawn.values()})))
         caption.append(f"Eigenvalues of the recurrence, all layers, seed {seeds}; the unit circle.")
-        if any(len(values) > _MOST_EIGENVALUES for one in drawn.values() for values in one.eigenvalues.values()):
-            caption.append(f"Of more than {_MOST_EIGENVALUES}, an even sample is shown.")
+        if any(len(values) > most for one in drawn.values() for values in one.eigenvalues.values()):
+            caption.append(f"Of more than {most}, an even sample is shown.")
         caption += figures.not_finite(panels)
     if missing:
         caption.append(f"Not recorded: {', '.join(missing)}.")
     return panels, caption, list(drawn)
 
 
-def _sampled(values: Sequence[complex]) -> tuple[complex, ...]:
-    return tuple(values[:: math.ceil(len(values) / _MOST_EIGENVALUES) or 1])
+def _sampled(values: Sequence[complex], most: int) -> tuple[complex, ...]:
+    return tuple(values[:: math.ceil(len(values) / most) or 1])
 
 
 def inline(figure: Figure, prefix: str, label: str) -> str:

@@ -38,6 +38,7 @@ def collect(content: ReportContent, ledger: Ledger, *, curves: bool = True) -> d
     curves = curves and content.curves
     groups = {run: group for group in reversed(content.groups) for run in (*group.runs, *group.others)}
     drawn = {group.runs[0] for group in content.groups if group.runs} if content.curves else set()
+    newest = ledger.newest_attempts(groups)
     found = {}
     for run in ledger.runs(ids=set(groups), superseded=True):
         settings = dict(flatten(run.config))
@@ -49,7 +50,7 @@ def collect(content: ReportContent, ledger: Ledger, *, curves: bool = True) -> d
             step=run.step,
             steps=run.steps,
             score=(run.result or {}).get(groups[run.id].metric),
-            attempts=len(ledger.attempts(run.id)),
+            attempts=newest[run.id].n if run.id in newest else 0,
             settings=settings,
             curves=ledger.metrics(run.id, curves_of(groups[run.id].score)) if curves else {},
             eigenvalues={

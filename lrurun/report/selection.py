@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import structs
 
 from lrurun import data as tasks
 from lrurun.config import documents, plugin_code
@@ -95,9 +94,9 @@ def title(instance: LadderInstance) -> str:
 
 
 def build(
-    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, *, rungs: int | None = None
+    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, *, rungs: Sequence[str] | None = None
 ) -> ladder_table.LadderReport:
-    """The report on an instance, from its runs in the ledger."""
+    """The report on an instance, from its runs in the ledger; `rungs` names those to show, None is all of them."""
     task = plan.task
     current, notes = _current(plan, instance, ledger.runs(instance.key))
     progress = design_record.find(plan, instance, ledger)
@@ -121,7 +120,7 @@ def build(
         changes=plan.changes,
         tune=plan.tune,
         progress=progress,
-        limit=rungs,
+        shown=rungs,
     )
 
 
@@ -169,12 +168,13 @@ def _planned_rate(rung: ResolvedRung) -> float | None:
 
 
 def build_speeds(
-    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, *, rungs: int | None = None
+    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, *, rungs: Sequence[str] | None = None
 ) -> speed.SpeedReport:
-    """The training speeds of an instance, from its runs in the ledger."""
+    """The training speeds of an instance, from its runs in the ledger; `rungs` names those to show."""
     current, notes = _current(plan, instance, ledger.runs(instance.key))
     return speed.build(
-        first_rungs(plan.ladder, rungs),
+        plan.ladder,
+        shown=rungs,
         task=plan.task.name,
         profile=plan.profile,
         instance=instance.key,
@@ -228,20 +228,6 @@ def counted(
             notes=notes,
         ),
         notes,
-    )
-
-
-def first_rungs(ladder: documents.Ladder, rungs: int | None) -> documents.Ladder:
-    """The ladder with only its first `rungs` rungs, and the claims and speeds that concern them."""
-    if rungs is None:
-        return ladder
-    named = {rung.name for rung in ladder.rungs[:rungs]}
-    return structs.replace(
-        ladder,
-        rungs=ladder.rungs[:rungs],
-        speeds=tuple(s for s in ladder.speeds if s.rung is None or s.rung in named),
-        claims=tuple(c for c in ladder.claims if {c.rung, c.than or c.rung} <= named),
-        grid=None,
     )
 
 

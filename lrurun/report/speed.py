@@ -109,6 +109,7 @@ class SpeedReport(Struct, frozen=True, kw_only=True):
     """The label of the instance: task, profile, tuned or not, `--set`, data."""
 
 
+# long: a field for each part of a report
 def build(
     ladder: documents.Ladder,
     *,
@@ -122,14 +123,15 @@ def build(
     changes: Mapping[str, Any] | None = None,
     tune: bool = False,
     data: Mapping[str, Any] | None = None,
+    shown: Collection[str] | None = None,
 ) -> SpeedReport:
     """The speeds of a ladder instance: a row for every rung and every setting in which it was trained.
 
     `last_attempt` returns the last attempt at a run, whose speed is in its result; `notes` are sentences for the
-    footnotes, `changes` the values of `--set`, `data` what the runs recorded about theirs. Runs on
-    unequal data are refused.
+    footnotes, `changes` the values of `--set`, `data` what the runs recorded about theirs, `shown` the rungs to show.
+    Speed-ups are over the first rung of those. Runs on unequal data are refused.
     """
-    notes = list(notes)
+    notes, data, changes = list(notes), data or {}, changes or {}
     selected = select(ladder, instance=instance, runs=runs, same_as_before=same_as_before, metric=SPEED, notes=notes)
     counted = {run.id: run for one in selected.values() for run in one.counted}
     attempts = {name: last_attempt(name) for name in counted}
@@ -137,7 +139,7 @@ def build(
 
     rows: list[SpeedRow] = []
     bases: dict[SpeedSetting, tuple[str, float]] = {}
-    for rung in ladder.rungs:
+    for rung in (rung for rung in ladder.rungs if shown is None or rung.name in shown):
         one = selected[rung.name]
         if one.of != rung.name and one.counted:
             notes.append(f"{rung.name} has the settings of {one.of}, and these are its runs")
@@ -164,10 +166,10 @@ def build(
         published_others=_published(ladder, task, None),
         devices=tuple(dict.fromkeys(speed.device for speed in ladder.speeds)),
         notes=tuple(notes),
-        set=dict(changes or {}),
+        set=dict(changes),
         tune=tune,
-        data=dict(data or {}),
-        label=make_label(task, profile, tune, changes or {}, data or {}).text,
+        data=dict(data),
+        label=make_label(task, profile, tune, changes, data).text,
     )
 
 

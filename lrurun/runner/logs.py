@@ -12,14 +12,23 @@ from pathlib import Path
 from lrurun import console, paths
 from lrurun.errors import LrurunError
 from lrurun.paths import Places
+from lrurun.runner import object_store
 
 _BLOCK = 65536
 """Bytes that are read at once, and that are searched for the last lines."""
 
 
 def path_of(places: Places, run: str, attempt: int) -> Path:
-    """The log of an attempt, which may not exist. Raises LrurunError for a path that leads out of the runs folder."""
-    return paths.inside(places.runs, run, str(attempt), "log.txt")
+    """The log of an attempt, which may not exist; in an object store, it exists once the attempt has ended.
+
+    Raises:
+        LrurunError: the path leads out of the runs folder, or the store does not answer.
+    """
+    path = paths.inside(places.runs, run, str(attempt), "log.txt")
+    try:
+        return object_store.fetch(places.runs, path)
+    except OSError as error:
+        raise LrurunError(str(error), "check the credentials and the endpoint of the store") from None
 
 
 def tail(path: Path, count: int) -> list[str]:

@@ -21,7 +21,7 @@ from lrurun.errors import LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Fenced, Ledger
 from lrurun.ledger.values import ClaimedRun, Event, LadderInstance, Run
-from lrurun.runner import reasons
+from lrurun.runner import object_store, reasons
 
 TASK = "LRURUN_TASK"
 """What the engine calls the task, as in "slurm:12_0": the same when it starts the task again."""
@@ -108,7 +108,8 @@ def shared_file(runs: Path, token: str) -> Path:
 def sees(runs: Path, token: str) -> bool:
     """Whether this machine sees the file of a token."""
     try:
-        return bool(token) and shared_file(runs, token).read_text(errors="replace") == token
+        file = object_store.fetch(runs, shared_file(runs, token))
+        return bool(token) and file.read_text(errors="replace") == token
     except OSError:
         return False
 

@@ -15,6 +15,7 @@ from lrurun.data.task import Options, Task
 from lrurun.decoding import canonical
 from lrurun.errors import LrurunError, UsageError
 from lrurun.paths import Places
+from lrurun.runner import object_store
 from lrurun.runner.messages import PreparationProgress, PrepareOrder, last
 from lrurun.runner.processes import FAULT_EXIT, POLL_SECONDS, LocalWorker, Needs, cause, error_of, finish
 from lrurun.runner.signals import Signals
@@ -138,6 +139,9 @@ def check_runs_folder(places: Places) -> None:
         LrurunError: they cannot.
     """
     runs = places.runs
+    store = object_store.of(runs)
+    if store is not None:
+        runs.parent.mkdir(parents=True, exist_ok=True)
     created = False
     try:
         with contextlib.suppress(FileExistsError):  # it may be a file, which the next step reports
@@ -159,3 +163,5 @@ def check_runs_folder(places: Places) -> None:
         elif isinstance(error, FileNotFoundError):
             hint = f"create the folder: mkdir -p {runs.parent}"
         raise LrurunError(f"{runs}: the runs folder cannot be written: {reason}", hint) from None
+    if store is not None:
+        store.check()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lrurun.errors import LrurunError
 from lrurun.ledger.values import Checkpoint
 from lrurun.paths import inside
-from lrurun.runner import logs
+from lrurun.runner import logs, object_store
 from lrurun.runner.attempt import ActiveAttempt, MachineFault
 from lrurun.runner.recorder import LedgerThread
 from lrurun.training import checkpoints, digests
@@ -56,7 +56,10 @@ class Snapshots:
 
     def _save(self, row: Future[int], folder: Path, snapshot: Snapshot) -> tuple[int, str]:
         row.result()
-        return checkpoints.save(folder, snapshot, self.claim.run.fingerprint)
+        found = checkpoints.save(folder, snapshot, self.claim.run.fingerprint)
+        if (store := object_store.of(self.attempt.runs)) is not None:
+            store.put(folder)
+        return found
 
     def poll(self) -> None:
         """Commits the checkpoint that was being written, if it is on disk."""
@@ -107,7 +110,7 @@ class Snapshots:
         self._remove([entry for entry in every if entry not in usable])
         for entry in usable:
             try:
-                path = inside(self.attempt.runs, entry.path)
+                path = object_store.fetch(self.attempt.runs, inside(self.attempt.runs, entry.path))
                 digests.verify(path, entry.sha256)
                 snapshot = checkpoints.restore(path, programs, self.claim.run.fingerprint)
             except Exception as error:  # whatever Orbax raises
@@ -124,9 +127,19 @@ class Snapshots:
         """Waits for the thread."""
         self._thread.shutdown()
 
+    def _remove_from_store(self, path: Path) -> None:
+        store = object_store.of(self.attempt.runs)
+        try:
+            if store is not None:
+                store.remove(path)
+        except OSError as error:  # the run goes on; `ledger gc` removes what is left
+            logs.write(f"checkpoint of step {path.name} not removed: {error}")
+
     def _remove(self, entries: Sequence[Checkpoint]) -> None:
         for entry in entries:
             with contextlib.suppress(LrurunError):  # a path that leads out of the runs folder: not ours to remove
-                checkpoints.remove(inside(self.attempt.runs, entry.path))
+                path = inside(self.attempt.runs, entry.path)
+                checkpoints.remove(path)
+                self._remove_from_store(path)
         if entries:
             self.ledger.delete_checkpoints(self.claim, [entry.id for entry in entries])

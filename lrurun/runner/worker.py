@@ -27,7 +27,7 @@ from lrurun.ledger.servers import Unreachable
 from lrurun.ledger.store import TRAINING_TIMEOUT, Fenced, Ledger
 from lrurun.ledger.values import ClaimedRun
 from lrurun.paths import inside
-from lrurun.runner import environment, logs, reasons
+from lrurun.runner import environment, logs, object_store, reasons
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.messages import (
     Fault,
@@ -142,10 +142,23 @@ def _train(ledger: Ledger, order: TrainOrder, stop: StopRequest) -> None:
             compiled.append(rung)
         with contextlib.ExitStack() as stack:
             for one in reversed(claims):
-                stack.enter_context(logs.redirected(inside(runs, one.run.id, str(one.attempt))))
+                folder = inside(runs, one.run.id, str(one.attempt))
+                stack.callback(_keep_log, ledger, one, runs, folder)
+                stack.enter_context(logs.redirected(folder))
                 if one is not claims[0]:
                     logs.write(f"trained together with run {claims[0].run.id}: its log has the rest")
             work([ActiveAttempt(ledger, one, runs, data) for one in claims], stop)
+
+
+def _keep_log(ledger: Ledger, claim: ClaimedRun, runs: Path, folder: Path) -> None:
+    """Copies the log of an attempt that has ended to the object store, if there is one."""
+    store = object_store.of(runs)
+    try:
+        if store is not None:
+            store.put(folder / "log.txt")
+    except (OSError, LrurunError) as error:
+        text = f"the log is only on {owner.host()}, in {folder}: {error}"
+        ledger.event("log", text, run=claim.run.id, attempt=claim.attempt)
 
 
 def _claim(claim: Callable[[Sequence[str]], ClaimedRun | None], order: TrainOrder) -> tuple[str, list[ClaimedRun]]:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from lrurun.report.ladder_table import LadderReport
     from lrurun.report.run_details import RunDetail
     from lrurun.report.speed import SpeedReport
+    from lrurun.report.swept import SweptReport
 
-    AnyReport = LadderReport | SpeedReport | AllTasksReport
+    AnyReport = LadderReport | SpeedReport | AllTasksReport | SweptReport
 
 Format = Literal["table", "md", "csv", "json", "latex", "html"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -23,8 +24,10 @@ FORMATS: tuple[str, ...] = get_args(Format)
 def content_of(report: AnyReport) -> ReportContent:
     """What a report shows, whatever the format."""
     # Imported here: every command with --json uses this package, and those modules import numpy.
-    from lrurun.report import all_tasks, ladder_content, speed
+    from lrurun.report import all_tasks, ladder_content, speed, swept
 
+    if isinstance(report, swept.SweptReport):
+        return swept.content_of(report)
     if isinstance(report, all_tasks.AllTasksReport):
         return all_tasks.content_of(report)
     if isinstance(report, speed.SpeedReport):

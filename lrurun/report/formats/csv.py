@@ -23,6 +23,7 @@ def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     for line in _lines(finite(msgspec.to_builtins(report))):
+        line |= line["by"] if isinstance(line.get("by"), dict) else {}
         line["runs"] = " ".join(line["runs"])
         line["code_versions"] = "; ".join(line["code_versions"])
         line["numerics"] = "; ".join(map(str, line["numerics"]))

@@ -17,7 +17,7 @@ from pathlib import Path
 from lrurun.errors import LrurunError, UsageError, plural
 from lrurun.files import write
 from lrurun.ledger.values import Run
-from lrurun.runner import node
+from lrurun.runner import node, object_store
 from lrurun.runner.executors import NodeJob, Work
 from lrurun.runner.processes import Needs
 from lrurun.runner.selection import RETRIES
@@ -36,6 +36,9 @@ class NodeExecutor(ABC):
     def __init__(self, job: NodeJob) -> None:
         self.job = job
         self.nodes = job.nodes or 1
+        copy = object_store.of(job.places.runs) is not None  # which other machines lack
+        self._logs = job.folder / "lrurun-nodes" if copy else job.places.runs / "nodes"
+        """Where node supervisors print to."""
         self._alive = 0
         self._due = 0.0
         self._silent = ""
@@ -171,6 +174,8 @@ def write_token(runs: Path) -> str:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write(file, token.encode())
+        if (store := object_store.of(runs)) is not None:
+            store.put(file)
     except OSError as error:
-        raise LrurunError(f"{file}: {error.strerror}", "check space and permissions") from None
+        raise LrurunError(f"{file}: {error.strerror or error}", "check space and permissions") from None
     return token

@@ -41,7 +41,6 @@ class RayExecutor(NodeExecutor):
         amounts = dict(job.settings)
         self.address = amounts.pop("address", "") or os.environ.get("RAY_ADDRESS") or "auto"
         self.needs = {"num_cpus": 1.0} | {key: _amount(key, text) for key, text in amounts.items()}
-        self._logs = job.places.runs / "nodes"
         self._where: dict[str, Any] = {"scheduling_strategy": "SPREAD"}
 
     def script(self) -> str:

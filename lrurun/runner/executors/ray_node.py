@@ -39,6 +39,7 @@ class NodeActor:
         own = {owner.NODE: here.get_node_id()[:12], node.TASK: f"ray:{name}"}
         env = {key: text for key, text in os.environ.items() if key != "OMP_NUM_THREADS"}  # which Ray has set
         prefix = [sys.executable, "-c", _WITH_PARENT, str(os.getpid()), sys.executable]
+        Path(log).parent.mkdir(parents=True, exist_ok=True)
         with open(log, "ab") as output:
             self._process = subprocess.Popen(
                 [*prefix, *command[1:]],

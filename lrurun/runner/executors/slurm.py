@@ -50,7 +50,6 @@ class SlurmExecutor(NodeExecutor):
 
     def __init__(self, job: NodeJob) -> None:
         super().__init__(job)
-        self._logs = job.places.runs / "nodes"
         self._submitted = ""
         """The newest job."""
         for key, value in job.settings.items():

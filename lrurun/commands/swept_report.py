@@ -1,0 +1,46 @@
+"""`lrurun report TASK --by SETTING`: the instances of a ladder that differ in some settings, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lrurun.commands import opening
+from lrurun.commands.report_output import Shown
+from lrurun.commands.request import LadderRequest
+from lrurun.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from lrurun.paths import Places
+
+
+def write_report(
+    places: Places,
+    request: LadderRequest,
+    by: Sequence[str],
+    show: Shown,
+) -> None:
+    """Prints the table of the instances that are the requested one but for the settings `by`.
+
+    Raises:
+        UsageError: one of these is among the values of `--set`.
+        NotFoundError: there is no such instance.
+    """
+    from lrurun.config import sweep
+    from lrurun.config.settings import parse_set
+    from lrurun.report import swept
+
+    by = sweep.paths(by)
+    for text in request.sets:
+        if (path := parse_set(text)[0]) in by:
+            raise UsageError(f"--set {path} and --by {path} exclude each other", "leave one of them out")
+    plan = request.plan()
+    rungs = show.of(plan.ladder)
+    ledger = opening.read(places)
+    if ledger is None:
+        raise NotFoundError(
+            f"{places.ledger}: there is no ledger, so there are no results",
+            f"run: {request.command(*(word for path in by for word in ('--sweep', f'{path}=V,V')))}",
+        )
+    with ledger:
+        show.write(swept.build(ledger, plan, swept.find(ledger, plan, by), by, rungs), ledger)

@@ -1,0 +1,257 @@
+"""The instances of a ladder that differ in some settings, in one table: a row for each rung and value."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
+
+from lrurun.config import plan as planning
+from lrurun.config.resolve import full
+from lrurun.console import clean, setting
+from lrurun.errors import LrurunError, NotFoundError
+from lrurun.report import cells, content, selection, statistics
+from lrurun.report.content import NOTHING, PARAMETERS, RUNG, Column
+from lrurun.report.instance_label import InstanceLabel, data_sentence, instance_title, ladder_command
+from lrurun.report.ladder_table import LadderReport, LadderRow, settings_of
+from lrurun.report.scores import ScoreForm
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance
+
+
+class SweptRow(LadderRow, frozen=True, kw_only=True):
+    """A rung with some values: its row in the report on an instance that has them."""
+
+    instance: str
+    by: dict[str, Any]
+    """Dotted path -> the value that the rung has in this instance; None where its model has no such setting, or tuning
+    chooses it for each rung."""
+    set: dict[str, Any]
+    """The values of `--set` of the instance."""
+    validation: float | None
+    """Mean over the same seeds, of the best validation scores."""
+
+
+class SweptReport(Struct, frozen=True, kw_only=True):
+    """One table of several instances."""
+
+    task: str
+    ladder: str
+    title: str
+    profile: str | None
+    by: tuple[str, ...]
+    """Dotted paths of the settings in which the instances differ."""
+    metric: str
+    rows: tuple[SweptRow, ...]
+    """Rungs in the order of the ladder, their values in ascending order."""
+    instances: tuple[str, ...]
+    data: dict[str, Any]
+    notes: tuple[str, ...]
+    set: dict[str, Any]
+    """The values of `--set` that all instances share."""
+    tune: bool
+    label: str
+    """What all instances share: task, profile, tuned or not, `--set`."""
+    score: ScoreForm
+
+
+def find(ledger: Ledger, plan: planning.Plan, by: Collection[str]) -> list[tuple[planning.Plan, LadderInstance]]:
+    """The instances that differ from a plan in no setting but those of `by`, oldest first, with the plan of each.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    found = []
+    for one in ledger.ladders(plan.ladder.name, plan.recipe.task):
+        rest = {path: value for path, value in one.spec["set"].items() if path not in by}
+        if one.profile != plan.profile or {"set": rest, "tune": one.spec["tune"]} != plan.spec:
+            continue
+        found.append((plan.with_sets(one.spec["set"]), one))
+    if not found:
+        wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+        given = {"--ladder": plan.ladder.name, "--profile": plan.profile, "--tune": plan.tune, "--set": plan.changes}
+        more = [word for path in by for word in ("--sweep", f"{path}=V,V")]
+        raise NotFoundError(
+            f"{wanted}: not in this ledger, with any value of {', '.join(by)}",
+            f"run: {ladder_command(plan.recipe.task, given, *more)}",
+        )
+    return found
+
+
+def build(
+    ledger: Ledger,
+    plan: planning.Plan,
+    found: Sequence[tuple[planning.Plan, LadderInstance]],
+    by: Sequence[str],
+    rungs: Sequence[str] | None,
+) -> SweptReport:
+    """The table of the instances `found`; `rungs` names those to show, None is all of them.
+
+    Raises:
+        LrurunError: their runs were trained on unequal data.
+    """
+    reports = [selection.build(one, instance, ledger, rungs=rungs) for one, instance in found]
+    _refuse_unequal_data(reports)
+    counted = {run for report in reports for row in report.rows for run in row.runs}
+    runs = {run.id: run.result or {} for run in ledger.runs(ids=counted, brief=True)}
+    score = reports[0].score
+    rows: list[SweptRow] = []
+    for (one, instance), report in zip(found, reports, strict=True):
+        of = {rung.name: rung for rung in one.rungs}
+        for row in report.rows:
+            settings = full(of[row.rung].config)
+            values = {path: None if one.tune and path in one.grid else settings.get(path) for path in by}
+            scores = [runs[run][score.validation] for run in row.runs if score.validation in runs.get(run, {})]
+            made = SweptRow(
+                **structs.asdict(row),
+                instance=instance.key,
+                by=values,
+                set=instance.spec["set"],
+                validation=statistics.mean(scores),
+            )
+            # An instance with a value that the recipe has too shares its runs.
+            if not any((made.rung, made.by, made.runs) == (other.rung, other.by, other.runs) for other in rows):
+                rows.append(made)
+    order = {rung.name: k for k, rung in enumerate(plan.ladder.rungs)}
+    rows.sort(key=lambda row: (order[row.rung], *(_rank(row.by[path]) for path in by)))
+    return SweptReport(
+        task=plan.recipe.task,
+        ladder=plan.ladder.name,
+        title=plan.ladder.title,
+        profile=plan.profile,
+        by=tuple(by),
+        metric=reports[0].metric,
+        rows=tuple(rows),
+        instances=tuple(instance.key for _, instance in found),
+        data=next((report.data for report in reports if report.data), {}),
+        notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
+        set=plan.changes,
+        tune=plan.tune,
+        label=_label(plan.recipe.task, plan.profile, plan.tune, plan.changes).text,
+        score=score,
+    )
+
+
+def _refuse_unequal_data(reports: Sequence[LadderReport]) -> None:
+    hashes = {report.data["sha256"]: report.instance for report in reports if report.data.get("sha256")}
+    if len(hashes) > 1:
+        sides = "; ".join(f"{digest[:19]}: instance {key}" for digest, key in sorted(hashes.items()))
+        raise LrurunError(
+            f"these instances were trained on unequal data and are never compared: {sides}",
+            "`lrurun data check` says which of them is the data on disk; train the others again with --fresh",
+        )
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """Numbers in ascending order, then texts, then no value."""
+    if value is None:
+        return 2, ""
+    return (0, value) if isinstance(value, int | float) else (1, setting(value))
+
+
+def _label(task: str, profile: str | None, tune: bool, changes: Mapping[str, Any]) -> InstanceLabel:
+    return InstanceLabel(task=task, profile=profile, tune=tune, changes=changes)
+
+
+# What the table shows
+
+
+_CSV_COLUMNS = (
+    "task ladder profile instance metric rung n mean stderr validation diverged failed unfinished parameters "
+    "steps_per_second same_as_before runs code_versions numerics learning_rate label"
+).split()
+
+
+def content_of(report: SweptReport) -> content.ReportContent:
+    """What the report shows."""
+    form = report.score
+    best = {
+        row.rung: form.best(
+            one.validation for one in report.rows if one.rung == row.rung and one.validation is not None
+        )
+        for row in report.rows
+    }
+    label = _label(report.task, report.profile, report.tune, report.set)
+    others = settings_of(report.rows)
+    columns = (
+        structs.replace(RUNG, link=None),
+        *(_value_column(path) for path in report.by),
+        _column(f"test {form.title}", lambda row: _score(row, form)),
+        *(
+            _column(f"{form.title} at {clean(name)}", lambda row, name=name: cells.setting(row, name, form), 7)
+            for name in others
+        ),
+        structs.replace(
+            _column(
+                f"val {form.title}", lambda row: NOTHING if row.validation is None else form.full(row.validation), 9
+            ),
+            right=True,
+            marked=lambda row: row.validation is not None and row.validation == best[row.rung],
+        ),
+        structs.replace(PARAMETERS, link=_anchor),
+        structs.replace(
+            content.number("steps/s", "steps_per_second", content.three_digits, priority=4, note="Steps/s: median."),
+            link=_anchor,
+        ),
+    )
+    return content.ReportContent(
+        title=label.title(f"{report.title}, by {', '.join(report.by)}"),
+        table=content.Table(columns=columns, rows=report.rows),
+        foot=tuple(_foot(report)),
+        groups=tuple(
+            content.RunGroup(
+                anchor=_anchor(row),
+                title=f"{row.rung}: {_values(row)}",
+                runs=row.runs,
+                others=tuple(run.id for run in row.other_runs),
+                metric=report.metric,
+                score=form,
+            )
+            for row in report.rows
+        ),
+        label=label.anchor(report.ladder, "by-" + "-".join(report.by)),
+        csv=(*_CSV_COLUMNS[:6], *report.by, *_CSV_COLUMNS[6:], *content.setting_fields(others)),
+    )
+
+
+def _anchor(row: SweptRow) -> str:
+    return f"{content.anchor(row.instance)}/{row.rung}"
+
+
+def _column(name: str, cell: Any, priority: int = content.KEPT) -> Column:
+    return Column(name=name, cell=cell, right=False, link=_anchor, priority=priority)
+
+
+def _value_column(path: str) -> Column:
+    def cell(row: SweptRow) -> str:
+        value = row.by[path]
+        return NOTHING if value is None else clean(f"{value:g}" if isinstance(value, float) else setting(value))
+
+    return Column(name=path, cell=cell)
+
+
+def _values(row: SweptRow) -> str:
+    return ", ".join(f"{path}={NOTHING if value is None else setting(value)}" for path, value in row.by.items())
+
+
+def _score(row: SweptRow, form: ScoreForm) -> str:
+    return "\n".join([cells.score(row, form), *cells.remarks(row)])
+
+
+def _foot(report: SweptReport) -> list[str]:
+    form = report.score
+    sentences = [
+        f"{form.sentence}: mean ± standard error over n finished seeds; validation: mean of the best scores of the "
+        "same seeds. The best validation score of each rung is marked. Choose a value by it: the best of several test "
+        "scores is too good. No difference between rows is tested."
+    ]
+    if any(value is None for row in report.rows for value in row.by.values()):
+        sentences.append(f"{NOTHING}: the rung has no such setting, or tuning chose its value.")
+    if source := data_sentence(report.data):
+        sentences.append(source)
+    if report.set or report.tune:
+        sentences.append(f"All instances: {report.label}.")
+    return sentences + content.closing_notes(report.rows, report.notes)
