@@ -112,7 +112,7 @@ def test_examples_run(page: Path, machine: Machine) -> None:
     """Every `lrurun` line of a page, one after the other, in one folder, with the page's files in it; its SQL too."""
     for name, text in files(page).items():
         (machine.folder / name).write_text(text)
-    if page.stem in ("ledger", "json", "performance"):  # which read what another page has trained
+    if page.stem in ("ledger", "json", "performance", "reading"):  # which read what another page has trained
         machine.run("ladder", "sDigits", "--profile", "smoke", "--rung", "gamma-norm")
     for line in commands(page):
         done = machine.run(*shlex.split(line)[1:])

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import json as jsonlib
-import math
 import shutil
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 from msgspec import Struct, structs
 
-from lrurun import console, files, paths
-from lrurun.commands import opening, output
-from lrurun.commands.options import Json, choice
+from lrurun import console, paths
+from lrurun.commands import ledger_export, opening, output
+from lrurun.commands.options import Json
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
 from lrurun.runner import object_store
 
@@ -194,49 +189,7 @@ def _same(one: Place, other: Place) -> bool:
     return one == other
 
 
-@app.command()
-def export(
-    context: typer.Context,
-    format: Annotated[
-        Literal["jsonl", "csv"],
-        typer.Option("--format", help="The output format.", **choice("--format", ("jsonl", "csv"))),
-    ] = "jsonl",
-    out: Annotated[
-        Optional[Path], typer.Option("--out", metavar="PATH", help="A new file; for csv a new folder.")
-    ] = None,
-) -> int:
-    """Write the whole ledger as JSON Lines or CSV."""
-    from lrurun.ledger import copies
-    from lrurun.report.formats import csv as csv_format
-
-    places: Places = context.obj.places
-    opening.existing(places).close()
-    if format == "csv" and out is None:
-        raise UsageError("ledger export --format csv: writes a folder, and needs its name", "add --out FOLDER")
-    tables = copies.export(places.ledger.absolute())
-    if format == "jsonl":
-        lines = (
-            jsonlib.dumps({"table": table} | dict(zip(columns, map(_exported, columns, row), strict=True)))
-            for table, columns, rows in tables
-            for row in rows
-        )
-        if out is None:
-            for line in lines:
-                console.write(line)
-            return 0
-        with _whole(out) as partial, partial.open("w", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in lines)
-    else:
-        assert out is not None
-        with _whole(out) as partial:
-            partial.mkdir()
-            for table, columns, rows in tables:
-                with (partial / f"{table}.csv").open("w", encoding="utf-8", newline="") as file:
-                    writer = csv.writer(file)
-                    writer.writerow(columns)
-                    writer.writerows([csv_format.cell(cell) for cell in row] for row in rows)
-    console.say(f"wrote {out}")
-    return 0
+app.command()(ledger_export.export)
 
 
 @app.command()
@@ -316,30 +269,6 @@ def _removable(ledger: Ledger, places: Places, *, finished: bool) -> tuple[dict[
                 except LrurunError as error:
                     problems.append(error.message)
     return removable, problems
-
-
-def _exported(column: str, value: Any) -> Any:
-    """A cell for JSON: packed tables as tables, infinities and NaN as text that Python's `float` reads."""
-    from lrurun.ledger import copies
-
-    if column in copies.PACKED and isinstance(value, str):
-        with contextlib.suppress(ValueError, RecursionError):  # what is not JSON stays text
-            return jsonlib.loads(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-@contextlib.contextmanager
-def _whole(out: Path) -> Iterator[Path]:
-    """A new file or folder, which gets its name when it is complete."""
-    if out.exists():
-        raise LrurunError(f"{out}: exists already, and is not overwritten", "name a new one")
-    try:
-        with files.atomic(out.absolute()) as partial:
-            yield partial
-    except OSError as error:
-        raise LrurunError(f"{out}: {error.strerror}", "choose another --out") from None
 
 
 def _bytes(folder: Path) -> int:

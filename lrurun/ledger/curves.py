@@ -65,13 +65,14 @@ class Curves(LedgerBase):
             return list(connection.execute(names).scalars())
 
     @retried
-    def committed_curves(self, run_id: str, after: int | None = None) -> CommittedCurves:
-        """The rows of a run that no resume deletes: up to its last committed checkpoint; all rows of a finished run.
+    def committed_curves(self, run_id: str, since: int = 0) -> CommittedCurves:
+        """The rows of a run that no resume changes: those before its last committed checkpoint; if it is finished, all.
 
-        All is read at one moment. Raises NotFoundError.
+        The row of the checkpoint's own step may be recorded after the checkpoint, by this attempt or the next one. All
+        is read at one moment. Raises NotFoundError.
 
         Args:
-            after: only rows past this step; None: all.
+            since: only rows of this step and of later ones.
         """
         with self._reading() as connection:
             number = self._run_number(connection, run_id)
@@ -87,13 +88,10 @@ class Curves(LedgerBase):
             )
             finished = state in FINISHED
             upto = None if finished else max(resumed, connection.execute(saved).scalar_one() or 0)
-            rows = _ROWS.where(metrics.c.run == number)
+            rows = _ROWS.where(metrics.c.run == number, metrics.c.step >= since)
             if upto is not None:
-                rows = rows.where(metrics.c.step <= upto)
-            if after is not None:
-                rows = rows.where(metrics.c.step > after)
-            is_empty = upto == 0  # nothing is kept by a start from step 0
-            curves = [] if is_empty else list(_grouped(connection, rows, {number: run_id}, _names(connection, None)))
+                rows = rows.where(metrics.c.step < upto)
+            curves = _grouped(connection, rows, {number: run_id}, _names(connection, None))
             return CommittedCurves(
                 attempt=attempt, upto=upto, finished=finished, curves=tuple(sorted(curves, key=lambda one: one.key))
             )

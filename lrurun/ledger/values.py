@@ -111,12 +111,13 @@ class Curve(Struct, frozen=True, kw_only=True):
 
 
 class CommittedCurves(Struct, frozen=True, kw_only=True):
-    """What no resume of a run deletes."""
+    """What no resume of a run changes."""
 
     attempt: int
     """The newest attempt that has begun; 0 before the first."""
     upto: int | None
-    """The step of the last committed checkpoint, 0 if there is none; None if the run is finished."""
+    """The step of the last committed checkpoint, which is past these rows, 0 if there is none; None if the run is
+    finished."""
     finished: bool
     curves: tuple[Curve, ...]
     """By key; only the rows that were asked for."""

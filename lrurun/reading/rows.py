@@ -39,6 +39,10 @@ class Rows(list[T], Generic[T]):
         super().__init__(values)
         self._columns, self._shown = columns, shown or columns
 
+    def __repr__(self) -> str:
+        kind = f" of {type(self[0]).__name__}" if self else ""
+        return f"<{plural(len(self), 'row')}{kind}>"
+
     @overload
     def __getitem__(self, at: SupportsIndex) -> T: ...
     @overload

@@ -1,0 +1,190 @@
+"""`lrurun ledger export`: the whole ledger as text, or runs as files of other programs."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json as jsonlib
+import math
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+
+import typer
+
+from lrurun import console, files
+from lrurun.commands import opening
+from lrurun.commands.options import Where, choice
+from lrurun.commands.request import is_given
+from lrurun.errors import LrurunError, NotFoundError, UsageError, plural
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.paths import Places
+    from lrurun.report import exports
+
+POLL_SECONDS = 2.0
+"""How often the ledger is looked at while runs are followed."""
+FORMATS = ("parquet", "csv", "tensorboard", "mlflow")
+
+
+def export(
+    context: typer.Context,
+    dest: Annotated[
+        Optional[Path], typer.Argument(metavar="[DEST]", help="With --to: a new folder.", show_default=False)
+    ] = None,
+    format: Annotated[
+        Literal["jsonl", "csv"],
+        typer.Option("--format", help="The output format.", **choice("--format", ("jsonl", "csv"))),
+    ] = "jsonl",
+    out: Annotated[
+        Optional[Path], typer.Option("--out", metavar="PATH", help="A new file; for csv a new folder.")
+    ] = None,
+    to: Annotated[
+        Optional[Literal["parquet", "csv", "tensorboard", "mlflow"]],
+        typer.Option(
+            "--to",
+            help="Runs, with configuration, curves and results, as files of other programs.",
+            **choice("--to", FORMATS),
+        ),
+    ] = None,
+    where: Where = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="With --to tensorboard: go on until all runs are finished.")
+    ] = False,
+) -> int:
+    """Write the whole ledger as JSON Lines or CSV, or runs as files of other programs.
+
+    With --to, runs go to the new folder DEST: tables (parquet, csv), TensorBoard event files, or an MLflow database.
+    With --follow, DEST mirrors runs while they train, up to the last committed checkpoint of each, which a resume
+    keeps. It may be ended at any time, and started again with the same DEST.
+    """
+    places: Places = context.obj.places
+    if to is not None:
+        for option in ("format", "out"):
+            if is_given(context, option):
+                raise UsageError(
+                    f"--to and --{option} exclude each other", f"as in: lrurun ledger export --to {to} DEST"
+                )
+        if dest is None:
+            raise UsageError(f"--to {to}: writes a folder, and needs its name", f"add it: --to {to} DEST")
+        if follow and to != "tensorboard":
+            raise UsageError(f"--follow: belongs to --to tensorboard, found --to {to}", "leave --follow out")
+        return _follow(places, dest, where) if follow else _write_runs(places, to, dest, where)
+    for given, what in ((dest, f"DEST {dest}"), (where, "--where"), (follow or None, "--follow")):
+        if given is not None:
+            raise UsageError(f"{what}: belongs to --to", f"add --to FORMAT; formats: {', '.join(FORMATS)}")
+    return _write_tables(places, format, out)
+
+
+def _write_runs(places: Places, to: exports.Format, dest: Path, where: str | None) -> int:
+    """The runs that meet a condition, as a new folder."""
+    from lrurun.report import exports
+
+    exports.check_new(dest)
+    with opening.existing(places) as ledger:
+        ids = _chosen(places, ledger, where)
+        exports.write(ledger, ids, to, dest)
+    console.say(f"wrote {dest}: {plural(len(ids), 'run')}{_next(to, dest)}")
+    return 0
+
+
+def _next(to: str, dest: Path) -> str:
+    """How to look at it."""
+    commands = {
+        "tensorboard": f"tensorboard --logdir {shlex.quote(str(dest))}",
+        "mlflow": "mlflow server --backend-store-uri " + shlex.quote(f"sqlite:///{dest.absolute() / 'mlflow.db'}"),
+    }
+    return f"; view it with: {commands[to]}" if to in commands else ""
+
+
+def _chosen(places: Places, ledger: Ledger, where: str | None) -> list[str]:
+    """The ids of runs.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    from lrurun.report import listing
+
+    ids = listing.Choice(where, None, ledger).ids(ledger)
+    if not ids:
+        known = ledger.number_of_runs()
+        what = f"--where: none of {plural(known, 'run')} fulfils the condition" if known else "there are no runs"
+        raise NotFoundError(f"{what} in {places.ledger}", "lrurun runs lists the runs")
+    return ids
+
+
+def _follow(places: Places, dest: Path, where: str | None) -> int:
+    """Mirrors runs until all of them are finished or have failed."""
+    from lrurun.report import listing
+    from lrurun.report.exports import mirror
+
+    with opening.existing(places) as ledger:
+        choice = listing.Choice(where, None, ledger)
+        with mirror.opened(dest) as folder:
+            console.say(f"mirroring {places.ledger} into {dest}{_next('tensorboard', dest)}; ^C ends it")
+            files_of_runs = mirror.Mirror(ledger, folder)
+            while files_of_runs.update(lambda: choice.ids(ledger)):
+                time.sleep(POLL_SECONDS)
+    console.say(f"mirrored {plural(files_of_runs.complete, 'finished run')}")
+    return 0
+
+
+def _write_tables(places: Places, format: str, out: Path | None) -> int:
+    """Every table of the ledger."""
+    from lrurun.ledger import copies
+    from lrurun.report.formats import csv as csv_format
+
+    opening.existing(places).close()
+    if format == "csv" and out is None:
+        raise UsageError("ledger export --format csv: writes a folder, and needs its name", "add --out FOLDER")
+    tables = copies.export(places.ledger.absolute())
+    if format == "jsonl":
+        lines = (
+            jsonlib.dumps({"table": table} | dict(zip(columns, map(_exported, columns, row), strict=True)))
+            for table, columns, rows in tables
+            for row in rows
+        )
+        if out is None:
+            for line in lines:
+                console.write(line)
+            return 0
+        with _whole(out) as partial, partial.open("w", encoding="utf-8") as file:
+            file.writelines(line + "\n" for line in lines)
+    else:
+        assert out is not None
+        with _whole(out) as partial:
+            partial.mkdir()
+            for table, columns, rows in tables:
+                with (partial / f"{table}.csv").open("w", encoding="utf-8", newline="") as file:
+                    writer = csv.writer(file)
+                    writer.writerow(columns)
+                    writer.writerows([csv_format.cell(cell) for cell in row] for row in rows)
+    console.say(f"wrote {out}")
+    return 0
+
+
+def _exported(column: str, value: Any) -> Any:
+    """A cell for JSON: packed tables as tables, infinities and NaN as text that Python's `float` reads."""
+    from lrurun.ledger import copies
+
+    if column in copies.PACKED and isinstance(value, str):
+        with contextlib.suppress(ValueError, RecursionError):  # what is not JSON stays text
+            return jsonlib.loads(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextlib.contextmanager
+def _whole(out: Path) -> Iterator[Path]:
+    """A new file or folder, which gets its name when it is complete."""
+    if out.exists():
+        raise LrurunError(f"{out}: exists already, and is not overwritten", "name a new one")
+    try:
+        with files.atomic(out.absolute()) as partial:
+            yield partial
+    except OSError as error:
+        raise LrurunError(f"{out}: {error.strerror}", "choose another --out") from None
