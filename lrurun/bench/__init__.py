@@ -75,10 +75,12 @@ LOOP_MODELS: dict[str, dict[str, Any]] = {
 
 WHAT = {
     "scan": "jax.lax.associative_scan under vmap, complex64",
+    "scan-varying": "jax.lax.associative_scan under vmap with the gradient of autodiff, real factors at every step",
     "layer": "the layer of the paper's appendix A",
     "layer-s5": "our LRU layer with as many complex states",
     "layer-s4d": "our LRU layer with as many complex states; the other has at least one per channel",
     "layer-s4d-64": "our LRU layer with its usual number of states; the other has the published 32 per channel",
+    "layer-rg-lru": "our LRU layer of the same width, as many complex states as features",
     "rnn": "a tanh layer with the gradient of autodiff",
     "step": "the appendix's layer in the same network, optax.adamw, one step a call",
     "step-rnn": "a dense tanh RNN in the same network, both in lrurun",
@@ -258,17 +260,19 @@ def _processes(count: int, threads: int, cache: str | None = None) -> Iterator[l
 def _floor(what: str, shape: Shape, machine: dict[str, Any]) -> float | None:
     """The least seconds for the products and for one pass of the scan each way, at the machine's rates.
 
-    None for layers that are convolutions.
+    None for layers that are convolutions or have gates.
 
-    A scan reads v and writes x forward, 16 bytes a number; it reads the cotangents and x and writes w backward, 24. A
-    product takes as much again for each of its two gradients. Norms, gates and the optimiser are left out.
+    A scan reads v and writes x forward, 16 bytes a complex number; it reads the cotangents and x and writes w backward,
+    24. With a factor at every step it is 32 bytes a real number. A product takes as much again for each of its two
+    gradients. Norms, gates and the optimiser are left out.
     """
-    if what.startswith("layer-s4d"):
+    if what.startswith(("layer-s4d", "layer-rg")):
         return None
     positions, h, n = shape.batch * shape.length, shape.width, shape.state
-    scan = 0 if what == "rnn" else 40 * positions * n
+    scan = {"rnn": 0, "scan-varying": 32}.get(what, 40) * positions * n
     products = {
         "scan": 0,
+        "scan-varying": 0,
         "layer": 8 * h * n,
         "layer-s5": 8 * h * n,
         "rnn": 2 * n * n + 4 * h * n,

@@ -21,6 +21,7 @@ from jax import Array
 from lrurun.bench import Shape
 from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
+from lrurun.config.recurrences.rg_lru import RGLRURecurrence
 from lrurun.config.recurrences.s4d import S4DRecurrence
 from lrurun.config.recurrences.s5 import S5Recurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
@@ -29,6 +30,7 @@ from lrurun.nn import recurrences
 from lrurun.nn.network import EPSILON
 from lrurun.nn.recurrences.base import Params, Recurrence
 from lrurun.nn.scan import BACKENDS, chunk_count, linear_scan, split
+from lrurun.nn.scan.varying import varying_scan
 from lrurun.training.programs import Programs
 
 Tree = Any
@@ -145,6 +147,35 @@ def scan(shape: Shape, ours: bool) -> Form:
     return with_gradients(linear_scan, laid[1], (re, im), laid[0])
 
 
+def published_varying_scan(a: Array, b: Array) -> Array:
+    """States (B, L, N) of x_k = a_k x_(k-1) + b_k for real `a` and `b` (B, L, N): what public code does in jax."""
+
+    def combine(one: tuple[Array, Array], two: tuple[Array, Array]) -> tuple[Array, Array]:
+        return two[0] * one[0], two[0] * one[1] + two[1]
+
+    states: Array = jax.vmap(lambda a, b: jax.lax.associative_scan(combine, (a, b))[1])(a, b)
+    return states
+
+
+def scan_varying(shape: Shape, ours: bool) -> Form:
+    """Forward and backward with a real factor at every step, gradients of a and b. Each form in its own layout."""
+    sizes = (shape.length, shape.batch, shape.state)
+    a = jnp.asarray(np.random.RandomState(0).uniform(0.5, 0.999, sizes), jnp.float32)
+    b, w = (_normal(seed, *sizes) for seed in (1, 2))
+    if not ours:
+        a, b, w = (jnp.swapaxes(x, 0, 1) for x in (a, b, w))
+        return with_gradients(published_varying_scan, w, a, b)
+    chunks = chunk_count(shape.length, shape.batch * shape.state, "auto")
+    a, b, w = (split(x, chunks) if chunks > 1 else x for x in (a, b, w))
+    return with_gradients(varying_scan, w, a, b)
+
+
+def layer_rg_lru(shape: Shape, ours: bool) -> Form:
+    """The RG-LRU; if `ours` is false, the LRU of the same width with as many complex states. Gradients of all."""
+    shape = shape._replace(state=shape.width)
+    return _scanned(*_layer(RGLRURecurrence() if ours else LRU, shape), shape)
+
+
 def layer_parameters(shape: Shape) -> Params:
     """The parameters of the LRU layer of this shape."""
     return _layer(LRU, shape)[1]
@@ -257,6 +288,7 @@ def step(shape: Shape, ours: bool) -> Form:
 
 FORMS: dict[str, Callable[[Shape, bool], Form]] = {
     "scan": scan,
+    "scan-varying": scan_varying,
     "layer": layer,
     # N complex numbers, which this kind counts as 2N
     "layer-s5": partial(other_layer, settings=S5Recurrence(), state=lambda shape: 2 * shape.state),
@@ -265,6 +297,7 @@ FORMS: dict[str, Callable[[Shape, bool], Form]] = {
         other_layer, settings=S4DRecurrence(), state=lambda shape: 2 * max(1, round(shape.state / shape.width))
     ),
     "layer-s4d-64": partial(other_layer, settings=S4DRecurrence(), state=lambda shape: 64),
+    "layer-rg-lru": layer_rg_lru,
     "rnn": rnn,
     "step": step,
     "step-rnn": step_rnn,

@@ -16,7 +16,7 @@ from lrurun.commands.options import Json, choice, number
 if TYPE_CHECKING:
     from lrurun.bench import Result
 
-What = Literal["scan", "layer", "layers", "rnn", "step", "step-rnn", "loop"]
+What = Literal["scan", "scan-varying", "layer", "layers", "rnn", "step", "step-rnn", "loop"]
 
 
 class MachineSpeed(Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ def bench(
     what: Annotated[
         Optional[What],
         typer.Argument(
-            help="scan, layer, layers (all recurrences), rnn, step, loop [all of them], or step-rnn.",
+            help="scan, scan-varying, layer, layers (all recurrences), rnn, step, loop [all], or step-rnn.",
             **choice("bench", get_args(What)),
         ),
     ] = None,
