@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from html import unescape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import anyio
+import pytest
 
 from lrurun.paths import Places
 from lrurun.ui import app, guard
@@ -33,7 +34,10 @@ class Answer(NamedTuple):
 class View:
     """The application of a ledger, behind its guard."""
 
+    made: ClassVar[list[View]] = []
+
     def __init__(self, ledger: Any, runs: Path) -> None:
+        self.made.append(self)
         self.source = Source(Places(ledger=ledger, runs=runs, data=runs / "none"))
         self.app = guard.Guard(
             app.make(self.source), token=TOKEN, names=guard.names_of("127.0.0.1"), cookie="mine", only_loopback=True
@@ -83,6 +87,14 @@ class View:
         places = re.findall(r'(?:href|src|action|data-src|data-live)="([^"]*)"', answer.text)
         assert all(one.startswith(("/", "#", "?", "data:,")) and not one.startswith("//") for one in places), places
         return answer.text
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """Ledgers are closed after each test; a view that is used again opens its own again."""
+    yield
+    for view in View.made:
+        view.source.drop()
 
 
 def links(page: str) -> set[str]:

@@ -10,12 +10,13 @@ from lrurun.config import plan as planning
 from lrurun.config.runs import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
+from lrurun.server import Server
 
 OWNER = values.Owner(host="here", boot="b", namespace="n", pid=1, pid_started=1.0)
 
 
 def fill(
-    path: Path,
+    path: Path | Server,
     task: str,
     scores: dict[str, Iterable[float]],
     *,

@@ -20,10 +20,12 @@ from lrurun.report.formats import html
 from lrurun.ui import app, ladder_pages
 from lrurun.ui.source import Source
 from tests import conftest
-from tests.browsing import View, links, words
+from tests.browsing import View, closed, links, words
 from tests.machine import Machine
 from tests.results import OWNER, fill
+from tests.servers import PrivateServer
 
+__all__ = ["closed"]  # a fixture
 SCORES = {"gamma-norm": [0.91, 0.93, 0.95], "small-phase": [0.5, 0.54, 0.6]}
 
 
@@ -255,6 +257,7 @@ def test_everything_that_is_recorded_changes_the_stamp(tmp_path: Path) -> None:
     seen: list[object] = []
 
     def changed() -> None:
+        source.drop()
         source._stamp = (float("-inf"), ())
         seen.append(source.stamp())
         assert seen[-1] not in seen[:-1]
@@ -304,3 +307,27 @@ def test_viewers_are_told_of_changes_and_that_the_server_is_there(monkeypatch: p
             yield await anext(events), number
 
     assert anyio.run(listen) == ["data: a\n\n", "data: b\n\n", ": nothing new\n\n", ": nothing new\n\n"]
+
+
+@pytest.mark.slow
+def test_a_ledger_on_a_server(postgres: PrivateServer, tmp_path: Path) -> None:
+    server = postgres.ledger()
+    fill(server, "sDigits", SCORES, profile="smoke")
+    view = View(server, tmp_path / "runs")
+    assert "6 of 6 done" in words(view.page("/"))
+    [key] = re.findall(r'<a href="/ladders/(\w+)">', view.page("/"))
+    assert "93.00 ± 1.15 (n=3)" in words(view.page(f"/ladders/{key}"))
+    assert "3 of 6 runs" in words(view.page("/runs?where=test/accuracy>0.9&sort=-seed"))
+    before = view.source.stamp()
+    fill(server, "npDigits", {"gamma-norm": [0.5]})
+    assert "1 of 1 done" in words(view.page("/"))
+    assert view.source.stamp() != before
+    drawn = json.loads(view.get(f"/data/ladders/{key}?kind=curves").body)
+    assert drawn["panels"]
+    postgres.stop()
+    view.source.drop()
+    try:
+        assert "hint:" in words(view.page("/runs", 503))
+    finally:
+        postgres.start()
+    assert "7 runs" in words(view.page("/runs"))

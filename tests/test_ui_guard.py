@@ -14,12 +14,12 @@ from lrurun.config import plan as planning
 from lrurun.config.runs import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.ui import guard
-from tests.browsing import HOST, TOKEN, View, words
+from tests.browsing import HOST, TOKEN, View, closed, words
 from tests.commands import folder, said
 from tests.reports import EVIL
 from tests.results import OWNER, fill
 
-__all__ = ["folder"]  # a fixture
+__all__ = ["closed", "folder"]  # fixtures
 ADDRESSES = ("/", "/runs", "/claims", "/studies", "/live", "/static/ui.css", "/data/runs", "/nothing", "/?token=")
 WRONG = ["mine=", "mine=wrong", f"other={TOKEN}", f"mine={TOKEN}x", f"mine={TOKEN[:-1]}", 'a="; b\x7f', "mine=é"]
 OTHERS = ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "10.0.0.1", "", "[::1", "a@127.0.0.1:1"]

@@ -72,8 +72,8 @@ def _entry(report: study.StudyReport) -> str:
 
 
 def _checks(report: study.StudyReport) -> list[str]:
-    heads = "".join(f'<th scope="col">{_text(name)}</th>' for name in study.HEADERS)
-    lines = ['<div class="box">', "<table>", f"<thead><tr>{heads}</tr></thead>", "<tbody>"]
+    heads = "".join(f'<th scope="col">{_text(name)}</th>' if name else "<td></td>" for name in study.HEADERS)
+    lines = ['<div class="box" tabindex="0">', "<table>", f"<thead><tr>{heads}</tr></thead>", "<tbody>"]
     for check, row in zip(report.checks, study.rows(report.checks), strict=True):
         style = {"ok": "supported", "FAILED": "contradicted", "not tested": "undecided"}[check.state]
         cells = "".join(f"<td>{_text(cell)}</td>" for cell in row[1:])

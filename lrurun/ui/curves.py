@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from lrurun.ledger.values import Curve as RecordedCurve
 from lrurun.report import drawing, figures
 from lrurun.report.curves import reduced
 from lrurun.report.figures import Curve
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 Kind = Literal["curves", "norms"]
 Span = tuple[int, int] | None
 """The first and the last step that are shown; None for all."""
-Points = Sequence[tuple[int, float]]
+Points = Curve | RecordedCurve
 Remember = Callable[[object, object, Callable[[], list[figures.Panel]]], list[figures.Panel]]
 """Keeps what its last argument makes, by a key and what it is made from."""
 _MOST, _BESIDE = 1600, 700
@@ -61,7 +63,9 @@ class Drawn(Struct, frozen=True):
 
 def of_runs(runs: Sequence[Run], ledger: Ledger, span: Span) -> Drawn:
     """All curves of one run, or those of several runs on common axes: the main ones first."""
-    known = {run.id: ledger.metrics(run.id) for run in runs}
+    known: dict[str, dict[str, Points]] = {run.id: {} for run in runs}
+    for curve in ledger.curves(list(known)):
+        known[curve.run][curve.key] = curve
     main = curves_of(*dict.fromkeys(of_task(run.task, known[run.id]) for run in runs))
     names = dict.fromkeys([*main, *sorted({name for curves in known.values() for name in curves})])
     groups: dict[str, list[str]] = {}
@@ -72,7 +76,7 @@ def of_runs(runs: Sequence[Run], ledger: Ledger, span: Span) -> Drawn:
     for stem, metrics in groups.items():
         label, scale = main.get(stem, (stem, 1.0))
         lines = [
-            _thin(run.id if len(runs) > 1 else name, look, _scaled(known[run.id][name], scale), span)
+            _thin(run.id if len(runs) > 1 else name, look, known[run.id][name], scale, span)
             for look, (run, name) in enumerate((run, name) for run in runs for name in metrics)
             if name in known[run.id]
         ]
@@ -80,22 +84,18 @@ def of_runs(runs: Sequence[Run], ledger: Ledger, span: Span) -> Drawn:
     return Drawn(panels)
 
 
-def _scaled(curve: Points, scale: float) -> Points:
-    return curve if scale == 1 else [(step, scale * value) for step, value in curve]
+def _reduced(curve: Points, span: Span, most: int) -> tuple[list[int], list[float]]:
+    """The points of a span, and the nearest one to each side of it: at most so many."""
+    first, last = 0, len(curve.steps)
+    if span is not None:
+        first = max(bisect.bisect_left(curve.steps, span[0]) - 1, 0)
+        last = bisect.bisect_right(curve.steps, span[1]) + 1
+    return reduced(curve.steps[first:last], curve.values[first:last], most)
 
 
-def _inside(curve: Points, span: Span) -> Points:
-    """The points of a span, and the nearest one to each side of it."""
-    if span is None:
-        return curve
-    within = [place for place, (step, _) in enumerate(curve) if span[0] <= step <= span[1]]
-    return curve[max(within[0] - 1, 0) : within[-1] + 2] if within else []
-
-
-def _thin(name: str, look: int, curve: Points, span: Span, *, seed: bool = False) -> Line:
-    shown = _inside(curve, span)
-    steps, values = reduced([step for step, _ in shown], [value for _, value in shown], _BESIDE if seed else _MOST)
-    return Line(name=name, look=look, seed=seed, steps=steps, values=values)
+def _thin(name: str, look: int, curve: Points, scale: float, span: Span, *, seed: bool = False) -> Line:
+    steps, values = _reduced(curve, span, _BESIDE if seed else _MOST)
+    return Line(name=name, look=look, seed=seed, steps=steps, values=[scale * value for value in values])
 
 
 def of_ladder(
@@ -130,12 +130,11 @@ def of_ladder(
                 _add(panels, panel.title, panel.label, panel.log, line)
         if kind == "curves":
             single = [run for run in one.runs if seeds or run.state == "running"]
-            for run, its in _known(ledger, [run.id for run in single], metrics).items():
-                seed = next(one.seed for one in single if one.id == run)
-                for metric, points in its.items():
-                    label, scale = shown[metric]
-                    line = _thin(f"{rung}, seed {seed}", look, _scaled(points, scale), span, seed=True)
-                    _add(panels, "", label, metric.startswith(figures.LOGARITHMIC), line)
+            for points in ledger.curves([run.id for run in single], metrics):
+                seed = next(run.seed for run in single if run.id == points.run)
+                label, scale = shown[points.key]
+                line = _thin(f"{rung}, seed {seed}", look, points, scale, span, seed=True)
+                _add(panels, "", label, points.key.startswith(figures.LOGARITHMIC), line)
     notes = [drawing.NORMS] if kind == "norms" else []
     if any(line.low for panel in panels.values() for line in panel.lines):
         notes.append(figures.BAND)
@@ -165,7 +164,6 @@ def _add(panels: dict[tuple[str, str], DrawnPanel], title: str, label: str, log:
 
 def _banded(curve: Curve, look: int, span: Span) -> Line:
     band = {step: ends for step, *ends in zip(curve.steps, curve.low, curve.high, strict=True)} if curve.low else {}
-    shown = _inside(list(zip(curve.steps, curve.values, strict=True)), span)
-    steps, values = reduced([step for step, _ in shown], [value for _, value in shown], _BESIDE)
+    steps, values = _reduced(curve, span, _BESIDE)
     low, high = ([band[step][end] for step in steps] if band else [] for end in (0, 1))
     return Line(name=curve.name, look=look, steps=steps, values=values, low=low, high=high)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from lrurun import paths
 from lrurun.errors import LrurunError
+from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.paths import Places
 
@@ -70,12 +71,17 @@ class Source:
             return found
         try:
             ledger = self.ledger()
-            found = () if ledger is None else (*(self._identity or ()), *ledger.stamp())
+            found = () if ledger is None else (*(self._identity or ()), self._abandoned(ledger), *ledger.stamp())
         except LrurunError:
             self.drop()
             raise
         self._stamp = (time.monotonic(), found)
         return found
+
+    @staticmethod
+    def _abandoned(ledger: Ledger) -> bool:
+        """Whether processes of running runs have exited, which the ledger does not record by itself."""
+        return ledger.has_abandoned(owner.here())
 
     def drop(self) -> None:
         """Close the ledger; the next reader opens it again."""

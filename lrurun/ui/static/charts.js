@@ -120,23 +120,27 @@
     }
 
     range() {
-      const found = this.plots.map((plot) => plot.scales.x).filter((one) => one.min != null);
-      return [Math.min(...found.map((one) => one.min)), Math.max(...found.map((one) => one.max))];
+      if (this.span) return this.span;
+      const steps = this.plots.map((plot) => plot.data[0]).filter((one) => one.length);
+      return [Math.min(...steps.map((one) => one[0])), Math.max(...steps.map((one) => one.at(-1)))];
     }
 
     zoom(factor) {
       const [low, high] = this.range(), middle = (low + high) / 2, half = Math.max((high - low) * factor, 2) / 2;
-      this.show([Math.max(0, middle - half), middle + half]);
+      this.show([middle - half, middle + half]);
     }
 
     move(share) {
-      const [low, high] = this.range(), by = Math.max(share * (high - low), -low);
+      if (!this.span) return;
+      const [low, high] = this.range(), by = Math.min(Math.max(share * (high - low), this.whole[0] - low), this.whole[1] - high);
       this.show([low + by, high + by]);
     }
 
     // Of a shorter span the server knows more points.
     show(span) {
-      this.span = span;
+      if (!this.span) this.whole = this.range();
+      this.span = span && [Math.max(span[0], this.whole[0]), Math.min(span[1], this.whole[1])];
+      if (this.span && this.span[0] <= this.whole[0] && this.span[1] >= this.whole[1]) this.span = null;
       this.load();
     }
 

@@ -1,0 +1,105 @@
+"""A real browser, and the server of `lrurun ui`, for tests.
+
+It needs Playwright's package and an installed Chromium (Debian: chromium). Without them tests are skipped; with
+LRURUN_CI set, they fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.machine import STARTED, Machine
+
+AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+
+
+def program() -> str:
+    """The path of Chromium. Skips the test, or fails it in CI, if it or Playwright is missing."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    try:
+        import playwright.sync_api  # noqa: F401
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        missing = "Playwright's package or Chromium is not installed (pip install playwright; apt-get install chromium)"
+        (pytest.fail if os.environ.get("LRURUN_CI") else pytest.skip)(missing)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A browser that the tests of a module share."""
+    path = program()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"] * (os.geteuid() == 0))
+        yield browser
+        browser.close()
+
+
+class Watched:
+    """A page, and what must not happen on it: errors, dialogs, requests to other hosts."""
+
+    def __init__(self, browser: Any, link: str, *, width: int = 1280, dark: bool = False) -> None:
+        self.base = link.partition("/?")[0]
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
+        self.width = width
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(60_000)
+        self.faults: list[str] = []
+        self.page.on(
+            "console", lambda said: self.faults.append(said.text) if said.type in ("error", "warning") else None
+        )
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.faults.append(dialog.message), dialog.dismiss()))
+        self.page.on("request", self._requested)
+        self.page.goto(link)
+
+    def _requested(self, request: Any) -> None:
+        if not request.url.startswith((self.base, "data:")):
+            self.faults.append(f"request to {request.url}")
+
+    def open(self, address: str) -> None:
+        """Go to an address, and wait for its curves."""
+        self.page.goto(self.base + address)
+        self.page.wait_for_function(
+            "[...document.querySelectorAll('.charts')].every(one => one.querySelector('.tools'))"
+        )
+
+    def check(self) -> None:
+        """No fault so far, nothing wider than the window, and axe finds no violation."""
+        assert self.faults == []
+        assert self.page.evaluate("document.documentElement.scrollWidth") <= self.width, self.page.url
+        self.page.evaluate(f"{AXE}\n;0")  # of the test, which the policy of the page does not concern
+        found = self.page.evaluate("rules => axe.run(document, {runOnly: rules})", RULES)["violations"]
+        shown = [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found]
+        assert not shown, (self.page.url, shown)
+
+
+@contextlib.contextmanager
+def served(machine: Machine, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The link of `lrurun ui`, and its process, which is stopped at the end."""
+    process = machine.start("ui", "--port", str(port))
+    STARTED.remove(process)  # it may serve several tests
+    assert process.stdout is not None
+    link = process.stdout.readline().strip()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43}", link), process.communicate(timeout=10)
+    try:
+        yield link, process
+    finally:
+        with process:  # closes its pipes
+            process.kill()

@@ -1,0 +1,183 @@
+"""The browser view in a real browser: every page at two widths, what people do there, and a ladder that is watched."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.browser import Watched, chromium, served
+from tests.machine import LONG, Machine
+
+__all__ = ["chromium"]  # a fixture
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A folder with a finished ladder and a study, and its server."""
+    machine = Machine(tmp_path_factory.mktemp("here"))
+    machine.run(
+        "ladder", "sDigits", "--profile", "smoke", "--seeds", "2", "--rung", "gamma-norm", "--rung", "ring-init"
+    )
+    machine.run("study", "powers", "--profile", "ci")
+    with served(machine) as (link, _):
+        yield machine, link
+
+
+def addresses(machine: Machine) -> list[str]:
+    runs = [run["id"] for run in machine.json("runs", "--ladder", "lru")["runs"]]
+    keys = [one["instance"] for one in machine.json("status")["ladders"]]
+    filtered = "/runs?where=seed%3C1&sort=-test%2Faccuracy&column=optim.lr&column=model.recurrence.kind"
+    return [
+        *("/", "/runs", filtered, "/runs?where=sede%3E", "/claims", "/studies", f"/runs/{runs[0]}"),
+        *(f"/ladders/{key}" for key in keys),
+        f"/compare?run={runs[0]}&run={runs[1]}",
+    ]
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, False), (1280, True)])
+def test_every_page(chromium: Any, trained: Any, width: int, dark: bool) -> None:
+    machine, link = trained
+    view = Watched(chromium, link, width=width, dark=dark)
+    for address in addresses(machine):
+        view.open(address)
+        view.page.wait_for_timeout(500)  # curves, and the first event
+        view.check()
+    assert view.page.locator("#connection").inner_text() == "Live"
+    view.context.close()
+
+
+def test_runs_are_filtered_sorted_and_compared(chromium: Any, trained: Any) -> None:
+    machine, link = trained
+    view = Watched(chromium, link)
+    page = view.page
+    page.get_by_role("link", name="Runs", exact=True).click()
+    page.get_by_label("Condition").fill("rung=gamma-norm and seed<5")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/runs?where=**")
+    page.get_by_text("Columns", exact=True).click()
+    page.get_by_label("optim.lr", exact=True).check()
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url("**column=optim.lr**")
+    page.get_by_role("link", name="seed", exact=True).click()
+    page.wait_for_url("**sort=seed**")
+    state = parse_qs(urlsplit(page.url).query)
+    assert state == {"where": ["rung=gamma-norm and seed<5"], "column": ["optim.lr"], "sort": ["seed"]}
+    wanted = machine.json("runs", "--where", "rung=gamma-norm and seed<5", "--sort", "seed")["runs"]
+    assert page.locator("tbody th").all_inner_texts() == [run["id"] for run in wanted]
+    # the address alone shows the same, in another tab
+    other = view.context.new_page()
+    other.goto(page.url)
+    assert other.locator("main").inner_text() == page.locator("main").inner_text()
+    other.close()
+    for run in wanted:
+        page.get_by_label(f"choose run {run['id']}").check()
+    page.get_by_role("button", name="Compare the chosen runs").click()
+    page.wait_for_url("**/compare?**")
+    assert page.locator("h1").inner_text() == "Comparison of 2 runs"
+    page.wait_for_selector(".chart canvas")
+    drawn = json.loads(view.context.request.get(view.base + page.locator(".charts").get_attribute("data-src")).text())
+    assert {line["name"] for line in drawn["panels"][0]["lines"]} == {run["id"] for run in wanted}
+    view.check()
+    view.context.close()
+
+
+def test_charts_zoom_by_mouse_and_by_keyboard(chromium: Any, trained: Any) -> None:
+    machine, link = trained
+    view = Watched(chromium, link)
+    page = view.page
+    [run, *_] = machine.json("runs", "--ladder", "lru")["runs"]
+    view.open(f"/runs/{run['id']}")
+    chart = page.get_by_role("application").first
+    chart.wait_for()
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    step = page.locator(".u-legend .u-value").first
+    assert re.fullmatch(r"[\d,.]+", step.inner_text())
+    with page.expect_request("**from=**") as asked:
+        page.keyboard.press("+")
+    first = [int(found) for found in re.findall(r"(?:from|to)=(\d+)", asked.value.url)]
+    assert 0 <= first[0] < first[1] <= run["steps"]
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "application"
+    with page.expect_request(lambda request: "/data/" in request.url and "from" not in request.url):
+        page.keyboard.press("0")
+    page.wait_for_timeout(500)
+    box = page.locator(".u-over").first.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 20, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 120, box["y"] + 40, steps=4)
+    with page.expect_request("**from=**"):
+        page.mouse.up()
+    view.check()
+    view.context.close()
+
+
+def test_hostile_text_is_shown_as_text(chromium: Any, trained: Any, tmp_path: Path) -> None:
+    machine = trained[0].copy(tmp_path / "copy")
+    [run, *_] = [one["id"] for one in machine.json("runs", "--ladder", "lru")["runs"]]
+    evil = "<script>alert(1)</script><img src=x onerror=alert(2)>' \" <b>bold</b>"
+    machine.run("note", run, evil)
+    [log] = (machine.runs / run).glob("*/log.txt")
+    with log.open("ab") as file:
+        file.write(b"y" * 10_000_000 + b"\x1b[31m\x00" + evil.encode() + b"\n")
+    with served(machine) as (link, _):
+        view = Watched(chromium, link, width=390)
+        view.open(f"/runs/{run}")
+        assert evil in view.page.locator("#attempts").inner_text()
+        assert view.page.locator("main b, main img").count() == 0
+        view.check()
+        view.context.close()
+
+
+def test_a_ladder_that_is_watched_killed_and_finished(chromium: Any, tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    ladder = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--seeds", "3", "--jobs", "1")
+    with served(machine) as (link, server):
+        port = urlsplit(link).port
+        view = Watched(chromium, link)
+        page = view.page
+        page.get_by_text("There is no ledger at").wait_for()
+        training = machine.start(*ladder)
+        page.get_by_role("heading", name="ladder lru on sDigits").get_by_role("link").click()
+        page.locator("#summary", has_text="1 running").wait_for()
+        seen = page.locator("#progress table").inner_text()
+        page.wait_for_function("seen => document.querySelector('#progress table').innerText !== seen", arg=seen)
+        page.wait_for_selector(".chart canvas")  # the curve of the running run
+        _kill(training)
+        page.get_by_text("belong to processes that do not exist any more").first.wait_for()
+        server.kill()
+        server.wait(10)
+        page.get_by_text("The server does not answer").wait_for()
+    faults = [one for one in view.faults if "ERR_" not in one]  # of the connection that was cut
+    assert faults == []
+    with served(machine, port or 0) as (link, _):
+        page.get_by_text("open the link that lrurun ui printed").wait_for()
+        view.faults.clear()
+        page.goto(link)
+        page.get_by_role("heading", name="ladder lru on sDigits").get_by_role("link").click()
+        machine.run(*ladder, apart=True)
+        page.locator("#summary", has_text="3 of 3 done").wait_for()
+        report = machine.json("report", "sDigits", *LONG[:6])
+        [row] = [row for row in report["rows"] if row["n"]]
+        score = f"{100 * row['mean']:.2f} ± {100 * row['stderr']:.2f} (n=3)"
+        page.locator("#report", has_text=score).wait_for()
+        view.check()
+        [run, *_] = machine.json("runs")["runs"]
+        view.open(f"/runs/{run['id']}")
+        with next((machine.runs / run["id"]).glob("*/log.txt")).open("a") as file:
+            file.write("a line that was added\n")
+        page.locator("#log", has_text="a line that was added").wait_for()
+        view.context.close()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait(10)
