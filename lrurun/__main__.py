@@ -43,7 +43,9 @@ def _dispatch(argv: list[str]) -> int:
     import typer
 
     from lrurun.cli import app, arguments, errors
+    from lrurun.commands import completing
 
+    completing.rejoin_words()
     front, rest = arguments.split_global(argv)
     try:
         result = app(front + rest, prog_name="lrurun", standalone_mode=False, obj=front + rest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lrurun.config import documents
 from lrurun.ledger import Ledger
 from tests import results
 from tests.commands import folder, lrurun
@@ -48,3 +49,55 @@ def test_the_shell_completes_what_is_in_the_ledger(monkeypatch, capsys, tmp_path
     path.write_bytes(b"no database" * 100)
     assert complete(monkeypatch, capsys, "show", "") == []
     assert complete(monkeypatch, capsys, "report", "sDigits", "--instance", "") == []
+
+
+def test_the_shell_completes_settings_and_their_values(monkeypatch, capsys):
+    plan = ("plan", "sDigits", "--profile", "smoke")
+    assert complete(monkeypatch, capsys, *plan, "--set", "train.log") == ["train.log_every="]
+    assert complete(monkeypatch, capsys, *plan, "--set", "optim.b") == ["optim.b1=", "optim.b2="]
+    assert complete(monkeypatch, capsys, *plan, "--set", "model.poo") == [
+        *("model.pooling=mean", "model.pooling=max", "model.pooling=last"),
+    ]
+    assert complete(monkeypatch, capsys, *plan, "--set", "model.pooling=m") == [
+        "model.pooling=mean",
+        "model.pooling=max",
+    ]
+    assert complete(monkeypatch, capsys, *plan, "--sweep", "model.pooling=mean,m") == ["model.pooling=mean,max"]
+    assert complete(monkeypatch, capsys, *plan, "--set", "model.bidirectional=") == [
+        *("model.bidirectional=true", "model.bidirectional=false"),
+    ]
+    assert "model.recurrence.kind=diagonal" in complete(monkeypatch, capsys, *plan, "--set", "model.recurrence.kind=d")
+    grid = documents.read_recipe("sDigits").tune.grid["optim.lr"]
+    assert complete(monkeypatch, capsys, "plan", "sDigits", "--sweep", "optim.lr=") == [
+        f"optim.lr={rate}" for rate in grid
+    ]
+    assert complete(monkeypatch, capsys, *plan, "--set", "train.steps=") == ["train.steps="]
+    assert complete(monkeypatch, capsys, *plan, "--set", "train.nothing=") == ["train.nothing="]
+    assert complete(monkeypatch, capsys, "report", "sDigits", "--by", "optim.lr,train.ba") == ["optim.lr,train.batch"]
+
+
+def test_the_shell_completes_columns_and_values_in_conditions(monkeypatch, capsys):
+    assert complete(monkeypatch, capsys, "runs", "--columns", "id,dur") == ["id,duration"]
+    assert complete(monkeypatch, capsys, "runs", "--columns", "seed,see") == []
+    assert complete(monkeypatch, capsys, "runs", "--by", "rung,optim.l") == ["rung,optim.lr"]
+    assert complete(monkeypatch, capsys, "runs", "--by", "rung", "--metric", "val/l") == ["val/loss"]
+    assert complete(monkeypatch, capsys, "runs", "--where", "state=d") == ["state=done", "state=diverged"]
+    assert complete(monkeypatch, capsys, "runs", "--where", "stage!=tu") == ["stage!=tune"]
+    assert complete(monkeypatch, capsys, "runs", "--where", "task=sDi") == ["task=sDigits"]
+    assert complete(monkeypatch, capsys, "runs", "--where", "model.pooling=la") == ["model.pooling=last"]
+
+
+def test_bash_gets_what_follows_the_equals_sign(monkeypatch, capsys):
+    """Bash splits words at "=", and replaces only what follows it."""
+    for words, current, wanted in (
+        (["plan", "sDigits", "--set", "model.pooling", "=", "ma"], 6, ["max"]),
+        (["plan", "sDigits", "--set", "model.bidirectional", "="], 5, ["true", "false"]),
+        (["plan", "sDigits", "--sweep", "model.pooling", "=", "max,l"], 6, ["max,last"]),
+        (["plan", "sDigits", "--set", "model.pooling", "=", "max", "--profile", "smo"], 8, ["smoke"]),
+        (["plan", "sDigits", "--profile", "=", "smo"], 5, ["smoke"]),
+    ):
+        monkeypatch.delenv("_LRURUN_SPLIT_AT_EQUALS", raising=False)
+        monkeypatch.setenv("_LRURUN_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", "\n".join(["lrurun", *words]))
+        monkeypatch.setenv("COMP_CWORD", str(current))
+        assert lrurun(capsys) == (0, "\n".join(wanted) + "\n", "")

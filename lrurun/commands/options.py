@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Optional, get_args
 import typer
 
 from lrurun import paths
+from lrurun.commands import completing
 from lrurun.errors import LrurunError, UsageError, hint_for
 
 
@@ -120,14 +121,6 @@ def _in_ledger(context: typer.Context, table: Literal["runs", "ladders"], incomp
     return []
 
 
-def _condition(incomplete: str) -> list[str]:
-    from lrurun.ledger import filters
-
-    # the shell replaces the whole argument, so the part before the name is repeated
-    before, name = re.fullmatch(r"(.*?)([a-zA-Z][\w./-]*)?", incomplete, re.DOTALL).groups("")  # type: ignore[union-attr]
-    return [before + known for known in filters.names() if known.startswith(name)]
-
-
 def _tasks_and_runs(context: typer.Context, incomplete: str) -> list[str]:
     return _tasks(incomplete) + complete_runs(context, incomplete)
 
@@ -163,17 +156,30 @@ ProfileName = Annotated[
 ]
 Sets = Annotated[
     Optional[list[str]],
-    typer.Option("--set", metavar="K=V", help="Set a value, as in optim.lr=0.002. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="K=V",
+        help="Set a value, as in optim.lr=0.002. Repeatable.",
+        autocompletion=completing.settings,
+    ),
 ]
 Sweeps = Annotated[
     Optional[list[str]],
     typer.Option(
-        "--sweep", metavar="K=V,V", help="An instance for each value, as --set. Repeatable: all combinations."
+        "--sweep",
+        metavar="K=V,V",
+        help="An instance for each value, as --set. Repeatable: all combinations.",
+        autocompletion=completing.settings,
     ),
 ]
 By = Annotated[
     Optional[list[str]],
-    typer.Option("--by", metavar="K", help="One table of the instances that differ in these settings."),
+    typer.Option(
+        "--by",
+        metavar="K",
+        help="One table of the instances that differ in these settings.",
+        autocompletion=completing.paths,
+    ),
 ]
 OnlyRungs = Annotated[
     Optional[list[str]],
@@ -187,7 +193,12 @@ Tune = Annotated[bool, typer.Option("--tune", help="First choose learning rates 
 TunedInstance = Annotated[bool, typer.Option("--tune", help="The ladder that was trained with --tune.")]
 SetsOfInstance = Annotated[
     Optional[list[str]],
-    typer.Option("--set", metavar="K=V", help="The ladder that was trained with this --set. Repeatable."),
+    typer.Option(
+        "--set",
+        metavar="K=V",
+        help="The ladder that was trained with this --set. Repeatable.",
+        autocompletion=completing.settings,
+    ),
 ]
 Seeds = Annotated[
     Optional[str],
@@ -258,7 +269,7 @@ Where = Annotated[
         "--where",
         metavar="EXPR",
         help="A condition, as in 'task=ListOps and val/accuracy>0.5 or optim.lr<1e-3'.",
-        autocompletion=_condition,
+        autocompletion=completing.condition,
     ),
 ]
 Sort = Annotated[
@@ -267,19 +278,35 @@ Sort = Annotated[
         "--sort",
         metavar="C",
         help="Sort by a field, result or setting; -C for descending order.",
-        autocompletion=_condition,
+        autocompletion=completing.condition,
     ),
 ]
 Columns = Annotated[
     Optional[list[str]],
-    typer.Option("--columns", metavar="C,C", help="These columns: fields, results, settings, duration."),
+    typer.Option(
+        "--columns",
+        metavar="C,C",
+        help="These columns: fields, results, settings, duration.",
+        autocompletion=completing.names,
+    ),
 ]
 GroupBy = Annotated[
     Optional[list[str]],
-    typer.Option("--by", metavar="C,C", help="Groups of runs with the same values: n, mean, standard error."),
+    typer.Option(
+        "--by",
+        metavar="C,C",
+        help="Groups of runs with the same values: n, mean, standard error.",
+        autocompletion=completing.names,
+    ),
 ]
 GroupMetric = Annotated[
-    Optional[str], typer.Option("--metric", metavar="M", help="With --by: the mean of this result [test score].")
+    Optional[str],
+    typer.Option(
+        "--metric",
+        metavar="M",
+        help="With --by: the mean of this result [test score].",
+        autocompletion=completing.condition,
+    ),
 ]
 RunsFormatName = Literal["table", "csv", "md", "json"]
 RunsFormat = Annotated[

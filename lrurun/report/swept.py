@@ -103,7 +103,7 @@ def build(
         of = {rung.name: rung for rung in one.rungs}
         for row in report.rows:
             settings = full(of[row.rung].config)
-            values = {path: None if one.tune and path in one.grid else settings.get(path) for path in by}
+            values = {path: None if path in one.free(row.rung) else settings.get(path) for path in by}
             scores = [runs[run][score.validation] for run in row.runs if score.validation in runs.get(run, {})]
             made = SweptRow(
                 **structs.asdict(row),

@@ -1,0 +1,156 @@
+"""How the shell completes settings and their values, conditions, and lists of names. No jax, and no ledger."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
+
+from lrurun.errors import LrurunError
+
+SPLIT = "_LRURUN_SPLIT_AT_EQUALS"
+"""Set in the environment where the shell splits words at "=", and replaces only what follows it."""
+
+_SAFE = re.compile(r"[\w./,=+@-]+", re.ASCII)
+"""What the shell does not evaluate."""
+
+
+class _Rest(str):
+    """The rest of a word, which Typer would leave out because it does not begin as the word does."""
+
+    def startswith(self, *_: Any) -> bool:
+        return True
+
+
+def rejoin_words() -> None:
+    """Joins the words of a command line again that bash has split at "="."""
+    words = os.environ.get("COMP_WORDS", "")
+    if os.environ.get("_LRURUN_COMPLETE") != "complete_bash" or "\n" not in words:
+        return
+    found: list[str] = []
+    at, current = 0, int(os.environ.get("COMP_CWORD", "0"))
+    continued = False
+    for number, word in enumerate(words.split("\n")):
+        if found and (word == "=" or continued) and number <= current:
+            found[-1] += word
+        else:
+            found.append(word)
+        continued = word == "=" and number <= current
+        if number == current:
+            at = len(found) - 1
+    if "=" in found[at]:
+        os.environ[SPLIT] = "1"
+    os.environ |= {"COMP_WORDS": "\n".join(found), "COMP_CWORD": str(at)}
+
+
+def settings(context: typer.Context, incomplete: str) -> list[str]:
+    """`path=value` of `--set` and `path=value,value` of `--sweep`: paths with "=", then values that are known."""
+    from lrurun.config.schema import known_paths
+
+    path, equals, value = incomplete.partition("=")
+    if not equals:
+        found = [known for known in known_paths() if known.startswith(path)]
+        # a single candidate would end the word
+        return _safe([f"{known}=" for known in found] if len(found) != 1 else _with_values(context, found[0], ""))
+    return _trimmed(incomplete, _with_values(context, path, value))
+
+
+def names(incomplete: str) -> list[str]:
+    """Names of columns, separated by commas."""
+    from lrurun.ledger import filters
+
+    return _listed(incomplete, [*filters.names(), filters.DURATION])
+
+
+def paths(incomplete: str) -> list[str]:
+    """Paths of settings, separated by commas."""
+    from lrurun.config.schema import known_paths
+
+    return _listed(incomplete, known_paths())
+
+
+def condition(incomplete: str) -> list[str]:
+    """Names in a condition, and after an operator the values of those that have few."""
+    from lrurun.ledger import filters
+
+    # the shell replaces the whole argument, so the part before the name is repeated
+    before, name = re.fullmatch(r"(.*?)([a-zA-Z][\w./-]*)?", incomplete, re.DOTALL).groups("")  # type: ignore[union-attr]
+    compared = re.search(r"([a-zA-Z][\w./-]*)(?:=|!=)$", before)
+    known: Iterable[str] = filters.names()
+    if compared is not None:
+        known = _compared(compared[1])
+    return [before + one for one in known if one.startswith(name)]
+
+
+def _compared(name: str) -> Sequence[str]:
+    from lrurun.ledger.values import STATES
+    from lrurun.paths import names as documents
+
+    if name == "state":
+        return STATES
+    if name == "stage":
+        return ("train", "tune")
+    if name in ("task", "ladder"):
+        return list(documents("recipes" if name == "task" else "ablations"))
+    return _values(name)
+
+
+def _listed(incomplete: str, known: Iterable[str]) -> list[str]:
+    """Names after the last comma; not those before it."""
+    before, comma, name = incomplete.rpartition(",")
+    given = before.split(",")
+    return _safe(before + comma + one for one in known if one.startswith(name) and one not in given)
+
+
+def _with_values(context: typer.Context, path: str, text: str) -> list[str]:
+    before, comma, value = text.rpartition(",")
+    given = before.split(",")
+    known = _values(path) or _tuned(context, path)
+    found = [one for one in known if one.startswith(value) and one not in given]
+    return [f"{path}={before}{comma}{one}" for one in found] or ([] if text else [f"{path}="])
+
+
+def _trimmed(incomplete: str, found: Iterable[str]) -> list[str]:
+    """What follows "=", where the shell replaces only that."""
+    cut = incomplete.rindex("=") + 1 if SPLIT in os.environ else 0
+    return [_Rest(one[cut:]) for one in _safe(found) if one[cut:]]
+
+
+def _values(path: str) -> list[str]:
+    """The values of a setting that has few."""
+    from lrurun.config.recurrences import KINDS
+    from lrurun.config.schema import KIND, SECTIONS
+
+    if path == KIND:
+        return list(KINDS)
+    section, _, name = path.rpartition(".")
+    types: Iterable[Any] = (SECTIONS[section],) if section in SECTIONS else ()
+    if section == "model.recurrence":
+        types = [one.settings for one in KINDS.values()]
+    for type_ in types:
+        hint = get_type_hints(type_).get(name)
+        if hint is bool:
+            return ["true", "false"]
+        if get_origin(hint) is Literal:
+            return [str(value) for value in get_args(hint)]
+    return []
+
+
+def _tuned(context: typer.Context, path: str) -> list[str]:
+    """The values that the recipe of the command tunes over."""
+    from lrurun.config.documents import get_profile, read_recipe
+
+    with suppress(LrurunError):
+        # a line that ends in an option without its value is not parsed: its arguments are still in args
+        recipe = read_recipe(context.params.get("task") or next(iter(context.args), ""))
+        grid = get_profile(recipe, context.params.get("profile")).tune or (recipe.tune.grid if recipe.tune else {})
+        return [str(value) for value in grid.get(path, ())]
+    return []
+
+
+def _safe(found: Iterable[str]) -> list[str]:
+    return [one for one in found if _SAFE.fullmatch(one)]
