@@ -14,6 +14,7 @@ import compileall
 import json
 import os
 import random
+import resource
 import statistics
 import subprocess
 import sys
@@ -99,22 +100,34 @@ def main() -> None:
         fill(folder / "ledger.db", folder / "wide.toml", options.seeds)
     compileall.compile_dir(Path(lrurun.__file__).parent, quiet=1)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("LRURUN_")}
-    times: dict[str, list[float]] = {" ".join(command): [] for command in COMMANDS}
+    times: dict[str, list[tuple[float, float]]] = {" ".join(command): [] for command in COMMANDS}
     for _ in range(options.rounds):
         for command in COMMANDS:
-            began = time.monotonic()
+            began, used = time.monotonic(), _processor_seconds()
             done = subprocess.run(
                 [sys.executable, "-m", "lrurun", *command], cwd=folder, env=environment, capture_output=True, text=True
             )
             if done.returncode:
                 sys.exit(f"{command}: {done.stderr}")
-            times[" ".join(command)].append(time.monotonic() - began)
-    medians = {name: round(statistics.median(found), 2) for name, found in times.items()}
+            times[" ".join(command)].append((time.monotonic() - began, _processor_seconds() - used))
+    medians = {
+        name: {
+            "seconds": round(statistics.median(whole for whole, _ in found), 2),
+            "processor_seconds": round(statistics.median(used for _, used in found), 2),
+        }
+        for name, found in times.items()
+    }
     if options.json:
         print(json.dumps(medians))
         return
-    for name, seconds in medians.items():
-        print(f"{seconds:8.2f} s  {name}")
+    for name, one in medians.items():
+        print(f"{one['seconds']:8.2f} s {one['processor_seconds']:8.2f} s of a processor  {name}")
+
+
+def _processor_seconds() -> float:
+    """Of the commands that have ended: other work on the machine does not count."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from lrurun.training.events import Ended, Event, Reached, Snapshot
 from lrurun.training.feed import Batches, label_type
 from lrurun.training.loop import train, train_together
 from lrurun.training.programs import programs_for
+from tests.machine import Machine
 from tests.toy import EXECUTION, assert_same, config, data, history
 
 __all__ = ["data"]  # a fixture
@@ -136,3 +138,11 @@ def test_probes_are_a_setting_of_execution() -> None:
     with pytest.raises(UsageError) as caught:
         planning.make("sDigits", profile="smoke", sets={"execution.probes": "gradients"})
     assert caught.value.message == '--set execution.probes: expected true or false, found "gradients"'
+
+
+def test_probes_of_finished_runs_need_fresh(finished: Machine, tmp_path: Path) -> None:
+    done = finished.copy(tmp_path / "copy").run(
+        "ladder", "sDigits", "--profile", "smoke", "--set", "execution.probes=true"
+    )
+    assert "nothing to do: every run of this ladder is finished" in done.stderr
+    assert "execution.probes: runs that were trained without it have none; --fresh trains them again" in done.stderr

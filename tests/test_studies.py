@@ -49,6 +49,19 @@ def test_cells_are_runs(computed: Machine) -> None:
     assert "last val" not in computed.run("status").stdout  # cells have no score
 
 
+def test_curves_of_cells_are_drawn_by_name(computed: Machine, tmp_path) -> None:
+    run = computed.json("runs")["runs"][0]["id"]
+    names = sorted(computed.json("show", run)["metrics"])
+    assert names
+    done = computed.run("plot", run, "--out", str(tmp_path / "a.svg"), code=4)
+    assert done.stderr.splitlines() == [
+        f"error: run {run}: has curves, but none that is drawn without --metric",
+        f"hint: name one: --metric {names[0]}; curves: {', '.join(names)}",
+    ]
+    computed.run("plot", run, "--out", str(tmp_path / "a.svg"), "--metric", names[0])
+    assert "<svg" in (tmp_path / "a.svg").read_text()
+
+
 def test_a_finished_cell_is_not_repeated(computed: Machine, tmp_path) -> None:
     machine = computed.copy(tmp_path / "copy")
     before = machine.json("runs")

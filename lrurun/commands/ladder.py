@@ -323,6 +323,10 @@ def _say_what_is_left(
     if not any(outcome.worked for outcome in outcomes):
         what = "the sequential design" if request.decide else "this ladder"
         console.say(f"nothing to do: every run of {what} is finished")
+        if any(rung.execution.probes for rung in plan.rungs) and not all(
+            run.execution.get("probes") for run in ledger.runs(instance.key)
+        ):
+            console.say("execution.probes: runs that were trained without it have none; --fresh trains them again")
     if not request.decide:
         return
     found = design_record.find(plan, instance, ledger)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, Optional, get_args
+from typing import Annotated, Any, Literal, Optional, get_args
 
 import typer
 from msgspec import UNSET, Struct, UnsetType, structs
@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from lrurun import console, paths
 from lrurun.commands import output
 from lrurun.commands.options import Json, choice
+from lrurun.errors import UsageError
 
 What = Literal["ladders", "recipes", "tasks", "recurrences", "studies"]
 
@@ -60,6 +61,21 @@ class ListedStudy(Struct, frozen=True):
     aliases: list[str]
 
 
+class ListedSetting(Struct, frozen=True):
+    """A setting of a study."""
+
+    name: str
+    values: dict[str, Any]
+    """Profile -> its value, or the list of those that are an axis of its grid."""
+
+
+class StudyListing(Struct, frozen=True):
+    """The JSON of `lrurun list studies NAME`."""
+
+    study: str
+    settings: list[ListedSetting]
+
+
 class Listing(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun list`; what was not asked for is left out."""
 
@@ -77,9 +93,14 @@ def list_(
             help="ladders, recipes, tasks, recurrences or studies [all of them].", **choice("list", get_args(What))
         ),
     ] = None,
+    study: Annotated[
+        Optional[str], typer.Argument(metavar="NAME", help="Of studies: one of them, with its settings.")
+    ] = None,
     json: Json = False,
 ) -> int:
-    """List ladders, recipes, tasks, recurrences and studies."""
+    """List ladders, recipes, tasks, recurrences and studies, or the settings of a study."""
+    if study is not None:
+        return _show_study(what, study, json=json)
     makers: dict[str, Callable[[], Sequence[Struct]]] = {
         "ladders": _ladders,
         "recipes": _recipes,
@@ -138,6 +159,29 @@ def _studies() -> list[ListedStudy]:
     from lrurun import studies
 
     return [ListedStudy(one.name, one.question, one.source, list(one.aliases)) for one in studies.every()]
+
+
+def _show_study(what: str | None, name: str, *, json: bool) -> int:
+    """Lists the settings of a study in each profile."""
+    from lrurun import studies
+
+    if what != "studies":
+        raise UsageError(f"list {what}: takes no name, found {name!r}", "lrurun list studies NAME lists settings")
+    study = studies.get(name)
+    profiles = {one: structs.asdict(study.settings()) | dict(table) for one, table in study.profiles.items()}
+    settings = [
+        ListedSetting(field.name, {one: values[field.name] for one, values in profiles.items()})
+        for field in structs.fields(study.settings)
+    ]
+    if json:
+        output.write_json(StudyListing(study.name, settings))
+        return 0
+    rows = [[one.name, *(console.setting(value) for value in one.values.values())] for one in settings]
+    console.table(
+        f"settings of the study {study.name}, by profile; a list is an axis of its grid", ["setting", *profiles], rows
+    )
+    console.say(f"lrurun study {study.name} --set NAME=VALUE or NAME=[VALUE,VALUE] changes them")
+    return 0
 
 
 def _summary(settings: type) -> str:

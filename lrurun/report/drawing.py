@@ -172,6 +172,11 @@ def run_curves(runs: Sequence[Run], ledger: Ledger, of: str, metrics: Sequence[s
     drawn = _drawn(metrics, runs, ledger) or curves_of(*forms.values())
     panels = figures.curve_panels({_name(run): [known[run.id]] for run in runs}, drawn)
     if not panels:
+        if names := sorted({name for curves in known.values() for name in curves}):
+            raise NotFoundError(
+                f"run {', '.join(known)}: has curves, but none that is drawn without --metric",
+                f"name one: --metric {names[0]}; curves: {', '.join(names)}",
+            )
         raise _no_curves(f"run {', '.join(known)}")
     return figures.curves(panels, title=_heading(runs, of), caption=_states(runs))
 
