@@ -105,7 +105,7 @@ def test_settings_and_metrics_have_plain_names_and_their_types(filled: Place) ->
 
 def test_trials_are_the_tuning_runs(filled: Place) -> None:
     sql = "select rung, trial, optim_lr, val_accuracy from trials order by val_accuracy desc limit 2"
-    assert rows(filled, sql) == [("ring", 1, 0.5, 0.75), ("ring", 0, 0.25, 0.5)]
+    assert rows(filled, sql) == [("ring", 2, 0.5, 0.75), ("ring", 1, 0.25, 0.5)]
     assert rows(filled, "select count(*) from trials where test_accuracy is null") == [(4,)]
 
 

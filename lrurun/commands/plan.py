@@ -27,12 +27,12 @@ from lrurun.commands.options import (
     Task,
     Tune,
 )
+from lrurun.commands.planned_tuning import in_ledger, tuning
 from lrurun.commands.request import LadderRequest
 from lrurun.errors import plural
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning
-    from lrurun.config.runs import PlannedRun
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
@@ -229,24 +229,22 @@ def _planned(
     outside: Collection[str],
 ) -> PlannedRung:
     from lrurun.config.resolve import RATE
-    from lrurun.config.runs import choose_point, final_runs, tuning_runs
+    from lrurun.config.runs import budget, choose_point, final_runs
     from lrurun.ledger.values import FINISHED
     from lrurun.training import NUMERICS
 
-    tuning = tuning_runs(made, [rung]) if made.tune else []
-    known = _known(ledger, tuning)
-    found = [known.get(want.fingerprint) for want in tuning]
-    chosen = all(run is not None and run.state in FINISHED for run in found)
-    results = [run.result if run is not None and run.state == "done" else None for run in found]
-    point = choose_point(made, rung, results) if tuning and chosen else None
+    trials, known, results = tuning(made, rung, ledger)
+    left = budget(made, rung) - len(trials) if made.tune else 0
+    chosen = results is not None and not left
+    point = choose_point(made, rung, results) if trials and chosen and results is not None else None
     final = final_runs(made, rung, seeds, point)
-    known |= _known(ledger, final)
+    known |= in_ledger(ledger, final)
     versions = {
         run.id: run.numerics
-        for want in (*tuning, *final)
+        for want in (*trials, *final)
         if (run := known.get(want.fingerprint)) and run.numerics and run.state not in (*FINISHED, "running")
     }
-    states = [_state(known, want.fingerprint) for want in tuning]
+    states = [_state(known, want.fingerprint) for want in trials] + ["queued"] * left
     # the final runs are known once the grid is finished; until then they count as remaining
     states += [_state(known, want.fingerprint) if chosen else "queued" for want in final]
     speed = _past_speed(rung, speeds)
@@ -261,7 +259,7 @@ def _planned(
         learning_rate=(point or {}).get(RATE, rung.config.optim.lr),
         rate_source=_rate_source(rung, chosen),
         steps=rung.config.train.steps,
-        tuning_runs=len(tuning),
+        tuning_runs=len(trials) + left,
         runs=len(states),
         runs_left=0 if rung.same_as_base else len(unfinished),
         runs_done=len(states) - len(unfinished),
@@ -277,14 +275,6 @@ def _rate_source(rung: planning.ResolvedRung, chosen: bool) -> dict[str, Any]:
     """Where the learning rate comes from; until all tuning runs are finished, it is not chosen."""
     table: dict[str, Any] = msgspec.to_builtins(rung.rate_source)
     return table if chosen or table["kind"] != "tuned" else {**table, "text": _TO_BE_CHOSEN}
-
-
-def _known(ledger: Ledger | None, wanted: Sequence[PlannedRun]) -> dict[str, Run]:
-    """Fingerprint -> the run, of those that the ledger has."""
-    if ledger is None or not wanted:
-        return {}
-    found = ledger.runs(fingerprints=[want.fingerprint for want in wanted], brief=True)
-    return {run.fingerprint: run for run in reversed(found)}
 
 
 def _state(known: dict[str, Run], fingerprint: str) -> str:
@@ -334,7 +324,9 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
         console.paragraph(sentence)
     if made.tune:
         shown = {row.rung for row in document.rungs}
-        for sentence in grid.sentences({rung.name: rung.grid for rung in made.rungs if rung.name in shown}):
+        for sentence in grid.sentences(
+            {rung.name: rung.grid for rung in made.rungs if rung.name in shown}, made.search
+        ):
             console.paragraph(sentence)
     for sentence in _other_numerics(document.rungs):
         console.paragraph(sentence)

@@ -86,6 +86,12 @@ class Selected(Struct, frozen=True, kw_only=True):
     def tuning(self) -> dict[str, list[Any]]:
         return {}
 
+    def next_tuning(self, rung: str, results: Sequence[Any]) -> list[Any]:
+        return []
+
+    def tuning_budget(self, rung: str) -> int:
+        return 0
+
     def final(self) -> list[Any]:
         return self.plan.runs(self.cells)
 

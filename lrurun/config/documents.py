@@ -14,6 +14,8 @@ from lrurun.config.claim import LARGEST, NAME, Name
 from lrurun.config.claim import Claim as Claim
 from lrurun.config.extends import extended
 from lrurun.config.schema import KIND
+from lrurun.config.search import Kind as SearchKind
+from lrurun.config.search import Range
 from lrurun.config.settings import flatten
 from lrurun.errors import UsageError, hint_for
 from lrurun.paths import Kind, find, shown
@@ -175,11 +177,23 @@ class _Documentation(_Document, frozen=True):
     about: About
 
 
-class Tune(_Document, frozen=True, kw_only=True):
-    """The tuning grid of a recipe: one seed per point, chosen on validation only."""
+Tried = Annotated[list[Any], Meta(min_length=1)] | Range
+"""Values to try; in a search, also a range."""
 
-    grid: dict[str, Annotated[list[Any], Meta(min_length=1)]]
+
+class Tune(_Document, frozen=True, kw_only=True):
+    """What a recipe tunes: one seed per point of a grid or trial of a search, chosen on validation only."""
+
+    grid: dict[str, Tried] = field(default_factory=dict)
     """Dotted path -> values to try."""
+    search: SearchKind | None = None
+    """A search over `space` instead of a grid: "random" or "tpe"."""
+    space: dict[str, Tried] = field(default_factory=dict)
+    """Dotted path -> a range, or the values to choose from."""
+    trials: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    """The budget of a search: tuning runs of each rung."""
+    batch: Annotated[int, Meta(ge=1, le=1000)] = 4
+    """Trials of TPE that are proposed together, without each other's results: as many may be trained at a time."""
     found: str = ""
     """Where and when the learning rates in this recipe were chosen."""
     results: dict[str, dict[str, Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]]] = field(default_factory=dict)
@@ -197,9 +211,9 @@ class RungValues(_Document, frozen=True, kw_only=True):
     """For this rung, and for those that change it too."""
     optim: dict[str, Any] = field(default_factory=dict)
     """For this rung alone."""
-    tune: dict[str, Annotated[list[Any], Meta(min_length=1)]] = field(default_factory=dict)
-    """Dotted path -> values to try for this rung, beside those of `[tune.grid]`; those of the model also for rungs that
-    change it, unless they set the value."""
+    tune: dict[str, Tried] = field(default_factory=dict)
+    """Dotted path -> values to try for this rung, beside those of `[tune.grid]` or `[tune.space]`; those of the model
+    also for rungs that change it, unless they set the value."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -230,8 +244,10 @@ class Profile(_Document, frozen=True, kw_only=True):
     """Over the recipe's."""
     rung: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The form of 0.1.0, see `Recipe.rung`."""
-    tune: dict[str, Annotated[list[Any], Meta(min_length=1)]] | None = None
-    """Another grid, dotted path -> values."""
+    tune: dict[str, Tried] | None = None
+    """Another grid or space, dotted path -> values."""
+    trials: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    """Another budget of a search."""
 
 
 class Recipe(_Document, frozen=True, kw_only=True):

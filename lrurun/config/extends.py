@@ -14,8 +14,8 @@ from lrurun.paths import packaged, shown
 def extended(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The table of the recipe at `path` with what it extends below it, and dotted path -> file of values from there.
 
-    Tables are merged; other values of the recipe replace those of the file, which is beside the recipe or, for copies
-    of packaged recipes, beside those.
+    Tables are merged, but a search replaces the grids of the file; other values of the recipe replace those of the
+    file, which is beside the recipe or, for copies of packaged recipes, beside those.
 
     Raises:
         UsageError: there is no such file, it is not valid TOML, or extends another one.
@@ -34,8 +34,18 @@ def extended(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[st
     if "extends" in base:
         raise UsageError(f"{shown(file)}, extends: {shown(path)} extends this file", "only a recipe may extend a file")
     own = {key: value for key, value in table.items() if key != "extends"}
+    if isinstance(own.get("tune"), dict) and "search" in own["tune"]:
+        _drop_grids(base)
     theirs = {one for one, _ in flatten(base)} - {one for one, _ in flatten(own)}
     return _merged(base, own), dict.fromkeys(theirs, shown(file))
+
+
+def _drop_grids(table: dict[str, Any]) -> None:
+    """Removes every table `tune`: of the recipe, of its profiles and of rungs."""
+    table.pop("tune", None)
+    for value in table.values():
+        if isinstance(value, dict):
+            _drop_grids(value)
 
 
 def _merged(below: Any, above: Any) -> Any:

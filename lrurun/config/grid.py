@@ -1,4 +1,7 @@
-"""The tuning grid of each rung: that of the recipe, or of its profile, and what the recipe has for the rung alone."""
+"""What tuning tries for each rung, a grid or a space to search.
+
+It is that of the recipe, or of its profile, and what the recipe has for the rung alone.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,11 @@ from typing import Any
 from lrurun.config.documents import Recipe, RungTable, get_profile
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import KIND
+from lrurun.config.search import Range, Search
 
 RECURRENCE = "model.recurrence."
-Grid = dict[str, tuple[list[Any], str]]
+Tried = list[Any] | Range
+Grid = dict[str, tuple[Tried, str]]
 """Dotted path -> the values to try, and their source."""
 
 
@@ -20,9 +25,23 @@ def common(recipe: Recipe, profile: str | None) -> Grid:
     values = get_profile(recipe, profile).tune
     if values:
         return {path: (tried, f"{recipe.path} [profile.{profile}.tune]") for path, tried in values.items()}
-    return {
-        path: (tried, f"{recipe.path} [tune.grid]") for path, tried in (recipe.tune.grid if recipe.tune else {}).items()
-    }
+    if recipe.tune is None:
+        return {}
+    name = "grid" if recipe.tune.search is None else "space"
+    return {path: (tried, f"{recipe.path} [tune.{name}]") for path, tried in getattr(recipe.tune, name).items()}
+
+
+def search_of(recipe: Recipe, profile: str | None) -> Search | None:
+    """How the recipe searches; None for a grid."""
+    if recipe.tune is None or recipe.tune.search is None:
+        return None
+    trials = get_profile(recipe, profile).trials or recipe.tune.trials or 0
+    return Search(kind=recipe.tune.search, trials=trials, batch=recipe.tune.batch)
+
+
+def examples(tried: Tried) -> list[Any]:
+    """The values to try, or the ends of their range: what a rung must be able to have."""
+    return [tried.low, tried.high] if isinstance(tried, Range) else tried
 
 
 def inherited(base: Grid, tables: Sequence[RungTable], declared: Collection[str]) -> Grid:
@@ -54,18 +73,23 @@ def fields(kind: Any) -> tuple[str, ...]:
     return KINDS[kind].settings.__struct_fields__ if isinstance(kind, str) and kind in KINDS else ()
 
 
-def sentences(grids: Mapping[str, Mapping[str, list[Any]]]) -> list[str]:
-    """Sentences on what tuning tries, from rung -> its grid: one for each grid."""
+def sentences(grids: Mapping[str, Mapping[str, Tried]], search: Search | None = None) -> list[str]:
+    """Sentences on what tuning tries, from rung -> its grid or space: one for each of them."""
+    how = "" if search is None else f" by {search.text}"
     rungs: dict[str, list[str]] = {}
     for rung, grid in grids.items():
-        tried = "; ".join(f"{path} from {', '.join(map(short, values))}" for path, values in grid.items())
+        tried = "; ".join(f"{path} from {_listed(values)}" for path, values in grid.items())
         rungs.setdefault(tried, []).append(rung)
     if len(rungs) == 1:
-        return [f"Chosen on validation, for each rung: {tried}." for tried in rungs]
+        return [f"Chosen on validation{how}, for each rung: {tried}." for tried in rungs]
     return [
-        f"Chosen on validation, for {', '.join(names)}: {tried}." if tried else f"Not tuned: {', '.join(names)}."
+        f"Chosen on validation{how}, for {', '.join(names)}: {tried}." if tried else f"Not tuned: {', '.join(names)}."
         for tried, names in rungs.items()
     ]
+
+
+def _listed(values: Tried) -> str:
+    return str(values) if isinstance(values, Range) else ", ".join(map(short, values))
 
 
 def short(value: Any) -> str:

@@ -27,6 +27,7 @@ from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import ResolvedRung, full, resolve, with_point
 from lrurun.config.schema import KIND, shared_settings
+from lrurun.config.search import Search
 from lrurun.config.settings import flatten, parse_set
 from lrurun.data import imported, obtaining
 from lrurun.data.task import Options, Task
@@ -62,8 +63,13 @@ class Plan(Struct, frozen=True, kw_only=True):
         return {"set": self.changes, "tune": self.tune}
 
     @property
-    def grid(self) -> dict[str, list[Any]]:
-        """Dotted path -> values to try, of the first rung that tries any."""
+    def search(self) -> Search | None:
+        """How settings are searched; None for a grid."""
+        return grid.search_of(self.recipe, self.profile)
+
+    @property
+    def grid(self) -> dict[str, grid.Tried]:
+        """Dotted path -> values to try, or their range, of the first rung that tries any."""
         return {path: values for rung in reversed(self.rungs) for path, values in rung.grid.items()}
 
     def free(self, rung: str) -> tuple[str, ...]:
@@ -135,7 +141,7 @@ def of_documents(
         _check_pooling(rung, options)
         _check_frame(rung, options)
         for path, (values, source) in rung.tried.items():
-            for value in values:
+            for value in grid.examples(values):
                 _check_length(with_point(rung, {path: value}, source), options)
     if tune and not any(rung.tried for rung in rungs):
         raise _nothing_to_tune(document, recipe, profile, changes)

@@ -43,7 +43,9 @@ class RateSource(Struct, frozen=True):
     """A phrase for messages, with the reason or the publication."""
 
 
-TUNED = RateSource("tuned", "tuned on validation here")
+def _tuned(recipe: Recipe, profile: str | None) -> RateSource:
+    search = grid.search_of(recipe, profile)
+    return RateSource("tuned", "tuned on validation here" + ("" if search is None else f": {search.text}"))
 
 
 class ResolvedRung(Struct, frozen=True, kw_only=True):
@@ -69,8 +71,8 @@ class ResolvedRung(Struct, frozen=True, kw_only=True):
     """What tuning tries for it."""
 
     @property
-    def grid(self) -> dict[str, list[Any]]:
-        """Dotted path -> values to try."""
+    def grid(self) -> dict[str, grid.Tried]:
+        """Dotted path -> values to try, or their range."""
         return {path: values for path, (values, _) in self.tried.items()}
 
 
@@ -103,7 +105,7 @@ def resolve(
             raise one.unset[0]
         used |= one.used
         base = bases[one.rung.name]
-        source = TUNED if tune and RATE in one.tried else _rate_source(one, recipe, profile)
+        source = _tuned(recipe, profile) if tune and RATE in one.tried else _rate_source(one, recipe, profile)
         before = resolved[base] if base is not None else None
         resolved[one.rung.name] = _finish(one, recipe, data, sources, base=before, rate_source=source, tune=tune)
     for path in sets:
@@ -352,7 +354,7 @@ def grid_faults(one: Valued, task: str, where: str) -> Iterator[UsageError]:
     """Every wrong value of what a rung tries."""
     before = {error.message for error in value_faults(one.values, task, where)}
     for path, (tried, source) in one.tried.items():
-        for value in tried:
+        for value in grid.examples(tried):
             values = {**one.values, path: (value, source)}
             yield from (error for error in value_faults(values, task, where) if error.message not in before)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,8 +13,10 @@ import msgspec
 from msgspec import Struct
 
 from lrurun.config import position
-from lrurun.config.resolve import ResolvedRung, with_point
+from lrurun.config.grid import examples
+from lrurun.config.resolve import ResolvedRung, full, with_point
 from lrurun.config.schema import TUNING_SEED, fingerprint
+from lrurun.config.search import proposed
 from lrurun.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,13 +80,50 @@ def _range(part: str, text: str) -> Iterable[int]:
     return range(int(first), min(int(last), TUNING_SEED) + 1)
 
 
+Results = Sequence["dict[str, float] | None"]
+"""The metrics of tuning runs, in their order; None for one without a result."""
+
+
 def tuning_runs(plan: Plan, rungs: Iterable[ResolvedRung]) -> list[PlannedRun]:
-    """The tuning runs: each rung at each point of its grid, one seed; none of a rung that tries nothing."""
-    return [
-        _planned(plan, with_point(rung, point, "the tuning grid"), "tune", TUNING_SEED, k)
-        for rung in rungs
-        for k, point in enumerate(grid_points(rung.grid) if rung.grid else [])
-    ]
+    """The tuning runs of rungs that need no results of others, see `tuning_of`."""
+    return [run for rung in rungs for run in tuning_of(plan, rung, ())]
+
+
+def tuning_of(plan: Plan, rung: ResolvedRung, results: Results) -> list[PlannedRun]:
+    """The tuning runs of a rung, one seed: those of its grid; of a search, those that follow from the first results.
+
+    None of a rung that tries nothing. A search may propose a point twice, which is one run.
+
+    Raises:
+        LrurunError: a search without Optuna.
+    """
+    source = "the tuning grid" if plan.search is None else f"the tuning: {plan.search.text}"
+    points = _points(plan, rung, results)
+    return [_planned(plan, with_point(rung, point, source), "tune", TUNING_SEED, k) for k, point in enumerate(points)]
+
+
+def budget(plan: Plan, rung: ResolvedRung) -> int:
+    """The number of tuning runs of a rung, in the end."""
+    if plan.search is not None and rung.grid:
+        return plan.search.trials
+    return len(_points(plan, rung, ()))
+
+
+def _points(plan: Plan, rung: ResolvedRung, results: Results) -> list[dict[str, Any]]:
+    if not rung.grid:
+        return []
+    if plan.search is None:
+        return grid_points({path: examples(tried) for path, tried in rung.grid.items()})
+    scores = [None if rank is None else rank[0] for rank in map(partial(_rank, plan), results)]
+    return proposed(plan.search, rung.grid, full(rung.config), scores)
+
+
+def _rank(plan: Plan, result: dict[str, float] | None) -> tuple[float, float] | None:
+    """What tuning chooses by: the score, more is better, then the negated loss; None unless both are finite."""
+    metric = plan.task.metric
+    if result is None or not math.isfinite(result["val/loss"]) or not math.isfinite(result[f"val/{metric.name}"]):
+        return None
+    return metric.oriented(result[f"val/{metric.name}"]), -result["val/loss"]
 
 
 def final_runs(
@@ -94,22 +134,14 @@ def final_runs(
     return [_planned(plan, tuned, "train", seed, seed) for seed in seeds]
 
 
-def choose_point(plan: Plan, rung: ResolvedRung, results: Sequence[dict[str, float] | None]) -> dict[str, Any] | None:
-    """The point of the rung's grid with the best validation score; None where no point has a result.
+def choose_point(plan: Plan, rung: ResolvedRung, results: Results) -> dict[str, Any] | None:
+    """The point with the best validation score among the rung's tuning runs; None where none has a result.
 
-    `results` holds the metrics of each point, in the order of `grid_points`. Of two equal scores the lower loss wins,
+    `results` are in the order of `tuning_of`. Of two equal scores the lower loss wins,
     then the earlier point. A point whose loss or score is not finite is never chosen.
     """
-    metric = plan.task.metric
-    sign = 1 if metric.higher_is_better else -1
-    scored = [
-        (sign * score, -result["val/loss"], -k)
-        for k, result in enumerate(results)
-        if result is not None
-        and math.isfinite(result["val/loss"])
-        and math.isfinite(score := result[f"val/{metric.name}"])
-    ]
-    return grid_points(rung.grid)[-max(scored)[-1]] if scored else None
+    ranks = [(*rank, -k) for k, result in enumerate(results) if (rank := _rank(plan, result)) is not None]
+    return _points(plan, rung, results)[-max(ranks)[-1]] if ranks else None
 
 
 def grid_points(grid: dict[str, list[Any]]) -> list[dict[str, Any]]:

@@ -132,8 +132,8 @@ def _columns(connection: Connection, *, tuning: bool) -> list[Column]:
     number = Column("seed", "seed", runs.c.seed)
     if tuning:
         # the literal is in the text: the position's packing never changes
-        trial = ladder_runs.c.position % literal_column(str(position.RUNG))
-        number = Column("trial", "number of the tuning run in its rung, from 0", trial)
+        trial = ladder_runs.c.position % literal_column(str(position.RUNG)) + 1
+        number = Column("trial", "number of the tuning run in its rung, from 1", trial)
     columns = [
         *_FIRST,
         number,

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from lrurun.config import plan as planning
 from lrurun.config import plugin_code
-from lrurun.config.runs import PlannedRun, choose_point, final_runs, tuning_runs
+from lrurun.config.runs import PlannedRun, budget, choose_point, final_runs, tuning_of, tuning_runs
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.ledger.store import Ledger, refuse_later
@@ -45,7 +45,13 @@ class RunSelection(Protocol):
         """The ladder instance in the ledger, to which it is added if it is new."""
 
     def tuning(self) -> dict[str, list[PlannedRun]]:
-        """Rung -> its tuning runs, for every rung that is tuned."""
+        """Rung -> its first tuning runs, for every rung that is tuned; of a grid they are all."""
+
+    def next_tuning(self, rung: str, results: Sequence[dict[str, float] | None]) -> list[PlannedRun]:
+        """The tuning runs of a rung that follow when its first ones have these results; none after the last one."""
+
+    def tuning_budget(self, rung: str) -> int:
+        """The number of tuning runs of a rung, in the end."""
 
     def final(self) -> list[PlannedRun]:
         """The final runs of the rungs that are not tuned."""
@@ -82,6 +88,16 @@ class Selection(Struct, frozen=True, kw_only=True):
     def tuning(self) -> dict[str, list[PlannedRun]]:
         return {rung.name: tuning_runs(self.plan, [rung]) for rung in self.rungs if self.plan.tune and rung.grid}
 
+    def next_tuning(self, rung: str, results: Sequence[dict[str, float] | None]) -> list[PlannedRun]:
+        return tuning_of(self.plan, self._resolved(rung), results)[len(results) :]
+
+    def tuning_budget(self, rung: str) -> int:
+        return budget(self.plan, self._resolved(rung))
+
+    def _resolved(self, name: str) -> planning.ResolvedRung:
+        (found,) = (one for one in self.rungs if one.name == name)
+        return found
+
     def final(self) -> list[PlannedRun]:
         rungs = [rung for rung in self.rungs if not (self.plan.tune and rung.grid)]
         return [wanted for rung in rungs for wanted in final_runs(self.plan, rung, self.seeds)]
@@ -89,7 +105,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     def chosen(
         self, rung: str, results: Sequence[dict[str, float] | None]
     ) -> tuple[dict[str, Any] | None, list[PlannedRun]]:
-        (resolved,) = (one for one in self.rungs if one.name == rung)
+        resolved = self._resolved(rung)
         point = choose_point(self.plan, resolved, results)
         return point, final_runs(self.plan, resolved, self.seeds, point)
 
@@ -179,8 +195,12 @@ class SelectedRuns:
         runs = list(self._known.values())
         with contextlib.suppress(LedgerError):  # else as they were when they were last read
             runs = self.load()
-        to_come = len(self.selection.seeds) * len(self._tuning)
+        to_come = len(self.selection.seeds) * len(self._tuning) + sum(map(self._to_come, self._tuning))
         return sum(run.state not in FINISHED for run in runs) + to_come, len(runs) + to_come
+
+    def _to_come(self, rung: str) -> int:
+        """How many tuning runs of a rung are not known yet."""
+        return self.selection.tuning_budget(rung) - len(self._tuning[rung])
 
     @property
     def is_tuning(self) -> bool:
@@ -214,6 +234,11 @@ class SelectedRuns:
 
     def _enqueue(self, wanted: list[PlannedRun]) -> None:
         self._unlink_stale(wanted)
+        # a search may try a point again
+        unique: dict[tuple[str, str, str], PlannedRun] = {}
+        for one in wanted:
+            unique.setdefault((one.rung, one.stage, one.fingerprint), one)
+        wanted = list(unique.values())
         fresh_ones = self.selection.fresh
         again = [w for w in wanted if fresh_ones and w.fingerprint not in self._superseded]
         known = [w for w in wanted if not fresh_ones or w.fingerprint in self._superseded]
@@ -239,14 +264,16 @@ class SelectedRuns:
     def _unlink_stale(self, wanted: list[PlannedRun]) -> None:
         """Takes runs of earlier settings out of the ladder.
 
-        Final runs of a rung must agree with wanted ones in all but the seed; tuning runs must be points of the grid.
+        Final runs of a rung must agree with wanted ones in all but the seed; tuning runs must be among those of the
+        rung, as soon as these are all known.
         """
         settings = self.selection.settings
         final: dict[str, set[Hashable]] = {}
         points: dict[str, set[str]] = {}
         for want in wanted:
             if want.stage == "tune":
-                points.setdefault(want.rung, set()).add(want.fingerprint)
+                if want.rung not in points and not self._to_come(want.rung):
+                    points[want.rung] = {one.fingerprint for one in self._tuning[want.rung]}
             else:
                 final.setdefault(want.rung, set()).add(_hashable(settings(want.config)))
         stale: dict[tuple[str, str, str], list[str]] = {}
@@ -268,6 +295,12 @@ class SelectedRuns:
             self.say(f"{rung}: no longer part of this ladder: {what}{why}; still in the ledger")
 
     def _finish_tuning(self, rung: str) -> None:
+        while more := self._finish_known(rung):
+            self._tuning[rung] += more
+            self._enqueue(more)
+
+    def _finish_known(self, rung: str) -> list[PlannedRun]:
+        """Queues the final runs of a rung if its tuning is over; else the tuning runs that follow from the results."""
         ids = [self._ids[want.fingerprint] for want in self._tuning[rung]]
         if not self._known.keys() >= set(ids):
             raise LrurunError(
@@ -276,9 +309,11 @@ class SelectedRuns:
             )
         tuning = [self._known[run_id] for run_id in ids]
         if not all(map(self.is_over, tuning)):
-            return
-        del self._tuning[rung]
+            return []
         results = [run.result if run.state == "done" else None for run in tuning]
+        if more := self.selection.next_tuning(rung, results):
+            return more
+        del self._tuning[rung]
         point, final = self.selection.chosen(rung, results)
         if point is None:
             text = f"{rung}: no tuning run finished; the final runs keep the recipe's values"
@@ -289,6 +324,7 @@ class SelectedRuns:
             self.ledger.event("tuned", text, ladder=self.instance.key)
             self.say(text)
         self._enqueue(final)
+        return []
 
 
 def _hashable(value: Any) -> Hashable:
