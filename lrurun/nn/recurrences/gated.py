@@ -28,7 +28,7 @@ State = tuple[tuple[Array, ...], Array]
 
 
 class Gated(Recurrence):
-    """A causal recurrence of M real or complex numbers. Zeros are forgotten gates: a sequence starts at `start`."""
+    """A causal recurrence of M real or complex numbers, x, which before the first step is `start`."""
 
     causal_only: ClassVar[bool] = True
 
@@ -48,6 +48,12 @@ class Gated(Recurrence):
 
         `seen` (..., B, H) is what the gates see; `first` (..., B) is true at the first steps of sequences.
         """
+
+    def blocks(self, x: Array, w: Array) -> Array:
+        """x (..., I) times a block-diagonal matrix, whose blocks are `w` (n, I / n, O / n): (..., O)."""
+        parts = x.reshape(*x.shape[:-1], len(w), -1)
+        found = jax.vmap(lambda part, block: self.product(part, block.T), in_axes=(-2, 0), out_axes=-2)(parts, w)
+        return found.reshape(*x.shape[:-1], -1)
 
     @abc.abstractmethod
     def outputs(self, params: Params, x: Numbers, u: Array, seen: Array) -> Array:

@@ -81,9 +81,7 @@ class RGLRU(Gated):
 
     def _argument(self, params: Params, seen: Array, name: str) -> Array:
         """That of a gate, (..., B, numbers)."""
-        blocks = seen.reshape(*seen.shape[:-1], self.settings.heads, -1)
-        found = jax.vmap(lambda x, w: self.product(x, w.T), in_axes=(-2, 0), out_axes=-2)(blocks, params[f"W_{name}"])
-        return found.reshape(*seen.shape[:-1], -1) + along(params[f"b_{name}"], seen.ndim)
+        return self.blocks(seen, params[f"W_{name}"]) + along(params[f"b_{name}"], seen.ndim)
 
     def _log_decay(self, params: Params, r: Array | float) -> Array:
         """log |a| for the gate r."""
