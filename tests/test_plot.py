@@ -392,3 +392,16 @@ def test_bands_are_standard_errors() -> None:
     mean, error = statistics.mean(values), statistics.stdev(values) / math.sqrt(3)
     assert (curve.low[0], curve.high[0]) == pytest.approx((mean - error, mean + error))
     assert (curve.low[1], curve.high[1]) == (1.0, 1.0)
+
+
+def test_a_legend_of_many_entries_has_as_many_columns_as_fit() -> None:
+    def columns(length: int) -> int:
+        names = [f"{k} ".ljust(length, "m") for k in range(30)]
+        drawn = [figures.Curve(name=name, steps=(1, 2), values=(0.0, 1.0)) for name in names]
+        figure = figures.curves([figures.Panel(label="a", curves=tuple(drawn))], title="", caption="")
+        [legend] = figure.legends
+        assert [text.get_text() for text in legend.get_texts()] == names
+        assert legend.get_window_extent().width <= figure.bbox.width
+        return int(legend._ncols)
+
+    assert [columns(length) for length in (4, 14, 30)] == [3, 2, 1]

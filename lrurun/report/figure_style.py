@@ -144,15 +144,17 @@ def compose(figure: Figure, height: float, title: str, caption: str, handles: Se
         )
     legend = None
     if handles:
+        # Of many entries, those with the longest names say whether a number of columns fits.
+        by_length = sorted(handles, key=lambda handle: -len(str(handle.get_label())))
         for columns in (3, 2, 1):
             if legend is not None:
                 legend.remove()
-            legend = figure.legend(
-                handles=list(handles), loc="upper center", ncols=columns, frameon=False, borderaxespad=0.0,
-                borderpad=0.0, handlelength=2.6, columnspacing=1.0, labelspacing=0.3,
-            )  # fmt: skip
+            legend = _legend(figure, by_length[:columns] if len(handles) > _MOST_TRIED else handles, columns)
             if legend.get_window_extent().width <= (WIDTH - 2 * _MARGIN) * DPI:
                 break
+        if legend is not None and len(handles) > _MOST_TRIED:
+            legend.remove()
+            legend = _legend(figure, handles, columns)
     over, under = (part.get_window_extent().height / DPI + _GAP if part.get_text() else 0.0 for part in parts)
     key = legend.get_window_extent().height / DPI + _GAP if legend else 0.0
     total = _MARGIN + over + height + key + under + _MARGIN
@@ -167,6 +169,17 @@ def compose(figure: Figure, height: float, title: str, caption: str, handles: Se
     bottom = (_MARGIN + under + key) / total
     figure.set_layout_engine("constrained", rect=(0.0, bottom, 1.0, height / total), h_pad=0.03, w_pad=0.03)
     return figure
+
+
+_MOST_TRIED = 24
+"""Entries of a legend that is laid out for each number of columns."""
+
+
+def _legend(figure: Figure, handles: Sequence[Any], columns: int) -> Any:
+    return figure.legend(
+        handles=list(handles), loc="upper center", ncols=columns, frameon=False, borderaxespad=0.0,
+        borderpad=0.0, handlelength=2.6, columnspacing=1.0, labelspacing=0.3,
+    )  # fmt: skip
 
 
 def look_of(index: int) -> dict[str, Any]:
