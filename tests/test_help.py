@@ -18,7 +18,16 @@ ANNOTATIONS = ("tag", "note", "exclude")
 """The commands that share a file."""
 NAMES = list(GROUP.commands)
 SUPPORT = {"annotate", "deciding", "durations", "opening", "options", "output", "placement", "request"}
-SUPPORT |= {"completing", "report_output", "study_files", "study_report", "study_request", "swept_report", "sweeps"}
+SUPPORT |= {
+    "completing",
+    "recorded_ladder",
+    "report_output",
+    "study_files",
+    "study_report",
+    "study_request",
+    "swept_report",
+    "sweeps",
+}
 """Modules of the package that are not named after a command."""
 
 

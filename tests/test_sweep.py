@@ -9,8 +9,10 @@ import shutil
 
 import pytest
 
-from lrurun.config import sweep
+from lrurun.commands import recorded_ladder
+from lrurun.config import documents, sweep
 from lrurun.errors import UsageError
+from lrurun.ledger.store import Ledger
 from tests import results
 from tests.commands import answered, folder, lrurun, said
 from tests.machine import Machine
@@ -255,6 +257,53 @@ def test_a_sweep_is_trained_and_resumed(machine: Machine) -> None:
     runs = machine.json("runs")["runs"]
     assert {run["state"] for run in runs} == {"done"}
     assert json.dumps(machine.json("report", *arguments[:3], "--by", "optim.lr"))
+
+
+# `report --ladder` of a ladder whose file is gone
+
+
+MINE = """\
+name = "mine"
+title = "two radii"
+source = "ours"
+
+[[rung]]
+name = "diagonal"
+title = "the whole disk"
+change = { "model.recurrence.kind" = "diagonal" }
+
+[[rung]]
+name = "ring"
+title = "a ring"
+change = { "model.recurrence.r_min" = 0.9, "model.recurrence.r_max" = 0.99 }
+"""
+
+
+def test_a_ladder_without_its_file_is_reported_as_recorded(folder, capsys) -> None:
+    file = folder / "away" / "mine.toml"
+    file.parent.mkdir()
+    file.write_text(MINE)
+    results.fill(folder / "ledger.db", "sDigits", {"diagonal": [0.5]}, ladder="away/mine.toml", profile="smoke")
+    report = ("report", "sDigits", "--profile", "smoke", "--rung", "diagonal", "--json")
+    code, _, err = said(capsys, *report, "--ladder", "mine")
+    assert (code, err.splitlines()[0]) == (2, "error: unknown ladder 'mine'")  # nothing recorded it
+    with Ledger.open("ledger.db") as ledger:
+        [instance] = ledger.ladders("mine")
+        document = documents.load_ladder("away/mine.toml")
+        for _ in range(2):
+            recorded_ladder.remember(ledger, instance, document)
+        recorded_ladder.remember(ledger, instance, documents.load_ladder("lru"))
+        assert [event.kind for event in ledger.events(ladder_key=instance.key)].count("document") == 1
+    wanted = json.loads(said(capsys, *report, "--ladder", "away/mine.toml")[1])
+    assert wanted["rows"][0]["n"] == 1
+    shutil.rmtree(file.parent)
+    code, out, err = said(capsys, *report, "--ladder", "mine")
+    assert (code, err) == (
+        0,
+        "ladder mine: as the ledger records it, from away/mine.toml; there is no such file here\n",
+    )
+    assert json.loads(out) == wanted
+    assert said(capsys, *report[:-1], "--ladder", "mine", "--by", "optim.lr")[0] == 0
 
 
 # `report --rung`

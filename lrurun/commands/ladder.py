@@ -13,7 +13,7 @@ import typer
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import opening
+from lrurun.commands import opening, recorded_ladder
 from lrurun.commands import request as requests
 from lrurun.commands.durations import seconds_of
 from lrurun.commands.options import (
@@ -222,6 +222,7 @@ def train(
                         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
                         selections = _selections(ledger, instance, request, plan, rungs, seeds, work.fresh, display)
                         requests.remember(ledger, instance, request, plan, seeds)
+                        recorded_ladder.remember(ledger, instance, plan.ladder)
                         for selection in selections:
                             supervisor = Supervisor(ledger, places, selection, display, signals, **options)
                             outcomes.append(work.train(supervisor, lambda: _prepare_data(places, plan, signals)))

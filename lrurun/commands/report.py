@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from lrurun.commands import opening, study_report, swept_report
+from lrurun.commands import opening, recorded_ladder, study_report, swept_report
 from lrurun.commands.options import (
     By,
     Format,
@@ -113,8 +113,8 @@ def _report(
     """The comparison table of one ladder instance, or that of its training speeds."""
     from lrurun.report import selection
 
-    plan = None if instance else request.plan()
     ledger = opening.read(places)
+    plan = None if instance else recorded_ladder.plan(request, ledger)
     if ledger is None:
         raise NotFoundError(
             f"{places.ledger}: there is no ledger, so there are no results", f"run: {request.command()}"

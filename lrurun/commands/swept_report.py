@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lrurun.commands import opening
+from lrurun.commands import opening, recorded_ladder
 from lrurun.commands.report_output import Shown
 from lrurun.commands.request import LadderRequest
 from lrurun.errors import NotFoundError, UsageError
@@ -34,9 +34,9 @@ def write_report(
     for text in request.sets:
         if (path := parse_set(text)[0]) in by:
             raise UsageError(f"--set {path} and --by {path} exclude each other", "leave one of them out")
-    plan = request.plan()
-    rungs = show.of(plan.ladder)
     ledger = opening.read(places)
+    plan = recorded_ladder.plan(request, ledger)
+    rungs = show.of(plan.ladder)
     if ledger is None:
         raise NotFoundError(
             f"{places.ledger}: there is no ledger, so there are no results",
