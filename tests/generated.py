@@ -235,6 +235,11 @@ def example(what: str, name: str, suffix: str) -> str:
     return f"```{'python' if suffix == '.py' else 'toml'}\n{texts(what, name)[name + suffix]}```"
 
 
+def session(name: str) -> str:
+    """A session that `tests.transcripts` has recorded."""
+    return f"```text\n{(ROOT / 'docs' / 'output' / f'{name}.txt').read_text().rstrip()}\n```"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "ladders": ladders,
     "tasks": tasks,
@@ -254,6 +259,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "new-task": partial(example, "task", "oddness", ".py"),
     "new-recipe": partial(example, "task", "oddness", ".toml"),
     "new-ladder": partial(example, "ladder", "radius", ".toml"),
+    "own": partial(session, "own"),
     "papers": lambda: PAPERS.read_text().rstrip(),
 }
 

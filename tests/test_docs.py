@@ -15,7 +15,7 @@ import typer.main
 from lrurun import paths
 from lrurun.cli import app
 from lrurun.config.documents import load_ladder
-from tests import generated
+from tests import generated, transcripts
 from tests.machine import Machine
 
 ROOT = generated.ROOT
@@ -93,6 +93,39 @@ def test_printed_table_is_the_ladders() -> None:
     assert len(
         re.findall(r"^(?:supported|contradicted|undecided|not run)(?: \(stand-in task\))?:", text, re.MULTILINE)
     ) == len(claims)
+
+
+SESSIONS = sorted(path.stem for path in (ROOT / "docs" / "output").glob("*.sh"))
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_recorded_sessions_are_those_of_their_scripts_and_end_with_a_result(name: str) -> None:
+    said = transcripts.recorded(name)
+    assert list(said) == transcripts.commands(name)
+    assert not any("error:" in text or "Traceback" in text for text in said.values())
+    if name == "own":
+        [ladder] = [text for command, text in said.items() if command.startswith("lrurun ladder")]
+        assert re.search(r"^supported: Complex modes keep a bit that running averages forget\.", ladder, re.MULTILINE)
+        assert len(re.findall(r" done, val ", ladder)) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SESSIONS)
+def test_recorded_sessions_are_what_the_commands_print(name: str, tmp_path: Path) -> None:
+    """Apart from numbers, which depend on the machine, and from progress, which depends on its speed."""
+
+    def masked(text: str) -> list[str]:
+        lines = re.sub(r"\d[\d.,:]*(e[+-]\d+)?|\b[0-9a-f]{12}\b|[─±+-]+", "#", text.strip()).splitlines()
+        return [" ".join(line.split()) for line in lines if " left" not in line]
+
+    for command, before in transcripts.recorded(name).items():
+        now, then = masked(transcripts.run(command, tmp_path)), masked(before)
+        if command.startswith("lrurun ladder"):
+            now, then = ([line for line in lines if "supported" in line] for lines in (now, then))
+        elif command.startswith("lrurun data prepare"):
+            now, then = now[-1:], then[-1:]
+        assert now == then, command
+        assert now or not before
 
 
 def test_example_ladder_is_sound(tmp_path, monkeypatch, capsys) -> None:
