@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lrurun.ledger.store import Ledger
@@ -281,6 +282,7 @@ def test_a_mirror_has_what_is_committed(ledger: Ledger, key: str, tmp_path: Path
 def test_tensorboard_and_mlflow_have_what_the_commands_print(finished: Machine, tmp_path: Path) -> None:
     """TensorBoard's own reader, and the database of MLflow as plain SQL shows it."""
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.compat.proto.types_pb2 import DT_FLOAT
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
     from tensorboard.util.tensor_util import make_ndarray
 
@@ -305,10 +307,13 @@ def test_tensorboard_and_mlflow_have_what_the_commands_print(finished: Machine, 
                     data = HParamsPluginData.FromString(value.metadata.plugin_data.content).session_start_info.hparams
                     settings |= {k: v.WhichOneof("kind") and getattr(v, v.WhichOneof("kind")) for k, v in data.items()}
                 elif not value.tag.startswith("lrurun/"):
+                    assert value.tensor.dtype == DT_FLOAT, "TensorBoard's fast reader leaves out any other"
                     found.append((value.tag, event.step, make_ndarray(value.tensor).item()))
-        points = in_order(iter(found))
+        points, shown32 = scalars(file), in_order(iter(found))
         assert_equal({tag: points[tag] for tag in points if not tag.startswith("result/")}, expected)
         assert_equal({tag: points[tag][0][1] for tag in results}, results)
+        rounded = {tag: [(step, float(np.float32(x))) for step, x in curve] for tag, curve in points.items()}
+        assert_equal(shown32, rounded)
         assert settings["optim.lr"] == shown["config"]["optim"]["lr"]
         assert settings["model.recurrence.kind"] == shown["config"]["model"]["recurrence"]["kind"]
 

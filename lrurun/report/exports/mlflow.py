@@ -39,30 +39,31 @@ def write(ledger: Ledger, ids: Sequence[str], folder: Path, named: Path) -> None
     if any(character in str(folder) for character in "?#%"):
         raise LrurunError(f"{named}: MLflow cannot open a path with ?, # or %", "name a folder without them")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it would report its use to its makers
-    with _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own use of other libraries
         try:
             from mlflow.tracking import MlflowClient
         except ModuleNotFoundError as error:
             raise missing(error, "mlflow") from None
-        client = MlflowClient(tracking_uri=f"sqlite:///{folder / DATABASE}")
-        experiments: dict[str, str] = {}
-        for run in ledger.each(ids, brief=False):
-            name = _experiment(run)
-            if name not in experiments:
-                at = (named / "artifacts" / str(len(experiments))).as_uri()
-                experiments[name] = client.create_experiment(name, artifact_location=at)
-            _write_run(client, ledger, run, experiments[name])
+        with _quiet():
+            client = MlflowClient(tracking_uri=f"sqlite:///{folder / DATABASE}")
+            experiments: dict[str, str] = {}
+            for run in ledger.each(ids, brief=False):
+                name = _experiment(run)
+                if name not in experiments:
+                    at = (named / "artifacts" / str(len(experiments))).as_uri()
+                    experiments[name] = client.create_experiment(name, artifact_location=at)
+                _write_run(client, ledger, run, experiments[name])
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """MLflow reports its migrations, and warns of its own use of other libraries."""
-    logger, level = logging.getLogger("mlflow"), logging.getLogger("mlflow").level
+    """MLflow, which sets the level of its messages when it is imported, would report the making of its tables."""
+    logger = logging.getLogger("mlflow")
+    level = logger.level
     logger.setLevel(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         logger.setLevel(level)
 

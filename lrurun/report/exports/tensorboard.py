@@ -1,7 +1,8 @@
 """TensorBoard event files: a folder for each run, with its configuration, its curves and its results.
 
-Curves are tensors of float64 in the form that TensorBoard's scalars have; TensorBoard itself shows them as float32. The
-file of a run is a function of what the ledger holds: rows that are added append to it, and nothing else changes.
+TensorBoard's scalars are tensors of float32: its fast reader leaves out any other. The number of 64 bits is beside it,
+in the tensor's `double_val`, which TensorBoard ignores. The file of a run is a function of what the ledger holds: rows
+that are added append to it, and nothing else changes.
 """
 
 from __future__ import annotations
@@ -137,13 +138,13 @@ class Events:
     def _scalar(self, tag: str, value: float) -> Any:
         from tensorboardX.proto.summary_pb2 import Summary
         from tensorboardX.proto.tensor_pb2 import TensorProto
-        from tensorboardX.proto.types_pb2 import DT_DOUBLE
+        from tensorboardX.proto.types_pb2 import DT_FLOAT
 
         known = tag in self._tags
         self._tags.add(tag)
         return Summary.Value(
             tag=tag,
-            tensor=TensorProto(dtype=DT_DOUBLE, double_val=[value]),
+            tensor=TensorProto(dtype=DT_FLOAT, float_val=[value], double_val=[value]),
             metadata=None if known else _metadata("scalars"),
         )
 
