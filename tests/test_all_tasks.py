@@ -320,7 +320,7 @@ def test_where_everything_is_refused_it_says_why(
             ["--all", "--ladder", "lur"],
             "unknown ladder 'lur'",
             "did you mean 'lru'? ladders: cells, controls, depth, dlr, gates, language, lru, mamba, negative, "
-            "nonlinearity, rg-lru, rotrnn, selective, ssm, "
+            "nonlinearity, rg-lru, rotrnn, selective, shortconv, ssm, "
             "stability",
         ),
     ],

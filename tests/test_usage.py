@@ -30,7 +30,7 @@ COMMANDS = (
             ["sDigits", "--ladder", "lur"],
             "unknown ladder 'lur'",
             "did you mean 'lru'? ladders: cells, controls, depth, dlr, gates, language, lru, mamba, negative, "
-            "nonlinearity, rg-lru, rotrnn, selective, ssm, "
+            "nonlinearity, rg-lru, rotrnn, selective, shortconv, ssm, "
             "stability",
         ),
         (
