@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import sqlite3
+import time
 from pathlib import Path
 
 import msgspec
@@ -18,7 +20,6 @@ from lrurun.ledger.store import Ledger
 from lrurun.report import figures, formats, selection
 from lrurun.report.formats import html
 from lrurun.ui import app, ladder_pages
-from lrurun.ui.source import Source
 from tests import conftest
 from tests.browsing import View, closed, links, words
 from tests.machine import Machine
@@ -199,6 +200,24 @@ def test_claims_are_those_of_the_command(filled: Machine, view: View) -> None:
     assert [text for text in told if " ".join(console.clean(text).split()) not in page] == []
 
 
+def test_what_takes_long_is_made_again_after_a_rest(view: View) -> None:
+    made: list[int] = []
+
+    def make() -> int:
+        time.sleep(0.02)
+        made.append(len(made))
+        return made[-1]
+
+    source = view.source
+    assert source.rested("x", "a", make, 1000) == (0, 0)
+    assert source.rested("x", "a", make, 1000) == (0, 0)
+    old, wait = source.rested("x", "b", make, 1000)
+    assert (old, len(made)) == (0, 1)
+    assert 10 < wait < 1000
+    source.keep("x", "a", (0, 0.0))  # as if that time had passed
+    assert source.rested("x", "b", make, 1000) == (1, 0)
+
+
 def test_an_empty_view_fills(tmp_path: Path) -> None:
     view = View(tmp_path / "ledger.db", tmp_path / "runs")
     assert "There is no ledger at" in words(view.page("/"))
@@ -246,14 +265,14 @@ def test_a_ledger_that_cannot_be_written_is_shown_and_followed(
     assert "Ladders" in words(view.page("/"))
     monkeypatch.undo()
     fill(here.ledger, "npDigits", {"gamma-norm": [0.5]})
-    with sqlite3.connect(here.ledger) as connection:
+    with contextlib.closing(sqlite3.connect(here.ledger, isolation_level=None)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     monkeypatch.setattr(os, "access", lambda path, mode: access(path, mode) and not mode & os.W_OK)
     assert "npDigits" in words(view.page("/"))
 
 
 def test_everything_that_is_recorded_changes_the_stamp(tmp_path: Path) -> None:
-    source = Source(msgspec.structs.replace(View(tmp_path / "ledger.db", tmp_path).source.places))
+    source = View(tmp_path / "ledger.db", tmp_path).source
     seen: list[object] = []
 
     def changed() -> None:

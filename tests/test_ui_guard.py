@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import sqlite3
@@ -117,7 +118,7 @@ def test_text_of_a_ledger_is_text(tmp_path: Path) -> None:
         ledger.annotate(claim.run.id, NASTY)
         ledger.exclude(claim.run.id, NASTY)
         run = claim.run.id
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE ladder_runs SET rung = ?", (NASTY,))
     view = View(path, tmp_path / "runs")
     log = tmp_path / "runs" / run / "1" / "log.txt"
@@ -182,7 +183,7 @@ def test_errors_of_the_command(
     assert "error: --host nowhere.invalid: no such address" in said(capsys, "ui", "--host", "nowhere.invalid")[2]
     fill(folder / "ledger.db", "sDigits", {"gamma-norm": [0.5]}, profile="smoke")
     view = View(folder / "ledger.db", folder / "runs")
-    with sqlite3.connect("ledger.db") as connection:
+    with contextlib.closing(sqlite3.connect("ledger.db", isolation_level=None)) as connection:
         connection.execute("UPDATE lrurun_version SET version_num = '9999'")
     code, out, err = said(capsys, "ui")
     assert (code, out) == (5, "")

@@ -12,42 +12,45 @@ from html import escape
 from lrurun.console import clean
 from lrurun.report.claims import Verdict
 from lrurun.report.figures import SpectrumPanel
+from lrurun.report.scores import ScoreForm
 
-_WIDTH, _HEIGHT = 320, 34
+_WIDTH, _HEIGHT = 360, 36
 """Of an interval."""
 
 
-def interval(claim: Verdict) -> str:
+def interval(claim: Verdict, form: ScoreForm) -> str:
     """The difference of a claim with its interval, 0 and the margins; empty where there is none.
 
-    The axis has 0 in its middle and its ends in the units of the ledger. Text has the same numbers.
+    The axis has 0 in its middle. `form` is that of the metric of the report.
     """
     if claim.difference is None or claim.low is None or claim.high is None:
         return ""
-    margin = claim.margin or 0.0
-    edge = 1.15 * max(abs(claim.low), abs(claim.high), margin) or 1.0
+    low, high, margin = claim.low, claim.high, claim.margin or 0.0
+    edge = 1.6 * max(abs(low), abs(high), margin) or 1.0
 
     def x(value: float) -> str:
         return f"{_WIDTH / 2 * (1 + value / edge):.1f}"
 
-    middle = _HEIGHT / 2 - 4
-    ticks = dict.fromkeys([0.0, -margin, margin])
-    label = f"interval from {claim.low:.4g} to {claim.high:.4g} around the difference {claim.difference:.4g}"
-    marks = "".join(
-        f'<line class="{"zero" if value == 0 else "margin"}" x1="{x(value)}" x2="{x(value)}" y1="2" y2="22"/>'
-        f'<text x="{x(value)}" y="32" text-anchor="middle">{_number(value)}</text>'
-        for value in ticks
-    )
+    def number(value: float) -> str:
+        return form.difference(value) if not claim.metric else f"{value:+.3g}"
+
+    def text(at: str, anchor: str, content: str, y: int = 34) -> str:
+        return f'<text x="{at}" y="{y}" text-anchor="{anchor}">{content.replace("-", "−")}</text>'
+
+    label = f"interval from {number(low)} to {number(high)} around the difference {number(claim.difference)}"
+    ticks = [
+        f'<line class="{"margin" if value else "zero"}" x1="{x(value)}" x2="{x(value)}" y1="2" y2="24"/>'
+        + text(x(value), "middle", number(value) if value else "0")
+        for value in dict.fromkeys([0.0, -margin, margin])
+    ]
+    ends = text(f"{float(x(low)) - 6:.1f}", "end", number(low), 17)
+    ends += text(f"{float(x(high)) + 6:.1f}", "start", number(high), 17)
     return (
         f'<svg class="interval {escape(claim.shown.replace(" ", "-"))}" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{escape(label)}">{marks}'
-        f'<line class="band" x1="{x(claim.low)}" x2="{x(claim.high)}" y1="{middle}" y2="{middle}"/>'
-        f'<circle cx="{x(claim.difference)}" cy="{middle}" r="5"/></svg>'
+        f'aria-label="{escape(label)}">{"".join(ticks)}{ends}'
+        f'<line class="band" x1="{x(low)}" x2="{x(high)}" y1="13" y2="13"/>'
+        f'<circle cx="{x(claim.difference)}" cy="13" r="5"/></svg>'
     )
-
-
-def _number(value: float) -> str:
-    return f"{value:+.3g}".replace("-", "−") if value else "0"
 
 
 def plane(panels: Sequence[SpectrumPanel]) -> str:

@@ -72,8 +72,9 @@ class Pages:
             def render() -> str:
                 return self._render(template, make(ledger, stamp), section=section, state=_state((*stamp, *log)))
 
-            # Conclusions that the list waits for are no change of the ledger.
-            text = render() if template == "ladders.html" else self.source.cached(name, (*stamp, *log), render)
+            # What these pages wait for is no change of the ledger.
+            waits = template in ("ladders.html", "claims.html")
+            text = render() if waits else self.source.cached(name, (*stamp, *log), render)
             return HTMLResponse(text)
         except LrurunError as error:
             failure = Failure(error.message, error.hint)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from lrurun.report.rung_runs import RungRuns
     from lrurun.ui.source import Source, Stamp
 
+_REST = 10.0
+"""How many times as long as it takes to make the table of claims it is kept at least."""
 PATIENCE = 0.4
 """Seconds for conclusions that are not known yet; the page asks for the others when it is there."""
 
@@ -148,14 +150,15 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
 
 def _report(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     """The report of `lrurun report`, as its HTML page has it, in parts."""
-    content = content_of(selection.build(_plan(instance), instance, ledger))
+    report = selection.build(_plan(instance), instance, ledger)
+    content = content_of(report)
     details = run_details.collect(content, ledger, curves=False)
     groups = page_figures.own([group for group in content.groups if group.runs], details)
     panels, caption, _ = page_figures.spectra(groups, details)
     return {
         "heading": content.title,
         "above": _markup(html.above(content)),
-        "claims": _markup(html.claims(content, page_drawings.interval)),
+        "claims": _markup(html.claims(content, partial(page_drawings.interval, form=report.score))),
         "plane": Markup(page_drawings.plane(panels)),
         "caption": " ".join(caption),
         "runs": _markup(html.runs(content, details, run_address)),
@@ -200,8 +203,10 @@ def ladder_curves(
 
 
 def claims(source: Source, ledger: Ledger | None, stamp: Stamp) -> dict[str, Any]:
-    """The table of `lrurun claims`."""
-    return source.cached("claims", results_stamp(stamp), lambda: _claims(ledger))
+    """The table of `lrurun claims`. It reads all ladders: while they train, it may be older by ten times what that
+    takes, so that a viewer leaves them the processor. The page then asks again."""
+    made, wait = source.rested("claims", results_stamp(stamp), lambda: _claims(ledger), _REST)
+    return made | {"wait": round(1000 * wait)}
 
 
 def _claims(ledger: Ledger | None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ def run(places: Places, host: str, port: int) -> None:
     """
     source = Source(places)
     source.ledger()
+    source.drop()  # it was opened to refuse one that cannot be read
     bound = bind(host, port)
     at, number = bound.getsockname()[:2]
     local = ipaddress.ip_address(at).is_loopback

@@ -97,20 +97,38 @@ class Source:
 
     def cached(self, key: Hashable, stamp: Any, make: Callable[[], T]) -> T:
         """What `make` returned for this key and stamp. Several threads that want it wait for one that makes it."""
-        with self._lock:
-            making = self._making.setdefault(key, threading.Lock())
-        with making:
+        with self._turn(key):
             known = self._kept.get(key)
             if known is not None and known[0] == stamp:
                 return known[1]
             made = make()
-            with self._lock:
-                self._kept[key] = (stamp, made)
-                self._kept.move_to_end(key)
-                while len(self._kept) > _KEPT:
-                    old, _ = self._kept.popitem(last=False)
-                    self._making.pop(old, None)
+            self.keep(key, stamp, made)
             return made
+
+    def rested(self, key: Hashable, stamp: Any, make: Callable[[], T], rest: float) -> tuple[T, float]:
+        """As `cached`, but made again only after `rest` times as long as it took; also the seconds until it may be
+        made again, 0 if it is of this stamp."""
+        with self._turn(key):
+            now, known = time.monotonic(), self._kept.get(key)
+            if known is None or (known[0] != stamp and now >= known[1][1]):
+                found, end = make(), time.monotonic()
+                known = (stamp, (found, end + rest * (end - now)))
+                self.keep(key, *known)
+            made, until = known[1]
+            return made, 0.0 if known[0] == stamp else max(SECONDS, until - now)
+
+    def _turn(self, key: Hashable) -> threading.Lock:
+        with self._lock:
+            return self._making.setdefault(key, threading.Lock())
+
+    def keep(self, key: Hashable, stamp: Any, made: Any) -> None:
+        """What `known` and `cached` return for this key and stamp from now on, instead of what there was."""
+        with self._lock:
+            self._kept[key] = (stamp, made)
+            self._kept.move_to_end(key)
+            while len(self._kept) > _KEPT:
+                old, _ = self._kept.popitem(last=False)
+                self._making.pop(old, None)
 
     def log_size(self, run: str, attempt: int) -> int | None:
         """The size of a log, None where there is none. Asked often: an object store is not."""

@@ -32,6 +32,12 @@
     };
   }
 
+  // A part that was not ready says so, and in how many milliseconds it may be.
+  function wait() {
+    const part = document.querySelector("[data-waiting]");
+    if (part) setTimeout(refresh, Number(part.dataset.waiting) || AGAIN);
+  }
+
   async function refresh() {
     if (busy) return;
     busy = true;
@@ -53,7 +59,7 @@
       document.title = fresh.title;
       document.body.dataset.stamp = fresh.body.dataset.stamp || seen;
       document.dispatchEvent(new Event("ledgerchange"));
-      if (document.querySelector("[data-waiting]")) setTimeout(refresh, AGAIN);
+      wait();
     } catch (error) {
       say("The server does not answer. Waiting for it.", true);
     } finally {
@@ -97,5 +103,5 @@
   window.addEventListener("pagehide", () => { events?.close(); events = null; });
   window.addEventListener("pageshow", listen);
   for (const log of document.querySelectorAll("#log pre")) log.scrollTop = log.scrollHeight;
-  if (document.querySelector("[data-waiting]")) setTimeout(refresh, AGAIN);
+  wait();
 })();
