@@ -13,6 +13,7 @@ from tests.commands import folder, lrurun
 
 __all__ = ["folder"]  # a fixture
 
+LADDERS = ", ".join(sorted(paths.names("ablations")))
 RECIPES = ", ".join(sorted(paths.names("recipes")))
 OF_LEDGER = "path, check, migrate, backup, merge, export, gc"
 COMMANDS = (
@@ -29,9 +30,7 @@ COMMANDS = (
         (
             ["sDigits", "--ladder", "lur"],
             "unknown ladder 'lur'",
-            "did you mean 'lru'? ladders: cells, controls, depth, dlr, gates, language, lru, mamba, negative, "
-            "nonlinearity, rg-lru, rotrnn, selective, shortconv, ssm, "
-            "stability",
+            f"did you mean 'lru'? ladders: {LADDERS}",
         ),
         (
             ["sDigits", "--rung", "tanh"],
