@@ -99,7 +99,7 @@ def test_a_recipe_with_six_faults_lists_six(capsys: pytest.CaptureFixture[str]) 
         ]),
         ("[tune.grid]", '[ladder."a b"]\nlr_published = "x"\n[tune]\nfond = "x"\n[tune.grid]', [
             "r.toml, ladder: expected a name of letters, digits, '.', '_' and '-', found 'a b'; rename it",
-            "r.toml, tune.fond: unknown name; did you mean 'found'? known names here: grid, found, results",
+            "r.toml, tune.fond: unknown name; did you mean 'found'? ",
         ]),
         ("[tune.grid]", "[rung.gama-norm.model]\nwidth = 8\n[ours]\nlr = 1\n[tune.grid]", [
             "r.toml, ours.lr: expected a string, found 1; change ours.lr in r.toml",
