@@ -19,7 +19,7 @@ from lrurun.config.runs import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.report import figures, formats, selection
 from lrurun.report.formats import html
-from lrurun.ui import app, ladder_pages
+from lrurun.ui import app, curves, ladder_pages
 from tests import conftest
 from tests.browsing import View, closed, links, words
 from tests.machine import Machine
@@ -108,7 +108,7 @@ def test_a_ladder_has_the_report_in_the_same_words(filled: Machine, view: View) 
     assert "2 at initialisation, 2 after training" in page
 
 
-def test_curves_are_the_means_of_the_report(filled: Machine, view: View) -> None:
+def test_curves_are_the_means_of_the_report(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
     [key] = re.findall(r'<a href="/ladders/(\w+)">', view.page("/"))
     drawn = json.loads(view.get(f"/data/ladders/{key}?kind=curves").body)
     accuracy = next(panel for panel in drawn["panels"] if panel["label"] == "validation accuracy [%]")
@@ -126,6 +126,12 @@ def test_curves_are_the_means_of_the_report(filled: Machine, view: View) -> None
     drawn = json.loads(view.get(f"/data/ladders/{key}?kind=curves&seeds=1").body)
     accuracy = next(panel for panel in drawn["panels"] if panel["label"] == "validation accuracy [%]")
     assert sum(one["seed"] for one in accuracy["lines"]) == 6
+    assert drawn["notes"] == [figures.BAND, "Thin lines: single seeds."]
+    monkeypatch.setattr(curves, "_SINGLE", 2)
+    drawn = json.loads(view.get(f"/data/ladders/{key}?kind=curves&seeds=2").body)
+    accuracy = next(panel for panel in drawn["panels"] if panel["label"] == "validation accuracy [%]")
+    assert sum(one["seed"] for one in accuracy["lines"]) == 4
+    assert drawn["notes"][1] == "Thin lines: single seeds, 2 of a rung at most."
 
 
 def test_the_table_of_runs_is_what_its_address_says(filled: Machine, view: View) -> None:

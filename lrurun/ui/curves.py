@@ -29,6 +29,8 @@ Remember = Callable[[object, object, Callable[[], list[figures.Panel]]], list[fi
 """Keeps what its last argument makes, by a key and what it is made from."""
 _MOST, _BESIDE = 1600, 700
 """Points of a curve, and of one beside many others: two for each column of a screen."""
+_SINGLE = 12
+"""Runs of a rung that have a line of their own: more cannot be told apart."""
 
 
 class Line(Struct, frozen=True, kw_only=True):
@@ -114,6 +116,7 @@ def of_ladder(
     shown = curves_of(form_of(plan.task.metric))
     metrics = _norms_of(own.values(), ledger) if kind == "norms" else list(shown)
     panels: dict[tuple[str, str], DrawnPanel] = {}
+    left_out = False
     for look, (rung, one) in enumerate(own.items()):
         ids = [run.id for run in one.counted]
 
@@ -130,6 +133,8 @@ def of_ladder(
                 _add(panels, panel.title, panel.label, panel.log, line)
         if kind == "curves":
             single = [run for run in one.runs if seeds or run.state == "running"]
+            left_out |= len(single) > _SINGLE
+            single = sorted(single, key=lambda run: run.state != "running")[:_SINGLE]
             for points in ledger.curves([run.id for run in single], metrics):
                 seed = next(run.seed for run in single if run.id == points.run)
                 label, scale = shown[points.key]
@@ -139,7 +144,8 @@ def of_ladder(
     if any(line.low for panel in panels.values() for line in panel.lines):
         notes.append(figures.BAND)
     if any(line.seed for panel in panels.values() for line in panel.lines):
-        notes.append("Thin lines: single seeds.")
+        most = f", {_SINGLE} of a rung at most" if left_out else ""
+        notes.append(f"Thin lines: single seeds{most}.")
     order = [label for label, _ in shown.values()]
     ordered = sorted(panels.values(), key=lambda one: order.index(one.label) if one.label in order else 0)
     return Drawn(ordered if panels else [], notes if panels else [])

@@ -22,7 +22,7 @@ T = TypeVar("T")
 SECONDS = 1.0
 """How often the ledger is asked, however many viewers there are."""
 _TIMEOUT = 5.0
-_KEPT = 256
+_KEPT = 128
 """Results of `Source.cached` that stay in memory."""
 
 Stamp = tuple[Any, ...]
