@@ -102,7 +102,13 @@ def test_arrays_become_a_recipe_and_prepared_data_in_the_documented_split(own):
     assert "mean = [" in own.run("data", "info", "wells", "--data-dir", "d").stdout
 
 
-@pytest.mark.parametrize("ladder", sorted(path.stem for path in paths.packaged("ablations").glob("*.toml")))
+def for_any_recipe() -> list[str]:
+    """The packaged ladders that do not name the recipes that they are for."""
+    files = sorted(paths.packaged("ablations").glob("*.toml"))
+    return [file.stem for file in files if "recipes" not in tomllib.loads(file.read_text())]
+
+
+@pytest.mark.parametrize("ladder", for_any_recipe())
 def test_the_recipe_has_what_the_packaged_ladders_expect(own, ladder):
     own.run("data", "import", "wells", *OWN)
     for profile in ((), ("--profile", "smoke")):

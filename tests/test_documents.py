@@ -10,6 +10,7 @@ import pytest
 
 from lrurun import decoding, paths
 from lrurun.config import documents
+from lrurun.config.recipe_checks import NEEDS_SEARCH
 from lrurun.config.settings import settings
 from lrurun.errors import LrurunError, UsageError
 from tests.mistakes import LADDER, changed, folder, ladder_error
@@ -134,7 +135,12 @@ def test_a_file_that_cannot_be_read_is_no_usage_error(monkeypatch):
             "did you mean 'train'? known names here: task, about, seeds, data, model, optim, train, execution, ours, "
             "ladder, rung, tune, profile",
         ),
-        ("steps = 10", 'steps = 10\n[tune]\nfound = "x"', "r.toml, tune.grid: missing", "add grid to tune"),
+        (
+            "steps = 10",
+            'steps = 10\n[tune]\nfound = "x"',
+            "r.toml [tune]: has neither a grid nor a search",
+            f"add [tune.grid]; or {NEEDS_SEARCH}",
+        ),
         (
             "steps = 10",
             'steps = 10\n[tune.grid]\n"optim.lr" = [1]\n[tune.results.x]\na = "two"',

@@ -20,6 +20,7 @@ NAMES = list(GROUP.commands)
 SUPPORT = {"annotate", "deciding", "durations", "opening", "options", "output", "placement", "request"}
 SUPPORT |= {
     "completing",
+    "planned_tuning",
     "recorded_ladder",
     "report_output",
     "study_files",

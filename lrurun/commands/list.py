@@ -98,7 +98,10 @@ def list_(
     ] = None,
     json: Json = False,
 ) -> int:
-    """List ladders, recipes, tasks, recurrences and studies, or the settings of a study."""
+    """List ladders, recipes, tasks, recurrences and studies.
+
+    With `studies` and a name: the settings of that study in each profile.
+    """
     if study is not None:
         return _show_study(what, study, json=json)
     makers: dict[str, Callable[[], Sequence[Struct]]] = {
