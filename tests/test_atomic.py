@@ -187,6 +187,7 @@ def test_the_pooled_score_selects_the_model_and_that_of_the_paper_is_beside_it()
         assert task.spec(task.options()).classes == task.classes
 
 
+@pytest.mark.slow
 def test_data_commands_show_what_a_task_of_real_values_has(machine):
     """Labels at all positions, and at the last ones only."""
     sampled = "train 64, validation 64, test 64; sampled by lrurun, threefry2x32, seed 0"

@@ -38,6 +38,7 @@ def laid(x):
     return forms.split(jnp.swapaxes(x, 0, 1), chunks)
 
 
+@pytest.mark.slow
 def test_published_layer_is_ours():
     (y, (params, u)), (y_theirs, (params_theirs, u_theirs)) = (
         outputs_and_gradients(forms.layer(SMALL, form)) for form in (True, False)
@@ -103,6 +104,7 @@ def test_bench_says_what_it_measured(machine):
     assert memory["ratio"] == memory["against_bytes"] / memory["bytes"] > 2  # from the compiler: no figure of the day
 
 
+@pytest.mark.slow
 def test_layers_of_other_kinds_have_as_many_complex_states_as_the_lru():
     shape = Shape(2, 16, 6, 15)
 
@@ -135,6 +137,7 @@ def test_bench_runs_the_loop_of_a_worker(machine):
         assert 0 < result["against_seconds"] < 10
 
 
+@pytest.mark.slow
 def test_the_loop_is_a_worker_s_with_a_ledger(tmp_path):
     turn = loop.ours(tmp_path, "small")
     assert 0 < turn(1.0) < 1

@@ -77,6 +77,7 @@ def test_prepare_check_and_info_of_generated_text(machine):
     assert "has no pictures" in error
 
 
+@pytest.mark.slow
 def test_check_draws_examples_of_images(machine):
     words = ("sDigits", "--data-dir", "d")
     machine.run("data", "prepare", *words)

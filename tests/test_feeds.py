@@ -83,6 +83,7 @@ def outcome(events: list[Event]) -> dict[str, float]:
     return {key: value for key, value in ended.result.items() if not key.startswith("machine/")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["features", "tokens", "pairs"])
 def test_both_feeds_give_the_same_bits_and_take_over_from_each_other(kind: str) -> None:
     run, data = RUNS[kind], task(kind)

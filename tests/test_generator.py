@@ -43,6 +43,7 @@ def values() -> list[str]:
     return [*(on_device.batch_digest(sampler, 3, 4) for sampler in samplers if sampler), digest]
 
 
+@pytest.mark.slow
 def test_the_environment_changes_no_random_number() -> None:
     """Neither examples nor initial parameters."""
     env = os.environ | {"JAX_THREEFRY_PARTITIONABLE": "0", "JAX_DEFAULT_PRNG_IMPL": "rbg"}
@@ -75,6 +76,7 @@ def described(ledger: Ledger, plan: planning.Plan, rung: str, seed: int, place: 
     return claim.run.id, dict(ledger.attempts(claim.run.id)[-1].environment)
 
 
+@pytest.mark.slow
 def test_a_run_records_the_digest_of_its_own_first_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planning.make("Parity", ladder="lru", profile="smoke")
     store.prepare(plan.task, plan.options, tmp_path / plan.data_name)

@@ -85,6 +85,7 @@ def shown(name: str, content: bytes) -> str:
     return content.decode("latin-1").partition("</metadata>")[0] if name.endswith(".svg") else content.decode("latin-1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_figures_name_their_instance_in_title_and_file(two, drawing, kind):
     for options, label, names in (((), PLAIN, ["a.png"]), (OPTIONS, CHANGED, ["a.png", "a.svg", "a.pdf"])):

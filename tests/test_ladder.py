@@ -118,6 +118,7 @@ def test_rungs_and_seeds_say_how_much_now(finished: Machine, tmp_path: Path) -> 
     assert len(machine.json("status")["ladders"]) == 1
 
 
+@pytest.mark.slow
 def test_fresh_sets_the_old_runs_aside(finished: Machine, tmp_path: Path) -> None:
     machine = finished.copy(tmp_path / "copy")
     [old] = [run for run in machine.json("runs")["runs"] if run["rung"] == "tanh-rnn"]

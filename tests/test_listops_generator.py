@@ -67,6 +67,7 @@ def test_the_vocabulary_is_fixed():
     assert " ".join(TOKENS) == "<pad> [MIN [MAX [MED [SM ] 0 1 2 3 4 5 6 7 8 9"
 
 
+@pytest.mark.slow
 def test_every_value_is_what_a_stack_finds(published):
     assert len(published.labels) > 5000
     words = np.array(TOKENS)

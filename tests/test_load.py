@@ -51,6 +51,7 @@ def test_a_recipe_with_a_removed_scan_backend_gets_auto(capsys: pytest.CaptureFi
     assert capsys.readouterr().err.count(warning) == 1
 
 
+@pytest.mark.slow
 def test_a_loaded_model_scores_what_its_run_scored(machine: Machine) -> None:
     machine.run("ladder", "sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--seeds", "1")
     (run,) = machine.json("runs")["runs"]

@@ -187,6 +187,7 @@ def test_report_leaves_out_runs_of_an_edited_rung(machine: Machine, monkeypatch:
     assert [row["n"] for row in machine.json("report", *arguments)["rows"]] == [1]
 
 
+@pytest.mark.slow
 def test_damaged_data_are_one_error(machine: Machine) -> None:
     arguments = (*SMOKE, "--data-dir", "data")
     machine.run("data", "prepare", "sDigits", "--data-dir", "data")

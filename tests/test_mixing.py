@@ -67,6 +67,7 @@ def reference(params, model, ids, activation):
     return x.mean(0) @ params["head"]["kernel"] + params["head"]["bias"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("branch", "activation"), [("gelu", jax.nn.gelu), pytest.param("silu", jax.nn.silu, marks=pytest.mark.slow)]
 )

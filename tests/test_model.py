@@ -245,6 +245,7 @@ def test_padding_changes_nothing(recurrence, bidirectional):
     assert np.max(np.abs(first[0] - results["none"][0][0])) > 1e-3
 
 
+@pytest.mark.slow
 def test_reference_parity_starts_the_backward_scan_in_the_padding():
     spec = tokens()
     inputs, lengths = batch(spec)

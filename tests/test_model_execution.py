@@ -15,6 +15,7 @@ from lrurun.nn.network import Model
 from tests.networks import batch, config, features, initial, tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recurrence", "bidirectional"),
     [
@@ -71,6 +72,7 @@ def factors_of_products(jaxpr):
                     yield from factors_of_products(inner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -127,6 +129,7 @@ def test_both_modes_of_nnx():
     assert outputs[0].stdout == outputs[1].stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "changes"),
     [

@@ -103,6 +103,7 @@ def test_every_evaluation_records_them_on_the_first_validation_batch(data: Data)
     assert rows[23]["norm/layer0"] == pytest.approx(float(last), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_runs_trained_together_have_the_norms_of_those_trained_alone(data: Data) -> None:
     configs = [config(seed=seed, lr=lr) for seed, lr in ((3, 0.01), (4, 0.02))]
     together = [e for e in train_together(configs, EXECUTION, data) if isinstance(e, Measured)]

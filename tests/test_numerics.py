@@ -60,6 +60,7 @@ def begin(machine: Machine, numerics: int) -> str:
     return run.id
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_of_an_earlier_version_starts_again(machine: Machine, finished: Machine) -> None:
     run = begin(machine, NUMERICS - 1)
     (old,) = machine.runs.glob(f"{run}/1/checkpoints/*")

@@ -147,6 +147,7 @@ def minimal_lru(tmp_path: Path) -> Path:
     return write(tmp_path / "checkout", lru__model=LRU_MODEL, lru__train_helpers=LRU_HELPERS)
 
 
+@pytest.mark.slow
 def test_the_layer_of_a_checkout_has_our_parameters_and_numbers(minimal_lru: Path) -> None:
     original = originals.form(minimal_lru, "layer", SHAPE)
     published = forms.layer(SHAPE, ours=False)
@@ -160,6 +161,7 @@ def test_the_layer_of_a_checkout_has_our_parameters_and_numbers(minimal_lru: Pat
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4 * np.abs(b).max()), one, two)
 
 
+@pytest.mark.slow
 def test_the_training_step_of_a_checkout_trains(minimal_lru: Path) -> None:
     form = originals.form(minimal_lru, "step", SHAPE._replace(depth=2))
     state, losses = form.state, []

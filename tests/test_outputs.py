@@ -92,6 +92,7 @@ def test_a_balanced_loss_is_the_mean_over_the_classes() -> None:
     assert count == (labels >= 0).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [12, 4096], ids=["whole", "chunks"])
 def test_only_labelled_positions_are_decoded(length: int) -> None:
     """They are those of the last positions, in order, whether the recurrence processes chunks side by side or not."""

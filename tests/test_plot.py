@@ -96,6 +96,7 @@ def errors(ax: Any) -> dict[str, tuple[float, list[float]]]:
 # Files
 
 
+@pytest.mark.slow
 def test_the_same_data_are_the_same_bytes_in_every_format(drawn, capsys) -> None:
     for name in ("a.png", "a.svg", "a.pdf", "B.PNG", "b.svg", "b.pdf"):
         assert lrurun(capsys, "sCIFAR", "--out", name) == (0, "", f"wrote {name}\n")

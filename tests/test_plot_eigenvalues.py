@@ -66,6 +66,7 @@ def by_hand(kind: str, params: dict[str, np.ndarray]) -> np.ndarray:
     return sorted_pairs(values.real, values.imag)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rung", "kind"), [("dense", "dense"), ("ring", "diagonal")])
 def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(rung, kind, at, drawing, capsys) -> None:
     [run] = [r for r in at.json("runs")["runs"] if r["rung"] == rung]

@@ -281,6 +281,7 @@ def test_settings_of_a_plug_in_are_as_strict_as_the_others(folder: Path, capsys:
     assert (code, err.splitlines()[0]) == (2, "error: --set code.recurrence: unknown name")
 
 
+@pytest.mark.slow
 def test_reading_commands_run_no_code(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No row of the ledger makes code run, nor does a ladder that lies about; a command that names the ladder does."""
     Path("averages.py").write_text(noted(AVERAGES))

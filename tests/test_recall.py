@@ -179,6 +179,7 @@ def test_the_label_of_parity_is_at_the_last_bit() -> None:
     uniform(Counter(inputs[inputs > 0].tolist()), range(1, 3))
 
 
+@pytest.mark.slow
 def test_longer_tests_of_induction_heads_are_longer_and_not_repetitions(prepared: Callable[[str], Data]) -> None:
     made = prepared("InductionHeads")
     assert {name: split.inputs.shape for name, split in made.settings.items()} == {"20": (500, 20), "40": (500, 40)}

@@ -325,6 +325,7 @@ print(before, peak())
 """
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_tables(tmp_path):
     text = ("All of this is about parsing, é. " * 500).encode()  # 17 kB, longer than what is read
     line = b"1.0\tA\tB\t" + text + b"\t" + text + b"\n"

@@ -60,6 +60,7 @@ def reference(settings, p, u, lengths, bidirectional):
     return y
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "bidirectional"),
     [
@@ -93,6 +94,7 @@ def test_it_takes_chunks_side_by_side():
     np.testing.assert_allclose(scan(params, split(u, 4)), split(scan(params, u), 4), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_it_is_a_diagonal_recurrence_with_p_folded_into_b_and_c(bidirectional):
     settings = RotRNNRecurrence(heads=3)

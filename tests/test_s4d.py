@@ -24,6 +24,7 @@ def test_s4d_s_initial_values():
     assert np.all(np.exp(p["log_dt"]) < 0.1001)
 
 
+@pytest.mark.slow
 def test_a_long_kernel_is_its_sum():
     """16,384 steps of N = 64: against complex128 powers of the eigenvalues that the float32 parameters stand for."""
     length = 16_384

@@ -77,6 +77,7 @@ def near(point: dict[str, Any]) -> float | None:
     return None if point["optim.lr"] > 0.05 else -abs(math.log10(point["optim.lr"]) + 2)
 
 
+@pytest.mark.slow
 def test_tpe_proposes_batches_of_a_fixed_size_and_concentrates() -> None:
     sizes = [len(proposed(TPE, SPACE, CONFIG, [0.5] * known)) for known in (0, 9, 10, 13, 14, 39, 40)]
     assert sizes == [10, 10, 14, 14, 18, 40, 40]

@@ -115,6 +115,7 @@ def test_values_and_gradients_are_those_of_the_equations(strict, name):
     check_values_and_gradients(built, params, reference(settings), [9, 4, 1])
 
 
+@pytest.mark.slow
 def test_large_states_are_computed_in_pieces_with_the_same_results(monkeypatch):
     """Seven steps in pieces of three: values, gradients and norms, and no more than a piece of states in memory."""
     built = recurrences.build(S6Recurrence(), width=WIDTH, state=16)
@@ -140,6 +141,7 @@ def test_initial_time_constants_and_decays_of_s6():
     np.testing.assert_allclose([decays.min(), decays.mean(), decays.max()], [1, 8.5, 16], atol=0.5)
 
 
+@pytest.mark.slow
 def test_bounds_of_hgrn_rise_from_layer_to_layer():
     """g = l / L at first, and a decay below its bound is impossible: large negative inputs cannot erase."""
     config = ModelConfig(recurrence=HGRNRecurrence(), depth=4, width=3, state=3)

@@ -141,6 +141,7 @@ def test_seeds_count_as_cells() -> None:
         planning.make(studies.get("ring"), "laptop", {}, range(40_000))
 
 
+@pytest.mark.slow
 def test_a_study_without_a_report_does_not_lose_the_others(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise IndexError("tuple index out of range")
@@ -167,6 +168,7 @@ def test_reports_of_studies_refuse_options_of_ladders(computed: Machine, argumen
     assert f"error: {arguments[0]}: does not apply to reports of studies" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_report_is_written_to_a_file(computed: Machine, tmp_path) -> None:
     refused = computed.run("report", "study:memory", "--json", "--out", str(tmp_path / "r.png"), code=2)
     assert "exclude each other" in refused.stderr
@@ -176,6 +178,7 @@ def test_the_report_is_written_to_a_file(computed: Machine, tmp_path) -> None:
     assert (tmp_path / "r.txt").read_text() == computed.run("report", "study:memory").stdout
 
 
+@pytest.mark.slow
 def test_the_report_has_the_seeds_of_the_newest_command(machine: Machine) -> None:
     for seeds in ("0,1", "0,", "0,1"):
         first = machine.json("study", "impulse", "--profile", "ci", "--seeds", seeds)
@@ -183,6 +186,7 @@ def test_the_report_has_the_seeds_of_the_newest_command(machine: Machine) -> Non
     assert {cell["seed"] for cell in first["cells"]} == {0, 1}
 
 
+@pytest.mark.slow
 def test_what_does_not_depend_on_the_seed_is_computed_once(computed: Machine, tmp_path) -> None:
     machine = computed.copy(tmp_path / "copy")
     done = machine.run("study", "memory", "--seeds", "3")
@@ -192,6 +196,7 @@ def test_what_does_not_depend_on_the_seed_is_computed_once(computed: Machine, tm
     assert len(names) == len(set(names))
 
 
+@pytest.mark.slow
 def test_cells_of_one_label_are_shown_with_their_settings(machine: Machine) -> None:
     done = machine.run("study", "memory", "--set", "rho=0", "--set", "points=[21,31]")
     for cell in ("rho=0, points=21", "rho=0, points=31"):

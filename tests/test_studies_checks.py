@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import pytest
 
 from lrurun import studies
 from lrurun.report import study as reporting
@@ -37,6 +38,7 @@ def in_process(name: str, changes: dict[str, Any], seeds: int = 1) -> reporting.
     return reporting.build(plan, cells.in_process(plan))
 
 
+@pytest.mark.slow
 def test_a_report_does_not_take_cells_of_another_profile(machine: Machine) -> None:
     machine.run("study", "gain", "--profile", "ci")
     refused = machine.run("report", "study:gain", code=4)

@@ -69,6 +69,7 @@ def test_padding_and_other_sequences_change_nothing():
         np.testing.assert_allclose(again, first[:, rows], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_reach_every_weight_and_the_inputs(strict):
     x, mask = padded()
     arrays = {**WEIGHTS, "x": x}
@@ -90,6 +91,7 @@ def test_gradients_reach_every_weight_and_the_inputs(strict):
         assert abs(found) > 1e-2
 
 
+@pytest.mark.slow
 def test_evaluation_has_room_for_twice_as_many_positions():
     model = Model(config(glu="switch", experts=4, norm="layer", depth=1), tokens())
     params, stats = jax.jit(model.init)(jax.random.key(0))

@@ -136,6 +136,7 @@ def test_the_digest_is_of_all_arrays_wherever_they_lie(prepared, tmp_path):
         assert store.digest({"sha256": table["sha256"] | {name: "0" * 64}}) != digest
 
 
+@pytest.mark.slow
 def test_processes_that_prepare_at_once_all_find_it_whole(tmp_path):
     code = (
         "import sys; from pathlib import Path; from lrurun import data; from lrurun.data import store\n"

@@ -39,6 +39,7 @@ def assert_near(packed: list[Event], alone: list[Event]) -> None:
         np.testing.assert_allclose(left, right, rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feed", ["device", pytest.param("stream", marks=pytest.mark.slow)])
 def test_runs_trained_together_are_those_trained_alone(feed: str, data: Data) -> None:
     execution = msgspec.structs.replace(EXECUTION, feed=feed)
@@ -75,6 +76,7 @@ def test_a_run_may_leave_those_it_was_trained_with(data: Data) -> None:
         assert_near([e for e in packed_events if e.step > 9 or isinstance(e, Ended)], after)
 
 
+@pytest.mark.slow
 def test_one_that_diverges_leaves_the_others_alone(data: Data) -> None:
     configs = [config(seed=seed) for seed in (0, 1)]
     starts = [next(e for e in train(run, EXECUTION, data) if isinstance(e, Reached)) for run in configs]

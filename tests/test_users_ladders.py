@@ -34,6 +34,7 @@ def users_ladder(machine: Machine, *options: str) -> tuple[str, ...]:
     return arguments
 
 
+@pytest.mark.slow
 def test_a_users_ladder_from_file_to_report(machine: Machine) -> None:
     arguments = users_ladder(machine, "--rung", "averages")
     table = machine.json("report", *arguments)

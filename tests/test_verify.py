@@ -59,6 +59,7 @@ def verified(machine: Machine, run: str, code: int = 0, *options: str) -> str:
 # Trained again
 
 
+@pytest.mark.slow
 def test_a_run_is_verified_bit_for_bit_and_nothing_is_left_or_changed(finished, temporary):
     before = digests(finished.folder)
     run = run_of(finished, "gamma-norm")

@@ -90,6 +90,7 @@ def test_a_wheel_without_a_checkout_lists_and_plans_what_it_carries(checkout, tm
     assert "lrurun = lrurun.__main__:main" in commands.read_text()
 
 
+@pytest.mark.slow
 def test_an_editable_install_sees_the_files_of_the_checkout_not_a_frozen_copy(checkout, tmp_path):
     pytest.importorskip("editables")  # what hatchling asks for to build one
     wheel = build(checkout, "editable")

@@ -148,6 +148,7 @@ def holding(file, after):
     return look
 
 
+@pytest.mark.slow
 def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch):
     """Rows are written by a thread; in the end all of them are in the ledger."""
     monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
@@ -201,6 +202,7 @@ def test_no_row_is_lost_when_training_ends_between_writes(tmp_path, attempt, mon
     assert bool(ledger.checkpoints(run.id, "committed")) == (end == "a signal")
 
 
+@pytest.mark.slow
 def test_rows_are_there_before_the_checkpoint_that_has_seen_them(tmp_path, attempt, monkeypatch):
     """However slowly they are written, no row of a step up to that of a checkpoint is written after it."""
     monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
@@ -250,6 +252,7 @@ def test_a_superseded_attempt_stops(tmp_path, attempt, monkeypatch):
     assert stop.refused, "this process claims no other run before its supervisor knows"
 
 
+@pytest.mark.slow
 def test_eigenvalues_are_recorded_at_the_start_and_at_the_end_of_a_run_that_was_resumed(tmp_path):
     plan = planning.make("sDigits", profile="smoke")
     store.prepare(plan.task, plan.options, tmp_path / "data")
