@@ -168,7 +168,6 @@ def test_reports_of_studies_refuse_options_of_ladders(computed: Machine, argumen
     assert f"error: {arguments[0]}: does not apply to reports of studies" in done.stderr
 
 
-@pytest.mark.slow
 def test_the_report_is_written_to_a_file(computed: Machine, tmp_path) -> None:
     refused = computed.run("report", "study:memory", "--json", "--out", str(tmp_path / "r.png"), code=2)
     assert "exclude each other" in refused.stderr
@@ -178,7 +177,6 @@ def test_the_report_is_written_to_a_file(computed: Machine, tmp_path) -> None:
     assert (tmp_path / "r.txt").read_text() == computed.run("report", "study:memory").stdout
 
 
-@pytest.mark.slow
 def test_the_report_has_the_seeds_of_the_newest_command(machine: Machine) -> None:
     for seeds in ("0,1", "0,", "0,1"):
         first = machine.json("study", "impulse", "--profile", "ci", "--seeds", seeds)
@@ -186,7 +184,6 @@ def test_the_report_has_the_seeds_of_the_newest_command(machine: Machine) -> Non
     assert {cell["seed"] for cell in first["cells"]} == {0, 1}
 
 
-@pytest.mark.slow
 def test_what_does_not_depend_on_the_seed_is_computed_once(computed: Machine, tmp_path) -> None:
     machine = computed.copy(tmp_path / "copy")
     done = machine.run("study", "memory", "--seeds", "3")
@@ -196,7 +193,6 @@ def test_what_does_not_depend_on_the_seed_is_computed_once(computed: Machine, tm
     assert len(names) == len(set(names))
 
 
-@pytest.mark.slow
 def test_cells_of_one_label_are_shown_with_their_settings(machine: Machine) -> None:
     done = machine.run("study", "memory", "--set", "rho=0", "--set", "points=[21,31]")
     for cell in ("rho=0, points=21", "rho=0, points=31"):

@@ -55,7 +55,7 @@ def export(
         bool, typer.Option("--follow", "-f", help="With --to tensorboard: go on until all runs are finished.")
     ] = False,
 ) -> int:
-    """Write the ledger as JSON Lines or CSV, or runs for other programs.
+    """Write the whole ledger, or runs for other programs.
 
     With --to, runs go to the new folder DEST: tables (parquet, csv), TensorBoard event files, or an MLflow database.
     With --follow, DEST mirrors runs while they train, up to the last committed checkpoint of each, which a resume
