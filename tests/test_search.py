@@ -141,6 +141,8 @@ def test_a_search_replaces_the_grids_of_the_recipe_that_is_extended() -> None:
     Path("r.toml").write_text(f'extends = "base.toml"\n{FOUND}')
     made = planning.make("./r.toml", ladder="./l.toml", tune=True, profile="small")
     assert list(rungs(made)["norm"].grid) == ["optim.lr", "optim.weight_decay", "model.recurrence.r_max"]
+    base = planning.make("./base.toml", ladder="./l.toml", tune=True, profile="small")
+    assert "optim.warmup" in rungs(base)["norm"].grid, "the file that is extended keeps its own"
 
 
 @pytest.mark.parametrize(

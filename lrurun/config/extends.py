@@ -35,17 +35,15 @@ def extended(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[st
         raise UsageError(f"{shown(file)}, extends: {shown(path)} extends this file", "only a recipe may extend a file")
     own = {key: value for key, value in table.items() if key != "extends"}
     if isinstance(own.get("tune"), dict) and "search" in own["tune"]:
-        _drop_grids(base)
+        base = _without_grids(base)
     theirs = {one for one, _ in flatten(base)} - {one for one, _ in flatten(own)}
     return _merged(base, own), dict.fromkeys(theirs, shown(file))
 
 
-def _drop_grids(table: dict[str, Any]) -> None:
-    """Removes every table `tune`: of the recipe, of its profiles and of rungs."""
-    table.pop("tune", None)
-    for value in table.values():
-        if isinstance(value, dict):
-            _drop_grids(value)
+def _without_grids(table: dict[str, Any]) -> dict[str, Any]:
+    """A copy without any table `tune`: of the recipe, of its profiles and of rungs."""
+    kept = {key: value for key, value in table.items() if key != "tune"}
+    return {key: _without_grids(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
 def _merged(below: Any, above: Any) -> Any:
