@@ -46,7 +46,24 @@ def load_toml(path: Path) -> dict[str, Any]:
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> dict[str, Any]:
     """Ladders and recipes name others, so that one command reads a file many times."""
-    return tomllib.loads(text)
+    table = tomllib.loads(text)
+    _check_depth(table)
+    return table
+
+
+DEEPEST = 100
+"""How many levels of tables and lists a document may have: what reads it calls itself for each."""
+
+
+def _check_depth(table: dict[str, Any]) -> None:
+    """Raises RecursionError."""
+    level: list[Any] = [table]
+    for _ in range(DEEPEST):
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+        if not level:
+            return
+    raise RecursionError
 
 
 def convert(table: Any, type_: type[T], where: str, sources: dict[str, str] | None = None) -> T:
