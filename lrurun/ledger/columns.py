@@ -12,7 +12,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.schema import is_setting
 from lrurun.ledger import conditions, filters
-from lrurun.ledger.dialects import NUMBERS, among, json_kind, json_text, total
+from lrurun.ledger.dialects import NUMBERS, among, infinity, json_kind, json_text, total
 from lrurun.ledger.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
 from lrurun.ledger.values import RunGroup
 
@@ -111,10 +111,13 @@ def groups(
         inner = inner.where(among(runs.c.id, ids))
     one = inner.subquery()
     names = [one.c[f"k{k}"] for k in range(len(keys))]
-    two = select(*names, one.c.value, func.avg(one.c.value).over(partition_by=names).label("mean")).subquery()
+    mean = func.avg(one.c.value * _SCALE).over(partition_by=names).label("mean")
+    two = select(*names, one.c.value, mean).subquery()
     names = [two.c[f"k{k}"] for k in range(len(keys))]
-    rest = two.c.value - two.c.mean
-    sums = (func.count(), func.count(two.c.value), func.max(two.c.mean), total(rest * rest))
+    small = func.abs(two.c.value * _SCALE - two.c.mean) < 1e150 * _SCALE
+    rest = two.c.value - two.c.mean / _SCALE
+    squares = case((two.c.value.is_(None), null()), (small, rest * rest), else_=infinity())
+    sums = (func.count(), func.count(two.c.value), func.max(two.c.mean) / _SCALE, total(squares))
     settings = _settings(connection, list(of_settings), ids)
     places = {name: k for k, name in enumerate(columns)}
     documents_at = {reference: len(columns) + k for k, reference in enumerate(dict.fromkeys(of_settings.values()))}
@@ -133,6 +136,8 @@ def groups(
 
 
 _LARGEST = 1.7976931348623157e308
+_SCALE = 2.0**-540
+"""Numbers are averaged times this, which is exact: PostgreSQL refuses means of numbers whose squares overflow."""
 
 
 def _merged(before: tuple[int, int, float, float], row: Sequence[Any]) -> tuple[int, int, float, float]:
