@@ -14,6 +14,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -31,7 +32,7 @@ SlurmctldPort={ports[0]}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket,cred_expire=5
+AuthInfo=socket={spool}/munge,cred_expire=5
 CryptoType=crypto/munge
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
@@ -56,7 +57,7 @@ SlurmdTimeout={down}
 SlurmctldTimeout=20
 MessageTimeout=5
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool/%n
+SlurmdSpoolDir={spool}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/log/slurmctld.log
@@ -83,7 +84,8 @@ class SlurmCluster:
     def __init__(self, folder: Path, down_seconds: int = DOWN_SECONDS) -> None:
         """`down_seconds`: after how long without an answer Slurm declares a node down, and starts its task again."""
         self.folder = folder
-        for name in ("munge", "state", "log", "spool"):
+        self._spool = Path(tempfile.mkdtemp(prefix="slurm-"))  # a socket's path has at most 108 bytes
+        for name in ("munge", "state", "log"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "munge").chmod(0o700)
         (folder / "munge" / "key").write_bytes(secrets.token_bytes(1024))
@@ -93,6 +95,7 @@ class SlurmCluster:
             _CONFIGURATION.format(
                 host=socket.gethostname().partition(".")[0],
                 folder=folder,
+                spool=self._spool,
                 user=getpass.getuser(),
                 ports=_free_ports(3),
                 down=down_seconds,
@@ -103,7 +106,13 @@ class SlurmCluster:
     def __enter__(self) -> SlurmCluster:
         munge = self.folder / "munge"
         self._daemon(
-            *("munged", "--force", f"--socket={munge}/socket", f"--key-file={munge}/key", f"--log-file={munge}/log"),
+            *(
+                "munged",
+                "--force",
+                f"--socket={self._spool}/munge",
+                f"--key-file={munge}/key",
+                f"--log-file={munge}/log",
+            ),
             *(f"--pid-file={munge}/pid", f"--seed-file={munge}/seed"),
         )
         self.start_controller("-c")
@@ -125,11 +134,12 @@ class SlurmCluster:
                 if process.pid != os.getpid() and self._owns(process):
                     process.kill()
         self._end(self.folder / "munge" / "pid")
+        shutil.rmtree(self._spool, ignore_errors=True)
 
     def _owns(self, process: psutil.Process) -> bool:
         """Whether a process is of this cluster; step daemons have no readable environment."""
         if process.name() == "slurmstepd":
-            return Path(process.cwd()).is_relative_to(self.folder)
+            return Path(process.cwd()).is_relative_to(self._spool)
         return process.environ().get("SLURM_CONF") == self.env["SLURM_CONF"] and "SLURM_JOB_ID" in process.environ()
 
     def _daemon(self, *command: str) -> None:

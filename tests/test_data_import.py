@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lrurun import paths
 from lrurun.config import plan as planning
 from lrurun.config import runs
 from tests.machine import Machine, stop, wait_for
@@ -102,7 +101,7 @@ def test_arrays_become_a_recipe_and_prepared_data_in_the_documented_split(own):
     assert "mean = [" in own.run("data", "info", "wells", "--data-dir", "d").stdout
 
 
-@pytest.mark.parametrize("ladder", ["lru", "controls", "dlr", "cells", "ssm"])
+@pytest.mark.parametrize("ladder", "cells controls depth dlr language lru nonlinearity rotrnn ssm stability".split())
 def test_the_recipe_has_what_the_packaged_ladders_expect(own, ladder):
     own.run("data", "import", "wells", *OWN)
     for profile in ((), ("--profile", "smoke")):

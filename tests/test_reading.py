@@ -153,6 +153,7 @@ def test_values_that_are_not_finite_and_hostile_texts(ledger: Ledger, key: str) 
     assert "\x1b" not in html
     assert "&lt;script&gt;" in html
     assert "a&amp;b, c" in html
+    opened.close()
 
 
 def test_a_missing_ledger_is_empty_until_there_is_one(tmp_path: Path) -> None:

@@ -233,7 +233,7 @@ def test_the_first_of_all_faults_is_the_one_that_decoding_raises() -> None:
                 message = error.message
             messages = [one.error.message for one in faults(other, Recipe, "r")]
             assert (message in messages) if message else not messages, (name, value, message, messages)
-            mended = repaired(other, Recipe, recipe_checks.NEUTRAL)
-            assert (mended is None) == (name == "task")
-            if mended is not None:
-                decoding.convert(mended, Recipe, "r")
+            sound = repaired(other, Recipe, recipe_checks.NEUTRAL)
+            assert (sound is None) == (name == "task")
+            if sound is not None:
+                decoding.convert(sound, Recipe, "r")
