@@ -26,7 +26,7 @@ class CheckResult(Struct, frozen=True):
     passed: bool
     detail: str
     warning: bool = False
-    """Whether it is passed with a warning: `detail` says of what."""
+    """Whether it passed with a warning, which `detail` gives."""
 
 
 class CheckDocument(Struct, frozen=True):

@@ -27,7 +27,7 @@ class _Rest(str):
 
 
 def rejoin_words() -> None:
-    """Joins the words of a command line again that bash has split at "="."""
+    """Joins the words of a command line that bash has split at "="."""
     words = os.environ.get("COMP_WORDS", "")
     if os.environ.get("_LRURUN_COMPLETE") != "complete_bash" or "\n" not in words:
         return

@@ -2,7 +2,7 @@
 
 The ledger is the only record: trials are ordinary tuning runs. What a trial tries follows from its number, the recipe
 and the scores of earlier trials, so that a search is continued by proposing all of its trials again: each is asked for
-with a seed of its own, and earlier ones are told their scores, in the order of their numbers.
+with a seed of its own, after the scores of earlier ones are reported, in the order of their numbers.
 """
 
 from __future__ import annotations
@@ -112,18 +112,18 @@ def proposed(
         warnings.simplefilter("ignore")  # options of samplers that Optuna calls experimental
         study = optuna.create_study(direction="maximize", sampler=_sampler(search, 0))
         points: list[dict[str, Any]] = []
-        told = 0
+        reported = 0
         asked: list[optuna.Trial] = []
         for number in range(search.trials):
             needed = search.needed(number)
             if needed > len(scores):
                 break
-            for before, score in zip(asked[told:needed], scores[told:needed], strict=True):
+            for before, score in zip(asked[reported:needed], scores[reported:needed], strict=True):
                 if score is None:
                     study.tell(before, state=TrialState.PRUNED)
                 else:
                     study.tell(before, score)
-            told = needed
+            reported = needed
             study.sampler = _sampler(search, number)
             asked.append(study.ask(distributions))
             points.append({path: _value(asked[-1].params[path], values) for path, values in tried.items()})

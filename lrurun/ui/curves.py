@@ -30,7 +30,7 @@ Remember = Callable[[object, object, Callable[[], list[figures.Panel]]], list[fi
 _MOST, _BESIDE = 1600, 700
 """Points of a curve, and of one beside many others: two for each column of a screen."""
 _SINGLE = 12
-"""Runs of a rung that have a line of their own: more cannot be told apart."""
+"""How many runs of a rung get a line each: more would be hard to distinguish."""
 
 
 class Line(Struct, frozen=True, kw_only=True):

@@ -104,7 +104,7 @@ def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: S
 
 
 def _conclusion(ledger: Ledger, instance: LadderInstance) -> str:
-    """The first sentence of the report; why there is none, if that is so."""
+    """The first sentence of the report, or why there is no report."""
     try:
         if instance.task.startswith(STUDY):
             plan = study.plan_of(ledger, instance)
