@@ -7,11 +7,11 @@ import ipaddress
 import re
 import socket
 from contextlib import suppress
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Guard:
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             return PlainTextResponse("This server has another name.\n", 400)
         origin = headers.get("origin")
-        if origin is not None and (urlsplit(origin).scheme, urlsplit(origin).netloc) != (scope["scheme"], hosts[0]):
+        if origin is not None and origin != f"{scope['scheme']}://{hosts[0]}":
             return PlainTextResponse("Requests from other sites are refused.\n", 403)
         if scope["path"] == "/" and (given := parse_qs(scope["query_string"].decode("latin-1")).get("token")):
             if not self._is_token(given[0]):
@@ -96,14 +96,8 @@ class Guard:
         return hmac.compare_digest(given.encode(), self.token.encode())
 
     def _from_cookie(self, texts: list[str]) -> str:
-        for text in texts:
-            try:
-                found = SimpleCookie(text).get(self.cookie)
-            except CookieError:
-                continue
-            if found is not None:
-                return found.value
-        return ""
+        # Other servers of this machine may have set cookies that http.cookies refuses together with this one.
+        return next((found[self.cookie] for found in map(cookie_parser, texts) if self.cookie in found), "")
 
     def _is_ours(self, host: str) -> bool:
         parts = _HOST.fullmatch(host)
