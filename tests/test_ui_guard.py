@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import sqlite3
 import sys
@@ -105,7 +106,7 @@ def test_every_answer_has_the_policy(view: View, address: str) -> None:
 NASTY = f"{EVIL} \x1b]0;title\x07\x00‮ ' onload=x {{{{ 7 * 6 }}}} {{% raw %}}"
 
 
-def test_text_of_a_ledger_is_text(tmp_path: Path) -> None:
+def test_text_of_a_ledger_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ledger.db"
     with Ledger.open(path) as ledger:
         plan = planning.make("sDigits", profile="smoke")
@@ -144,6 +145,12 @@ def test_text_of_a_ledger_is_text(tmp_path: Path) -> None:
     answer = view.get(f"/runs/{run}/log/1")
     assert (answer.status, len(answer.body)) == (200, log.stat().st_size)
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+    assert "content-length" not in answer.headers, "the log may grow while it is sent"
+    access = os.access
+    with monkeypatch.context() as patch:  # a log of another user
+        patch.setattr(os, "access", lambda path, mode: access(path, mode) and path != log)
+        assert view.get(f"/runs/{run}/log/1").status == 404
+        assert "There is no log of attempt 1 in the runs folder that can be read." in words(view.page(f"/runs/{run}?x"))
     drawn = json.loads(view.get(f"/data/runs?run={run}").body)
     assert drawn["panels"][0]["label"] == f"<a>{EVIL}"
 

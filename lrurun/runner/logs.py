@@ -31,6 +31,18 @@ def path_of(places: Places, run: str, attempt: int) -> Path:
         raise LrurunError(str(error), "check the credentials and the endpoint of the store") from None
 
 
+def is_readable(path: Path) -> bool:
+    """Whether there is a log that this user can read: those of other users may be private."""
+    return os.access(path, os.R_OK) and path.is_file()
+
+
+def blocks(path: Path) -> Iterator[bytes]:
+    """The bytes of a log, which may grow meanwhile."""
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            yield block
+
+
 def tail(path: Path, count: int) -> list[str]:
     """The last `count` lines of a log, ready to be printed; none where it cannot be read."""
     try:

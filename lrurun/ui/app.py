@@ -16,7 +16,7 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 from starlette.applications import Starlette
-from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -172,14 +172,14 @@ class Pages:
         try:
             found = _there(self.source.ledger()).run(request.path_params["run"])
             path = logs.path_of(self.source.places, found.id, request.path_params["attempt"])
-            if not path.is_file():
-                raise NotFoundError(f"run {found.id} has no log of this attempt in the runs folder")
+            if not logs.is_readable(path):
+                raise NotFoundError(f"run {found.id} has no log of this attempt in the runs folder that can be read")
         except LrurunError as error:
             return HTMLResponse(
                 self._render("error.html", {"failure": Failure(error.message, error.hint)}, section="", state=""),
                 _status(error),
             )
-        return FileResponse(path, media_type="text/plain; charset=utf-8")
+        return StreamingResponse(logs.blocks(path), media_type="text/plain")
 
     async def figure(self, request: Request) -> Response:
         """The figure of a study; one is drawn at a time."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _REST = 10.0
 """How many times as long as it takes to make the table of claims it is kept at least."""
+_FIGURE = "The figure of the study; its result is in the text above."
 PATIENCE = 0.4
 """Seconds for conclusions that are not known yet; the page asks for the others when it is there."""
 
@@ -174,8 +175,7 @@ def _study(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     report = study.build(plan, study.collect(ledger, plan))
     figure = ""
     if not report.unfinished:
-        address = f"/ladders/{instance.key}/figure.svg"
-        figure = f'<img class="figure" src="{address}" alt="The figure of the study; its result is in the text above.">'
+        figure = Markup('<img class="figure" src="/ladders/{}/figure.svg" alt="{}">').format(instance.key, _FIGURE)
     return {"heading": f"{report.study}: {report.about.question}", "study": _markup(study_page.section(report, figure))}
 
 

@@ -152,10 +152,10 @@ def _planes(eigenvalues: run_tables.Spectra) -> list[SpectrumPanel]:
 
 
 def _log(source: Source, found: Run, attempt: int) -> list[str] | None:
-    """The last lines of a log, long ones cut; None where there is none."""
+    """The last lines of a log, long ones cut; None where there is none that can be read."""
     with suppress(LrurunError):  # it would be outside of the runs folder
         path = logs.path_of(source.places, found.id, attempt)
-        if path.is_file():
+        if logs.is_readable(path):
             lines = logs.tail(path, LOG_LINES)
             return [line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ... (cut)" for line in lines]
     return None
