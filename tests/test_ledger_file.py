@@ -34,6 +34,20 @@ def test_settings_of_connections(ledger: Ledger) -> None:
     assert ledger.note is None
 
 
+def test_a_closed_ledger_leaves_no_connection_open(path: Path) -> None:
+    ledger = Ledger.open(path)
+    with ledger._reading() as connection:
+        raw: Any = connection.connection.dbapi_connection
+        ledger.close()  # by another thread
+        assert connection.exec_driver_sql("SELECT count(*) FROM runs").scalar() == 0, "a transaction ends undisturbed"
+    with ledger._reading() as connection:
+        later: Any = connection.connection.dbapi_connection
+    ledger.close()
+    for one in (raw, later):
+        with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+            one.execute("SELECT 1")
+
+
 def test_a_network_file_system_gets_no_write_ahead_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Ledger.open(path).close()
     monkeypatch.setattr(files, "filesystem", lambda path: "nfs4")

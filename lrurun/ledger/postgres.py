@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import QueuePool
 
 from lrurun.errors import LedgerError, NotFoundError
-from lrurun.ledger import files, migrate_server, servers
+from lrurun.ledger import engines, files, migrate_server, servers
 from lrurun.ledger.schema import SCHEMA
 from lrurun.server import Server
 
@@ -79,7 +79,7 @@ class PostgreSQL:
         return opened
 
     def close(self) -> None:
-        self.engine.dispose()
+        engines.close(self.engine)
 
     def version(self) -> str | None:
         """The revision of the ledger in the database, None if there is none. Raises LedgerError for a newer one."""

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
-from lrurun.ledger import files, migrate
+from lrurun.ledger import engines, files, migrate
 from lrurun.ledger.files import TIMEOUT
 from lrurun.ledger.schema import SCHEMA
 
@@ -106,8 +106,8 @@ class SQLite:
         return cls(path, query=query, timeout=timeout, read_only=True, write_ahead=False, note=note)
 
     def close(self) -> None:
-        self.engine.dispose()
-        self.fast_engine.dispose()
+        engines.close(self.engine)
+        engines.close(self.fast_engine)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
