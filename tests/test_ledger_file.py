@@ -13,9 +13,11 @@ import pytest
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
 from lrurun.ledger import files
 from lrurun.ledger.store import Ledger
+from tests.commands import folder, said
+from tests.results import fill
 from tests.stores import ME, finished, key, ledger, python, want
 
-__all__ = ["key", "ledger"]  # fixtures
+__all__ = ["folder", "key", "ledger"]  # fixtures
 
 
 @pytest.fixture
@@ -34,6 +36,14 @@ def test_settings_of_connections(ledger: Ledger) -> None:
     assert ledger.note is None
 
 
+def is_open(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.execute("SELECT 1")
+    except sqlite3.ProgrammingError:  # "Cannot operate on a closed database."
+        return False
+    return True
+
+
 def test_a_closed_ledger_leaves_no_connection_open(path: Path) -> None:
     ledger = Ledger.open(path)
     with ledger._reading() as connection:
@@ -43,9 +53,42 @@ def test_a_closed_ledger_leaves_no_connection_open(path: Path) -> None:
     with ledger._reading() as connection:
         later: Any = connection.connection.dbapi_connection
     ledger.close()
-    for one in (raw, later):
-        with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
-            one.execute("SELECT 1")
+    assert not is_open(raw)
+    assert not is_open(later)
+
+
+def test_commands_leave_no_connection_open(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(folder / "ledger.db", "sDigits", {"gamma-norm": [0.5]}, profile="smoke")
+    opened: list[sqlite3.Connection] = []
+    connect = files.connect
+
+    def watched(*arguments: Any) -> sqlite3.Connection:
+        opened.append(connect(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(files, "connect", watched)
+    report = ("report", "sDigits", "--profile", "smoke")
+    for arguments, code in (
+        (report, 0),
+        (("report", "sDigits", "--ladder", "nothing"), 2),
+        (("report", "sDigits", "--ladder", "nothing", "--by", "optim.lr"), 2),
+        ((*report, "--instance", "zzz"), 4),
+        (("plot", "sDigits", "--ladder", "nothing"), 2),
+        (("claims", "--task", "nothing"), 2),
+        (("runs", "--where", "nothing=1"), 2),
+        (("status",), 0),
+        (("show", "zzz"), 4),
+        (("compare", "zzz", "yyy"), 4),
+        (("query", "select nothing"), 2),
+        (("ledger", "export", "--to", "csv", "out", "--where", "id=zzz"), 4),
+        (("ledger", "export", "--to", "csv", "out"), 0),
+    ):
+        opened.clear()
+        assert said(capsys, *arguments)[0] == code, arguments
+        assert opened or code == 2
+        assert not list(filter(is_open, opened)), arguments
 
 
 def test_a_network_file_system_gets_no_write_ahead_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

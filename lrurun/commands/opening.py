@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,18 +34,17 @@ def read_current(places: Places) -> Ledger | None:
     from lrurun.ledger.store import Ledger
 
     ledger = read(places)
-    if ledger is None or not ledger.has_abandoned(owner.here()):
-        return ledger
-    if isinstance(places.ledger, Server):
-        with (
-            suppress(LedgerError),
-            Ledger.open(places.ledger, create=False) as writing,
-        ):  # unless it only reads
-            writing.reap(owner.here())
-    elif is_writable(places):
+    if ledger is None:
+        return None
+    try:
+        if ledger.has_abandoned(owner.here()) and is_writable(places):
+            # A user may only read a server.
+            refused = suppress(LedgerError) if isinstance(places.ledger, Server) else nullcontext()
+            with refused, Ledger.open(places.ledger, create=False) as writing:
+                writing.reap(owner.here())
+    except BaseException:
         ledger.close()
-        ledger = Ledger.open(places.ledger, create=False)
-        ledger.reap(owner.here())
+        raise
     return ledger
 
 

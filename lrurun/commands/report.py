@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -114,12 +115,12 @@ def _report(
     from lrurun.report import selection
 
     ledger = opening.read(places)
-    plan = None if instance else recorded_ladder.plan(request, ledger)
-    if ledger is None:
-        raise NotFoundError(
-            f"{places.ledger}: there is no ledger, so there are no results", f"run: {request.command()}"
-        )
-    with ledger:
+    with ledger or nullcontext():
+        plan = None if instance else recorded_ladder.plan(request, ledger)
+        if ledger is None:
+            raise NotFoundError(
+                f"{places.ledger}: there is no ledger, so there are no results", f"run: {request.command()}"
+            )
         plan, found = selection.chosen(ledger, request.task, plan, instance, "report", given)
         made = (selection.build_speeds if speeds else selection.build)(plan, found, ledger, rungs=show.of(plan.ladder))
         show.write(made, ledger)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from lrurun.commands import opening, recorded_ladder
@@ -35,12 +36,12 @@ def write_report(
         if (path := parse_set(text)[0]) in by:
             raise UsageError(f"--set {path} and --by {path} exclude each other", "leave one of them out")
     ledger = opening.read(places)
-    plan = recorded_ladder.plan(request, ledger)
-    rungs = show.of(plan.ladder)
-    if ledger is None:
-        raise NotFoundError(
-            f"{places.ledger}: there is no ledger, so there are no results",
-            f"run: {request.command(*(word for path in by for word in ('--sweep', f'{path}=V,V')))}",
-        )
-    with ledger:
+    with ledger or nullcontext():
+        plan = recorded_ladder.plan(request, ledger)
+        rungs = show.of(plan.ladder)
+        if ledger is None:
+            raise NotFoundError(
+                f"{places.ledger}: there is no ledger, so there are no results",
+                f"run: {request.command(*(word for path in by for word in ('--sweep', f'{path}=V,V')))}",
+            )
         show.write(swept.build(ledger, plan, swept.find(ledger, plan, by), by, rungs), ledger)
