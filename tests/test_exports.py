@@ -335,6 +335,7 @@ def test_tensorboard_and_mlflow_have_what_the_commands_print(finished: Machine, 
 @pytest.mark.slow
 def test_numbers_that_mlflow_has_no_place_for(ledger: Ledger, key: str, tmp_path: Path) -> None:
     run = odd_ledger(ledger, key)
+    [queued] = ledger.enqueue(key, [want(seed=1)])
     machine = Machine(tmp_path / "here").use(ledger.path)
     machine.run("ledger", "export", "--to", "mlflow", "out", apart=True)
     database = sqlite3.connect(machine.folder / "out/mlflow.db")
@@ -343,8 +344,14 @@ def test_numbers_that_mlflow_has_no_place_for(ledger: Ledger, key: str, tmp_path
     losses = [(step, math.nan if is_nan else value) for name, step, value, is_nan in rows if name == "train/loss"]
     assert_equal(losses, [(1, math.nan), (2, largest), (3, -largest), (4, 5e-324), (5, 0.1)])
     assert {name for name, *_ in rows} == {"train/loss", "_x_1_", "result/test/loss", "result/val/loss"}
-    tags = dict(database.execute("SELECT key, value FROM tags"))
+    tags = dict(database.execute("SELECT key, value FROM tags WHERE run_uuid = (SELECT run_uuid FROM metrics)"))
     assert (tags["lrurun.id"], tags["lrurun.error"], tags["lrurun.tags"]) == (run, "=1+1", "a;b, c")
+    one = ledger.run(run)
+    assert one.finished_at is not None
+    assert sorted(database.execute("SELECT status, start_time, end_time FROM runs")) == [
+        ("FAILED", int(one.created_at * 1000), int(one.finished_at * 1000)),
+        ("SCHEDULED", int(queued.created_at * 1000), None),
+    ]
     database.close()
 
 

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import Run
 
 DATABASE = "mlflow.db"
-_STATUS = {"done": "FINISHED", "diverged": "FAILED", "failed": "FAILED", "interrupted": "KILLED"}
+_STATUS = {
+    "queued": "SCHEDULED", "running": "RUNNING", "interrupted": "KILLED", "done": "FINISHED", "diverged": "FAILED",
+    "failed": "FAILED",
+}  # fmt: skip
 AT_ONCE = 1000
 """The most metrics that MLflow takes at once; of settings and tags it is 100."""
 
@@ -102,9 +105,11 @@ def _write_run(client: Any, ledger: Ledger, run: Run, experiment: str) -> None:
         client.log_batch(made.info.run_id, params=some)
     for some in _parts(_metrics(ledger, run, began, Metric), AT_ONCE):
         client.log_batch(made.info.run_id, metrics=some)
-    status = _STATUS.get(run.state, "RUNNING")
-    ended = None if run.finished_at is None else int(run.finished_at * 1000)
-    client.set_terminated(made.info.run_id, status, ended)
+    status = _STATUS[run.state]
+    if run.finished_at is None:
+        client.update_run(made.info.run_id, status)  # the other call would take the present time
+    else:
+        client.set_terminated(made.info.run_id, status, int(run.finished_at * 1000))
 
 
 def _metrics(ledger: Ledger, run: Run, time: int, kind: Any) -> Iterator[Any]:
