@@ -51,23 +51,20 @@ def compare(
     if len(found) < 2:
         raise UsageError(f"compare: found only run {found[0].id}", "name a different run to compare it with")
     compared = run_tables.compare(found)
-    differs, results = compared.differs, compared.results
     if json:
         output.write_json(
             CompareDocument(
                 runs=[run.id for run in found],
-                differs=[SettingValues(path, values) for path, values in differs.items()],
-                results=[MetricValues(name, values) for name, values in results.items()],
+                differs=[SettingValues(path, values) for path, values in compared.differs.items()],
+                results=[MetricValues(name, values) for name, values in compared.results.items()],
             )
         )
         return 0
-    headers = [run.id for run in found]
-    if differs:
-        rows = [[path, *map(output.cell, values)] for path, values in differs.items()]
-        console.table("differences", ["path", *headers], rows)
-    else:
+    names = [run.id for run in found]
+    shown = [run_tables.differences(compared, names), run_tables.results(compared, names)]
+    if not compared.differs:
         console.say("no differences but in the results")
-    if results:
-        rows = [[name, *("" if v is None else f"{v:.6g}" for v in values)] for name, values in results.items()]
-        console.table("results", ["metric", *headers], rows)
+    for table in shown:
+        if table.rows:
+            console.table(table.title, table.headers, table.rows)
     return 0

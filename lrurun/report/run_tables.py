@@ -146,6 +146,24 @@ def compare(runs: Sequence[Run]) -> Comparison:
     )
 
 
+def differences(compared: Comparison, runs: Sequence[str]) -> TextTable:
+    """The settings that differ, with a column for each run."""
+    rows = [
+        [path, *("" if value is None else setting(value) for value in values)]
+        for path, values in compared.differs.items()
+    ]
+    return _table("differences", ["path", *runs], rows)
+
+
+def results(compared: Comparison, runs: Sequence[str]) -> TextTable:
+    """The results, with a column for each run."""
+    rows = [
+        [name, *("" if value is None else f"{value:.6g}" for value in values)]
+        for name, values in compared.results.items()
+    ]
+    return _table("results", ["metric", *runs], rows)
+
+
 def _compared(run: Run) -> dict[str, Any]:
     """Everything that runs are compared by, except their results."""
     at = dict.fromkeys(f"{place.ladder}/{place.rung} ({place.stage})" for place in run.memberships)

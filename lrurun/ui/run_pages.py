@@ -9,7 +9,6 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from lrurun import console
 from lrurun.config import export
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import filters, owner
@@ -175,18 +174,12 @@ def compare(ledger: Ledger, prefixes: Sequence[str]) -> dict[str, Any]:
     if len(found) < 2:
         raise UsageError("a comparison is of at least two runs", "choose runs in the table of runs")
     compared = run_tables.compare(found)
+    names = [run.id for run in found]
     return {
         "runs": found,
-        "differs": [[path, *(_cell(value) for value in values)] for path, values in compared.differs.items()],
-        "results": [
-            [name, *("" if value is None else f"{value:.6g}" for value in values)]
-            for name, values in compared.results.items()
-        ],
+        "differs": run_tables.differences(compared, names),
+        "results": run_tables.results(compared, names),
     }
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else console.setting(value)
 
 
 def chosen(ledger: Ledger, prefixes: Sequence[str]) -> list[Run]:
