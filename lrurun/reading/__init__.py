@@ -101,7 +101,7 @@ class OpenLedger:
             points: at most so many points of each curve, of which its extremes are kept; None: all.
 
         Raises:
-            NotFoundError: there is no such run, or none of these runs has such a metric.
+            NotFoundError: there is no such run, or no run of the ledger has such a metric.
             UsageError: both `run` and `where`; a condition that cannot be read.
         """
         if run is not None and where is not None:
