@@ -1,0 +1,132 @@
+"""The numbers of `report --json` are those of the browser view, of data frames and of every export, parsed back."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+
+import lrurun
+from tests.browsing import View, closed, words
+from tests.machine import Machine
+from tests.results import fill
+from tests.test_exports import lines, scalars
+
+__all__ = ["closed"]  # a fixture
+SCORES = {
+    "tanh-rnn": [1 / 3, 0.37, 0.29],
+    "linear-rnn": [0.61, 2 / 3, 0.7123456789012345],
+    "gamma-norm": [0.91, 0.93, 20 / 21],
+    "small-phase": [0.5],
+}
+RESULTS = ("test/accuracy", "machine/steps_per_second")
+REPORT = ("report", "sDigits", "--profile", "smoke")
+Results = dict[str, tuple[float, float]]
+"""Run -> the values of RESULTS."""
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    machine = Machine(tmp_path / "here")
+    for number, (rung, scores) in enumerate(SCORES.items(), 3):
+        more = {"machine/steps_per_second": 100 / number}
+        fill(machine.ledger, "sDigits", {rung: scores}, profile="smoke", more=more)
+    return machine
+
+
+def check(rows: list[dict[str, Any]], found: Results) -> None:
+    """The rows of the report are what these results of runs say."""
+    trained = {row["rung"]: row for row in rows if row["n"]}
+    assert sorted(found) == sorted(run for row in trained.values() for run in row["runs"])
+    for rung, row in trained.items():
+        scores, speeds = zip(*(found[run] for run in row["runs"]), strict=True)
+        assert list(scores) == SCORES[rung], "bit for bit"
+        assert statistics.fmean(scores) == row["mean"]
+        assert set(speeds) == {row["steps_per_second"]}
+        if row["n"] > 1:
+            assert statistics.stdev(scores) / row["n"] ** 0.5 == pytest.approx(row["stderr"], rel=1e-13)
+        if row["delta"] is not None:
+            base = [found[run][0] for run in trained[row["on"]]["runs"]]
+            assert statistics.fmean(scores) - statistics.fmean(base) == pytest.approx(row["delta"], rel=1e-13)
+
+
+def test_in_data_frames(machine: Machine) -> None:
+    rows = machine.json(*REPORT)["rows"]
+    with lrurun.open(machine.ledger) as opened:
+        report, runs = opened.report("sDigits", profile="smoke"), opened.runs()
+    numbers = [name for name, value in rows[1].items() if type(value) in (int, float)]
+    assert {"mean", "stderr", "delta", "delta_low", "p_value", "p_adjusted", "speedup", "n"} <= set(numbers)
+    for frame in (report.to_pandas(), report.to_polars().to_pandas()):
+        for name in numbers:
+            values = [None if pandas.isna(value) else value for value in frame[name]]
+            assert values == [row[name] for row in rows], name
+    for frame in (runs.to_pandas(), runs.to_polars().to_pandas()):
+        check(rows, {run: tuple(values) for run, *values in frame[["id", *RESULTS]].itertuples(index=False)})
+
+
+def test_on_the_page(machine: Machine) -> None:
+    """As exactly as the page prints them."""
+    rows = machine.json(*REPORT)["rows"]
+    view = View(machine.ledger, machine.runs)
+    [address] = re.findall(r'<a href="(/ladders/\w+)">', view.page("/"))
+    page = view.page(address)
+    shown = {}
+    for row in re.findall(r"<tr>.*?</tr>", page[page.index('id="report"') : page.index('aria-label="Learning')], re.S):
+        heading, *cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)
+        shown[words(heading.partition("<br>")[0])] = [
+            re.findall(r"[-+]?\d+(?:\.\d+)?", words(c).replace(",", "")) for c in cells
+        ]
+    for row in rows:
+        score, difference, p, parameters, speed, speedup, _ = shown[row["rung"]]
+        expected = [
+            *(100 * row[name] for name in ("mean", "stderr") if row[name] is not None),
+            row["n"],
+            *(100 * row[name] for name in ("delta", "delta_low", "delta_high") if row[name] is not None),
+            *(
+                row[name]
+                for name in ("p_adjusted", "parameters", "steps_per_second", "speedup")
+                if row[name] is not None
+            ),
+        ]
+        printed = [*score, *difference, *p, *parameters, *speed, *speedup]
+        assert len(printed) == len(expected), row["rung"]
+        for text, value in zip(printed, expected, strict=True):
+            assert f"{value:.{len(text.partition('.')[2])}f}" == text.lstrip("+"), (row["rung"], text)
+    runs = [run for row in rows for run in row["runs"]]
+    results = {
+        run: dict(re.findall(r'<th scope="row">(\S+)</th><td>(\S+)</td>', view.page(f"/runs/{run}"))) for run in runs
+    }
+    for row in rows:
+        for run, score in zip(row["runs"], SCORES.get(row["rung"], ()), strict=True):
+            assert [results[run][name] for name in RESULTS] == [f"{score:.6g}", f"{row['steps_per_second']:.6g}"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", ["parquet", "csv", "tensorboard", "mlflow"])
+def test_in_exports(format: str, machine: Machine, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    machine.run("ledger", "export", "--to", format, str(target), apart=True)
+    found: Results = {}
+    if format == "parquet":
+        frame = pandas.read_parquet(target / "runs.parquet")
+        found = {run: tuple(values) for run, *values in frame[["id", *RESULTS]].itertuples(index=False)}
+    elif format == "csv":
+        found = {row["id"]: tuple(float(row[name]) for name in RESULTS) for row in lines(target / "runs.csv")}
+    elif format == "tensorboard":
+        for file in target.rglob("events.*"):
+            points = scalars(file)
+            found[file.parent.name[-12:]] = tuple(points[f"result/{name}"][0][1] for name in RESULTS)
+    else:
+        with contextlib.closing(sqlite3.connect(target / "mlflow.db")) as database:
+            runs = dict(database.execute("SELECT run_uuid, value FROM tags WHERE key = 'lrurun.id'"))
+            values = {
+                (run, key): value for run, key, value in database.execute("SELECT run_uuid, key, value FROM metrics")
+            }
+        found = {name: tuple(values[run, f"result/{key}"] for key in RESULTS) for run, name in runs.items()}
+    check(machine.json(*REPORT)["rows"], found)
