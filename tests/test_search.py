@@ -56,6 +56,19 @@ def test_points_are_in_their_ranges_and_have_the_types_of_the_settings() -> None
     assert 8 <= sum(point["optim.lr"] < math.sqrt(1e-4 * 0.1) for point in points) <= 22
 
 
+def test_points_of_a_step_are_multiples_of_it_from_the_lower_end() -> None:
+    # ranges that do not end at a step, and values of more than four digits
+    space: dict[str, Range | list[Any]] = {
+        "optim.warmup": Range(low=0.0, high=1.0, step=0.3),
+        "optim.clip": Range(low=1000.5, high=1100, step=1.0),
+        "train.batch": Range(low=1, high=10, step=4),
+    }
+    points = proposed(RANDOM, space, {"train.batch": 8}, ())
+    assert {point["optim.warmup"] for point in points} == {0.0, 0.3, 0.6, 0.9}
+    assert all(point["optim.clip"] % 1 == 0.5 for point in points)
+    assert {point["train.batch"] for point in points} == {1, 5, 9}
+
+
 def test_random_trials_depend_on_their_number_alone() -> None:
     points = proposed(RANDOM, SPACE, CONFIG, ())
     assert proposed(RANDOM, SPACE, CONFIG, [0.5, None, 0.25]) == points

@@ -231,7 +231,8 @@ def test_a_sweep_is_planned(swept, capsys) -> None:
     )
     # nothing is trained if any combination is wrong
     code, _, err = lrurun(capsys, "ladder", "sDigits", "--profile", "smoke", "--sweep", "optim.lr=0.1,-1")
-    assert (code, err.splitlines()[0]) == (2, "error: --set optim.lr: expected a number > 0, found -1")
+    assert (code, err.splitlines()[0]) == (2, "error: --sweep optim.lr: expected a number > 0, found -1")
+    assert err.splitlines()[1] == "hint: give it another value: --sweep optim.lr=..."
 
 
 @pytest.mark.slow
@@ -287,6 +288,7 @@ def test_a_ladder_without_its_file_is_reported_as_recorded(folder, capsys) -> No
     report = ("report", "sDigits", "--profile", "smoke", "--rung", "diagonal", "--json")
     code, _, err = said(capsys, *report, "--ladder", "mine")
     assert (code, err.splitlines()[0]) == (2, "error: unknown ladder 'mine'")  # nothing recorded it
+    assert said(capsys, *report[:-1], "--ladder", "mine", "--by", "optim.lr")[0] == 2
     with Ledger.open("ledger.db") as ledger:
         [instance] = ledger.ladders("mine")
         document = documents.load_ladder("away/mine.toml")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,12 +58,21 @@ def points(request: LadderRequest, sweep: Sequence[str]) -> list[Point]:
     found: list[Point] = []
     for sets in sweeps.points(sweep, request.sets):
         one = msgspec.structs.replace(request, sets=sets)
-        plan = one.plan()
+        try:
+            plan = one.plan()
+        except UsageError as error:
+            raise _of_sweep(error, swept) from None
         point = Point(one, plan, {path: plan.changes[path] for path in swept})
         if any(plan.spec == other.plan.spec for other in found):
             raise UsageError(f"--sweep: {point.text} is named twice", "leave one of them out")
         found.append(point)
     return found
+
+
+def _of_sweep(error: UsageError, swept: Sequence[str]) -> UsageError:
+    """An error about a value of `--set`, which is one of `--sweep` for these paths."""
+    given = re.compile(rf"--set (?=(?:{'|'.join(map(re.escape, swept))})(?![\w.]))")
+    return UsageError(given.sub("--sweep ", error.message), error.hint and given.sub("--sweep ", error.hint))
 
 
 def train(

@@ -107,9 +107,10 @@ def proposed(
     from optuna.trial import TrialState
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    distributions = {path: _distribution(values, config.get(path)) for path, values in tried.items()}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # options of samplers that Optuna calls experimental
+        # options of samplers that Optuna calls experimental, and steps that end before `high`
+        warnings.simplefilter("ignore")
+        distributions = {path: _distribution(values, config.get(path)) for path, values in tried.items()}
         study = optuna.create_study(direction="maximize", sampler=_sampler(search, 0))
         points: list[dict[str, Any]] = []
         reported = 0
@@ -157,4 +158,6 @@ def _value(found: Any, values: Range | list[Any]) -> Any:
         return values[found]
     if isinstance(found, int):
         return found
+    if values.step is not None:  # only what binary fractions add: 0.3 for 0.30000000000000004
+        return float(f"{found:.12g}")
     return min(max(float(f"{found:.{DIGITS}g}"), float(values.low)), float(values.high))
