@@ -9,13 +9,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import lrurun
 from lrurun import paths
+from lrurun.__main__ import run as command
 from lrurun.errors import UsageError
-from lrurun.runner import object_store
+from lrurun.ledger.store import Ledger
+from lrurun.ledger.values import Checkpoint
+from lrurun.runner import object_store, snapshots
+from lrurun.runner.attempt import MachineFault
+from tests import results, stores
 from tests.machine import LONG, Machine, stop, training, wait_for, workers_of
 
 BUCKET = "s3://runs/of/a group"
@@ -88,6 +94,45 @@ def test_names_in_a_store_that_lead_out_of_the_folder_are_not_read(tmp_path: Pat
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     with pytest.raises(UsageError):
         paths.expanded("s3://data", "--data-dir")
+
+
+def test_checkpoints_are_kept_while_their_store_cannot_be_read(tmp_path: Path, monkeypatch, capsys) -> None:
+    """Nothing is known of them then: a resume does not remove them, and `ledger check` says why it cannot check."""
+    monkeypatch.chdir(tmp_path)
+    results.fill(tmp_path / "ledger.db", "sDigits", {"tanh-rnn": [0.5]})
+    with Ledger.open("ledger.db") as opened:
+        [run] = opened.runs()
+    entry = Checkpoint(
+        id=1, run=run.id, attempt=1, step=7, state="committed", path=f"{run.id}/1/checkpoints/7", bytes=1, sha256="a"
+    )
+
+    def unreachable(url: str) -> None:
+        raise OSError(f"{url}: no route to host")
+
+    monkeypatch.setattr(object_store, "_connected", unreachable)
+    runs = paths.runs_folder("s3://bucket/runs", "--runs-dir")
+    removed: list[int] = []
+    ledger = SimpleNamespace(
+        checkpoints=lambda run: [entry],
+        attempts=lambda run: [SimpleNamespace(n=1, numerics=1), SimpleNamespace(n=2, numerics=1)],
+        delete_checkpoints=lambda claim, numbers: removed.extend(numbers),
+    )
+    attempt = SimpleNamespace(id=run.id, runs=runs, ledger=ledger, claim=None, note=lambda kind, text: None)
+    restored = snapshots.Snapshots(attempt, None)  # type: ignore[arg-type]
+    with pytest.raises(MachineFault, match="of step 7 cannot be fetched, and is kept: s3://bucket/runs: no route"):
+        restored.restore(None)  # type: ignore[arg-type]
+    restored.close()
+    assert removed == []
+    stores.raw(
+        tmp_path / "ledger.db",
+        "INSERT INTO checkpoints (run, attempt, step, state, path) VALUES (1, 1, 7, 'committed', ?)",
+        entry.path,
+    )
+    for check in (["ledger", "check"], ["ledger", "check", "--quick"]):
+        assert command([*check, "--runs-dir", "s3://bucket/runs"]) == 1
+        assert f"checkpoint of run {run.id}, step 7: s3://bucket/runs: no route to host" in capsys.readouterr().out
+    assert command(["ledger", "gc", "--finished", "--runs-dir", "s3://bucket/runs"]) == 0
+    assert "warning: 7: not removed from s3://bucket/runs: s3://bucket/runs: no route" in capsys.readouterr().err
 
 
 def _answers(port: int) -> bool:

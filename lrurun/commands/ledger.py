@@ -95,16 +95,16 @@ def _faults(places: Places, ledger: Ledger, checkpoint: Checkpoint, *, quick: bo
 
     what = f"checkpoint of run {checkpoint.run}, step {checkpoint.step}"
     try:
-        at = object_store.fetch(places.runs, paths.inside(places.runs, checkpoint.path))
+        at = paths.inside(places.runs, checkpoint.path)
         if not quick:
-            digests.verify(at, checkpoint.sha256)
-        elif not at.is_dir():
+            digests.verify(object_store.fetch(places.runs, at), checkpoint.sha256)
+        elif not at.is_dir() and ((store := object_store.of(places.runs)) is None or not store.has(at)):
             return [f"{what}: {at} is missing"]
         return []
     except LrurunError as error:
         fault = f"{what}: {error.message}"
     except OSError as error:
-        fault = f"{what}: {error.filename}: {error.strerror}"
+        fault = f"{what}: {error.filename}: {error.strerror}" if error.filename else f"{what}: {error}"
     # A run that is being trained removes its older checkpoints.
     return [fault] if any(checkpoint.id == kept.id for kept in ledger.checkpoints(checkpoint.run)) else []
 
@@ -235,8 +235,8 @@ def _remove_from_store(places: Places, folder: Path) -> None:
     try:
         if store is not None:
             store.remove(folder)
-    except OSError as error:
-        console.warn(f"{folder.name}: not removed from {store}: {error}")
+    except (OSError, LrurunError) as error:
+        console.warn(f"{folder.name}: not removed from {paths.shown_runs(places.runs)}: {error}")
 
 
 def _removable(ledger: Ledger, places: Places, *, finished: bool) -> tuple[dict[Path, int | None], list[str]]:

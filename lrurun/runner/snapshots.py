@@ -94,7 +94,11 @@ class Snapshots:
         self._remove([entry for entry in self.ledger.checkpoints(self.attempt.id)[keep:] if entry.id != row])
 
     def restore(self, programs: Programs) -> Snapshot | None:
-        """The newest snapshot of this numerics version that ledger and disk agree on, or None; others are removed."""
+        """The newest snapshot of this numerics version that ledger and disk agree on, or None; others are removed.
+
+        Raises:
+            MachineFault: the object store of the runs folder cannot be read, so that nothing is known of them.
+        """
         every = self.ledger.checkpoints(self.attempt.id)
         *before, this = self.ledger.attempts(self.attempt.id)
         others = {attempt.n: attempt.numerics for attempt in before if attempt.numerics != this.numerics}
@@ -110,9 +114,11 @@ class Snapshots:
         self._remove([entry for entry in every if entry not in usable])
         for entry in usable:
             try:
-                path = object_store.fetch(self.attempt.runs, inside(self.attempt.runs, entry.path))
+                path = self._fetched(entry)
                 digests.verify(path, entry.sha256)
                 snapshot = checkpoints.restore(path, programs, self.claim.run.fingerprint)
+            except MachineFault:
+                raise
             except Exception as error:  # whatever Orbax raises
                 reason = str(error).splitlines()[0]
                 self.attempt.note("checkpoint", f"checkpoint of step {entry.step} not used: {reason}")
@@ -122,6 +128,17 @@ class Snapshots:
             self.attempt.note("resumed", f"from step {snapshot.step}")
             return snapshot
         return None
+
+    def _fetched(self, entry: Checkpoint) -> Path:
+        """The folder of a checkpoint, copied from the object store where it is absent and there is one."""
+        path = inside(self.attempt.runs, entry.path)
+        try:
+            return object_store.fetch(self.attempt.runs, path)
+        except (OSError, LrurunError) as error:
+            raise MachineFault(
+                f"the checkpoint of step {entry.step} cannot be fetched, and is kept: {error}",
+                "check the store, its credentials and the free space here; then repeat the command",
+            ) from None
 
     def close(self) -> None:
         """Waits for the thread."""
