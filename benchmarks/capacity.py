@@ -80,7 +80,7 @@ def measure(text: str, workers: int, options: dict[str, Any], server: servers.Pr
     errors = [text for _, errors, _ in found for text in errors if not text.startswith("BrokenBarrierError")]
     if late := sum(text.startswith("Fenced") for text in errors):
         errors = [text for text in errors if not text.startswith("Fenced")]
-        errors.append(f"{workers} workers: overloaded, heartbeats came too late and {late} clients lost a run to others")
+        errors.append(f"{workers} workers: overloaded, late heartbeats, {late} clients lost a run to others")
     if barrier.broken and not errors:
         errors = ["a client failed"]
     if errors:
