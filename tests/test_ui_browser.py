@@ -120,6 +120,20 @@ def test_charts_zoom_by_mouse_and_by_keyboard(chromium: Any, trained: Any) -> No
     view.context.close()
 
 
+def test_a_chart_of_many_lines_is_drawn(chromium: Any, trained: Any) -> None:
+    """As of 27 rungs, with 12 seeds each."""
+    machine, link = trained
+    view = Watched(chromium, link)
+    curve = {"steps": list(range(700)), "values": [0.5] * 700, "low": [], "high": [], "seed": True}
+    lines = [{"name": f"rung {n // 12}, seed {n % 12}", "look": n // 12} | curve for n in range(27 * 12)]
+    drawn = {"panels": [{"title": "", "label": "loss", "log": True, "lines": lines}], "notes": []}
+    view.page.route("**/data/ladders/**", lambda route: route.fulfill(json=drawn))
+    [key] = [one["instance"] for one in machine.json("status")["ladders"] if one["ladder"] == "lru"]
+    view.open(f"/ladders/{key}")
+    view.page.locator(".u-over").first.wait_for()
+    view.context.close()
+
+
 def test_hostile_text_is_shown_as_text(chromium: Any, trained: Any, tmp_path: Path) -> None:
     machine = trained[0].copy(tmp_path / "copy")
     [run, *_] = [one["id"] for one in machine.json("runs", "--ladder", "lru")["runs"]]

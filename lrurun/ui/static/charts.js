@@ -94,8 +94,8 @@
         }
         tables.push(columns);
       }
-      const finite = panel.lines.flatMap((line) => line.values.filter((value) => value != null));
-      const log = panel.log && finite.length && Math.min(...finite) > 0 && panel.lines.every((line) => line.low.every((value) => value == null || value > 0));
+      const lowest = panel.lines.reduce((low, line) => line.values.reduce((least, value) => (value == null ? least : Math.min(least, value)), low), Infinity);
+      const log = panel.log && lowest > 0 && lowest < Infinity && panel.lines.every((line) => line.low.every((value) => value == null || value > 0));
       const axis = { stroke: style("--faint"), grid: { stroke: style("--rule"), width: 0.5 }, ticks: { stroke: style("--rule") } };
       const options = {
         width: Math.max(240, Math.min(720, inner.clientWidth)), height: 260, series, bands,
