@@ -1,4 +1,4 @@
-"""The end of SQLAlchemy's engines."""
+"""Closing the connections of SQLAlchemy's engines."""
 
 from __future__ import annotations
 

@@ -274,7 +274,7 @@ def _bug(request: Request, error: Exception) -> Response:
 
 
 class _Empty(jinja2.Undefined):
-    """What a page does not have is empty."""
+    """A value that a page does not have is shown as nothing."""
 
 
 def _shown(value: Any) -> Any:

@@ -61,10 +61,10 @@ def _writer(format: Format) -> Callable[[Ledger, Sequence[str], Path, Path], Non
 
 
 def check_new(target: Path) -> None:
-    """Refuses a folder that exists or cannot be made.
+    """Checks the name of a new folder.
 
     Raises:
-        LrurunError: so it is.
+        LrurunError: it exists already, or cannot be made.
     """
     if target.exists() or target.is_symlink():
         raise LrurunError(f"{target}: exists already, and is not overwritten", "name a new folder")
@@ -72,10 +72,10 @@ def check_new(target: Path) -> None:
 
 
 def check_parent(target: Path) -> None:
-    """Refuses a folder that cannot be made.
+    """Checks the folder in which a new one is made.
 
     Raises:
-        LrurunError: so it is.
+        LrurunError: it does not exist, or is read-only.
     """
     parent = target.absolute().parent
     if not parent.is_dir():
