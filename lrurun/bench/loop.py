@@ -102,6 +102,7 @@ def ours(place: Path, model: str) -> Turn:
                 worker.work([attempt.ActiveAttempt(ledger, claim, place / "runs", place / plan.data_name)], pace)
             pace.over = "the run has ended"
         finally:
+            ledger.close()
             pace.over = pace.over or "the run has stopped"
             pace._has.release()
 
