@@ -117,16 +117,23 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
         folder: the runs folder.
 
     Raises:
-        LrurunError: there is none.
+        LrurunError: there is none, or the object store of the runs folder cannot be read.
     """
     wrong = ""
     for entry in entries:
         try:
-            path = object_store.fetch(folder, inside(folder, entry.path))
-            digests.verify(path, entry.sha256)
+            path = inside(folder, entry.path)
         except LrurunError as error:
             wrong = wrong or error.message
-        except OSError as error:
+            continue
+        try:
+            object_store.fetch(folder, path)
+        except OSError as error:  # an older checkpoint does not stand in for one that is out of reach
+            message = f"run {run.id}: the checkpoint of step {entry.step} cannot be fetched: {error}"
+            raise LrurunError(message, "check the store, its credentials and the free space here") from None
+        try:
+            digests.verify(path, entry.sha256)
+        except (LrurunError, OSError) as error:
             wrong = wrong or str(error)
         else:
             return entry, path

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 import lrurun
-from lrurun import paths
+from lrurun import paths, trained
 from lrurun.__main__ import run as command
-from lrurun.errors import UsageError
+from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint
 from lrurun.runner import object_store, snapshots
@@ -123,6 +123,8 @@ def test_checkpoints_are_kept_while_their_store_cannot_be_read(tmp_path: Path, m
         restored.restore(None)  # type: ignore[arg-type]
     restored.close()
     assert removed == []
+    with pytest.raises(LrurunError, match="of step 7 cannot be fetched: s3://bucket/runs: no route"):
+        trained.newest(run, [entry], runs)
     stores.raw(
         tmp_path / "ledger.db",
         "INSERT INTO checkpoints (run, attempt, step, state, path) VALUES (1, 1, 7, 'committed', ?)",
