@@ -200,6 +200,7 @@ def test_json_has_a_row_a_rung_and_a_cell_a_task(ledger: Path, capsys: pytest.Ca
     assert found["notes"] == [FOOT[-1].removeprefix("Note: ")]
 
 
+@pytest.mark.slow
 def test_all_formats_of_the_matrix_carry_the_same_numbers(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = json.loads(out(capsys, "--all", "--json"))
     lines = list(csv.DictReader(io.StringIO(out(capsys, "--all", "--format", "csv"))))

@@ -51,6 +51,7 @@ def test_plain_rnn_is_ours():
     close(ours, theirs, 1e-4)
 
 
+@pytest.mark.slow
 def test_published_scan_is_ours():
     (x, (lam, v)), (x_theirs, theirs) = (outputs_and_gradients(forms.scan(SMALL, form)) for form in (True, False))
     close(x, (laid(jnp.real(x_theirs)), laid(jnp.imag(x_theirs))), 1e-4)

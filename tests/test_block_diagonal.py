@@ -107,6 +107,7 @@ def test_initial_eigenvalues_are_remapped_as_in_the_paper(r_min, max_phase):
     np.testing.assert_allclose(found / size, wanted / size, atol=3e-5)
 
 
+@pytest.mark.slow
 def test_the_spectrum_is_that_of_the_whole_matrix():
     for settings in (BlockDiagonalRecurrence(), BlockDiagonalRecurrence(tied=True, r_min=0.9, r_max=0.95)):
         recurrence = built(settings)

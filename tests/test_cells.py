@@ -92,6 +92,7 @@ def test_values_and_gradients_are_those_of_the_papers_equations(strict, kind, bi
         assert float(np.sum(np.asarray(gradient) * direction)) == pytest.approx(slope, rel=1e-6, abs=1e-7), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cell_forgets_at_its_time_constant(kind):
     """Without inputs and products, a factor 1 - 1/T at every step."""
@@ -110,6 +111,7 @@ def initial_biases(kind, state, **settings):
     return np.split(double(params)["b"], 4), {"gru": 2, "lstm": 1}[kind]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("ends", "wanted"), [({"t_max": 100.0}, (2, 100)), ({"t_min": 30.0, "t_max": 60.0}, (30, 60))])
 def test_chrono_initialisation_samples_time_constants_uniformly(kind, ends, wanted):
@@ -122,6 +124,7 @@ def test_chrono_initialisation_samples_time_constants_uniformly(kind, ends, want
     assert not np.any(np.concatenate([*others, *(parts[:2] if kind == "gru" else [])]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_time_constant_of_one_step_has_a_finite_bias(kind):
     parts, forget = initial_biases(kind, 3, t_min=1.0, t_max=1.0)

@@ -25,6 +25,7 @@ with turn(sys.argv[2], StopRequest()):
 """
 
 
+@pytest.mark.slow
 def test_one_process_compiles_a_program_while_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lrurun.runner.compiling.WAIT_SECONDS", 0.01)
     monkeypatch.setattr("lrurun.machine.cores", lambda: 2)

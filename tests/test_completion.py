@@ -51,6 +51,7 @@ def test_the_shell_completes_what_is_in_the_ledger(monkeypatch, capsys, tmp_path
     assert complete(monkeypatch, capsys, "report", "sDigits", "--instance", "") == []
 
 
+@pytest.mark.slow
 def test_the_shell_completes_settings_and_their_values(monkeypatch, capsys):
     plan = ("plan", "sDigits", "--profile", "smoke")
     assert complete(monkeypatch, capsys, *plan, "--set", "train.log") == ["train.log_every="]

@@ -101,6 +101,7 @@ def numbers(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[tuple[s
     return [(row["rung"], row["n"]) for row in answered(capsys, *REPORT, *arguments)["rows"][:2]]
 
 
+@pytest.mark.slow
 def test_an_excluded_run_is_in_no_report_and_is_kept(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     tanh, linear = runs[0], runs[4]
     before = rows_of_runs()

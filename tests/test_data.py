@@ -120,6 +120,7 @@ def test_a_killed_prepare_is_made_good_by_the_next(machine):
     assert left_in(machine) == ["ListOps"]
 
 
+@pytest.mark.slow
 def test_two_prepares_at_once_make_one_folder(machine):
     words = ("data", "prepare", *SMOKE, "--data-dir", "d")
     both = [machine.start(*words) for _ in range(2)]

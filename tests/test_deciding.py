@@ -191,6 +191,7 @@ def test_a_plan_without_decide_names_an_unfinished_design(capsys: pytest.Capture
     assert notice not in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
 
 
+@pytest.mark.slow
 def test_a_complete_design_estimates_the_seeds_of_a_new_one(capsys: pytest.CaptureFixture[str]) -> None:
     found = {rung: scores(center, 0, 5) for rung, center in {**CENTERS, "linear-rnn": 0.84}.items()}
     fill(Path("ledger.db"), "sDigits", found, ladder=LADDER[1], profile="smoke")
@@ -254,6 +255,7 @@ def test_an_excluded_run_leaves_its_questions_undecided(capsys: pytest.CaptureFi
     assert report(capsys)["rows"][1]["verdict"] == "undecided"
 
 
+@pytest.mark.slow
 def test_other_settings_have_a_design_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     fill_ladder(5)
     assert said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")[0] == 0

@@ -9,6 +9,7 @@ from lrurun.nn.network import Model
 from tests.networks import batch, config, features, initial
 
 
+@pytest.mark.slow
 def test_dropout():
     spec = features()
     model = Model(config(dropout=0.5, width=32), spec)

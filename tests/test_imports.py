@@ -59,6 +59,7 @@ def test_importing_loads_no_jax(roots, tmp_path):
     assert "matplotlib" not in found
 
 
+@pytest.mark.slow
 def test_the_check_on_loaded_modules_would_see_jax(tmp_path):
     assert {"jax", "flax"} <= loaded("import lrurun.training.loop", tmp_path)
 

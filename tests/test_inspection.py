@@ -223,6 +223,7 @@ def test_missing_logs(two_attempts: str, capsys: pytest.CaptureFixture[str]) -> 
     )
 
 
+@pytest.mark.slow
 def test_logs_are_followed_until_the_run_is_over(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(machine.folder)
     plan = planning.make("sDigits", ladder="lru", profile="smoke")

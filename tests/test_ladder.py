@@ -106,6 +106,7 @@ def test_same_command_on_another_machine_gives_the_same_bits(finished: Machine, 
 SMOKE = ("ladder", "sDigits", "--profile", "smoke")
 
 
+@pytest.mark.slow
 def test_rungs_and_seeds_say_how_much_now(finished: Machine, tmp_path: Path) -> None:
     """And a pipe gets one plain line for each change of a run."""
     machine = finished.copy(tmp_path / "copy")
@@ -139,6 +140,7 @@ def test_another_ladder_shares_the_runs_they_have_in_common(finished: Machine, t
     assert [(m["ladder"], m["rung"]) for m in run["ladders"]] == [("lru", "tanh-rnn"), ("nonlinearity", "tanh-rnn")]
 
 
+@pytest.mark.slow
 def test_tuning_chooses_on_validation_and_stays_out_of_the_table(machine: Machine) -> None:
     command = (*SMOKE, "--rung", "diagonal", "--tune", "--jobs", "1")
     machine.run(*command)

@@ -256,6 +256,7 @@ def test_reference_parity_starts_the_backward_scan_in_the_padding():
         assert (np.max(np.abs(apply(inputs) - apply(junk(inputs, lengths)))) > 1e-4) == moves
 
 
+@pytest.mark.slow
 def test_full_lengths_are_no_lengths():
     spec = features(features=3)
     model = Model(config(), spec)

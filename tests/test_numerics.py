@@ -112,6 +112,7 @@ def claimed_again(ledger: Ledger, run: str, numerics: int) -> ClaimedRun:
     return claimed(ledger, ledger.ladders()[0], numerics)
 
 
+@pytest.mark.slow
 def test_the_checkpoints_of_an_earlier_version_are_not_used_after_a_kill(machine: Machine) -> None:
     """The attempt that started again was killed before it had removed them."""
     run = begin(machine, NUMERICS - 1)

@@ -372,6 +372,7 @@ def test_a_ladder_without_finished_runs_has_nothing_to_draw(ids, capsys) -> None
     assert err.startswith("error: ladder lru on sDigits --profile smoke: no run is finished")
 
 
+@pytest.mark.slow
 def test_drawing_loads_no_jax_and_no_windows(ids) -> None:
     script = (
         "import sys; from lrurun.__main__ import run; assert run(['plot', 'sCIFAR', '--out', 'a.pdf']) == 0\n"

@@ -123,6 +123,7 @@ def older(at: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_eigenvalues_that_are_not_recorded_are_read_from_checkpoints(older, at, drawing, capsys) -> None:
     [run] = [r for r in at.json("runs")["runs"] if r["rung"] == "ring"]
     for ledger in (str(at.ledger), str(older)):
@@ -136,6 +137,7 @@ def test_eigenvalues_that_are_not_recorded_are_read_from_checkpoints(older, at, 
     assert "Not recorded: dense, ring." in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["missing", "damaged"])
 def test_a_run_without_a_sound_checkpoint_has_no_eigenvalues(fault, at, older, capsys, tmp_path) -> None:
     run = at.json("runs")["runs"][0]["id"]

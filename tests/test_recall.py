@@ -213,6 +213,7 @@ DIGESTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_examples_are_a_pure_function_of_seed_and_step(name: str, prepared: Callable[[str], Data]) -> None:
     first, again = sampled(name), sampled.__wrapped__(name)

@@ -142,6 +142,7 @@ def test_p_is_a_rotation(n):
     np.testing.assert_allclose(p, [rotation(one.astype(np.float32).astype(np.float64)) for one in m], atol=5e-5)
 
 
+@pytest.mark.slow
 def test_the_trace_normaliser_keeps_the_norm_of_the_state():
     """E|x_t|^2 = 1 - gamma^(2t) in each head, for white input and a zero start (RotRNN paper, lemma 3 and eq. 11)."""
     gamma = np.array([0.1, 0.5, 0.9, 0.99, 0.999, 0.9999])
@@ -262,6 +263,7 @@ def test_outside_the_recurrent_group_rotations_train_as_in_the_public_code():
     jax.tree.map(lambda found, wanted: np.testing.assert_allclose(found, wanted, atol=1e-6), ours, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parametrization", ["cartesian", "stable-exponential"])
 def test_conjugate_pairs_are_the_whole_real_system(parametrization):
     settings = {"parametrization": parametrization, "normalize": True, "r_max": 0.99}
@@ -364,6 +366,7 @@ def test_from_the_lru_to_rotrnn_one_change_a_rung(chain):
     assert moved("trace") == {"normalizer": "trace"}
 
 
+@pytest.mark.slow
 def test_along_the_chain_the_eigenvalues_start_alike():
     state = 400
     rungs = (

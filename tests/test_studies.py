@@ -19,10 +19,9 @@ from lrurun.ledger.store import Ledger
 from lrurun.report import study as reporting
 from lrurun.report import study_figure, study_page
 from lrurun.runner import cells, pool, processes
-from lrurun.studies import checks, figure
+from lrurun.studies import checks
 from lrurun.studies import plan as planning
 from lrurun.studies.figure import Figure
-from lrurun.studies.study import Results
 from tests.drawings import misplaced
 from tests.machine import Machine, stop, wait_for
 
@@ -121,6 +120,7 @@ def test_wrong_arguments_are_refused_before_anything_runs(machine: Machine, argu
     assert not list(machine.folder.iterdir())
 
 
+@pytest.mark.slow
 def test_workers_of_studies_compute_with_one_thread(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
 
@@ -168,6 +168,7 @@ def test_reports_of_studies_refuse_options_of_ladders(computed: Machine, argumen
     assert f"error: {arguments[0]}: does not apply to reports of studies" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_report_is_written_to_a_file(computed: Machine, tmp_path) -> None:
     refused = computed.run("report", "study:memory", "--json", "--out", str(tmp_path / "r.png"), code=2)
     assert "exclude each other" in refused.stderr
@@ -177,6 +178,7 @@ def test_the_report_is_written_to_a_file(computed: Machine, tmp_path) -> None:
     assert (tmp_path / "r.txt").read_text() == computed.run("report", "study:memory").stdout
 
 
+@pytest.mark.slow
 def test_the_report_has_the_seeds_of_the_newest_command(machine: Machine) -> None:
     for seeds in ("0,1", "0,", "0,1"):
         first = machine.json("study", "impulse", "--profile", "ci", "--seeds", seeds)
@@ -184,6 +186,7 @@ def test_the_report_has_the_seeds_of_the_newest_command(machine: Machine) -> Non
     assert {cell["seed"] for cell in first["cells"]} == {0, 1}
 
 
+@pytest.mark.slow
 def test_what_does_not_depend_on_the_seed_is_computed_once(computed: Machine, tmp_path) -> None:
     machine = computed.copy(tmp_path / "copy")
     done = machine.run("study", "memory", "--seeds", "3")
@@ -193,6 +196,7 @@ def test_what_does_not_depend_on_the_seed_is_computed_once(computed: Machine, tm
     assert len(names) == len(set(names))
 
 
+@pytest.mark.slow
 def test_cells_of_one_label_are_shown_with_their_settings(machine: Machine) -> None:
     done = machine.run("study", "memory", "--set", "rho=0", "--set", "points=[21,31]")
     for cell in ("rho=0, points=21", "rho=0, points=31"):
@@ -211,6 +215,7 @@ def test_a_ledger_that_cannot_be_written_is_enough_for_reports(
     assert {path: path.read_bytes() for path in machine.folder.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.slow
 def test_resume_goes_on_after_a_record_that_it_cannot_read(machine: Machine) -> None:
     plan = planning.make(studies.get("memory"), "laptop", {})
     with Ledger.open(machine.ledger) as ledger:
@@ -232,6 +237,7 @@ def test_closed_forms_refuse_eigenvalues_on_the_circle() -> None:
         formulas.state_variance(0.5, 1.1)
 
 
+@pytest.mark.slow
 def test_without_matplotlib_numbers_are_recorded(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
@@ -386,48 +392,6 @@ def test_all_studies_killed_and_repeated_have_identical_numbers(machine: Machine
     assert all(study["unfinished"] == 0 for study in undisturbed["studies"])
 
 
-def test_an_answer_does_not_contradict_a_failed_check() -> None:
-    disk = studies.get("disk")
-    results = cells.in_process(planning.make(disk, "ci", {"size": [2, 4]}))
-    swapped = Results([msgspec.structs.replace(one, cell=disk.settings(size=6 - one.cell.size)) for one in results], "")
-    assert "falls at each step of N" in disk.answer(results)
-    assert checks.failed(disk.checks(swapped))
-    assert "does not significantly fall" in disk.answer(swapped)
-
-
-@pytest.mark.parametrize("study", studies.every(), ids=studies.names())
-def test_every_profile_says_what_stands_in_for_the_paper(study) -> None:
-    paper = (study.profiles["paper"], study.seeds.get("paper", 1))
-    other = {name for name, table in study.profiles.items() if (table, study.seeds.get(name, 1)) != paper}
-    assert other <= set(study.stand_in) or study.exact
-    assert all(sentence.endswith(".") for sentence in study.stand_in.values())
-
-
-def test_a_simulation_has_the_colour_of_its_closed_form() -> None:
-    curves = (
-        figure.line("exact", [1, 10], [1, 2]),
-        figure.points("sampled", [1, 10], [1, 2], low=[0.9, 1.9], high=[1.1, 2.1], of="exact"),
-        figure.dashed("printed", [1, 10], [1, 3], of="exact"),
-        figure.grey("other", [1, 10], [1, 4]),
-    )
-    panel = figure.Panel(x="a - b", y="y", curves=curves, y_scale="log", x_ticks=((1, "first"), (10, "second")))
-    drawn = study_figure.draw(figure.Figure(panels=(panel,)), title="Q?", caption="A.")
-    [ax] = drawn.axes
-    exact, sampled, printed, other = (line.get_color() for line in ax.lines)
-    assert exact == sampled == printed != other
-    assert ax.get_xlabel() == "a − b"
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["first", "second"]
-    assert {1.0, 2.0} <= set(ax.get_yticks())  # there are not two powers of ten between 1 and 4
-    assert misplaced(drawn) == []
-
-
-def test_medians_have_bars_over_the_middle_of_their_samples() -> None:
-    samples = {1.0: [10.0, 3.0, 0.0, 2.0, 1.0], 2.0: []}
-    for percent, low, high in ((50.0, 1.0, 3.0), (100.0, 0.0, 10.0)):
-        found = figure.spread("a", samples, percent=percent)
-        assert (found.x, found.y, found.low, found.high) == ((1.0,), (2.0,), (low,), (high,))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", studies.names())
 def test_the_checks_of_every_study_pass_and_its_figure_fits(name: str) -> None:
@@ -437,6 +401,7 @@ def test_the_checks_of_every_study_pass_and_its_figure_fits(name: str) -> None:
     assert misplaced(study_figure.draw(figure, title="A question?", caption="An answer.")) == []
 
 
+@pytest.mark.slow
 def test_a_report_says_that_cells_are_missing_and_which_profiles_there_are(computed: Machine, tmp_path) -> None:
     machine = computed.copy(tmp_path / "copy")
     run = machine.json("runs", "--limit", "1")["runs"][0]["id"]

@@ -1,16 +1,21 @@
-"""Checks of studies: what they show where they cannot decide."""
+"""Checks of studies, answers and profiles: what they show where they cannot decide; and the parts of a figure."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import jax.numpy as jnp
+import msgspec
 import pytest
 
 from lrurun import studies
 from lrurun.report import study as reporting
+from lrurun.report import study_figure
 from lrurun.runner import cells
+from lrurun.studies import checks, figure
 from lrurun.studies import plan as planning
+from lrurun.studies.study import Results
+from tests.drawings import misplaced
 from tests.machine import Machine
 
 
@@ -30,6 +35,48 @@ def test_one_seed_does_not_fail_tests_over_seeds() -> None:
     assert report.failed == []
     assert {one.needs for one in report.checks} == {"", "at least 2 seeds"}
     assert "does not test whether the distance" in report.answer
+
+
+def test_an_answer_does_not_contradict_a_failed_check() -> None:
+    disk = studies.get("disk")
+    results = cells.in_process(planning.make(disk, "ci", {"size": [2, 4]}))
+    swapped = Results([msgspec.structs.replace(one, cell=disk.settings(size=6 - one.cell.size)) for one in results], "")
+    assert "falls at each step of N" in disk.answer(results)
+    assert checks.failed(disk.checks(swapped))
+    assert "does not significantly fall" in disk.answer(swapped)
+
+
+@pytest.mark.parametrize("study", studies.every(), ids=studies.names())
+def test_every_profile_says_what_stands_in_for_the_paper(study) -> None:
+    paper = (study.profiles["paper"], study.seeds.get("paper", 1))
+    other = {name for name, table in study.profiles.items() if (table, study.seeds.get(name, 1)) != paper}
+    assert other <= set(study.stand_in) or study.exact
+    assert all(sentence.endswith(".") for sentence in study.stand_in.values())
+
+
+def test_a_simulation_has_the_colour_of_its_closed_form() -> None:
+    curves = (
+        figure.line("exact", [1, 10], [1, 2]),
+        figure.points("sampled", [1, 10], [1, 2], low=[0.9, 1.9], high=[1.1, 2.1], of="exact"),
+        figure.dashed("printed", [1, 10], [1, 3], of="exact"),
+        figure.grey("other", [1, 10], [1, 4]),
+    )
+    panel = figure.Panel(x="a - b", y="y", curves=curves, y_scale="log", x_ticks=((1, "first"), (10, "second")))
+    drawn = study_figure.draw(figure.Figure(panels=(panel,)), title="Q?", caption="A.")
+    [ax] = drawn.axes
+    exact, sampled, printed, other = (line.get_color() for line in ax.lines)
+    assert exact == sampled == printed != other
+    assert ax.get_xlabel() == "a − b"
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["first", "second"]
+    assert {1.0, 2.0} <= set(ax.get_yticks())  # there are not two powers of ten between 1 and 4
+    assert misplaced(drawn) == []
+
+
+def test_medians_have_bars_over_the_middle_of_their_samples() -> None:
+    samples = {1.0: [10.0, 3.0, 0.0, 2.0, 1.0], 2.0: []}
+    for percent, low, high in ((50.0, 1.0, 3.0), (100.0, 0.0, 10.0)):
+        found = figure.spread("a", samples, percent=percent)
+        assert (found.x, found.y, found.low, found.high) == ((1.0,), (2.0,), (low,), (high,))
 
 
 def in_process(name: str, changes: dict[str, Any], seeds: int = 1) -> reporting.StudyReport:

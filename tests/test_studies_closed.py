@@ -66,6 +66,7 @@ def test_number_of_real_eigenvalues_against_matrices() -> None:
     assert abs(counts.mean() - real_count(6)) < 4 * counts.std() / np.sqrt(4000)
 
 
+@pytest.mark.slow
 def test_ring() -> None:
     from lrurun.studies.formulas import ring_radius
     from lrurun.studies.ring import moments
@@ -165,6 +166,7 @@ def test_gain() -> None:
     assert "outer radius below 1" in refused("gain", ring=[[0.5, 1.0]])
 
 
+@pytest.mark.slow
 def test_gain_of_white_inputs_has_the_variance_of_the_formula() -> None:
     from lrurun.studies.gain import Gain, variance
 
@@ -233,6 +235,7 @@ def test_similarity() -> None:
     assert largest == pytest.approx([88917.36, 8628.315, 14260.506], rel=1e-7)
 
 
+@pytest.mark.slow
 def test_reals() -> None:
     found = {(one.cell.eigenvalues, one.cell.modes): one["residual"] for one in run("reals", modes=[64, 256])}
     assert found["complex", 64] == near(0.750240, 1e-6)

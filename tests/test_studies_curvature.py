@@ -56,6 +56,7 @@ def test_curvatures_of_one_eigenvalue(radius: float) -> None:
     np.testing.assert_allclose(found["optimal-stop"], np.eye(2), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_curvature_is_that_of_autodiff() -> None:
     found = cell("parametrise", form="optimal", radius=0.92, points=3)
     theory = curvature(0.92, TURN, "optimal", normalised=True)
@@ -104,6 +105,7 @@ def test_blocks_of_the_hessian(rho: float, coordinates: Any) -> None:
     np.testing.assert_allclose(numbers, BLOCKS[rho, coordinates], rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("coordinates", "rho"), [("re-im", 0.0), ("re-im", 0.9), ("polar", 0.5), ("exponential", 0.9)])
 def test_blocks_are_those_of_autodiff(coordinates: Any, rho: float) -> None:
     lags, nu, theta = np.arange(500), np.abs(EIGENVALUES), np.angle(EIGENVALUES)

@@ -93,6 +93,7 @@ def test_a_head_of_the_rotrnn_has_norm_1_only_after_its_memory():
     assert np.sqrt(np.mean(np.square(scores), axis=0)) == pytest.approx(1.0, abs=0.6)
 
 
+@pytest.mark.slow
 def test_a_rotrnn_is_an_lru():
     with jax.enable_x64(True):
         assert norm_cells.mapped(6, 12, 3, 1)["apart"] < 1e-12

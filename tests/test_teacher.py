@@ -101,6 +101,7 @@ def test_students_have_the_published_numbers_of_parameters() -> None:
     assert counts == wanted | {"gamma": 449, "lru": 449}
 
 
+@pytest.mark.slow
 def test_a_network_without_a_frame_is_its_recurrences() -> None:
     changes = ["model.depth=2", "model.state=6"]
     config = rungs(planning.make("TeacherStudent", ladder="cells", sets=changes))["lru"].config.model

@@ -68,6 +68,7 @@ def test_eigenvalues_are_reported_at_start_and_end(undisturbed: list[Event], dat
     assert [event.moment for event in resumed if isinstance(event, Spectrum)] == ["end"]
 
 
+@pytest.mark.slow
 def test_a_run_outlives_a_failure_to_compute_its_eigenvalues(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: object, params: object) -> None:
         raise ZeroDivisionError("no inverse")
@@ -162,6 +163,7 @@ def test_seeds_and_rates_share_one_program(data: Data) -> None:
     assert len(set(losses)) == 3
 
 
+@pytest.mark.slow
 def test_all_programs_are_compiled_before_the_first_step(data: Data, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "jax")
     events = train(config(dropout=0.2), EXECUTION, data)
@@ -178,6 +180,7 @@ def test_the_first_state_is_that_of_model_and_optimiser(data: Data) -> None:
     jax.tree.map(np.testing.assert_array_equal, compiled.init(np.uint32(3)), jax.jit(compiled._init)(np.uint32(3)))
 
 
+@pytest.mark.slow
 def test_a_worse_model_later_does_not_replace_the_best(data: Data) -> None:
     """The parameters tested are those of the best validation score, not the last ones."""
     events = list(train(config(lr=0.5, steps=60, eval_every=2), EXECUTION, data))

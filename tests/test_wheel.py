@@ -56,6 +56,7 @@ def listed(text: str) -> dict[str, Any]:
     return {kind: {entry["name"]: entry for entry in found[kind]} for kind in ("ladders", "recipes")}
 
 
+@pytest.mark.slow
 def test_a_wheel_without_a_checkout_lists_and_plans_what_it_carries(checkout, tmp_path):
     wheel = build(checkout, "wheel")
     with zipfile.ZipFile(wheel) as archive:

@@ -56,6 +56,7 @@ def attempt(tmp_path):
         yield make
 
 
+@pytest.mark.slow
 def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, attempt, monkeypatch):
     may, real = threading.Event(), checkpoints.save
     started, after, states, saves, began = [], [], [], [], threading.Event()
