@@ -225,6 +225,7 @@ def test_of_designs_that_are_recorded_at_once_the_first_counts(capsys: pytest.Ca
         assert len(ledger.events(ladder_key=instance.key, of_runs=False)) == 5  # two designs, the command, two looks
 
 
+@pytest.mark.slow
 def test_plan_ladder_and_report_say_that_runs_finished_before_the_design(capsys: pytest.CaptureFixture[str]) -> None:
     """Before the design is recorded, and after it; not of other instances, and only while a look is left."""
     caution = "runs finished before the design: its error rate holds only if their results are not the reason for"

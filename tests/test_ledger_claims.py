@@ -238,6 +238,7 @@ def names_of_checks(study: str, profile: str) -> list[str]:
     return [check.name for check in studies.get(study).checks(Results(results, profile))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("study", sorted({claim.study for claim in study_claims.every()}))
 def test_every_pattern_of_a_claim_has_checks_from_its_profile_on(study: str) -> None:
     """Patterns of names that a study does not have would leave its claims undecided forever."""

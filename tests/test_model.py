@@ -326,6 +326,7 @@ def test_the_smallest_network(strict, recurrence, bidirectional):
     np.testing.assert_array_equal(nothing[0], params["head"]["bias"])  # the mean over no position is zero
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["max", "last"])
 def test_pooling_sees_no_padding_and_nothing_where_nothing_is_true(strict, pooling):
     spec = tokens(length=32)

@@ -83,6 +83,7 @@ def test_r2_is_that_of_scikit_learn(size: int) -> None:
     assert BatchR2().value(sums) == pytest.approx(np.mean(batches), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_balanced_loss_is_the_mean_over_the_classes() -> None:
     outputs = RANDOM.normal(size=(4, 12, 3)).astype(np.float32)
     labels = RANDOM.choice([-1, 0, 0, 0, 2], size=(4, 12)).astype(np.int32)

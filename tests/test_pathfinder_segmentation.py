@@ -52,6 +52,7 @@ def distances(points: np.ndarray, r: Images, i: int) -> np.ndarray:
     return np.hypot(*np.moveaxis(tails + np.clip(part, 0, 1)[..., None] * along - points, -1, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [32, 128, pytest.param(256, marks=pytest.mark.slow)])
 def test_masks_agree_with_dashes_and_discs(size):
     r, p = sample(size), segmented(size, quirks=size > 32)

@@ -350,6 +350,7 @@ def test_errors_say_what_to_do_and_leave_no_file(words, code, error, hint, ids, 
     assert sorted(Path().rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_a_file_appears_whole_or_not_at_all(ids, capsys, monkeypatch) -> None:
     Path("a.png").write_bytes(b"old")
 

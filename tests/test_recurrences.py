@@ -375,6 +375,7 @@ def either_way(name):
     return {f"{name}, one direction", f"{name}, both directions"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "caught"),
     [

@@ -234,6 +234,7 @@ def test_parameters_and_groups():
     assert recurrent == set(halves)
 
 
+@pytest.mark.slow
 def test_outside_the_recurrent_group_rotations_train_as_in_the_public_code():
     """Two steps of optax: Adam for leaves called B and gamma_log, AdamW for all others (s5/train_helpers.py)."""
     settings = RotRNNRecurrence(heads=2, slow_rotations=False)
@@ -299,6 +300,7 @@ def test_pairs_leave_the_initial_variance_of_the_output_as_it_was():
     assert spread[True] == pytest.approx(spread[False], rel=0.1)
 
 
+@pytest.mark.slow
 def test_heads_share_their_decay_and_its_normalisation():
     shared = recurrences.build(DiagonalRecurrence(heads=3, normalize=True), width=WIDTH, state=STATE)
     alone = recurrences.build(DiagonalRecurrence(normalize=True), width=WIDTH, state=STATE)

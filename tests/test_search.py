@@ -290,6 +290,7 @@ def trials(path: Path) -> list[Any]:
     return query.select(path, sql)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["random", "tpe"])
 def test_a_search_that_is_stopped_and_shared_ends_with_the_same_trials(kind: str, tmp_path: Path) -> None:
     recipe = SEARCH.replace('"random"', f'"{kind}"').replace("trials = 3", "trials = 20")
@@ -324,6 +325,7 @@ def test_a_search_that_is_stopped_and_shared_ends_with_the_same_trials(kind: str
         assert sum(row[4] is not None and row[4] > -0.5 for row in found[10:]) >= 7
 
 
+@pytest.mark.slow
 def test_another_space_leaves_the_old_trials_out_and_fresh_trains_all_again(tmp_path: Path) -> None:
     recipe = SEARCH.replace('"random"', '"tpe"').replace("trials = 3", "trials = 14")
     with Ledger.open(tmp_path / "ledger.db") as ledger:

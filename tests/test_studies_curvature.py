@@ -150,6 +150,7 @@ def test_statistics_of_a_spectrum() -> None:
     assert found.scaled == pytest.approx(1.5)
 
 
+@pytest.mark.slow
 def test_the_hessian_of_one_system() -> None:
     found = cell("hessian", network="complex-single", length=50)
     assert found["linearised error"] < 1e-12

@@ -250,6 +250,7 @@ def test_evaluation_counts_each_example_once(data: Data) -> None:
         assert value["loss"] == pytest.approx(expected["loss"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_training_learns(data: Data) -> None:
     """Majority of ones, from 50 examples: well above the share of the larger class."""
     events = list(train(config(steps=400, eval_every=100, dropout=0.0), EXECUTION, data))

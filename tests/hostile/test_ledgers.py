@@ -223,6 +223,7 @@ def test_values_that_no_command_writes(
     assert failed < len(READERS), "query and check need none of these values"
 
 
+@pytest.mark.slow
 def test_the_check_finds_wrong_types_in_strict_columns(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With an edited schema there may be a blob in a column of numbers."""
     connection = sqlite3.connect(ledger)
