@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from lrurun.errors import LrurunError
 from lrurun.runner import messages, worker
 from tests.commands import said
 from tests.plug_ins import MAJORITY, RECIPE, folder, forget, forgotten
+from tests.scored import LADDER
 
 __all__ = ["folder", "forgotten"]  # fixtures
 
@@ -116,6 +118,26 @@ def test_data_of_a_plug_in_are_not_those_of_lruruns_own_task(folder: Path) -> No
     task.code = ""  # as if lrurun had this task
     with pytest.raises(LrurunError, match="of the task Majority of a plug-in, expected those of lrurun's own"):
         manifest(task, task.options(), Path("data/Majority"))
+
+
+@pytest.mark.slow
+def test_finished_runs_on_other_data_than_the_prepared_ones_are_no_result(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As they are after an edit without a new version, a ladder on the old data, and --force."""
+    edited(MAJORITY)
+    written(MAJORITY.replace("sum(1) > 4", "sum(1) > 5"))
+    Path("sizes.toml").write_text(LADDER)
+    ladder = ("ladder", "m.toml", "--load", "mine.py", "--ladder", "sizes.toml", "--rung", "few", "--data-dir", "data")
+    assert said(capsys, *ladder)[0] == 0
+    assert said(capsys, *PREPARE, "--force")[0] == 0
+    for more in ((), ("--seeds", "3")):
+        code, out, err = said(capsys, *ladder, *more)
+        assert (code, out) == (1, "")
+        assert re.search(r"finished runs? \(.*\) had other data: sha256:\w+, those in .*data/Majority are sha256:", err)
+        assert "hint: train them again with --fresh, or restore the data that they were trained on" in err
+    assert said(capsys, *ladder, "--fresh")[0] == 0
+    assert "nothing to do" in said(capsys, *ladder)[2]
 
 
 @pytest.mark.slow

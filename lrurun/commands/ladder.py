@@ -42,7 +42,7 @@ from lrurun.commands.options import (
 from lrurun.commands.placement import Placement, settings_of
 from lrurun.commands.report_output import Shown
 from lrurun.commands.request import LadderRequest
-from lrurun.errors import plural
+from lrurun.errors import LrurunError, plural
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning
@@ -220,7 +220,7 @@ def train(
                     with LadderView() as display:
                         while_busy(ledger, display.say, signals)
                         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-                        selections = _selections(ledger, instance, request, plan, rungs, seeds, work.fresh, display)
+                        selections = _selections(ledger, places, instance, request, plan, rungs, seeds, work, display)
                         requests.remember(ledger, instance, request, plan, seeds)
                         recorded_ladder.remember(ledger, instance, plan.ladder)
                         for selection in selections:
@@ -249,21 +249,24 @@ def train(
 
 def _selections(
     ledger: Ledger,
+    places: Places,
     instance: LadderInstance,
     request: LadderRequest,
     plan: planning.Plan,
     rungs: Sequence[planning.ResolvedRung],
     seeds: Sequence[int],
-    fresh: bool,
+    work: Work,
     display: LadderView,
 ) -> Iterable[Selection]:
-    """What to train, one after another."""
+    """What to train, one after another. Each is checked when it is asked for."""
     from lrurun.commands import deciding
     from lrurun.runner.selection import Selection
 
     if request.decide:
-        return deciding.selections(ledger, plan, instance, request.max_seeds, display)
-    return [Selection(plan=plan, rungs=rungs, seeds=seeds, fresh=fresh)]
+        found: Iterable[Selection] = deciding.selections(ledger, plan, instance, request.max_seeds, display)
+    else:
+        found = [Selection(plan=plan, rungs=rungs, seeds=seeds, fresh=work.fresh)]
+    return (_of_prepared_data(one, ledger, places) for one in found)
 
 
 def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None:
@@ -307,6 +310,34 @@ def _warn_of_data(places: Places, plan: planning.Plan) -> None:
         console.warn(f"{where}: not the published data: {manifest['source']}")
     if manifest is not None and (edited := obtaining.edit(plan.task, manifest, where)):
         console.warn(edited)
+
+
+def _of_prepared_data(selection: Selection, ledger: Ledger, places: Places) -> Selection:
+    """The selection, if its finished runs were trained on the data that are prepared now, or all are trained again.
+
+    Raises:
+        LrurunError: some were trained on other data.
+    """
+    from lrurun.data import store
+    from lrurun.ledger.values import FINISHED
+
+    plan = selection.plan
+    manifest = store.manifest(plan.task, plan.options, places.data / plan.data_name)
+    if manifest is None or selection.fresh:
+        return selection
+    planned = [run for runs in selection.tuning().values() for run in runs] + selection.final()
+    present = store.digest(manifest)
+    finished = ledger.runs(fingerprints={run.fingerprint for run in planned}, states=FINISHED, brief=True)
+    digests = {run.id: run.data_sha256 for run in finished if run.excluded is None}
+    if other := {run: digest for run, digest in digests.items() if digest not in (None, present)}:
+        shown = ", ".join(sorted(other)[:3]) + (", ..." if len(other) > 3 else "")
+        found = next(iter(other.values())) or ""
+        raise LrurunError(
+            f"{plural(len(other), 'finished run')} ({shown}) had other data: {found[:19]}, those in "
+            f"{places.data / plan.data_name} are {present[:19]}",
+            "train them again with --fresh, or restore the data that they were trained on",
+        )
+    return selection
 
 
 def _remove_empty(folder: Path) -> None:
