@@ -329,6 +329,19 @@ def test_a_backup_in_a_read_only_folder_needs_another_file(here: Here, monkeypat
 
 
 @alone
+def test_an_export_may_end_at_any_row(here: Here) -> None:
+    """As it does when a reader closes the pipe: the rest is neither read nor reported."""
+    here.run("lru", 0, "done")
+    here.run("lru", 1, None)
+    tables = copies.export(here.path)
+    _, _, ladders = next(tables)
+    assert len(list(ladders)) == 1
+    name, _, rows = next(tables)
+    assert (name, next(rows)[0] is not None) == ("runs", True)
+    tables.close()
+    assert list(rows) == []
+
+
 def test_export_has_every_row(here: Here, tmp_path: Path) -> None:
     run = here.run("=mine", 0, "done", 0.25)
     lines = [json.loads(line) for line in here.lrurun("export").splitlines()]

@@ -392,6 +392,7 @@ def test_a_closed_pipe_is_not_an_error(machine: Machine) -> None:
         ["logs", tanh.id],
         ["show", tanh.id],
         ["show", tanh.id, "--toml"],
+        ["ledger", "export"],
     ):
         read, write = os.pipe()
         os.close(read)

@@ -140,30 +140,36 @@ def _write_tables(places: Places, format: str, out: Path | None) -> int:
     opening.existing(places).close()
     if format == "csv" and out is None:
         raise UsageError("ledger export --format csv: writes a folder, and needs its name", "add --out FOLDER")
-    tables = copies.export(places.ledger.absolute())
-    if format == "jsonl":
-        lines = (
-            jsonlib.dumps({"table": table} | dict(zip(columns, map(_exported, columns, row), strict=True)))
-            for table, columns, rows in tables
-            for row in rows
-        )
-        if out is None:
-            for line in lines:
-                console.write(line)
-            return 0
-        with _whole(out) as partial, partial.open("w", encoding="utf-8") as file:
-            file.writelines(line + "\n" for line in lines)
-    else:
-        assert out is not None
-        with _whole(out) as partial:
-            partial.mkdir()
-            for table, columns, rows in tables:
-                with (partial / f"{table}.csv").open("w", encoding="utf-8", newline="") as file:
-                    writer = csv.writer(file)
-                    writer.writerow(columns)
-                    writer.writerows([csv_format.cell(cell) for cell in row] for row in rows)
-    console.say(f"wrote {out}")
+    with contextlib.closing(copies.export(places.ledger.absolute())) as tables:
+        if format == "jsonl":
+            _write_lines(tables, out)
+        else:
+            assert out is not None
+            with _whole(out) as partial:
+                partial.mkdir()
+                for table, columns, rows in tables:
+                    with (partial / f"{table}.csv").open("w", encoding="utf-8", newline="") as file:
+                        writer = csv.writer(file)
+                        writer.writerow(columns)
+                        writer.writerows([csv_format.cell(cell) for cell in row] for row in rows)
+    if out is not None:
+        console.say(f"wrote {out}")
     return 0
+
+
+def _write_lines(tables: Iterator[tuple[str, list[str], Iterator[tuple[Any, ...]]]], out: Path | None) -> None:
+    """Each row as a line of JSON, on stdout or in a new file."""
+    lines = (
+        jsonlib.dumps({"table": table} | dict(zip(columns, map(_exported, columns, row), strict=True)))
+        for table, columns, rows in tables
+        for row in rows
+    )
+    if out is None:
+        for line in lines:
+            console.write(line)
+        return
+    with _whole(out) as partial, partial.open("w", encoding="utf-8") as file:
+        file.writelines(line + "\n" for line in lines)
 
 
 def _exported(column: str, value: Any) -> Any:

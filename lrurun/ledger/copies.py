@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +75,17 @@ PACKED = frozenset({"spec", "config", "execution", "provenance", "result", "envi
 """Columns that hold JSON."""
 
 
-def export(path: Place) -> Iterator[tuple[str, list[str], Iterator[tuple[Any, ...]]]]:
-    """Every table as it was at one moment: its name, its columns, and its rows, to be read before the next table."""
+def export(path: Place) -> Generator[tuple[str, list[str], Iterator[tuple[Any, ...]]], None, None]:
+    """Every table as it was at one moment: its name, its columns, and its rows, to be read before the next table.
+
+    Close it if it is not read to its end: rows that are left are not read then.
+    """
     if isinstance(path, Server):
         with transfer.snapshot(path) as session:
             for table, statement in EXPORTED.items():
-                yield (table, *transfer.rows(session, statement))
+                columns, rows = transfer.rows(session, statement)
+                with contextlib.closing(rows):  # before the connection, as below
+                    yield table, columns, rows
         return
     query, _ = files.read_query(path)
     with (
@@ -90,9 +95,10 @@ def export(path: Place) -> Iterator[tuple[str, list[str], Iterator[tuple[Any, ..
         connection.execute("BEGIN")
         for table, statement in EXPORTED.items():
             cursor = connection.execute(statement)
-            yield table, [column[0] for column in cursor.description], _rows(cursor, path)
+            with contextlib.closing(_rows(cursor, path)) as rows:  # a cursor cannot be closed after its connection
+                yield table, [column[0] for column in cursor.description], rows
 
 
-def _rows(cursor: sqlite3.Cursor, path: Path) -> Iterator[tuple[Any, ...]]:
+def _rows(cursor: sqlite3.Cursor, path: Path) -> Generator[tuple[Any, ...], None, None]:
     with files.plain_errors(path, TIMEOUT):
         yield from cursor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +33,16 @@ def snapshot(server: Server) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def rows(connection: psycopg.Connection[Any], statement: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
+def rows(
+    connection: psycopg.Connection[Any], statement: str
+) -> tuple[list[str], Generator[tuple[Any, ...], None, None]]:
     """Columns and rows of a statement; they are read from the server as they are needed."""
     cursor = connection.cursor(name="rows")
     cursor.itersize = _AT_ONCE
     cursor.execute(statement.encode())
     columns = [column.name for column in cursor.description or ()]
 
-    def each() -> Iterator[tuple[Any, ...]]:
+    def each() -> Generator[tuple[Any, ...], None, None]:
         with cursor:
             yield from cursor
 
