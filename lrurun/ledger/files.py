@@ -76,7 +76,7 @@ def size_of(path: Path) -> int | None:
         raise LrurunError(f"the ledger {path} is a folder", f"name a file in it, for example {path / 'ledger.db'}")
     if 0 < status.st_size < 512:
         # Smaller than any page of SQLite, which would read the shortest such files as empty databases.
-        raise not_a_ledger(path)
+        raise not_a_ledger(path, whole=False)
     return status.st_size
 
 
@@ -232,7 +232,7 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
             "try again; if it is still busy, look for a stopped process that has the file open",
         )
     if name == "SQLITE_NOTADB":
-        return not_a_ledger(path)
+        return not_a_ledger(path, whole=False)
     if name.startswith("SQLITE_CORRUPT"):
         return damaged(path, error)
     if name == "SQLITE_FULL":
@@ -257,6 +257,9 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
     return None
 
 
-def not_a_ledger(path: Path) -> LedgerError:
-    """The error for a file that is not a ledger."""
-    return LedgerError(f"{path} is not a ledger of lrurun", "name another file with --ledger; this one was not changed")
+def not_a_ledger(path: Path, *, whole: bool = True) -> LedgerError:
+    """The error for a file that is not a ledger: another database, or if it is not `whole`, no database of SQLite."""
+    perhaps = "" if whole else "; if it was one, it is damaged: restore a copy made by lrurun ledger backup"
+    return LedgerError(
+        f"{path} is not a ledger of lrurun", f"name another file with --ledger; this one was not changed{perhaps}"
+    )
