@@ -115,9 +115,35 @@ def test_check_lists_every_damaged_part(whole: Path, folder: Path, capsys: pytes
     found = json.loads(out)["problems"]
     assert (code, err) == (1, "")
     malformed = "database disk image is malformed"
-    assert {f"the file is damaged: {table}: {malformed}" for table in ("metrics", "tags")} < set(found)
-    assert all("damaged" in one for one in found)
+    assert found == [f"the file is damaged: {table}: {malformed}" for table in ("metrics", "tags")]
     assert json.loads(out)["runs"] < 5
+
+
+@pytest.mark.parametrize(
+    ("table", "counts"),
+    [("stored_runs", "runs and checkpoints not counted"), ("ladders", "4 runs, checkpoints not counted")],
+)
+def test_check_says_what_it_cannot_count(
+    table: str, counts: str, whole: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(whole, table)
+    code, out, _ = said(capsys, "ledger", "check")
+    assert code == 1
+    assert out == f"the file is damaged: {table}: database disk image is malformed\nledger.db: {counts}, 1 problem\n"
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\xa5"])
+def test_a_ledger_without_its_first_pages_is_perhaps_damaged(
+    byte: bytes, whole: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("ledger.db").write_bytes(byte * 8192 + whole.read_bytes()[8192:])
+    code, out, err = said(capsys, "ledger", "check")
+    assert (code, out) == (5, "")
+    assert err == (
+        f"error: {folder / 'ledger.db'} is not a ledger of lrurun\n"
+        "hint: name another file with --ledger; this one was not changed; if it was one, it is damaged: restore a copy "
+        "made by lrurun ledger backup\n"
+    )
 
 
 def test_a_missing_table_is_damage_and_a_mistake_in_a_query_is_not(
@@ -180,6 +206,30 @@ def test_check_reads_the_bytes_of_checkpoints(checkpoint: Path, capsys: pytest.C
     for more in ([], ["--quick"]):
         code, out, _ = said(capsys, "ledger", "check", *more)
         assert (code, out.splitlines()[0]) == (1, f"checkpoint of run {run}, step 20: {checkpoint} is missing")
+
+
+def test_check_of_a_ledger_whose_runs_folder_is_elsewhere(
+    checkpoint: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "runs").rename("moved")
+    hint = "the ledger itself has no problems; name its runs folder with --runs-dir FOLDER\n"
+    for more in ([], ["--quick"]):
+        code, out, err = said(capsys, "ledger", "check", *more)
+        lines = "1 checkpoint is not in the runs folder runs\nledger.db: 5 runs, 1 checkpoint, 1 problem\n"
+        assert (code, out, err) == (1, lines, hint)
+        assert said(capsys, "--runs-dir", "moved", "ledger", "check", *more)[0] == 0
+    code, out, _ = said(capsys, "ledger", "check", "--json")
+    assert (code, json.loads(out)["problems"]) == (1, ["1 checkpoint is not in the runs folder runs"])
+    raw(
+        folder / "ledger.db",
+        "INSERT INTO checkpoints SELECT 7, run, attempt, 21, state, '../x', 1, 'a' FROM checkpoints",
+    )
+    code, out, err = said(capsys, "ledger", "check")
+    assert (code, len(out.splitlines())) == (1, 3)
+    assert "leads out of the runs folder" in out
+    assert "1 checkpoint is not in the runs folder runs\n" in out
+    assert "restore a copy made by lrurun ledger backup" in err
+    assert "--runs-dir FOLDER" in err
 
 
 def test_a_checkpoint_that_its_run_removes_meanwhile_is_no_problem(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -56,38 +58,89 @@ def check(
     file alone may be damaged, or lack what was written last.
     """
     places: Places = context.obj.places
-    problems: list[str] = []
-    runs = running = kept = 0
-    try:
-        with opening.existing(places) as ledger:
-            problems += ledger.check()
-            ids = ledger.run_ids()
-            for run in ledger.each(ids):  # whether each can be read
-                runs += 1
-                running += run.state == "running"
-            for c in ledger.each_checkpoint(ids, "committed"):
-                kept += 1
-                problems += _faults(places, ledger, c, quick=quick)
-    except DamagedError as error:
-        problems += [] if error.message in problems else [error.message]
+    found = _checked(places, quick=quick)
+    problems = found.problems
+    if found.elsewhere:
+        verb = "is" if found.elsewhere == 1 else "are"
+        problems = [*problems, f"{plural(found.elsewhere, 'checkpoint')} {verb} not in the runs folder {places.runs}"]
     if json:
-        output.write_json(IntegrityDocument(str(places.ledger.absolute()), runs, problems))
+        output.write_json(IntegrityDocument(str(places.ledger.absolute()), found.runs, problems))
         return 1 if problems else 0
     for problem in problems:
         console.write(console.clean(problem))
     about = plural(len(problems), "problem") if problems else "no problems"
-    console.write(f"{places.ledger}: {plural(runs, 'run')}, {plural(kept, 'checkpoint')}, {about}")
-    if problems:
+    console.write(f"{places.ledger}: {_counts(found)}, {about}")
+    if found.elsewhere:
+        fine = "" if found.problems else "the ledger itself has no problems; "
+        console.say(f"{fine}name its runs folder with --runs-dir FOLDER")
+    if found.problems:
         console.say(
             "restore a copy made by lrurun ledger backup; a copy of the file alone, made while runs were recorded, may "
             "be damaged"
         )
-    elif running:
+    elif found.running and not problems:
         console.say(
-            f"{plural(running, 'run')} running: to copy this ledger, use lrurun ledger backup; a copy of the file "
-            "alone may be damaged, or lack what was written last"
+            f"{plural(found.running, 'run')} running: to copy this ledger, use lrurun ledger backup; a copy of the "
+            "file alone may be damaged, or lack what was written last"
         )
     return 1 if problems else 0
+
+
+@dataclass
+class _Found:
+    """What a check found; `total` and `counted` say whether runs and checkpoints could be counted."""
+
+    problems: list[str]
+    total: int | None = None
+    runs: int = 0
+    """Those that can be read."""
+    running: int = 0
+    checkpoints: int = 0
+    counted: bool = False
+    elsewhere: int = 0
+    """Checkpoints that are not in the runs folder, if it has no folder of any run of the ledger."""
+
+
+def _checked(places: Places, *, quick: bool) -> _Found:
+    found = _Found([])
+    try:
+        with opening.existing(places) as ledger:
+            found.problems += ledger.check()
+            ids = ledger.run_ids()
+            found.total = len(ids)
+            for run in ledger.each(ids):  # whether each can be read
+                found.runs += 1
+                found.running += run.state == "running"
+            # The copy of an object store has only what was needed here.
+            elsewhere = not paths.is_copy(places.runs) and not any(os.path.isdir(places.runs / run) for run in ids)
+            for c in ledger.each_checkpoint(ids, "committed"):
+                found.checkpoints += 1
+                if elsewhere and _absent(places, c):
+                    found.elsewhere += 1
+                else:
+                    found.problems += _faults(places, ledger, c, quick=quick)
+            found.counted = True
+    except DamagedError as error:
+        from lrurun.ledger import checks
+
+        found.problems = checks.distinct([*found.problems, error.message])
+    return found
+
+
+def _counts(found: _Found) -> str:
+    """As in "2 runs, 1 checkpoint"."""
+    if found.total is None:
+        return "runs and checkpoints not counted"
+    kept = plural(found.checkpoints, "checkpoint") if found.counted else "checkpoints not counted"
+    return f"{plural(found.total, 'run')}, {kept}"
+
+
+def _absent(places: Places, checkpoint: Checkpoint) -> bool:
+    """Whether there is certainly no such file or folder."""
+    try:
+        return not paths.inside(places.runs, checkpoint.path).exists()
+    except (LrurunError, OSError):
+        return False
 
 
 def _faults(places: Places, ledger: Ledger, checkpoint: Checkpoint, *, quick: bool) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from sqlalchemy import Connection, and_, select
@@ -13,6 +13,8 @@ from lrurun.ledger.dialects import on_server
 from lrurun.ledger.rows import altered_documents
 from lrurun.ledger.schema import TRIGGERS, VIEWS, attempts, documents, eigenvalues, ladders, metadata, runs
 from lrurun.ledger.values import STATES
+
+_DAMAGED = "the file is damaged: "
 
 _JSON = (ladders.c.spec, runs.c.result, documents.c.text, eigenvalues.c.pairs)
 
@@ -27,13 +29,13 @@ def _damage(connection: Connection) -> Iterator[str]:
             try:
                 yield from _found(connection, f'PRAGMA integrity_check("{table}")')
             except DatabaseError as error:
-                yield f"the file is damaged: {table}: {error.orig}"
+                yield f"{_DAMAGED}{table}: {error.orig}"
 
 
 def _found(connection: Connection, check: str) -> Iterator[str]:
     for (text,) in connection.exec_driver_sql(check):
         if text != "ok":
-            yield from (f"the file is damaged: {line}" for line in text.splitlines() if not line.startswith("***"))
+            yield from (f"{_DAMAGED}{line}" for line in text.splitlines() if not line.startswith("***"))
 
 
 def _references(connection: Connection) -> Iterator[str]:
@@ -91,3 +93,11 @@ def _no_json(text: str) -> bool:
 
 PARTS = (_damage, _references, _contradictions, _contents, _missing)
 """Each returns what is wrong with a ledger, one sentence each."""
+
+
+def distinct(found: Iterable[str]) -> list[str]:
+    """Each problem once: that the file is damaged is left out where it is said which part of it is."""
+    once = list(dict.fromkeys(found))
+    if any(problem.startswith(_DAMAGED) for problem in once):
+        return [problem for problem in once if not problem.endswith(" is damaged: database disk image is malformed")]
+    return once

@@ -420,7 +420,7 @@ class Reading(LedgerBase):
                         found.append(problem)
             except DamagedError as error:  # in what the part reads; others may still say more
                 found.append(error.message)
-        return list(dict.fromkeys(found))
+        return checks.distinct(found)
 
 
 _CURVE = (
