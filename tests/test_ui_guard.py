@@ -78,6 +78,21 @@ def test_another_origin_is_refused(view: View, origin: str) -> None:
     assert view.request("/runs", MINE | {"origin": f"http://{HOST}"}).status == 200
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])  # the latter: another port of this host
+def test_pages_of_other_sites_may_link_and_no_more(view: View, site: str) -> None:
+    def status(address: str, mode: str, dest: str, site: str = site) -> int:
+        fetched = {"sec-fetch-site": site, "sec-fetch-mode": mode, "sec-fetch-dest": dest}
+        return view.request(address, MINE | fetched).status
+
+    for mode, dest in (("no-cors", "script"), ("no-cors", "image"), ("cors", "empty"), ("navigate", "iframe")):
+        for address in ("/", "/static/live.js", "/data/runs", f"/?token={TOKEN}"):
+            assert status(address, mode, dest) == 403
+        assert status("/runs", mode, dest, "same-origin") == status("/runs", mode, dest, "none") == 200
+    assert view.request("/runs", MINE | {"sec-fetch-site": site}).status == 403
+    assert status("/runs", "navigate", "document") == 200
+    assert status(f"/?token={TOKEN}", "navigate", "document") == 303
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
 def test_nothing_can_be_changed(view: View, method: str) -> None:
     assert view.request("/", MINE, method).status == 405

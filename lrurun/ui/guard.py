@@ -43,8 +43,17 @@ def names_of(host: str) -> frozenset[str]:
     return frozenset({*LOOPBACK, host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()})
 
 
+def _is_foreign(headers: Headers) -> bool:
+    """Whether a page of another site, or of another port of this host, asks for more than to go to a page."""
+    goes = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
+    return headers.get("sec-fetch-site") in ("cross-site", "same-site") and not goes
+
+
 class Guard:
     """Refuses requests without the token, with a foreign Host or Origin, and all that are not GET or HEAD.
+
+    Pages of other sites, and of other ports of this host, may link to a page, but embed and load nothing. Browsers say
+    so in Sec-Fetch-Site, https://www.w3.org/TR/fetch-metadata/, to loopback addresses and under HTTPS.
 
     Args:
         cookie: the name of the cookie: servers on one machine share their cookies, so that each needs its own.
@@ -80,7 +89,7 @@ class Guard:
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
             return PlainTextResponse("This server has another name.\n", 400)
         origin = headers.get("origin")
-        if origin is not None and origin != f"{scope['scheme']}://{hosts[0]}":
+        if _is_foreign(headers) or (origin is not None and origin != f"{scope['scheme']}://{hosts[0]}"):
             return PlainTextResponse("Requests from other sites are refused.\n", 403)
         if scope["path"] == "/" and (given := parse_qs(scope["query_string"].decode("latin-1")).get("token")):
             if not self._is_token(given[0]):
