@@ -94,6 +94,8 @@ def ledger(folder: Path) -> Path:
     return folder / "ledger.db"
 
 
+FIELDS = ", ".join(filters.FIELDS)
+ALONE = "duration is a column of `lrurun runs --columns` alone"
 COLUMNS = ("runs", "--columns", "seed,rung, optim.lr", "--columns", "test/accuracy,val/loss,tag")
 
 
@@ -173,6 +175,14 @@ def test_without_a_ledger_there_are_no_rows(folder: Path, capsys: pytest.Capture
     ("arguments", "message", "hint"),
     [
         (["--columns", "sed"], "--columns: unknown name 'sed'", "did you mean 'seed'?"),
+        (
+            ["--columns", "id,nosuch"],
+            "--columns: unknown name 'nosuch'",
+            f"fields: {FIELDS}, duration; results",
+        ),
+        (["--columns", "id,duratio"], "--columns: unknown name 'duratio'", "did you mean 'duration'? fields: id,"),
+        (["--by", "duration"], "--by: unknown name 'duration'", f"{ALONE}; fields: {FIELDS}; results"),
+        (["--columns", "id", "--sort", "duration"], "--sort: unknown name 'duration'", ALONE),
         (["--columns", "seed,"], "--columns seed,: a name is missing", "as in --columns rung,optim.lr"),
         (["--columns", "seed,seed"], "--columns seed: named twice", "leave one of them out"),
         (["--columns", "seed", "--by", "seed"], "--columns and --by exclude each other", "leave one of them out"),

@@ -145,6 +145,22 @@ FIELDS = (
             "column 10: expected a number to compare optim.lr with, found '30%'",
             "only shares such as test/accuracy are compared in per cent",
         ),
+        (
+            "val/extra>30%",
+            "column 11: expected a number to compare val/extra with, found '30%'",
+            "only shares such as test/accuracy are compared in per cent; a metric of a task of your own needs "
+            "--load FILE, or write 0.3",
+        ),
+        (
+            "val/extra>30%%",
+            "column 11: expected a number to compare val/extra with, found '30%%'",
+            HINT,
+        ),
+        (
+            "val/loss>30%",
+            "column 10: expected a number to compare val/loss with, found '30%'",
+            "only shares such as test/accuracy are compared in per cent",
+        ),
         ("val/accuracy>'30%'", "column 14: expected a number to compare val/accuracy with, found \"'30%'\"", HINT),
         ("val/accuracy>30%%", "column 14: expected a number to compare val/accuracy with, found '30%%'", HINT),
         ("seed='3'", "column 6: expected a number to compare seed with, found \"'3'\"", HINT),
@@ -161,6 +177,11 @@ FIELDS = (
         ("!seed=3", "column 1: unexpected '!'", HINT),
         ("sed=3", "column 1: unknown name 'sed'", f"did you mean 'seed'? {FIELDS}"),
         ("seed=3 and optim.rl=1", "column 12: unknown name 'optim.rl'", f"did you mean 'optim.lr'? {FIELDS}"),
+        (
+            "seed=3 and duration>1",
+            "column 12: unknown name 'duration'",
+            f"duration is a column of `lrurun runs --columns` alone; {FIELDS}",
+        ),
         ("lr=1", "column 1: unknown name 'lr'", f"did you mean 'optim.lr'? {FIELDS}"),
         ("zzzzzzzz=1", "column 1: unknown name 'zzzzzzzz'", FIELDS),
         ("__import__('os').system('x')=1", "column 1: unknown name '__import__'", FIELDS),

@@ -111,7 +111,7 @@ def _table(
     if metric and not by:
         raise UsageError("--metric: belongs to --by", "as in --by rung --metric val/accuracy")
     names, groups = run_table.split(columns, "--columns"), run_table.split(by, "--by")
-    others = [("--columns", name) for name in names if name != "duration"]
+    others = [("--columns", name) for name in names]
     others += [("--by", name) for name in groups] + ([] if metric is None else [("--metric", metric)])
     on_screen = limit is None and format == "table" and console.is_screen()
     ledger = opening.read_current(places)

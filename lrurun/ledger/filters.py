@@ -134,8 +134,13 @@ def check_name(name: str, known: Mapping[str, Kind], where: str) -> None:
     if name in known:
         return
     close = nearest(name, known) or next((path for path in known if path.endswith(f".{name}")), None)
-    rest = f"fields: {', '.join(FIELDS)}; results such as val/accuracy; settings such as optim.lr"
-    raise UsageError(f"{where}: unknown name {_short(name)}", f"did you mean {close!r}? {rest}" if close else rest)
+    fields = ", ".join([*FIELDS, DURATION] if DURATION in known else FIELDS)
+    rest = f"fields: {fields}; results such as val/accuracy; settings such as optim.lr"
+    if name == DURATION:
+        rest = f"{name} is a column of `lrurun runs --columns` alone; {rest}"
+    elif close:
+        rest = f"did you mean {close!r}? {rest}"
+    raise UsageError(f"{where}: unknown name {_short(name)}", rest)
 
 
 def parse(text: str, known: Mapping[str, Kind], option: str = "--where") -> Condition:
@@ -342,8 +347,8 @@ class _Parser:
         value = self._value(kind, name)
         number = _number(value, kind) if self._next.kind == "word" else None
         if kind in ("number", "share") and number is None:
-            per_cent = kind == "number" and self._next.kind == "word" and value.endswith("%")
-            hint = "only shares such as test/accuracy are compared in per cent" if per_cent else _HINT
+            share = _number(value, "share") if kind == "number" and self._next.kind == "word" else None
+            hint = _HINT if share is None else self._no_share(name, share)
             raise self._wrong(f"a number to compare {name} with", hint)
         if kind == "truth" and value not in ("true", "false"):
             raise self._wrong(f"true or false to compare {name} with")
@@ -361,6 +366,14 @@ class _Parser:
         if text is None:
             raise self._wrong(f"a date or time to compare {name} with", _TIME_HINT)
         return text
+
+    def _no_share(self, name: str, share: float) -> str:
+        """A hint on a number of per cent for what is not known to be a share."""
+        hint = "only shares such as test/accuracy are compared in per cent"
+        if not name.startswith(("val/", "test/")) or name in METRICS:
+            return hint
+        load = "--load FILE" if self._option.startswith("--") else "files=[FILE]"
+        return f"{hint}; a metric of a task of your own needs {load}, or write {share:g}"
 
     def _where(self, column: int | None = None) -> str:
         return f"{self._option}, column {column or self._next.column}"

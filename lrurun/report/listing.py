@@ -53,7 +53,8 @@ class Choice:
         if self._sort is not None:
             filters.check_name(self._sort, known, self._names[1])
         for option, name in self._others:
-            filters.check_name(name, known, option)
+            more: dict[str, filters.Kind] = {filters.DURATION: "number"} if option == "--columns" else {}
+            filters.check_name(name, {**known, **more}, option)
 
     @property
     def is_all(self) -> bool:
