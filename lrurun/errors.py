@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
+from typing import Any
 
 
 class LrurunError(Exception):
@@ -75,6 +76,16 @@ def hint_for(word: str, known: Iterable[str], what: str = "known names") -> str:
     close = nearest(word, names)
     listing = f"{what}: {', '.join(names)}" if names else f"there are no {what}"
     return f"did you mean {close!r}? {listing}" if close else listing
+
+
+def check_type(name: str, value: object, kinds: Any, expected: str, hint: str) -> None:
+    """Refuses an argument of a call in Python that is of none of these types.
+
+    Raises:
+        UsageError: with what was expected.
+    """
+    if not isinstance(value, kinds):
+        raise UsageError(f"{name}: expected {expected}, found {type(value).__name__}", hint)
 
 
 def plural(number: int, noun: str) -> str:

@@ -13,8 +13,8 @@ from urllib.parse import quote, unquote
 from msgspec import Struct
 
 from lrurun import server
-from lrurun.errors import LrurunError, UsageError, hint_for, nearest
-from lrurun.server import Place
+from lrurun.errors import LrurunError, UsageError, check_type, hint_for, nearest
+from lrurun.server import ARGUMENT, Place
 
 STORES = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs", "file": ""}
 """Scheme of a URL -> the package with which fsspec reads it."""
@@ -48,6 +48,13 @@ def places(ledger: str | None = None, runs: str | None = None, data: str | None 
         runs=runs_folder(runs_text, "--runs-dir" if runs else "LRURUN_RUNS") if runs_text else default_runs(place),
         data=expanded(data_text, "--data-dir") if data_text else expanded(share, "--data-dir") / "lrurun",
     )
+
+
+def given_ledger(ledger: str | os.PathLike[str]) -> Place:
+    """The ledger that an argument of `lrurun.open` or `lrurun.load` names. Raises as `ledger_place` does."""
+    hint = 'as in ledger="ledger.db"; the place of one that is open is str(opened.path)'
+    check_type(ARGUMENT, ledger, str | os.PathLike, "a path or a URL", hint)
+    return ledger_place(os.fspath(ledger), ARGUMENT)
 
 
 def ledger_place(text: str, where: str) -> Place:

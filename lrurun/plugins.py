@@ -22,7 +22,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, TypeVar
@@ -30,7 +30,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 
 from lrurun import paths
-from lrurun.errors import LrurunError, UsageError
+from lrurun.errors import LrurunError, UsageError, check_type
 
 GROUP = "lrurun"
 """The group of the entry points, each with the name of a recurrence or task."""
@@ -184,6 +184,15 @@ def load_named(files: list[str]) -> None:
 def named_files() -> list[str]:
     """Absolute paths of the files that `--load` named."""
     return list(dict.fromkeys(_NAMED))
+
+
+def load_given(files: Sequence[str | os.PathLike[str]]) -> None:
+    """Imports the files that the argument `files` of `lrurun.open` or `lrurun.load` names. Raises as `load` does."""
+    hint = 'as in files=["mine.py"]'
+    check_type("files", files, list | tuple, "a list of paths", hint)
+    for file in files:
+        check_type("files", file, str | os.PathLike, "a path", hint)
+        load(file, named="files")
 
 
 def load(name: str | os.PathLike[str], *, base: Path | None = None, named: str = "--load") -> Source:

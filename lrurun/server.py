@@ -13,6 +13,8 @@ from lrurun.errors import LrurunError, UsageError
 
 VARIABLE = "LRURUN_LEDGER"
 """The environment variable that may contain a password."""
+ARGUMENT = "ledger"
+"""The argument of functions in Python, in messages."""
 
 _SCHEMES = ("postgresql+psycopg", "postgresql", "postgres")
 _SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key"})
@@ -73,17 +75,18 @@ def _is_conninfo(text: str) -> bool:
 
 
 def parse(text: str, where: str = "--ledger") -> Server:
-    """The server of a URL from the command line, or from LRURUN_LEDGER: `where` is one of the two.
+    """The server of a URL from the command line, from LRURUN_LEDGER or from an argument in Python, which `where` names.
 
     Raises:
         UsageError: it is no such URL, or has a password that other users of this machine could read.
     """
     public, private = _split(text, where)
     if public != private and where != VARIABLE:
-        raise UsageError(
-            f"{where}: a password on the command line is visible to every user of this machine",
-            f"leave it out of the URL, and keep it in a file (PGPASSFILE, PGSERVICE), or give the URL in {VARIABLE}",
-        )
+        hint = f"leave it out of the URL, and keep it in a file (PGPASSFILE, PGSERVICE), or give the URL in {VARIABLE}"
+        if where == ARGUMENT:
+            message = f"{where}: a password in a script or notebook is visible to all who read it"
+            raise UsageError(message, f"{hint}, without {ARGUMENT}=")
+        raise UsageError(f"{where}: a password on the command line is visible to every user of this machine", hint)
     return Server(public)
 
 

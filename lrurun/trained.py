@@ -18,7 +18,7 @@ from lrurun.config import plugin_code
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.on_device import stream
 from lrurun.data.task import Spec
-from lrurun.errors import LrurunError, NoEigenvaluesError, NotFoundError
+from lrurun.errors import LrurunError, NoEigenvaluesError, NotFoundError, check_type
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint, Run
 from lrurun.nn.network import Model
@@ -77,10 +77,15 @@ def load(
 
     Raises:
         NotFoundError: there is no such ledger or run.
+        UsageError: an argument of another type; what `ledger` names is no ledger.
         LrurunError: every checkpoint is missing or damaged; a plug-in is not loaded, or has changed.
     """
-    for file in files:
-        plugins.load(file, named="files")
+    check_type("run", run, str, "text", "give the id of a run, or its beginning, as in load(run.id)")
+    plugins.load_given(files)
+    if ledger is not None:
+        paths.given_ledger(ledger)
+    if runs_dir is not None:
+        check_type("runs_dir", runs_dir, str | os.PathLike, "a path or a URL", 'as in runs_dir="runs"')
     places = paths.places(
         None if ledger is None else os.fspath(ledger), runs=None if runs_dir is None else os.fspath(runs_dir)
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from lrurun import paths, plugins
-from lrurun.errors import NotFoundError, UsageError, plural
+from lrurun.errors import NotFoundError, UsageError, check_type, plural
 from lrurun.reading.rows import ReportRows, Rows, columns_of, shown_claims, shown_curves, shown_runs
 from lrurun.report import columns as tables
 
@@ -64,12 +64,15 @@ class OpenLedger:
         Args:
             where: a condition, as in "task=sDigits and test/accuracy>0.9"; see `lrurun runs --where`.
             sort: a field, a result or a setting; with a minus before it, the largest first.
-            limit: at most so many.
+            limit: at most so many; 0 gives no runs, unlike `lrurun runs --limit 0`, None all.
             ladder: only those of a ladder with this name.
 
         Raises:
-            UsageError: the condition cannot be read, or an unknown name.
+            UsageError: the condition cannot be read, an unknown name, or an argument of another type.
         """
+        hint = 'as in runs("task=sDigits", sort="-test/accuracy", ladder="lru")'
+        _check_texts(hint, where=where, sort=sort, ladder=ladder)
+        check_type("limit", limit, SupportsIndex | None, "a whole number", "as in limit=20")
         ids = self._ids(where, sort, ladder)
         ledger = self._reopen()
         if limit is not None and limit < 0:
@@ -98,18 +101,20 @@ class OpenLedger:
             run: a run or several, also by the beginning of their ids; None: all, or those that meet `where`.
             keys: names of metrics, as "train/loss"; None: all.
             where: a condition on runs, as of `runs`.
-            points: at most so many points of each curve, of which its extremes are kept; None: all.
+            points: at most so many points of each curve, of which its extremes are kept; 4 or more; None: all.
 
         Raises:
             NotFoundError: there is no such run, or no run of the ledger has such a metric.
-            UsageError: both `run` and `where`; a condition that cannot be read.
+            UsageError: both `run` and `where`; a condition that cannot be read; an argument of another type.
         """
+        _check_texts('as in metrics(where="task=sDigits")', where=where)
+        check_type("points", points, SupportsIndex | None, "a whole number", "as in points=500")
         if run is not None and where is not None:
             raise UsageError("run and where exclude each other", "leave one of them out")
         if points is not None and points < 4:
             raise UsageError(f"points: expected at least 4, found {points}", "leave it out for all points")
         ledger = self._reopen()
-        names = None if keys is None else [keys] if isinstance(keys, str) else list(keys)
+        names = None if keys is None else _several("keys", keys, str, "a name", 'as in keys=["train/loss"]')
         if ledger is None:
             if run is not None:
                 raise NotFoundError(f"there is no ledger at {self.path}", "see `lrurun runs`")
@@ -125,7 +130,9 @@ class OpenLedger:
 
     @staticmethod
     def _named(ledger: Ledger, run: Any) -> list[str]:
-        given = [run] if isinstance(run, str) or hasattr(run, "fingerprint") else list(run)
+        from lrurun.ledger.values import Run
+
+        given = _several("run", run, str | Run, "a run or an id", 'as in metrics("4ebf68b6") or metrics(ledger.runs())')
         return [ledger.run(one).id if isinstance(one, str) else one.id for one in given]
 
     def report(
@@ -146,12 +153,17 @@ class OpenLedger:
 
         Raises:
             NotFoundError: the ledger has no such instance.
-            UsageError: unknown names.
+            UsageError: unknown names, or an argument of another type.
         """
         from lrurun.config import plan as planning
         from lrurun.config.schema import STUDY
         from lrurun.report import formats, run_details, selection
 
+        hint = 'as in report("sDigits", ladder="lru", sets={"optim.lr": 0.001})'
+        check_type("task", task, str, "text", hint)
+        check_type("ladder", ladder, str, "text", hint)
+        _check_texts(hint, profile=profile, instance=instance)
+        check_type("sets", sets, Mapping | Sequence, "a mapping or a list", hint)
         if task.startswith(STUDY):
             raise UsageError(f"{task}: reports of studies have no rungs", f"run: lrurun report {task} --json")
         values = dict(sets) if isinstance(sets, Mapping) else list(sets)
@@ -180,6 +192,7 @@ class OpenLedger:
         from lrurun.config.documents import load_ladder
         from lrurun.report import ledger_claims
 
+        _check_texts('as in claims(ladder="lru", task="sDigits")', ladder=ladder, task=task, paper=paper)
         ledger_claims.check_paper(paper, "paper")
         names = [ladder] if ladder is not None else list(paths.names("ablations"))
         ladders = {name: load_ladder(name) for name in names}
@@ -189,6 +202,23 @@ class OpenLedger:
         evidence = ledger_claims.gather(ledger, ladders, task, with_studies=ladder is None)
         found = ledger_claims.collect(evidence, ladders, task, paper)
         return Rows(found.claims, columns_of(ledger_claims.LedgerClaim.__struct_fields__), shown=shown_claims)
+
+
+def _check_texts(hint: str, **arguments: str | None) -> None:
+    """Refuses optional arguments that are no texts. Raises UsageError."""
+    for name, value in arguments.items():
+        check_type(name, value, str | None, "text", hint)
+
+
+def _several(name: str, given: Any, kinds: Any, expected: str, hint: str) -> list[Any]:
+    """One value of these types, or several, as a list. Raises UsageError."""
+    if isinstance(given, kinds):
+        return [given]
+    check_type(name, given, Iterable, f"{expected}, or several", hint)
+    values = list(given)
+    for value in values:
+        check_type(name, value, kinds, expected, hint)
+    return values
 
 
 def _check_keys(ledger: Ledger, keys: Sequence[str]) -> None:
@@ -221,11 +251,9 @@ def open(ledger: str | os.PathLike[str] | None = None, *, files: Sequence[str | 
     marks them as interrupted. `files` are plug-ins with tasks and recurrences of the ladders to be reported.
 
     Raises:
-        UsageError: what `ledger` names is no ledger.
+        UsageError: what `ledger` names is no ledger, or an argument of another type.
         LedgerError: another version has written it, or the server cannot be reached.
         LrurunError: it cannot be read.
     """
-    for file in files:
-        plugins.load(file, named="files")
-    place = paths.places().ledger if ledger is None else paths.ledger_place(os.fspath(ledger), "ledger")
-    return OpenLedger(place)
+    plugins.load_given(files)
+    return OpenLedger(paths.places().ledger if ledger is None else paths.given_ledger(ledger))
