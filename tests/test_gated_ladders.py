@@ -76,13 +76,11 @@ def test_the_blocks_of_griffin_and_mamba_are_made_of_single_parts() -> None:
 @pytest.mark.parametrize(
     ("ladder", "task"),
     [
-        ("selective", "SelectiveCopy"),
-        ("rg-lru", "Copy"),
-        ("gates", "MQAR"),
+        ("rg-lru", "npDigits"),
+        ("gates", "Copy"),
         ("mamba", "SelectiveCopy"),
         ("negative", "Parity"),
         ("selective", "InductionHeads"),
-        ("selective", "npDigits"),
         ("shortconv", "MQAR"),
     ],
 )

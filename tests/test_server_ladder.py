@@ -109,8 +109,7 @@ def test_owners_elsewhere_may_write_a_heartbeat_after_an_outage(shared, postgres
         assert [run.id for run in ledger.reap(ME, timeout=0.0)] == [claimed.run.id]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+@pytest.mark.parametrize(("number", "twice"), [(signal.SIGTERM, False), (signal.SIGINT, True)], ids=["once", "twice"])
 def test_signals_stop_a_command_whose_server_hangs(shared, postgres, number, twice) -> None:
     process = shared.start(*LADDER)
     wait_for(training(shared, step=50))
@@ -128,16 +127,15 @@ def test_signals_stop_a_command_whose_server_hangs(shared, postgres, number, twi
         assert not psutil.wait_procs(workers, timeout=5)[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_stop_a_command_whose_server_is_away(shared, postgres, long_history, number) -> None:
+def test_a_signal_stops_a_command_whose_server_is_away(shared, postgres, long_history) -> None:
     process = shared.start(*LADDER)
     wait_for(training(shared, step=50))
     workers = workers_of(process)
     postgres.stop()
     time.sleep(2)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=25)
-    assert process.returncode == 128 + number
+    assert process.returncode == 128 + signal.SIGTERM
     assert f"the ledger {shared.ledger} does not answer: what has been computed since is not recorded" in said
     assert re.search(r"stopped by SIG\w+ with \d of 4 runs remaining; the same command continues", said)
     assert not psutil.wait_procs(workers, timeout=5)[1]
