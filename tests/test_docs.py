@@ -16,6 +16,7 @@ from lrurun import paths
 from lrurun.cli import app
 from lrurun.config.documents import load_ladder
 from tests import generated, transcripts
+from tests.conftest import FLAGS
 from tests.machine import Machine
 
 ROOT = generated.ROOT
@@ -143,6 +144,7 @@ def test_example_ladder_is_sound(tmp_path, monkeypatch, capsys) -> None:
 @pytest.mark.parametrize("page", [page for page in generated.PAGES if commands(page)], ids=lambda page: page.stem)
 def test_examples_run(page: Path, machine: Machine) -> None:
     """Every `lrurun` line of a page, one after the other, in one folder, with the page's files in it; its SQL too."""
+    machine.env |= {"XLA_FLAGS": " ".join(FLAGS)}  # many programs, for a few steps each
     for name, text in files(page).items():
         (machine.folder / name).write_text(text)
     if page.stem in ("ledger", "json", "performance", "reading"):  # which read what another page has trained

@@ -175,7 +175,7 @@ def test_the_runs_folder_is_removed_between_commands(machine: Machine, long_hist
     assert attempts[-1].resumed_from == 0
     shutil.rmtree(machine.runs)
     assert "nothing to do" in machine.run(*ONE).stderr
-    assert "is missing" in machine.run("ledger", "check", code=1).stdout
+    assert "1 checkpoint is not in the runs folder" in machine.run("ledger", "check", code=1).stdout
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 from lrurun.config import plan as planning
 from lrurun.config.documents import load_ladder
 from tests.commands import folder, said  # noqa: F401
+from tests.conftest import FLAGS
 from tests.plans import differences, rungs
 
 MAIN_LINE = {
@@ -84,7 +85,10 @@ def test_the_blocks_of_griffin_and_mamba_are_made_of_single_parts() -> None:
         ("shortconv", "MQAR"),
     ],
 )
-def test_a_ladder_runs_whole_at_the_smallest_size(ladder: str, task: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_ladder_runs_whole_at_the_smallest_size(
+    ladder: str, task: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XLA_FLAGS", " ".join(FLAGS))  # dozens of programs are compiled, for a few steps each
     code, _, err = said(capsys, "ladder", task, "--ladder", ladder, "--profile", "smoke", "--jobs", "2")
     assert code == 0, err
     code, out, _ = said(capsys, "report", task, "--ladder", ladder, "--profile", "smoke", "--format", "json")
