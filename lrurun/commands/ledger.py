@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -86,8 +85,7 @@ def check(
     return 1 if problems else 0
 
 
-@dataclass
-class _Found:
+class _Found(Struct):
     """What a check found; `total` and `counted` say whether runs and checkpoints could be counted."""
 
     problems: list[str]

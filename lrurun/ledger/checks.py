@@ -96,7 +96,7 @@ PARTS = (_damage, _references, _contradictions, _contents, _missing)
 
 
 def distinct(found: Iterable[str]) -> list[str]:
-    """Each problem once: that the file is damaged is left out where it is said which part of it is."""
+    """The problems without repetitions: the general message of a damaged file is left out if others name the parts."""
     once = list(dict.fromkeys(found))
     if any(problem.startswith(_DAMAGED) for problem in once):
         return [problem for problem in once if not problem.endswith(" is damaged: database disk image is malformed")]
