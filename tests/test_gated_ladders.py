@@ -37,9 +37,8 @@ def test_each_rung_of_the_main_line_is_one_change() -> None:
     assert made["shuffled-gates"].on == made["static-gates"].on == "rg-lru"
 
 
-@pytest.mark.parametrize("task", ["SelectiveCopy", "npDigits"])
-def test_other_ladders_begin_where_the_main_line_ends(task: str) -> None:
-    profile = None if task == "npDigits" else "laptop"
+@pytest.mark.parametrize(("task", "profile"), [("SelectiveCopy", "length-64"), ("npDigits", None)])
+def test_other_ladders_begin_where_the_main_line_ends(task: str, profile: str | None) -> None:
     last = rungs(planning.make(task, ladder="selective", profile=profile))["rg-lru"].config
     for name in ("rg-lru", "gates", "negative"):
         assert rungs(planning.make(task, ladder=name, profile=profile))["rg-lru"].config == last, name
@@ -47,6 +46,14 @@ def test_other_ladders_begin_where_the_main_line_ends(task: str) -> None:
     assert rungs(planning.make(task, ladder="negative", profile=profile))["s6"].config == s6
     without = rungs(planning.make(task, ladder="rg-lru", profile=profile))["no-input-gate"].config
     assert rungs(planning.make(task, ladder="gates", profile=profile))["no-input-gate"].config == without
+
+
+@pytest.mark.parametrize("task", ["Copy", "SelectiveCopy", "MQAR", "InductionHeads", "Parity"])
+def test_rungs_of_a_ladder_that_is_not_tuned_share_a_learning_rate(task: str) -> None:
+    """A rung that takes its settings from a tuned ladder does not take the rate, which its neighbours do not have."""
+    for name in ("rg-lru", "gates", "negative", "shortconv"):
+        made = rungs(planning.make(task, ladder=name, profile="laptop"))
+        assert {one.config.optim.lr for one in made.values()} == {0.004}, name
 
 
 def test_selection_has_delta_alone_b_and_c_alone_both_and_neither() -> None:
