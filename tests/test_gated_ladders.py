@@ -54,6 +54,7 @@ def test_rungs_of_a_ladder_that_is_not_tuned_share_a_learning_rate(task: str) ->
     for name in ("rg-lru", "gates", "negative", "shortconv"):
         made = rungs(planning.make(task, ladder=name, profile="laptop"))
         assert {one.config.optim.lr for one in made.values()} == {0.004}, name
+        assert {one.rate_source.kind for one in made.values()} == {"default"}, name
 
 
 def test_selection_has_delta_alone_b_and_c_alone_both_and_neither() -> None:

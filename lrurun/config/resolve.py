@@ -289,15 +289,20 @@ def _rate_source(one: Valued, recipe: Recipe, profile: str | None) -> RateSource
     source = values[RATE][1] if RATE in values else ""
     if source.startswith("--set"):
         return RateSource("set", f"given by {source}")
+    shared, where = common(recipe, profile).get(RATE, (None, ""))
+    default = "the recipe's default, untuned" if where == recipe.path else f"the default of profile {profile}, untuned"
     for table in tables:
         if table.where == source:
+            noted = table.notes.lr_published or table.notes.lr_chosen
+            if one.rung.takes and values[RATE][0] == shared and not noted:
+                return RateSource("default", default)  # instead of the rate of the rung that it takes its settings from
             reason = table.notes.lr_chosen or recipe.ours.get(RATE) or f"in {source}"
             return _noted(table.notes.lr_published, reason, table.scope, scopes[-1])
     if source not in _defaults(recipe, profile):
         return RateSource("chosen", f"set by the ladder: {source}")
-    ladders, default = recipe.ladder, "the recipe's default, untuned"
+    ladders = recipe.ladder
     if source != recipe.path:  # notes of the recipe are about its own rate, not about that of the profile
-        ladders, default = get_profile(recipe, profile).ladder, f"the default of profile {profile}, untuned"
+        ladders = get_profile(recipe, profile).ladder
         tables = [table for table in tables if table.where.startswith(f"{recipe.path} [profile.")]
     for table in reversed(tables):
         if table.notes.lr_published or table.notes.lr_chosen:
