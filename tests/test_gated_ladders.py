@@ -8,6 +8,7 @@ import pytest
 
 from lrurun.config import plan as planning
 from lrurun.config.documents import load_ladder
+from lrurun.errors import UsageError
 from tests.commands import folder, said  # noqa: F401
 from tests.conftest import FLAGS
 from tests.plans import differences, rungs
@@ -55,6 +56,20 @@ def test_rungs_of_a_ladder_that_is_not_tuned_share_a_learning_rate(task: str) ->
         made = rungs(planning.make(task, ladder=name, profile="laptop"))
         assert {one.config.optim.lr for one in made.values()} == {0.004}, name
         assert {one.rate_source.kind for one in made.values()} == {"default"}, name
+
+
+def test_a_rate_that_equals_the_default_is_chosen_where_the_rung_that_was_tuned_has_it() -> None:
+    taken = rungs(planning.make("npDigits", ladder="controls"))["gamma-norm"]
+    assert (taken.config.optim.lr, taken.rate_source.kind) == (0.016, "chosen")
+    noted = rungs(planning.make("Copy", ladder="selective", profile="laptop"))["lru"]
+    assert (noted.rate_source.kind, "all six rates" in noted.rate_source.text) == ("chosen", True)
+
+
+def test_a_control_that_needs_other_sequences_is_refused_without_any() -> None:
+    refused = r'recipes/SelectiveCopy.toml: gates = "shuffled" .*train.batch must be at least 2, found 1'
+    with pytest.raises(UsageError, match=refused):
+        planning.make("SelectiveCopy", ladder="selective", profile="smoke", sets={"train.batch": 1})
+    planning.make("SelectiveCopy", ladder="selective", profile="smoke", sets={"train.batch": 2})
 
 
 def test_selection_has_delta_alone_b_and_c_alone_both_and_neither() -> None:

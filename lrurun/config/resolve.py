@@ -294,7 +294,7 @@ def _rate_source(one: Valued, recipe: Recipe, profile: str | None) -> RateSource
     for table in tables:
         if table.where == source:
             noted = table.notes.lr_published or table.notes.lr_chosen
-            if one.rung.takes and values[RATE][0] == shared and not noted:
+            if one.rung.takes and table.scope == scopes[-1] and values[RATE][0] == shared and not noted:
                 return RateSource("default", default)  # instead of the rate of the rung that it takes its settings from
             reason = table.notes.lr_chosen or recipe.ours.get(RATE) or f"in {source}"
             return _noted(table.notes.lr_published, reason, table.scope, scopes[-1])

@@ -189,6 +189,10 @@ class RunConfig(_Frozen, Generic[R], frozen=True, kw_only=True, omit_defaults=Tr
     code: Code | None = None
     """Set by `lrurun.config.plan`, never by a document."""
 
+    def __post_init__(self) -> None:
+        if self.train.batch < 2 and getattr(self.model.recurrence, "gates", None) == "shuffled":
+            raise ValueError('gates = "shuffled" needs other sequences: train.batch must be at least 2, found 1')
+
 
 class Execution(_Frozen, frozen=True, kw_only=True):
     """How a run is carried out: recorded, never hashed, because it should not change a result."""
