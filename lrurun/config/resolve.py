@@ -289,13 +289,13 @@ def _rate_source(one: Valued, recipe: Recipe, profile: str | None) -> RateSource
     source = values[RATE][1] if RATE in values else ""
     if source.startswith("--set"):
         return RateSource("set", f"given by {source}")
-    shared, where = common(recipe, profile).get(RATE, (None, ""))
-    default = "the recipe's default, untuned" if where == recipe.path else f"the default of profile {profile}, untuned"
     for table in tables:
         if table.where == source:
             noted = table.notes.lr_published or table.notes.lr_chosen
-            if one.rung.takes and table.scope == scopes[-1] and values[RATE][0] == shared and not noted:
-                return RateSource("default", default)  # instead of the rate of the rung that it takes its settings from
+            if one.rung.takes and table.scope == scopes[-1] and not noted:
+                shared, where = common(recipe, profile).get(RATE, (None, ""))
+                if values[RATE][0] == shared:  # instead of the rate of the rung that it takes its settings from
+                    return _untuned(where, recipe, profile)
             reason = table.notes.lr_chosen or recipe.ours.get(RATE) or f"in {source}"
             return _noted(table.notes.lr_published, reason, table.scope, scopes[-1])
     if source not in _defaults(recipe, profile):
@@ -310,7 +310,12 @@ def _rate_source(one: Valued, recipe: Recipe, profile: str | None) -> RateSource
     for scope in scopes:
         if scope.ladder in ladders and ladders[scope.ladder].lr_published:
             return _noted(ladders[scope.ladder].lr_published, "", scope, scopes[-1])
-    return RateSource("default", default)
+    return _untuned(source, recipe, profile)
+
+
+def _untuned(source: str, recipe: Recipe, profile: str | None) -> RateSource:
+    whose = "the recipe's default" if source == recipe.path else f"the default of profile {profile}"
+    return RateSource("default", f"{whose}, untuned")
 
 
 def _noted(published: str, reason: str, scope: Scope, own: Scope) -> RateSource:
