@@ -89,5 +89,6 @@ def check_type(name: str, value: object, kinds: Any, expected: str, hint: str) -
 
 
 def plural(number: int, noun: str) -> str:
-    """As in "1 run" and "2 runs"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """As in "1 run", "2 runs" and "3 hypotheses"."""
+    several = f"{noun[:-2]}es" if noun.endswith("sis") else f"{noun}s"
+    return f"{number} {noun if number == 1 else several}"

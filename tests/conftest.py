@@ -26,7 +26,8 @@ install_import_hook("lrurun.nn.recurrences", "beartype.beartype")  # checks shap
 FLAGS = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
 if metadata.version("jaxlib").startswith("0.10."):
     FLAGS.append("--xla_cpu_use_fusion_emitters=false")  # unknown to later ones
-# Tests compile much and compute little. Set XLA_FLAGS, if only to nothing, for programs as users have them.
+# Tests compile much and compute little. Set XLA_FLAGS, if only to nothing, for programs as users have them, or
+# LRURUN_TESTS_XLA_FLAGS, which is for the commands of a `Machine` alone: ladders of many steps take less time so.
 os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 
 # What one process compiles or prepares serves the others of the session: they inherit this folder.
@@ -35,7 +36,8 @@ if "LRURUN_TESTS" not in os.environ:
 SHARED = Path(os.environ["LRURUN_TESTS"])
 for name in ("LRURUN_LEDGER", "LRURUN_RUNS", "LRURUN_DATA"):  # of the user
     os.environ.pop(name, None)
-os.environ["XDG_CACHE_HOME"] = str(SHARED / "cache")
+# Of compiled programs. Set LRURUN_TESTS_CACHE for a folder that serves another session, too.
+os.environ["XDG_CACHE_HOME"] = os.environ.get("LRURUN_TESTS_CACHE", str(SHARED / "cache"))
 os.environ["XDG_DATA_HOME"] = str(SHARED / "share")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
@@ -51,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         jax.config.update("jax_numpy_rank_promotion", "raise")  # arrays of unequal rank never broadcast by themselves
         if not jax.config.jax_compilation_cache_dir:
-            jax.config.update("jax_compilation_cache_dir", str(SHARED / "cache/lrurun/xla"))
+            jax.config.update("jax_compilation_cache_dir", os.environ["XDG_CACHE_HOME"] + "/lrurun/xla")
 
 
 def pytest_collection_finish() -> None:

@@ -50,6 +50,8 @@ class Machine:
         drop = ("LRURUN", "NO_COLOR", "FORCE_COLOR", "PYTHONWARNINGS", "PYTEST")
         env = {key: value for key, value in os.environ.items() if not key.startswith(drop)}
         self.env = env | {"COLUMNS": "200"}
+        if "LRURUN_TESTS_XLA_FLAGS" in os.environ:
+            self.env["XLA_FLAGS"] = os.environ["LRURUN_TESTS_XLA_FLAGS"]
         if cache is not None:  # of compiled programs and prepared data
             self.env |= {"XDG_CACHE_HOME": str(cache), "XDG_DATA_HOME": str(cache / "share")}
 

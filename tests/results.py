@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ OWNER = values.Owner(host="here", boot="b", namespace="n", pid=1, pid_started=1.
 def fill(
     path: Path | Server,
     task: str,
-    scores: dict[str, Iterable[float]],
+    scores: Mapping[str, Iterable[float | None]],
     *,
     ladder: str = "lru",
     profile: str | None = None,
@@ -30,7 +30,8 @@ def fill(
     first: int = 0,
     more: dict[str, float] | None = None,
 ) -> None:
-    """Adds an instance with a finished run a score: rung -> test scores in order of their seeds, from `first` on.
+    """Adds an instance with a finished run a score: rung -> test scores in order of their seeds, from `first` on;
+    None is a diverged run.
 
     `eigenvalues`, moment -> those of the one layer, are recorded for every run, and `about` its data; every result has
     the values of `more` too.
@@ -47,6 +48,10 @@ def fill(
                     instance.key, OWNER, environment={"device": "cpu", **({"data": about} if about else {})}
                 )
                 assert claim is not None
+                if score is None:
+                    ledger.describe(claim, parameters=1000, data_sha256=data * 64)
+                    ledger.finish(claim, "diverged", step=10)
+                    continue
                 curve = [(10, f"val/{name}", score / 2), (20, f"val/{name}", score)]
                 ledger.record(claim, curve, 20, score=f"val/{name}")
                 for moment, values in (eigenvalues or {}).items():

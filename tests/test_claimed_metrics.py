@@ -10,9 +10,9 @@ from lrurun.config import documents
 from lrurun.config import plan as planning
 from lrurun.data.metric import Exact, Metric
 from lrurun.errors import UsageError
-from lrurun.report import design_record, questions, sequential
-from lrurun.report.claims import RungResults, Scored, take_look
-from lrurun.report.verdicts import Question, Result, Scoring
+from lrurun.report.judging import design_record, questions, sequential
+from lrurun.report.judging.claims import RungResults, Scored, take_look
+from lrurun.report.judging.verdicts import Question, Result, Scoring
 from tests.reports import make_run, make_rung
 from tests.scored import LADDER, tasks  # noqa: F401
 from tests.test_metrics import BITS, build
@@ -38,15 +38,15 @@ def test_a_claim_may_name_another_metric_of_the_task() -> None:
     found = build(BITS, runs, *claims, metrics=(BITS, exact), test_items=None).claims
     assert [one.verdict for one in found] == ["supported", "contradicted", "supported"]
     assert [one.metric for one in found] == ["", "exact", "exact"]
-    assert found[0].detail.startswith("b 2.0100 ")
-    assert found[1].detail.startswith("exact: b 51.00 ± 0.58 (n=3), a 91.00 ")
+    assert found[0].detail.startswith("provisional (3 seeds); b 2.0100 ")
+    assert found[1].detail.startswith("exact: provisional (3 seeds); b 51.00 ± 0.58 (n=3), a 91.00 ")
     assert "difference -40.00 points" in found[1].detail
-    assert found[2].detail.startswith("exact: a 91.00 ± 0.58 (n=3), chance 25.00; ")
+    assert found[2].detail.startswith("exact: provisional (3 seeds); a 91.00 ± 0.58 (n=3), chance 25.00; ")
     # the baselines of the data are scores of the metric that selects the model
     measured = Exact(chance=0.25, naive="unigram model")
     of_bits = {"baselines": {"unigram model": 4.0}}
     found = build(BITS, runs, *claims, metrics=(BITS, measured), test_items=None, data=of_bits).claims
-    assert found[2].detail.startswith("exact: a 91.00 ± 0.58 (n=3), chance 25.00; ")
+    assert found[2].detail.startswith("exact: provisional (3 seeds); a 91.00 ± 0.58 (n=3), chance 25.00; ")
 
 
 def test_a_look_judges_a_claim_by_the_metric_that_it_names() -> None:
@@ -57,15 +57,15 @@ def test_a_look_judges_a_claim_by_the_metric_that_it_names() -> None:
 
     def scored(metric: Metric, a: float, b: float) -> Scored:
         rungs = {
-            rung: RungResults(of=rung, results=tuple(Result(seed, mean + seed / 100) for seed in range(9)))
+            rung: RungResults(of=rung, results=tuple(Result(seed, mean + seed / 100) for seed in range(15)))
             for rung, mean in (("a", a), ("b", b))
         }
         return Scored(rungs=rungs, scoring=Scoring(metric=metric))
 
     bits, exact = scored(BITS, 3.0, 2.0), scored(Exact(), 0.9, 0.5)
     design = sequential.Design(
-        max_seeds=12,
-        looks=sequential.looks(12),
+        max_seeds=20,
+        looks=sequential.looks(20),
         settings={"a": "x", "b": "y"},
         questions=tuple(questions.asked(ladder, "sDigits")),
         finished_before=0,
@@ -79,20 +79,20 @@ def test_a_look_judges_a_claim_by_the_metric_that_it_names() -> None:
         runs=[],
         others={"exact": exact},
     )
-    assert [(one.metric, one.verdict, one.n) for one in look.judgements] == [
-        ("", "supported", 5),
-        ("exact", "contradicted", 5),
+    assert [(one.metric, one.verdict, [side.n for side in one.sides]) for one in look.comparisons] == [
+        ("", "supported", [12, 12]),
+        ("exact", "contradicted", [12, 12]),
     ]
-    [_, asked] = [sequential.question_of(one) for one in look.judgements]
+    [_, asked] = [sequential.question_of(one) for one in look.comparisons]
     assert asked == design.questions[1]
 
 
 def test_designs_keep_the_digests_that_looks_refer_to() -> None:
-    asked = (Question(kind="better", rung="b", than="a"), Question(kind="at-chance", rung="b", margin=0.25))
+    asked = (Question(kind="better", rung="b", other="a"), Question(kind="at-chance", rung="b", margin=0.25))
     design = sequential.Design(
-        max_seeds=12, looks=sequential.looks(12), settings={"a": "x", "b": "y"}, questions=asked, finished_before=1
+        max_seeds=20, looks=sequential.looks(20), settings={"a": "x", "b": "y"}, questions=asked, finished_before=1
     )
-    assert design_record.digest(design) == "2fcd8f8d1703a9fe"  # of a version before questions had a metric
+    assert design_record.digest(design) == "bcf7db497c925116"
 
 
 def claimed(tmp_path: Path, kind: str, *lines: str) -> None:

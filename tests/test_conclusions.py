@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import scipy.stats
 from msgspec import structs
 
 from lrurun.config.documents import Ladder
 from lrurun.report import formats
 from lrurun.report.conclusions import conclude
+from lrurun.report.judging import claims
+from lrurun.report.judging.sequential import DesignSummary
 from lrurun.report.ladder_table import LadderReport
-from lrurun.report.sequential import DesignSummary
 from tests.reports import build, make_run, make_rung
 
 NAMES = ("one", "two", "three", "four", "five")
@@ -29,28 +31,71 @@ def report(*scores: tuple[float, ...], **more: Any) -> LadderReport:
 
 def test_each_verdict_has_its_sentence() -> None:
     made = report((0.50, 0.51, 0.52), (0.90, 0.91, 0.92), (0.70, 0.71, 0.72), (0.69, 0.72, 0.71))
-    assert [row.verdict for row in made.rows] == ["", "better", "worse", "undecided", "not run"]
-    seeds = made.rows[3].seeds_to_decide
-    assert seeds is None
+    assert [row.verdict for row in made.rows] == ["", "helps", "hurts", "undecided", "not run"]
+    between = scipy.stats.ttest_ind((69, 72, 71), (70, 71, 72), equal_var=False).confidence_interval()
     assert made.conclusions == (
         "What helps: two scores 40.00 points more than one (p < 0.001).",
         "What hurts: three scores 20.00 points less than two (p < 0.001).",
-        "Undecided even with 100 seeds a side, if the true difference is as small as the observed one: "
-        "four against three (-0.33 points).",
+        f"Undecided: four against three (between {between.low:+.2f} and {between.high:+.2f} points).",
+        "Provisional: all verdicts. With fewer than 12 seeds a verdict assumes that no seed fails.",
         "Not run: five against four.",
     )
 
 
-def test_the_number_of_seeds_is_that_of_the_verdict_less_those_that_there_are() -> None:
+def test_an_undecided_difference_comes_with_its_interval() -> None:
     made = report((0.50, 0.51, 0.52), (0.51, 0.53, 0.54, 0.52))
-    row = made.rows[1]
-    assert row.verdict == "undecided"
-    assert row.seeds_to_decide is not None
-    assert made.conclusions[0] == "No difference between rungs is decided yet."
-    assert made.conclusions[1] == (
-        f"Undecided: two against one (+1.50 points; about {row.seeds_to_decide - 3} more seeds a side would decide). "
-        "The estimate takes the observed difference as the true one."
+    between = scipy.stats.ttest_ind((51, 53, 54, 52), (50, 51, 52), equal_var=False).confidence_interval()
+    assert made.rows[1].verdict == "undecided"
+    assert made.conclusions[:2] == (
+        "No difference between rungs is decided yet.",
+        f"Undecided: two against one (between {between.low:+.2f} and {between.high:+.2f} points).",
     )
+
+
+HIGH = tuple(0.90 + seed / 300 for seed in range(12))
+BASE = tuple(score - 0.06 for score in HIGH)
+
+
+def test_provisional_differences_are_named_where_others_are_firm() -> None:
+    firm = report(BASE, HIGH)
+    assert firm.rows[1].verdict == "helps"
+    assert not any("Provisional" in one for one in firm.conclusions)
+    few = report(BASE, HIGH, HIGH[:5], BASE[:3])
+    [sentence] = [one for one in few.conclusions if one.startswith("Provisional")]
+    assert sentence == (
+        "Provisional: three against two (5 seeds); four against three (3 seeds). "
+        "With fewer than 12 seeds a verdict assumes that no seed fails."
+    )
+    one = report(BASE, HIGH, HIGH[:1])
+    assert not any(text.startswith("Provisional") for text in one.conclusions), "one seed is no test"
+
+
+def test_failing_seeds_stand_beside_a_verdict() -> None:
+    made = report(BASE, (0.1, 0.1, *HIGH[2:]), (0.1,) * 12, (0.1,) * 12)
+    p = claims.p_text(made.rows[1].comparison.p_adjusted or 0.0) if made.rows[1].comparison else ""
+    assert made.conclusions[0] == (
+        "What helps: a run of two is better than one of one in 83 % of pairs, though the mean is worse "
+        f"({p}; two learns in 10 of 12 seeds)."
+    )
+    assert "; three learns in 0 of 12 seeds, two learns in 10 of 12 seeds)" in made.conclusions[1]
+    assert "four against three (between -4.80 and +4.80 points; neither learns)." in made.conclusions[2]
+
+
+def test_rungs_that_are_still_improving_are_named() -> None:
+    def sentences(*improving: int) -> list[str]:
+        """Of rungs of four seeds, so many of which are best at the last step, 10."""
+        runs = []
+        for name, count in zip(NAMES, improving, strict=False):
+            for seed in range(4):
+                result = {"test/accuracy": 0.5 + seed / 100, "best_step": 10.0 if seed < count else 9.0}
+                runs.append(make_run(f"{name}{seed}", name, seed, result=result))
+        return [one for one in build(LADDER, runs, shown=NAMES[: len(improving)]).conclusions if "improving" in one]
+
+    rest = " still improving at the last step in most seeds: verdicts may change with more steps."
+    assert sentences(2, 0) == []
+    assert sentences(3, 2) == [f"one is{rest}"]
+    assert sentences(3, 4, 0) == [f"one, two are{rest}"]
+    assert sentences(3, 3) == [f"All rungs are{rest}"]
 
 
 def test_why_a_difference_has_no_test() -> None:
@@ -63,10 +108,10 @@ def test_why_a_difference_has_no_test() -> None:
 
 def design(**more: Any) -> DesignSummary:
     fields: dict[str, Any] = {
-        "max_seeds": 12,
+        "max_seeds": 20,
         "looks": (),
         "looks_done": 1,
-        "next_look": 8,
+        "next_look": 20,
         "hypotheses": 2,
         "level": 0.01,
         "questions": 3,
@@ -76,29 +121,22 @@ def design(**more: Any) -> DesignSummary:
     return DesignSummary(**(fields | more))
 
 
-def test_seeds_are_added_to_a_sequential_design_only_until_it_is_complete() -> None:
-    made = report((0.50, 0.51, 0.52), (0.51, 0.53, 0.54, 0.52), (0.51, 0.54, 0.52, 0.55))
+def test_a_sequential_design_says_how_far_it_is() -> None:
+    made = report(HIGH, BASE, tuple(score + 0.001 * (-1) ** seed for seed, score in enumerate(BASE)))
     rows = [
-        structs.replace(row, look=5, counted_n=5, counted_base_n=5, seeds_to_decide=needed)
-        for row, needed in zip(made.rows[:3], (None, 10, 30), strict=True)
+        structs.replace(row, comparison=row.comparison and structs.replace(row.comparison, look=12))
+        for row in made.rows[:3]
     ]
-    running, undecided = conclude(rows, (), design(), task="sDigits")[-2:]
-    assert running == "The sequential design is not complete: its next look is at 8 seeds."
-    assert undecided == (
-        "Undecided: two against one (+1.50 points at 5 seeds; about 5 more seeds a side would decide); three "
-        "against two (+0.50 points at 5 seeds; about 25 more seeds a side would decide, but this design ends at 12). "
-        "The estimates take the observed differences as the true ones."
-    )
-    first, over, undecided = conclude(rows, (), design(next_look=None, level=None), task="sDigits")
-    assert first == "No difference between rungs is decided."
-    assert over == (
+    helps, running, undecided = conclude(rows, (), design(), task="sDigits")
+    assert helps == "What hurts: two scores 6.00 points less than one (p < 0.001 at 12 seeds)."
+    assert running == "The sequential design is not complete: its next look is at 20 seeds."
+    assert undecided.startswith("Undecided: three against two (between -1.0")
+    assert undecided.endswith(" points at 12 seeds).")
+    assert conclude([rows[0], rows[2]], (), design(next_look=None, level=None), task="sDigits") == (
+        "No difference between rungs is decided.",
         "The sequential design is complete. What is undecided stays undecided, because seeds that are added now are "
-        "outside the design."
-    )
-    assert undecided == (
-        "Undecided: two against one (+1.50 points at 5 seeds; a new design with about 10 seeds a side would decide); "
-        "three against two (+0.50 points at 5 seeds; a new design with about 30 seeds a side would decide). "
-        "The estimates take the observed differences as the true ones."
+        "outside the design.",
+        undecided,
     )
     assert conclude(rows[:1], (), design(next_look=None, level=None, undecided=0), task="sDigits") == (
         "The sequential design is complete: every difference and claim in it is decided.",
@@ -109,7 +147,7 @@ def test_claims_are_counted_by_verdict() -> None:
     made = build()
     assert made.conclusions[-1] == (
         "Of 4 claims (sDigits stands in for the tasks of 1 of them): 1 supported, 1 undecided, 1 not run, "
-        "1 not comparable (same runs)."
+        "1 not comparable (same runs); all provisional."
     )
     assert [(claim.verdict, claim.same_runs) for claim in made.claims] == [
         ("supported", False),
@@ -121,7 +159,8 @@ def test_claims_are_counted_by_verdict() -> None:
     assert not any("claim" in one for one in without)
     assert build(shown=["tanh-rnn", "linear-rnn"]).conclusions == (
         made.conclusions[0],
-        "Of 1 claim, for whose tasks sDigits stands in: 1 supported.",
+        "Provisional: all verdicts. With fewer than 12 seeds a verdict assumes that no seed fails.",
+        "Of 1 claim, for whose tasks sDigits stands in: 1 supported; 1 provisional.",
         f"These sentences are about the first 2 of {len(made.rows)} rungs; p and verdicts take all into account.",
     )
     assert build(shown=[row.rung for row in made.rows]).conclusions == made.conclusions

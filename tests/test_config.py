@@ -201,6 +201,7 @@ def test_every_field_changes_the_fingerprint():
         "model__precision": "bf16",
         "model__recurrence__activation": "relu",
         "model__recurrence__draw": "truncated",
+        "model__recurrence__radius": 0.9,
         "optim__lr": 0.009,
         "optim__recurrent_factor": 0.25,
         "optim__weight_decay": 0.04,
@@ -352,7 +353,7 @@ def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
         (
             {"model__recurrence": {"kind": "dense", "r_min": 0.5}},
             "model.recurrence.r_min: unknown name",
-            "known names here: kind, activation, draw",
+            "known names here: kind, activation, draw, radius",
         ),
         (
             {"model__recurrence": {"kind": "diagonal", "rmin": 0.5}},

@@ -153,7 +153,7 @@ def test_claims_do_not_count_excluded_runs(runs: list[Run], capsys: pytest.Captu
     report = answered(capsys, *REPORT)
     assert [(row["n"], row["mean"] is None) for row in report["rows"][:2]] == [(3, False), (0, True)]
     assert details() != before
-    assert {claim["verdict"] for claim in report["claims"]} == {"not run"}
+    assert {claim["verdict"] for claim in report["claims"]} == {"not run", "not judged"}  # a claim on long sequences
 
 
 def test_unequal_data_do_not_matter_once_excluded(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:

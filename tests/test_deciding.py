@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import signal
@@ -18,7 +19,8 @@ from msgspec import structs
 from lrurun import paths
 from lrurun.config import plan as planning
 from lrurun.ledger.store import Ledger
-from lrurun.report import design_record, selection
+from lrurun.report import selection
+from lrurun.report.judging import design_record
 from tests.commands import answered, folder, lrurun, said  # noqa: F401 (the fixture)
 from tests.machine import Machine, wait_for
 from tests.results import fill
@@ -42,31 +44,37 @@ def report(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "message", "hint"),
     [
-        (["--max-seeds", "8"], "--max-seeds: belongs to --decide"),
-        (["--decide", "--max-seeds", "4"], "--max-seeds 4: expected 5, 8 or 12, the looks of the design"),
-        (["--decide", "--max-seeds", "9"], "--max-seeds 9: expected 5, 8 or 12, the looks of the design"),
-        (["--decide", "--seeds", "3"], "--decide and --seeds exclude each other"),
-        (["--decide", "--rung", "tanh-rnn"], "--decide and --rung exclude each other"),
+        (
+            ["--max-seeds", "12"],
+            "--max-seeds: belongs to --decide",
+            "add --decide, or choose the seeds with --seeds",
+        ),
+        *(
+            (
+                ["--decide", "--max-seeds", seeds],
+                f"--max-seeds {seeds}: expected 12 or 20, the looks of the design",
+                "no look is earlier, because verdicts of fewer seeds do not hold when seeds fail",
+            )
+            for seeds in ("8", "13")
+        ),
+        (
+            ["--decide", "--seeds", "3"],
+            "--decide and --seeds exclude each other",
+            "leave out one of them, or bound the seeds with --max-seeds 12",
+        ),
+        (["--decide", "--rung", "tanh-rnn"], "--decide and --rung exclude each other", "leave out one of them"),
     ],
 )
 @pytest.mark.parametrize("command", ["ladder", "plan"])
 def test_wrong_options_are_refused_before_anything_runs(
-    capsys: pytest.CaptureFixture[str], command: str, arguments: list[str], message: str
+    capsys: pytest.CaptureFixture[str], command: str, arguments: list[str], message: str, hint: str
 ) -> None:
     code, out, err = lrurun(capsys, command, "sDigits", *LADDER, *arguments)
     assert (code, out) == (2, "")
     assert err.startswith(f"error: {message}")
-    assert f"\nhint: {NEXT[arguments[1]]}\n" in err
-
-
-NEXT = {
-    "8": "add --decide, or choose the seeds with --seeds",
-    "--max-seeds": "choose one of these; without --max-seeds it is 12",
-    "--seeds": "leave out one of them, or bound the seeds with --max-seeds 5, 8 or 12",
-    "--rung": "leave out one of them",
-}
+    assert f"\nhint: {hint}\n" in err
 
 
 def test_fresh_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,59 +87,60 @@ def test_plan_shows_looks_and_levels(capsys: pytest.CaptureFixture[str]) -> None
     code, out, _ = lrurun(capsys, "plan", "sDigits", *LADDER, "--decide", "--json")
     assert code == 0
     made = json.loads(out)
-    assert made["seeds"] == [0, 1, 2, 3, 4]
+    assert made["seeds"] == list(range(12))
     design = made["design"]
-    assert design["looks"] == [{"seeds": 5, "share": 0.2}, {"seeds": 8, "share": 0.3}, {"seeds": 12, "share": 0.5}]
-    assert design["level"] == pytest.approx(0.05 * 0.2 / design["hypotheses"])
+    assert design["looks"] == [{"seeds": 12, "share": 0.5}, {"seeds": 20, "share": 0.5}]
+    assert design["level"] == pytest.approx(0.05 * 0.5 / design["hypotheses"])
     text = lrurun(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
     assert f"the smallest p at {100 * design['level']:.3f} %. Seeds are then added" in " ".join(text.split())
-    text = lrurun(capsys, "plan", "sDigits", *LADDER, "--decide", "--max-seeds", "5")[1]
+    text = lrurun(capsys, "plan", "sDigits", *LADDER, "--decide", "--max-seeds", "12")[1]
     assert "% of the level); 0 looks taken" in text
     assert "It is the last one." in text
 
 
 def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    fill_ladder(8)
-    code, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "8")
+    fill_ladder(20)
+    code, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide")
     assert code == 0, err
-    assert "look at 5 seeds: 1 of 3 questions undecided; next 8 seeds" in err
-    assert "look at 8 seeds: 1 of 3 questions undecided; the design is complete" in err
+    assert "look at 12 seeds: 1 of 3 questions undecided; next 20 seeds" in err
+    assert "look at 20 seeds: 1 of 3 questions undecided; the design is complete" in err
     assert "All runs are finished." in lrurun(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
     planned = json.loads(lrurun(capsys, "plan", "sDigits", *LADDER, "--decide", "--json")[1])
-    assert [(row["runs_done"], row["runs"]) for row in planned["rungs"]] == [(5, 5), (8, 8), (8, 8)]
-    assert "Sequential design (--decide --max-seeds 8): looks at 5 seeds (35 %), 8 seeds (55 %)" in out
+    assert [(row["runs_done"], row["runs"]) for row in planned["rungs"]] == [(12, 12), (20, 20), (20, 20)]
+    assert "Sequential design (--decide --max-seeds 20): looks at 12 seeds (50 %), 20 seeds (50 %)" in out
     assert "nothing to do" in err
     made = report(capsys)
     assert made["design"]["looks_done"] == 2
-    assert made["design"]["finished_before"] == 24
-    assert [(row["verdict"], row["look"]) for row in made["rows"]] == [("", None), ("better", 5), ("undecided", 8)]
+    assert made["design"]["finished_before"] == 60
+    found = [row["comparison"] for row in made["rows"]]
+    assert [row["verdict"] for row in made["rows"]] == ["", "helps", "undecided"]
+    assert [one and one["look"] for one in found] == [None, 12, 20]
     assert "What helps: tanh-rnn scores 60.00 points more than relu-rnn" in made["conclusions"][0]
-    assert made["conclusions"][0].endswith(" at 5 seeds).")
-    assert [row["n"] for row in made["rows"]] == [8, 8, 8]
-    assert [(row["counted_n"], row["counted_base_n"]) for row in made["rows"]] == [(8, None), (5, 5), (8, 8)]
-    assert made["rows"][1]["counted_stderr"] == pytest.approx(scipy.stats.sem(scores(0.8, 0, 5)))
-    assert made["rows"][1]["counted_base_stderr"] == pytest.approx(scipy.stats.sem(scores(0.2, 0, 5)))
-    assert made["rows"][1]["stderr"] == pytest.approx(scipy.stats.sem(scores(0.8, 0, 8)))
-    for row in made["rows"][1:]:
-        assert row["counted_delta"] == row["counted_mean"] - row["counted_base_mean"]
+    assert made["conclusions"][0].endswith(" at 12 seeds).")
+    assert [row["n"] for row in made["rows"]] == [20, 20, 20]
+    assert [[side["n"] for side in one["sides"]] for one in found if one] == [[12, 12], [20, 20]]
+    for side, rung in zip(found[1]["sides"], ("tanh-rnn", "relu-rnn"), strict=True):
+        assert side["stderr"] == pytest.approx(scipy.stats.sem(scores(CENTERS[rung], 0, 12)))
+    assert made["rows"][1]["stderr"] == pytest.approx(scipy.stats.sem(scores(0.8, 0, 20)))
 
-    fill_ladder(20, first=8)
+    fill_ladder(24, first=20)
     code, _, err = said(capsys, "exclude", made["rows"][1]["runs"][0], "--why", "a test")
     assert code == 0, err
     later = report(capsys)
-    keys = ("verdict", "look", "p_adjusted", "counted_delta", "counted_low")
-    assert [[row[key] for key in keys] for row in later["rows"]] == [[row[key] for key in keys] for row in made["rows"]]
+    assert [row["comparison"] for row in later["rows"]] == found
     assert later["claims"] == made["claims"]
     for name in ("md", "latex", "html", "table"):
         text = said(capsys, "report", "sDigits", *LADDER, "--format", name)[1]
         assert "Sequential design (" in text
-        assert re.search(r"\+60\.00 .*] at 5 seeds.*\n", text.replace("{]}", "]")), name
-        assert "points at 8 seeds" in " ".join(text.split()), name
-    assert said(capsys, "report", "sDigits", *LADDER, "--format", "csv")[1].splitlines()[2].count(",5,") >= 1
+        assert re.search(r"\+60\.00 .*] at 12 seeds.*\n", text.replace("{]}", "]")), name
+        assert "points at 20 seeds" in " ".join(text.split()), name
+    lines = list(csv.DictReader(said(capsys, "report", "sDigits", *LADDER, "--format", "csv")[1].splitlines()))
+    assert [line["look"] for line in lines] == ["", "12", "20"]
+    assert [(line["compared_n"], line["base_n"]) for line in lines] == [("", ""), ("12", "12"), ("20", "20")]
 
     code, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "12")
     assert (code, out) == (2, "")
-    assert "--max-seeds 12: the design of this ladder is recorded with --max-seeds 8" in err
+    assert "--max-seeds 12: the design of this ladder is recorded with --max-seeds 20" in err
     code, _, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide")
     assert code == 0
     assert "look at" not in err
@@ -144,9 +153,9 @@ def extended(capsys: pytest.CaptureFixture[str]) -> tuple[str, ...]:
     path = Path("own.toml")
     path.write_text((paths.packaged("ablations") / "nonlinearity.toml").read_text().replace("nonlinearity", "own"))
     options = ("--ladder", "own.toml", "--profile", "smoke")
-    found = {rung: scores(center, 0, 8) for rung, center in CENTERS.items()}
+    found = {rung: scores(center, 0, 12) for rung, center in CENTERS.items()}
     fill(Path("ledger.db"), "sDigits", found, ladder="own.toml", profile="smoke")
-    assert said(capsys, "ladder", "sDigits", *options, "--decide", "--max-seeds", "8")[0] == 0
+    assert said(capsys, "ladder", "sDigits", *options, "--decide", "--max-seeds", "12")[0] == 0
     path.write_text(path.read_text() + EXTRA)
     return options
 
@@ -162,59 +171,42 @@ change = { "model.depth" = 2 }
 def test_a_rung_that_is_added_after_the_design_is_listed_as_outside_it(
     capsys: pytest.CaptureFixture[str], extended: tuple[str, ...]
 ) -> None:
-    command = "lrurun ladder sDigits --ladder own.toml --profile smoke --rung extra --seeds 8"
+    command = "lrurun ladder sDigits --ladder own.toml --profile smoke --rung extra --seeds 12"
     notice = f"outside the design, which was recorded without them: extra; train with: {command}"
     out = " ".join(lrurun(capsys, "plan", "sDigits", *extended, "--decide")[1].split())
     assert "extra" in out
     assert "(outside the design)" in out
     assert f"All runs are finished. {notice}." in out
     rows = json.loads(lrurun(capsys, "plan", "sDigits", *extended, "--decide", "--json")[1])["rungs"]
-    assert [(row["rung"], row["runs_left"]) for row in rows if row["outside_design"]] == [("extra", 8)]
+    assert [(row["rung"], row["runs_left"]) for row in rows if row["outside_design"]] == [("extra", 12)]
     code, _, err = said(capsys, "ladder", "sDigits", *extended, "--decide")
     assert (code, err) == (0, f"nothing to do: every run of the sequential design is finished\n{notice}\n")
-    fill(Path("ledger.db"), "sDigits", {"extra": scores(0.5, 0, 8)}, ladder="own.toml", profile="smoke")
+    fill(Path("ledger.db"), "sDigits", {"extra": scores(0.5, 0, 12)}, ladder="own.toml", profile="smoke")
     assert "train with" not in lrurun(capsys, "plan", "sDigits", *extended, "--decide")[1]
     assert "train with" not in said(capsys, "ladder", "sDigits", *extended, "--decide")[2]
 
 
 def test_a_plan_without_decide_names_an_unfinished_design(capsys: pytest.CaptureFixture[str]) -> None:
-    fill_ladder(5)
+    fill_ladder(12)
     notice = "A sequential design is recorded; continue it with --decide."
     plan = planning.make("sDigits", ladder=LADDER[1], profile="smoke")
     assert notice not in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
     with Ledger.open(Path("ledger.db")) as ledger:
         [instance] = ledger.ladders()
-        design_record.begin(plan, instance, ledger, 5)
+        design_record.begin(plan, instance, ledger, 12)
     assert notice in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
     assert notice not in lrurun(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
     assert said(capsys, "ladder", "sDigits", *LADDER, "--decide")[0] == 0
     assert notice not in lrurun(capsys, "plan", "sDigits", *LADDER)[1]
 
 
-@pytest.mark.slow
-def test_a_complete_design_estimates_the_seeds_of_a_new_one(capsys: pytest.CaptureFixture[str]) -> None:
-    found = {rung: scores(center, 0, 5) for rung, center in {**CENTERS, "linear-rnn": 0.84}.items()}
-    fill(Path("ledger.db"), "sDigits", found, ladder=LADDER[1], profile="smoke")
-    assert said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")[0] == 0
-    made = report(capsys)
-    row, claims = made["rows"][2], [one for one in made["claims"] if one["than"] == "tanh-rnn"]
-    needed = f"a new design with about {row['seeds_to_decide']} seeds a side would decide"
-    assert claims
-    assert all(f"{needed}, if the true difference is the observed one" in one["detail"] for one in claims)
-    for name in ("md", "latex", "html", "table", "json"):
-        text = " ".join(said(capsys, "report", "sDigits", *LADDER, "--format", name)[1].split())
-        assert "The sequential design is complete. What is undecided stays undecided" in text, name
-        assert f"(+4.00 points at 5 seeds; {needed})" in text.replace("{", "").replace("}", ""), name
-        assert "more seed" not in text, name
-
-
 def test_of_designs_that_are_recorded_at_once_the_first_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    fill_ladder(8)
+    fill_ladder(20)
     plan = planning.make("sDigits", ladder=LADDER[1], profile="smoke")
     with Ledger.open(Path("ledger.db")) as ledger:
         [instance] = ledger.ladders()
         assert not design_record.is_unfinished(instance, ledger)
-        first = design_record.begin(plan, instance, ledger, 8)
+        first = design_record.begin(plan, instance, ledger, 20)
         text = msgspec.json.encode(structs.replace(first.design, finished_before=1)).decode()
         ledger.event(design_record.DESIGN, text, ladder=instance.key)
         assert design_record.begin(plan, instance, ledger, None) == first
@@ -230,36 +222,36 @@ def test_plan_ladder_and_report_say_that_runs_finished_before_the_design(capsys:
     """Before the design is recorded, and after it; not of other instances, and only while a look is left."""
     caution = "runs finished before the design: its error rate holds only if their results are not the reason for"
     assert caution not in said(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
-    fill_ladder(5)
+    fill_ladder(12)
     fill(Path("ledger.db"), "sDigits", {"relu-rnn": [0.5]}, ladder=LADDER[1], profile="smoke", sets=["optim.lr=0.1"])
     planned = said(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
-    assert f"15 {caution} choosing it." in " ".join(planned.split())
+    assert f"36 {caution} choosing it." in " ".join(planned.split())
     assert (
-        json.loads(said(capsys, "plan", "sDigits", *LADDER, "--decide", "--json")[1])["design"]["finished_before"] == 15
+        json.loads(said(capsys, "plan", "sDigits", *LADDER, "--decide", "--json")[1])["design"]["finished_before"] == 36
     )
-    _, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")
-    assert f"warning: 15 {caution} choosing it\n" in err
-    assert f"15 {caution} choosing it." in " ".join(out.split())
+    _, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "12")
+    assert f"warning: 36 {caution} choosing it\n" in err
+    assert f"36 {caution} choosing it." in " ".join(out.split())
     planned = said(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
-    assert f"15 {caution} choosing it." in " ".join(planned.split())
+    assert f"36 {caution} choosing it." in " ".join(planned.split())
     assert caution not in said(capsys, "ladder", "sDigits", *LADDER, "--decide")[2]
 
 
 def test_an_excluded_run_leaves_its_questions_undecided(capsys: pytest.CaptureFixture[str]) -> None:
-    fill_ladder(5)
+    fill_ladder(12)
     run_id = report(capsys)["rows"][0]["runs"][2]
     said(capsys, "exclude", run_id, "--why", "a test")
-    code, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")
+    code, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "12")
     assert code == 0, err
-    assert "the look at 5 seeds lacks runs of relu-rnn" in out
+    assert "the look at 12 seeds lacks runs of relu-rnn" in out
     said(capsys, "exclude", run_id, "--undo")
     assert report(capsys)["rows"][1]["verdict"] == "undecided"
 
 
 @pytest.mark.slow
 def test_other_settings_have_a_design_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
-    fill_ladder(5)
-    assert said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "5")[0] == 0
+    fill_ladder(12)
+    assert said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "12")[0] == 0
     plan = planning.make("sDigits", ladder=LADDER[1], profile="smoke")
     rung = plan.rungs[0]
     optim = structs.replace(rung.config.optim, lr=0.5)
@@ -273,8 +265,8 @@ def test_other_settings_have_a_design_of_their_own(capsys: pytest.CaptureFixture
         other = "a sequential design (--decide) was recorded for earlier settings of these rungs; it is not used here"
         assert other in selection.build(changed, instance, ledger).notes
         assert other not in selection.build(plan, instance, ledger).notes
-        counts = [design_record.planned(one, instance, ledger, 5).design.finished_before for one in (plan, changed)]
-    assert counts == [15, 10]  # of three rungs, one has other settings
+        counts = [design_record.planned(one, instance, ledger, 12).design.finished_before for one in (plan, changed)]
+    assert counts == [36, 24]  # of three rungs, one has other settings
 
 
 def is_over_or_has(process: subprocess.Popen[str], machine: Machine, done: int) -> bool:
@@ -287,10 +279,10 @@ def is_over_or_has(process: subprocess.Popen[str], machine: Machine, done: int) 
 
 @pytest.mark.slow
 def test_killed_and_resumed_it_takes_the_same_decisions(tmp_path: Path) -> None:
-    arguments = ("ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "8", "--jobs", "2")
+    arguments = ("ladder", "sDigits", *LADDER, "--decide", "--jobs", "2")
     whole, killed = Machine(tmp_path / "whole"), Machine(tmp_path / "killed")
     whole.run(*arguments, apart=True)
-    for done in (3, 9, 15, 18, 21):
+    for done in (3, 20, 36, 40, 47):
         process = killed.start(*arguments)
         wait_for(partial(is_over_or_has, process, killed, done))
         if process.poll() is None:
@@ -301,10 +293,7 @@ def test_killed_and_resumed_it_takes_the_same_decisions(tmp_path: Path) -> None:
     other.communicate()
     first, second = (machine.json("report", "sDigits", *LADDER) for machine in (whole, killed))
     assert first["design"]["looks_done"] == second["design"]["looks_done"] > 0
-    keys = ("rung", "verdict", "look", "p_adjusted", "counted_delta")
-    assert [[row[key] for key in keys] for row in first["rows"]] == [
-        [row[key] for key in keys] for row in second["rows"]
-    ]
+    assert [row["comparison"] for row in first["rows"]] == [row["comparison"] for row in second["rows"]]
     assert [claim["verdict"] for claim in first["claims"]] == [claim["verdict"] for claim in second["claims"]]
     assert killed.json("status")["ladders"][0]["total"] == whole.json("status")["ladders"][0]["total"]
     repeated = killed.run("resume")

@@ -92,7 +92,9 @@ def test_printed_table_is_the_ladders() -> None:
     claims = [claim for claim in ladder.claims if claim.is_about("npDigits")]
     assert all(claim.text in flat for claim in claims)
     assert len(
-        re.findall(r"^(?:supported|contradicted|undecided|not run)(?: \(stand-in task\))?:", text, re.MULTILINE)
+        re.findall(
+            r"^(?:supported|contradicted|undecided|not run|not judged)(?: \(stand-in task\))?:", text, re.MULTILINE
+        )
     ) == len(claims)
 
 

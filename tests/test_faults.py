@@ -347,8 +347,9 @@ def test_workers_take_different_rungs_and_a_lost_run_comes_first(machine: Machin
     wait_for(training(machine, step=60))
     victim = workers_of(process)[0].pid
     workers_of(process)[0].kill()
-    process.communicate(timeout=120)
-    assert process.returncode == 0
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "a worker ended with SIGKILL" in err
     with contextlib.closing(sqlite3.connect(machine.ledger)) as connection:
         taken = connection.execute(
             "SELECT l.position, a.n, a.pid FROM attempts a JOIN ladder_runs l ON l.run = a.run ORDER BY a.started_at"

@@ -43,15 +43,14 @@ def test_all_formats_carry_the_same_numbers(report: Any) -> None:
             if field in (
                 "mean",
                 "stderr",
-                "delta",
-                "delta_low",
-                "delta_high",
-                "p_value",
+                "failure_bound",
                 "steps_per_second",
                 "speedup",
             ):
                 assert number(cell) == row[field]
-            elif field in ("n", "parameters", "diverged", "failed", "unfinished"):
+            elif field in ("difference", "low", "high", "improvement", "p_adjusted", "p_unadjusted", "detectable"):
+                assert number(cell) == (row["comparison"] or {}).get(field)
+            elif field in ("n", "parameters", "diverged", "failed", "unfinished", "learning", "improving"):
                 assert (int(cell) if cell else None) == row[field]
         assert line["published_value"] == "; ".join(str(one["value"] or "") for one in row["published"])
         assert shown["rung"] == row["rung"] == line["rung"]
@@ -63,17 +62,20 @@ def test_all_formats_carry_the_same_numbers(report: Any) -> None:
         for word in ("diverged", "failed", "unfinished"):
             found = re.search(rf"(\d+) {word}", score[4])
             assert (int(found[1]) if found else 0) == row[word]
+        compared = row["comparison"] or dict.fromkeys(("difference", "low", "high", "p_adjusted"))
         if row["same_as_before"]:
             assert shown["difference"].startswith("as ")
         else:
             change = re.fullmatch(r"(\S+)(?: \[(\S+), (\S+)\])?", shown["difference"])
             assert change
-            for cell, field in zip(change.groups("–"), ("counted_delta", "counted_low", "counted_high"), strict=True):
-                agrees(cell, row[field], 100)
+            for cell, field in zip(change.groups("–"), ("difference", "low", "high"), strict=True):
+                agrees(cell, compared[field], 100)
         if shown["p"] == "<0.001":
-            assert row["p_adjusted"] < 0.001
+            assert compared["p_adjusted"] < 0.001
         else:
-            agrees(shown["p"], row["p_adjusted"])
+            agrees(shown["p"], compared["p_adjusted"])
+        if (seeds := row["n"] + row["diverged"]) and "learn" in shown:
+            assert shown["learn"] == f"{row['learning']} of {seeds}"
         agrees(shown["parameters"], row["parameters"])
         agrees(shown["steps/s"], row["steps_per_second"])
         agrees(shown["speed-up"], row["speedup"])

@@ -16,7 +16,9 @@ from tests.plans import differences, rungs
 MAIN_LINE = {
     "tied-gamma": {"multiplier": "fixed"},
     "elementwise": {"mixing": "elementwise", "model.state": 64},
-    "c-softplus": {"decay": "softplus", "first": "plain"},
+    "softplus": {"decay": "softplus", "init": "ring"},
+    "initial-decay": {"init": "code"},
+    "first-step": {"first": "plain"},
     "input-gate": {"input_gate": True},
     "recurrence-gate": {"recurrence_gate": True},
     "rg-lru": {"multiplier": "sqrt"},
@@ -38,14 +40,18 @@ def test_each_rung_of_the_main_line_is_one_change() -> None:
     assert made["shuffled-gates"].on == made["static-gates"].on == "rg-lru"
 
 
-@pytest.mark.parametrize(("task", "profile"), [("SelectiveCopy", "length-64"), ("npDigits", None)])
+@pytest.mark.parametrize(
+    ("task", "profile"), [("SelectiveCopy", None), ("SelectiveCopy", "length-64"), ("npDigits", None)]
+)
 def test_other_ladders_begin_where_the_main_line_ends(task: str, profile: str | None) -> None:
     last = rungs(planning.make(task, ladder="selective", profile=profile))["rg-lru"].config
     for name in ("rg-lru", "gates", "negative"):
         assert rungs(planning.make(task, ladder=name, profile=profile))["rg-lru"].config == last, name
     s6 = rungs(planning.make(task, ladder="mamba", profile=profile))["s6"].config
     assert rungs(planning.make(task, ladder="negative", profile=profile))["s6"].config == s6
-    without = rungs(planning.make(task, ladder="rg-lru", profile=profile))["no-input-gate"].config
+    single = rungs(planning.make(task, ladder="rg-lru", profile=profile))
+    assert (last.model.recurrence.gate_blocks, single["dense-gates"].config.model.recurrence.gate_blocks) == (16, 1)
+    without = single["no-input-gate"].config
     assert rungs(planning.make(task, ladder="gates", profile=profile))["no-input-gate"].config == without
 
 
@@ -93,6 +99,7 @@ def test_the_blocks_of_griffin_and_mamba_are_made_of_single_parts() -> None:
     assert parts["lru"] == parts["rg-lru"] == parts["s6"] == parts["attention"] == (0, "none", "none", 1, "full")
     assert parts["lru-conv"] == parts["rg-lru-conv"] == parts["attention-conv"] == (4, "none", "none", 1, "full")
     assert (parts["griffin"], parts["s6-conv"]) == ((4, "none", "gelu", 1, "none"), (4, "silu", "none", 1, "full"))
+    assert parts["s6-conv-branch"] == (4, "silu", "silu", 1, "none")
     assert (parts["mamba"], parts["mamba-no-conv"]) == ((4, "silu", "silu", 2, "none"), (0, "none", "silu", 2, "none"))
 
 

@@ -133,7 +133,7 @@ def test_all_recurrences_declare_what_an_accelerator_lacks(kind: str) -> None:
 
 def can_begin_on_tpu(settings: Any) -> bool:
     """Whether initial parameters can be compiled for a TPU, which must be what the recurrence declares."""
-    recurrence = recurrences.build(settings, width=8, state=8)
+    recurrence = recurrences.build(settings, width=16, state=16)  # rg-lru has 16 blocks
     traced = jax.jit(recurrence.init).trace(jax.random.key(0))
     if recurrence.init_on_cpu:
         with pytest.raises(NotImplementedError, match="not found for platform tpu"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,23 @@ def test_help_loads_nothing_heavy(tmp_path):
     assert "typer" in found
     others = {"sqlalchemy", "alembic", "matplotlib", "numpy", "scipy", "sklearn", "psutil", "starlette", "jinja2"}
     assert found & (HEAVY | others) == set()
+
+
+def test_reports_load_no_more_of_scipy_than_its_special_functions(tmp_path):
+    """scipy.stats takes a second to import."""
+    fill = """
+from pathlib import Path
+from tests.results import fill
+scores = {"tanh-rnn": [0.1 + k / 50 for k in range(12)], "linear-rnn": [0.2 + k / 50 for k in range(12)]}
+fill(Path("ledger.db"), "sDigits", scores, profile="smoke")
+"""
+    subprocess.run(
+        [sys.executable, "-c", fill], check=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
+    )
+    report = ["report", "sDigits", "--profile", "smoke", "--detect", "2"]
+    check = "assert 'scipy.special' in sys.modules and 'scipy.stats' not in sys.modules"
+    found = loaded(f"from lrurun.__main__ import run\nassert run({report!r}) == 0\n{check}", tmp_path)
+    assert found & HEAVY == set()
 
 
 def test_commands_that_do_not_train_load_no_jax(tmp_path):

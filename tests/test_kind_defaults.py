@@ -18,7 +18,7 @@ MINGRU = {
 DEFAULTS = {
     "attention": {"heads": 4, "chunk": 0, "positions": "rotary"},
     "block-diagonal": {"tied": False, "doubled": False, "r_min": 0.0, "r_max": 1.0, "max_phase": 3.141592653589793},
-    "dense": {"activation": "identity", "draw": "normal"},
+    "dense": {"activation": "identity", "draw": "normal", "radius": 0.0},
     "diagonal": {
         "parametrization": "stable-exponential",
         "phase": "plain",
@@ -56,8 +56,8 @@ DEFAULTS = {
         "input_gate": True,
         "multiplier": "sqrt",
         "init": "code",
-        "gate_fan": "width",
-        "heads": 1,
+        "gate_blocks": 16,
+        "gate_fan": "block",
         "first": "plain",
         "complex": False,
         "r_min": 0.9,

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.machine import LONG, Machine, stop, training, wait_for, workers_of
+from tests.machine import LONG, Machine, stop, training, wait_for
 
 RUNGS = [
     "tanh-rnn",
@@ -39,8 +39,8 @@ def test_smoke_ladder_fills_table_and_ledger(finished: Machine) -> None:
         assert run["step"] == run["steps"] == 60
         assert row["mean"] == run["metrics"]["test/accuracy"]
         assert row["parameters"] == run["parameters"]
-        assert row["p_value"] is None
-    assert {claim["verdict"] for claim in report["claims"]} == {"undecided"}
+        assert row["comparison"] is None or row["comparison"]["p_adjusted"] is None
+    assert {claim["verdict"] for claim in report["claims"]} == {"undecided", "not judged"}  # one on long sequences
     status = finished.json("status")["ladders"]
     assert [(s["ladder"], s["task"], s["profile"], s["total"], s["done"]) for s in status] == [
         ("lru", "sDigits", "smoke", 8, 8)
@@ -152,7 +152,7 @@ def test_tuning_chooses_on_validation_and_stays_out_of_the_table(machine: Machin
     [final] = [run for run in runs if run["stage"] == "train"]
     shown = machine.json("show", final["id"])
     assert shown["config"]["optim"]["lr"] == rates[max(rates)]
-    assert shown["provenance"]["optim.lr"] == "tuned on validation"
+    assert shown["provenance"]["optim.lr"] == "tuned on validation with 1 seed"
     machine.run("report", "sDigits", "--profile", "smoke", code=4)  # the plain instance was never run
     rows = machine.json("report", "sDigits", "--profile", "smoke", "--tune")["rows"]
     assert {row["rung"]: row["n"] for row in rows if row["n"]} == {"diagonal": 1}
@@ -172,7 +172,7 @@ def test_diverged_run_is_a_result(machine: Machine) -> None:
 
 
 @pytest.mark.slow
-def test_resume_finishes_what_a_stopped_command_left(machine: Machine) -> None:
+def test_resume_finishes_what_a_stopped_command_left(machine: Machine, long_history) -> None:
     process = machine.start("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
     wait_for(training(machine, step=60))
     stop(process, signal.SIGINT)
@@ -180,7 +180,8 @@ def test_resume_finishes_what_a_stopped_command_left(machine: Machine) -> None:
     assert process.returncode == 130
     assert re.search(r"^stopped by SIGINT.* 1 of 1 run remain", err, re.MULTILINE)
     done = machine.run("resume")
-    assert machine.states() == {"done": 1}
+    key = ("gamma-norm", "train", 0)
+    assert machine.history() == {key: long_history[key]}
     assert "gamma-norm" in done.stdout
     [attempts] = machine.attempts().values()
     assert attempts[1].resumed_from
@@ -212,16 +213,13 @@ def test_failed_run_is_tried_three_times_and_again_by_the_next_command(machine: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_signal_in_training_saves_and_the_same_command_goes_on(
-    number: signal.Signals, code: int, machine: Machine, long_history
-) -> None:
+def test_sigterm_in_training_saves_and_the_same_command_goes_on(machine: Machine, long_history) -> None:
     arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--rung", "ring-init")
     process = machine.start(*arguments)
     wait_for(training(machine, step=60))
-    stop(process, number)
+    stop(process, signal.SIGTERM)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == code, err
+    assert process.returncode == 143, err
     states = machine.states()
     assert "running" not in states
     assert states.get("interrupted", 0) >= 1
@@ -355,26 +353,13 @@ def test_report_formats_carry_the_same_numbers(finished: Machine, tmp_path) -> N
     for kind in ("table", "md", "csv"):
         text = finished.run(*arguments, "--format", kind).stdout
         for row in rows:
-            start = rf"(\| *|sDigits(,[^,]*){{4}},)?{row['rung']}[ ,]"
+            start = rf"(\| *|sDigits(,[^,]*){{4}},)?{row['rung']}( |,(?! ))"
             [line] = [line for line in text.splitlines() if re.match(start, line)]
             assert f"{row['mean'] * 100:.2f}" in line or repr(row["mean"]) in line
     finished.run(*arguments, "--format", "csv", "--out", str(tmp_path / "table.csv"))
     assert (tmp_path / "table.csv").read_text() == finished.run(*arguments, "--format", "csv").stdout
     done = finished.run(*arguments, "--out", str(tmp_path / "missing" / "table.md"), code=1)
     assert done.stderr.startswith("error: ")
-
-
-@pytest.mark.slow
-def test_worker_that_dies_is_replaced(machine: Machine) -> None:
-    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
-    process = machine.start(*arguments)
-    wait_for(training(machine, step=60))
-    workers_of(process)[0].kill()
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert "a worker ended with SIGKILL" in err
-    [attempts] = machine.attempts().values()
-    assert [a.reason for a in attempts] == ["interrupted: owner gone", "done"]
 
 
 def test_json_is_one_object_with_a_version(finished: Machine) -> None:

@@ -15,9 +15,14 @@ import scipy.stats
 
 from lrurun.config import documents
 from lrurun.config.resolve import RateSource
+from lrurun.data.metric import Accuracy
 from lrurun.errors import LrurunError
-from lrurun.report import formats, statistics
-from lrurun.report.ladder_table import LadderReport
+from lrurun.ledger import values
+from lrurun.report import formats
+from lrurun.report.judging import statistics
+from lrurun.report.judging.statistics import Estimate
+from lrurun.report.judging.verdicts import Comparison
+from lrurun.report.ladder_table import LadderReport, LadderRow
 from tests.reports import (
     GRID,
     GRID_RUNS,
@@ -25,7 +30,6 @@ from tests.reports import (
     LINEAR,
     MINI,
     ON,
-    RUNS,
     TANH,
     body,
     build,
@@ -53,36 +57,74 @@ def test_a_row_for_every_rung_counts_its_final_runs_alone() -> None:
         ("s4", "interrupted"),
     ]
     empty = rows["small-phase"]
-    assert (empty.mean, empty.stderr, empty.delta, empty.p_value, empty.parameters) == (None,) * 5
+    assert (empty.mean, empty.stderr, empty.parameters) == (None,) * 3
     assert (empty.steps_per_second, empty.speedup, empty.runs) == (None, None, ())
+    assert (empty.verdict, empty.failure_bound, compared(empty).difference) == ("not run", None, None)
+    assert (rows["tanh-rnn"].verdict, rows["tanh-rnn"].comparison) == ("", None)
 
 
-def test_changes_are_welch_tests_corrected_over_the_table() -> None:
+def compared(row: LadderRow) -> Comparison:
+    assert row.comparison is not None
+    return row.comparison
+
+
+def test_the_change_of_a_rung_is_its_comparison_with_its_base() -> None:
     rows = {row.rung: row for row in build().rows}
     first = scipy.stats.ttest_ind(LINEAR, TANH, equal_var=False)
-    second = scipy.stats.ttest_ind((0.97, 0.98), LINEAR, equal_var=False)
-    assert first.pvalue < second.pvalue
-    assert rows["linear-rnn"].p_value == pytest.approx(2 * first.pvalue)
-    assert rows["stable-exponential"].p_value == pytest.approx(max(second.pvalue, 2 * first.pvalue))
-    low, high = first.confidence_interval(0.95)
-    assert rows["linear-rnn"].delta == pytest.approx(np.mean(LINEAR) - np.mean(TANH))
-    assert (rows["linear-rnn"].delta_low, rows["linear-rnn"].delta_high) == pytest.approx((low, high))
-    assert rows["tanh-rnn"].delta is None
+    diverged = (0.97, 0.98, 0.1)
+    second = scipy.stats.ttest_ind(diverged, LINEAR, equal_var=False)
+    linear, stable = compared(rows["linear-rnn"]), compared(rows["stable-exponential"])
+    assert linear.p_adjusted == pytest.approx(2 * first.pvalue)
+    assert stable.p_adjusted == pytest.approx(max(second.pvalue, 2 * first.pvalue))
+    assert (linear.low, linear.high) == pytest.approx(tuple(first.confidence_interval(0.95)))
+    assert linear.difference == pytest.approx(np.mean(LINEAR) - np.mean(TANH))
+    assert stable.difference == pytest.approx(np.mean(diverged) - np.mean(LINEAR))
+    assert [(side.rung, side.n, side.diverged) for side in stable.sides] == [
+        ("stable-exponential", 3, 1),
+        ("ring-init", 3, 0),
+    ]
+    assert [(row.verdict, compared(row).provisional) for row in (rows["linear-rnn"], rows["stable-exponential"])] == [
+        ("helps", True),
+        ("undecided", True),
+    ]
+    assert [rows[rung].verdict for rung in ("ring-init", "small-phase")] == ["same runs", "not run"]
+
+
+def test_verdicts_of_twelve_seeds_are_firm_and_by_ranks() -> None:
+    scores = {"a": 0.5, "b": 0.8, "c": 0.3}
+    rungs = tuple(make_rung(rung) for rung in scores)
+    ladder = documents.Ladder(name="x", title="x", source="s", rungs=rungs)
+    runs = [make_run(f"{rung}{k}", rung, k, center + 0.01 * k) for rung, center in scores.items() for k in range(12)]
+    report = build(ladder, runs)
+    assert [row.verdict for row in report.rows] == ["", "helps", "hurts"]
+    for row, improvement in zip(report.rows[1:], (1.0, 0.0), strict=True):
+        assert (compared(row).provisional, compared(row).improvement) == (False, improvement)
+        assert compared(row).p_unadjusted == pytest.approx(2**-11)
+    text = formats.render(report, "md")
+    assert "p: two-sided, of ranks (Brunner and Munzel, by permutation), corrected by" in text
+    assert "rovisional" not in text
+    fewer = formats.render(build(ladder, runs[:-1]), "md")
+    assert "p: two-sided, of ranks (Brunner and Munzel, by permutation); with fewer than 12 seeds, of means" in fewer
+    assert (
+        "- Provisional: c against b (11 seeds). With fewer than 12 seeds a verdict assumes that no seed fails." in fewer
+    )
 
 
 def test_one_seed_has_a_change_and_no_test() -> None:
     report = two_rungs(make_run("1", "a", 0, 0.5), make_run("2", "b", 0, 0.75))
     assert [row.n for row in report.rows] == [1, 1]
-    assert report.rows[1].delta == 0.25
-    assert (report.rows[1].delta_low, report.rows[1].p_value, report.rows[1].stderr) == (None, None, None)
-    assert report.detectable is None
+    found = compared(report.rows[1])
+    assert (found.difference, report.rows[1].verdict, found.reason) == (0.25, "undecided", "n = 1: no test")
+    assert (found.low, found.p_adjusted, found.improvement, found.detectable, report.rows[1].stderr) == (None,) * 5
+    assert found.provisional
     assert "50.00 (n=1)" in formats.render(report, "table")
 
 
 def test_a_shared_rung_has_the_runs_of_the_one_before() -> None:
     shared = build().rows[2]
     assert shared.same_as_before
-    assert (shared.delta, shared.p_value, shared.delta_low, shared.runs) == (0.0, None, None, ("l0", "l1", "l2"))
+    assert (shared.verdict, shared.runs) == ("same runs", ("l0", "l1", "l2"))
+    assert (compared(shared).difference, compared(shared).p_adjusted, compared(shared).low) == (0.0, None, None)
     # Whichever of the two a run was made for; and through several shared rungs.
     rungs = tuple(make_rung(name) for name in "abcd")
     runs = [make_run(name, name, seed, 0.5 + seed / 10, config={}) for seed, name in enumerate("abc")]
@@ -103,10 +145,10 @@ def test_a_rung_is_compared_with_the_one_that_it_changes() -> None:
     corrected = dict(zip(tests, multiple([test.pvalue for test in tests.values()]), strict=True))
     for rung, test in tests.items():
         low, high = test.confidence_interval(0.95)
-        found = rows[rung]
-        assert (found.delta_low, found.delta_high) == pytest.approx((low, high))
-        assert found.delta == pytest.approx((low + high) / 2)
-        assert found.p_value == pytest.approx(corrected[rung])
+        found = compared(rows[rung])
+        assert (found.low, found.high) == pytest.approx((low, high))
+        assert found.difference == pytest.approx((low + high) / 2)
+        assert found.p_adjusted == pytest.approx(corrected[rung])
 
 
 def test_a_root_is_compared_with_no_rung() -> None:
@@ -115,8 +157,8 @@ def test_a_root_is_compared_with_no_rung() -> None:
     runs = [make_run(f"{name}{seed}", name, seed, 0.5 + seed / 10) for name in "abc" for seed in (0, 1)]
     rows = build(ladder, runs).rows
     assert [row.on for row in rows] == [None, None, "b"]
-    assert [row.delta for row in rows] == [None, None, 0.0]
-    assert [row.p_value for row in rows] == [None, None, pytest.approx(1.0)]
+    assert [row.comparison for row in rows[:2]] == [None, None]
+    assert (compared(rows[2]).difference, compared(rows[2]).p_adjusted) == (0.0, pytest.approx(1.0))
 
 
 def multiple(p_values: list[float]) -> list[float]:
@@ -134,11 +176,10 @@ def test_runs_are_shared_with_the_rung_that_is_changed_however_far_it_is() -> No
     for rung, on in (("free-3", "free-1"), ("stable-3", "stable-1")):
         assert rows[rung].same_as_before
         assert (rows[rung].runs, rows[rung].mean) == (rows[on].runs, rows[on].mean)
-        assert (rows[rung].delta, rows[rung].p_value, rows[rung].delta_low) == (0.0, None, None)
+        found = compared(rows[rung])
+        assert (found.difference, found.p_adjusted, found.low) == (0.0, None, None)
     # those in between keep their own, and none is counted twice
     assert rows["stable-2"].runs == ("stable-2.0", "stable-2.1", "stable-2.2")
-    own = [np.var(scores, ddof=1) for scores in GRID_SCORES.values()]
-    assert report.spread == pytest.approx(np.sqrt(np.mean(own)))
     # a run that was made for the later of the two serves the earlier one
     late = [msgspec.structs.replace(run, config={}) for run in GRID_RUNS[:2]]
     late.append(make_run("late", "free-3", 2, 0.5, config={}))
@@ -149,7 +190,8 @@ def test_runs_are_shared_with_the_rung_that_is_changed_however_far_it_is() -> No
 
 def test_the_first_rungs_of_a_grid_are_a_report_of_their_own() -> None:
     assert [(row.rung, row.on) for row in grid(rungs=4).rows] == list(zip(GRID_SCORES, ON[:4], strict=True))
-    assert [row.delta for row in grid(rungs=4).rows] == [row.delta for row in grid().rows[:4]]
+    changes = [[row.comparison and row.comparison.difference for row in grid(rungs=n).rows[:4]] for n in (4, 6)]
+    assert changes[0] == changes[1]
     # of which the first two are a ladder like any other
     assert "to the previous rung, in points" in grid(200, rungs=2)
     assert body(grid(200, rungs=2)).split()[:3] == ["rung", "title", "test"]
@@ -227,35 +269,124 @@ def test_runs_of_an_earlier_version_count_with_those_that_have_its_new_fields() 
 
 
 def test_a_shared_rung_before_anything_ran_has_no_change() -> None:
-    assert build(runs=[]).rows[2].delta is None
+    assert compared(build(runs=[]).rows[2]).difference is None
 
 
-def test_the_spread_of_shared_runs_is_counted_once() -> None:
-    report = build(runs=[run for run in RUNS if run.id[0] in "tl"])
-    expected = np.sqrt((np.var(TANH, ddof=1) + np.var(LINEAR, ddof=1)) / 2)
-    assert report.spread == pytest.approx(expected)
-    assert report.detectable_seeds == 3
+def of_seeds(spread: dict[str, float], seeds: int = 3) -> list[values.Run]:
+    """Runs of rungs at 50 % with these distances between their seeds."""
+    return [make_run(f"{rung}{k}", rung, k, 0.5 + k * step) for rung, step in spread.items() for k in range(seeds)]
 
 
-def test_the_smallest_difference_is_for_the_seeds_of_undecided_comparisons() -> None:
-    def made(*counts: int) -> LadderReport:
-        """Of rungs with these numbers of seeds; the first two differ, the others do not."""
-        centers = dict(zip("abcd", (0.2, 0.8, 0.8, 0.8), strict=False))
-        runs = [
-            make_run(f"{rung}{seed}", rung, seed, centers[rung] + 0.01 * (7 * seed % 5))
-            for rung, count in zip(centers, counts, strict=False)
-            for seed in range(count)
-        ]
-        rungs = tuple(make_rung(rung) for rung in centers)
-        return build(documents.Ladder(name="x", title="x", source="s", rungs=rungs), runs)
+def test_the_seeds_that_a_difference_needs_are_those_of_welchs_test_at_the_level_of_holm() -> None:
+    rungs = tuple(make_rung(rung) for rung in "abcde")
+    ladder = documents.Ladder(name="x", title="x", source="s", rungs=rungs)
+    runs = [*of_seeds({"a": 0.005, "b": 0.03, "c": 0.03}), make_run("d0", "d", 0, 0.5)]
+    report = build(ladder, runs, detect=0.02)
+    assert report.hypotheses == 3, "of e there are no runs; the one seed of d counts"
+    narrow, wide = (Estimate(mean=0.5, variance=step**2 / 3, df=2.0, n=3) for step in (0.005, 0.03))
+    few, many = (statistics.seeds_to_detect(0.02, wide, other, 0.05 / 3) for other in (narrow, wide))
+    assert report.detect is not None
+    assert report.detect.seeds == {"b": few, "c": many}
+    assert 12 < (few or 0) < (many or 0) < 60
+    assert (
+        "Seeds a side to detect 2.00 points between a rung and its base (power 80 %, spreads as seen here, "
+        f"Holm's correction of 3 hypotheses): {few} (b); {many} (c)."
+    ) in formats.render(report, "md")
 
-    for counts, seeds in (((5, 8, 8), 8), ((5, 8, 7), 7), ((5, 8, 7, 6), 6), ((5, 8), 5), ((5, 8, 1), 5)):
-        report = made(*counts)
-        assert report.rows[1].verdict == "better"
-        assert report.detectable_seeds == seeds
-        assert report.spread is not None
-        assert report.detectable == statistics.detectable(report.spread, seeds)
-        assert f"Smallest difference that {seeds} seeds a side" in formats.render(report, "md")
+
+def test_a_difference_needs_twelve_seeds_at_least_and_is_out_of_reach_beyond_a_thousand() -> None:
+    runs = of_seeds({"a": 0.03, "b": 0.03})
+    for difference, seeds, said in ((0.5, 12, "12 (b)"), (0.0001, None, "more than 1,000 (b)")):
+        report = two_rungs(*runs, detect=difference)
+        assert report.detect is not None
+        assert report.detect.seeds == {"b": seeds}
+        assert f"hypothesis): {said}." in formats.render(report, "md")
+    few = "Seeds to detect 2.00 points: not known before two seeds of both rungs have a score."
+    assert few in formats.render(two_rungs(*runs[:4], detect=0.02), "md")
+    assert two_rungs(*runs).detect is None
+    assert "detect" not in formats.render(two_rungs(*runs), "md")
+
+
+@pytest.mark.parametrize("failed", [0.12, None])
+def test_where_a_seed_fails_no_number_is_given_of_the_seeds_that_a_difference_needs(failed: float | None) -> None:
+    """Of the rung and of the one that has it as its base."""
+    scores: tuple[float | None, ...] = (0.5, 0.53, 0.56)
+    report = learners(a=scores, b=(*scores[:2], failed), c=scores, d=scores, detect=0.02)
+    assert report.detect is not None
+    assert report.detect.failing == ("b", "c")
+    assert list(report.detect.seeds) == ["d"]
+    text = formats.render(report, "md")
+    assert f": {report.detect.seeds['d']} (d); no number where seeds of a rung or its base fail (b, c).\n" in text
+    alone = learners(a=scores, b=(*scores[:2], failed), detect=0.02)
+    assert (
+        "Holm's correction of 1 hypothesis): no number where seeds of a rung or its base fail (b).\n"
+        in formats.render(alone, "md")
+    )
+
+
+def learners(detect: float | None = None, **scores: tuple[float | None, ...]) -> LadderReport:
+    """A report on rungs with these scores; None: diverged. Chance is 10 %, and a seed learns above 15.20 %."""
+    ladder = documents.Ladder(name="x", title="x", source="s", rungs=tuple(make_rung(rung) for rung in scores))
+    return build(
+        ladder,
+        [
+            make_run(f"{rung}{k}", rung, k, score, state="diverged" if score is None else "done")
+            for rung, found in scores.items()
+            for k, score in enumerate(found)
+        ],
+        detect=detect,
+    )
+
+
+def test_a_column_counts_the_seeds_that_learn_where_any_does_not() -> None:
+    report = learners(a=(0.5, 0.6), b=(0.12, 0.5, None), c=())
+    assert [row.learning for row in report.rows] == [2, 1, 0]
+    lines = [line.split() for line in body(formats.render(report, "table", width=200)).split("\n")]
+    assert lines[0][-9:] == ["p", "learn", "better", "[95", "%]", "parameters", "steps/s", "speed-up", "published"]
+    assert [" ".join(line[line.index("of") - 1 :][:3]) for line in lines[2:4]] == ["2 of 2", "1 of 3"]
+    assert " of " not in " ".join(lines[4]), "there are no runs of c"
+    assert "Learn: seeds better than chance." in formats.render(report, "table")
+    assert "learn" not in body(formats.render(learners(a=(0.5, 0.6), b=(0.4, 0.5)), "table", width=200))
+
+
+def test_the_rate_of_failure_has_an_upper_bound() -> None:
+    """Clopper and Pearson, one-sided: with it as the true rate, so few failures have a probability of 5 %."""
+    report = learners(a=(0.5,) * 12, b=(0.12, *(0.5,) * 11), c=(None,) * 3, d=())
+    bounds = [row.failure_bound for row in report.rows]
+    assert bounds[0] == pytest.approx(1 - 0.05 ** (1 / 12))
+    assert bounds[2:] == [1.0, None]
+    assert scipy.stats.binom.cdf(1, 12, bounds[1]) == pytest.approx(0.05)
+    assert (
+        "A seed learns if its score is better than 15.20. Rate at which seeds fail to learn, 95 % upper bound: 22 % "
+        "(a); 34 % (b); 100 % (c)."
+    ) in formats.render(report, "md")
+    # without a known chance a seed that fails is one that diverges, and the table does not call that learning
+    unknown = two_rungs(make_run("1", "a", 0, 0.5), make_run("2", "a", 1, state="diverged"), metric=Accuracy())
+    assert (unknown.rows[0].learning, unknown.rows[0].failure_bound) == (None, pytest.approx(0.95**0.5))
+    assert "fail to learn" not in formats.render(unknown, "md")
+
+
+@pytest.mark.parametrize(
+    ("best", "said"),
+    [
+        ({"a": (10, 10, 5), "b": (10, 5, 5)}, "a is still improving"),
+        ({"a": (10, 10, 10), "b": (5, 10, 10)}, "All rungs are still improving"),
+        ({"a": (5, 10), "b": (10, 5)}, ""),
+    ],
+)
+def test_rungs_are_still_improving_where_most_seeds_score_best_at_the_last_step(
+    best: dict[str, tuple[int, ...]], said: str
+) -> None:
+    result = {"test/accuracy": 0.5, "val/accuracy": 0.5}
+    runs = [
+        make_run(f"{rung}{k}", rung, k, result=result | {"best_step": step})
+        for rung, steps in best.items()
+        for k, step in enumerate(steps)
+    ]
+    report = two_rungs(*runs)
+    assert [row.improving for row in report.rows] == [steps.count(10) for steps in best.values()]
+    sentence = f"{said} at the last step in most seeds: verdicts may change with more steps."
+    assert [one for one in report.conclusions if "improving" in one] == ([sentence] if said else [])
 
 
 def test_runs_of_unequal_data_are_refused_with_their_names() -> None:
@@ -321,8 +452,10 @@ def test_a_narrow_table_names_the_columns_that_it_omits() -> None:
     narrow = formats.render(report, "table", width=60)
     named = re.search(r"Not shown at this width: (.*?)\.\s", narrow, re.DOTALL)
     assert named is not None
-    assert re.split(r",\s+", named[1]) == ["title", "parameters", "published"]
-    assert "width: title, parameters,\nsteps/s, speed-up, published." in formats.render(report, "table", width=48)
+    assert re.split(r",\s+", named[1]) == ["title", "better [95 %]", "parameters", "published"]
+    assert "width: title, better [95 %], parameters, steps/s, speed-up, published." in " ".join(
+        formats.render(report, "table", width=48).split()
+    )
     assert "Not shown at this\nwidth: title," in formats.render(report, "table", width=20)
 
 

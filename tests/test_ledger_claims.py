@@ -39,6 +39,7 @@ def test_claims_have_the_verdict_of_the_report(found, finished: Machine) -> None
     for claim in report["claims"]:
         one = here[claim["text"]]
         assert (one["verdict"], one["detail"]) == (claim["verdict"], claim["detail"])
+        assert one["provisional"] == claim["provisional"]
         assert one["stand_in"]  # no paper has sDigits
         assert one["profile"] == "smoke"
 
@@ -47,7 +48,7 @@ def test_claims_without_runs_name_the_command_that_would_decide(found) -> None:
     [one] = [
         one
         for one in found["claims"]
-        if one["ladder"] == "ssm" and one["task"] == "PathX" and one["than"] == "s5" and one["kind"] == "no-worse"
+        if one["ladder"] == "ssm" and one["task"] == "PathX" and one["other"] == "s5" and one["kind"] == "no-worse"
     ]
     assert one["here"]["verdict"] == "not run"
     assert one["here"]["detail"] == "lrurun ladder PathX --ladder ssm would decide it"
@@ -120,9 +121,13 @@ def test_profiles_at_the_sizes_of_the_paper_are_no_stand_ins(machine: Machine) -
     more = {rung: [*two, *two] for rung, two in {**scores, "attention": (0.5, 0.51)}.items()}
     fill(machine.ledger, "Reverse", more, ladder="depth", profile="smoke")
     fill(machine.ledger, "Reverse", scores, ladder="depth", profile="length-512")
-    claims = {one["than"]: one for one in machine.json("claims", "--task", "Reverse", "--ladder", "depth")["claims"]}
+    claims = {one["other"]: one for one in machine.json("claims", "--task", "Reverse", "--ladder", "depth")["claims"]}
     other = claims["attention"]["here"]  # whose runs the profile at the paper's size does not have
     assert (other["verdict"], other["profile"], other["stand_in"]) == ("supported", "smoke", True)
+    assert other["provisional"]
+    cells = " ".join(machine.run("claims", "--task", "Reverse", "--ladder", "depth").stdout.split())
+    assert "supported (stand-in), provisional, profile smoke: " in cells
+    assert "supported, provisional, profile length-512: " in cells
     one = claims["dlr"]
     assert (one["here"]["verdict"], one["here"]["profile"], one["here"]["stand_in"]) == (
         "supported",
@@ -136,7 +141,7 @@ def test_profiles_at_the_sizes_of_the_paper_are_no_stand_ins(machine: Machine) -
 
 def test_current_runs_judge_and_outdated_ones_say_why(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def here() -> dict[str, Any]:
-        [one] = [one for one in machine.json("claims", "--task", "Reverse")["claims"] if one["than"] == "dlr"]
+        [one] = [one for one in machine.json("claims", "--task", "Reverse")["claims"] if one["other"] == "dlr"]
         return dict(one["here"])
 
     recipe = machine.folder / "recipes" / "Reverse.toml"

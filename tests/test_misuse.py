@@ -217,7 +217,7 @@ def test_a_deleted_ledger_ends_the_command_and_its_runs_do_not_matter_later(mach
 
 
 @pytest.mark.slow
-def test_closed_terminal_saves_and_exits_129(machine: Machine) -> None:
+def test_closed_terminal_saves_and_exits_129(machine: Machine, long_history) -> None:
     """The terminal is closed before anything can be printed."""
     arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
     master, terminal = pty.openpty()
@@ -244,6 +244,8 @@ def test_closed_terminal_saves_and_exits_129(machine: Machine) -> None:
     [attempts] = machine.attempts().values()
     assert attempts[0].reason == "interrupted: SIGTERM"
     machine.run("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
+    key = ("gamma-norm", "train", 0)
+    assert machine.history() == {key: long_history[key]}
     [attempts] = machine.attempts().values()
     assert attempts[-1].resumed_from
 

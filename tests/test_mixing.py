@@ -72,7 +72,7 @@ def reference(params, model, ids, activation):
     ("branch", "activation"), [("gelu", jax.nn.gelu), pytest.param("silu", jax.nn.silu, marks=pytest.mark.slow)]
 )
 def test_a_block_with_a_branch_and_a_convolution(branch, activation):
-    sizes = {"width": 4, "state": 8, "depth": 1, "recurrence": RGLRURecurrence(heads=2)}
+    sizes = {"width": 4, "state": 8, "depth": 1, "recurrence": RGLRURecurrence(gate_blocks=2)}
     model = Model(config(**MIXING | sizes | {"branch": branch}), tokens())
     params, stats = initial(model)
     ids = np.random.default_rng(1).integers(0, 7, (3, 12))

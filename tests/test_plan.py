@@ -78,6 +78,7 @@ def test_a_kind_change_drops_the_old_settings_wherever_it_is_written():
         "kind": "dense",
         "activation": "identity",
         "draw": "normal",
+        "radius": 0.0,
     }
     # in the recipe, with the kind after its settings
     late = RECIPE + '\n[ladder.mine.rung.norm.model.recurrence]\nactivation = "relu"\nkind = "dense"\n'
@@ -86,6 +87,7 @@ def test_a_kind_change_drops_the_old_settings_wherever_it_is_written():
         "kind": "dense",
         "activation": "relu",
         "draw": "normal",
+        "radius": 0.0,
     }
 
 

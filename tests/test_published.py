@@ -11,8 +11,8 @@ import pytest
 import scipy.stats
 
 from lrurun.config import documents
-from lrurun.report.published import judge, rows_for
-from lrurun.report.questions import difference, of_claim
+from lrurun.report.judging.published import judge, rows_for
+from lrurun.report.judging.questions import difference, of_claim
 
 ABLATIONS = Path(__file__).parent.parent / "ablations"
 
@@ -93,7 +93,7 @@ def test_the_ladder_of_language_has_the_test_losses_of_table_5() -> None:
         "dlr": {"16 experts": 2.88, "64 experts": 2.84},
         "dlr-post-norm": {"16 experts": 2.86, "64 experts": 2.85},
     }
-    differences = {(q.rung, q.than): one.difference for q, one in judge(ladder, "PG19Tokens").items()}
+    differences = {(q.rung, q.other): one.difference for q, one in judge(ladder, "PG19Tokens").items()}
     assert differences["dlr", "transformer"] == pytest.approx(0.25), "both with 16 experts"
 
 
@@ -302,14 +302,15 @@ def test_a_claim_of_more_accuracy_names_only_tasks_on_which_the_paper_has_a_high
 def test_the_table_of_the_papers_own_numbers() -> None:
     # By hand: -1.1 with variances 0.7^2 and 0.1^2 has 2.08 degrees of freedom, and t = 4.15.
     found = judge(load("lru"), "sCIFAR")[difference("exponential", "diagonal")]
-    assert (found.verdict, found.n, found.than_n) == ("undecided", 3, 3)
+    assert (found.verdict, [side.n for side in found.sides]) == ("undecided", [3, 3])
     assert (found.difference, found.low, found.high) == (
         pytest.approx(-0.011),
         pytest.approx(-0.0403, abs=5e-5),
         pytest.approx(0.0183, abs=5e-5),
     )
     # A printed 0.0 counts as 0.05 points.
-    assert judge(load("lru"), "sCIFAR")[difference("ring-init", "stable-exponential")].stderr == pytest.approx(0.0005)
+    ring = judge(load("lru"), "sCIFAR")[difference("ring-init", "stable-exponential")].sides[0]
+    assert ring.stderr == pytest.approx(0.0005)
     # Without a spread, and not above chance
     assert {one.reason for one in judge(load("rotrnn"), "Image").values() if one.difference is not None} == {
         "no spread is given"
@@ -320,6 +321,6 @@ def test_the_table_of_the_papers_own_numbers() -> None:
     assert {one.reason for one in judge(load("dlr"), "Shift").values()} == {"no spread is given"}
     assert judge(load("lru"), "sDigits") == judge(load("dlr"), "sCIFAR") == {}
     above = [one for one in judge(load("lru"), "Pathfinder").values() if one.kind == "above-chance"]
-    assert [(one.verdict, one.than_mean, one.p_unadjusted) for one in above] == [
+    assert [(one.verdict, one.sides[1].mean, one.p_unadjusted) for one in above] == [
         ("undecided", 0.5, pytest.approx(scipy.stats.t.sf(0.154 / 0.09, 2)))
     ]

@@ -9,6 +9,9 @@ import pytest
 from lrurun.__main__ import run
 from lrurun.config.documents import load_ladder
 from lrurun.report import published_claims
+from tests.commands import folder
+
+__all__ = ["folder"]  # a fixture: no ledger is in the working directory
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -50,13 +53,14 @@ def test_json_has_the_numbers_as_fields(capsys: pytest.CaptureFixture[str]) -> N
             **claims[0],
             "text": "Dropping the nonlinearity of the recurrence improves accuracy",
             "verdict": "supported",
-            "n": 3,
-            "than_n": 3,
-            "mean": 0.722,
-            "than_mean": 0.699,
-            "than_stderr": 0.003,
         }
     ]
+    mine, other = claims[0]["sides"]
+    assert (mine["rung"], mine["n"], mine["mean"]) == ("linear-rnn", 3, 0.722)
+    assert (other["rung"], other["n"], other["mean"], other["stderr"]) == ("tanh-rnn", 3, 0.699, 0.003)
+    # a published mean says nothing of its seeds
+    assert {(side["learning"], side["diverged"]) for side in (mine, other)} == {(None, 0)}
+    assert (claims[0]["provisional"], claims[0]["improvement"]) == (False, None)
     [speed] = [one for one in claims if one["task"] == "sCIFAR" and one["kind"] == "faster"]
     assert (speed["paper_ratio"], speed["verdict"]) == (pytest.approx(7.95), "not judged")
 

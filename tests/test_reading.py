@@ -105,8 +105,11 @@ def test_reports_and_claims_are_those_of_the_commands(finished: Machine, monkeyp
     for frame in (found.to_pandas(), found.to_polars()):
         for row, one in enumerate(expected["rows"]):
             table = cells(frame.drop(columns=["published"]) if hasattr(frame, "iloc") else frame.drop("published"), row)
-            same = ("rung", "n", "mean", "stderr", "delta", "delta_low", "p_value", "verdict", "steps_per_second")
+            same = ("rung", "n", "mean", "stderr", "verdict", "learning", "failure_bound", "steps_per_second")
             assert {name: table[name] for name in same} == {name: one[name] for name in same}
+            compared = one["comparison"] or {}
+            for name in ("other", "difference", "low", "improvement", "p_adjusted", "provisional"):
+                assert table[f"comparison.{name}"] == compared.get(name), name
             assert list(table["runs"]) == one["runs"]
     with lrurun.open() as opened:  # the mean of a rung, from the runs in the data frame
         runs = opened.runs().to_pandas().set_index("id")

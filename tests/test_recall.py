@@ -18,7 +18,7 @@ from lrurun.data.on_device import training_key
 from lrurun.data.task import Data
 from lrurun.decoding import convert
 from lrurun.errors import UsageError
-from lrurun.report.scored_runs import scoring_of
+from lrurun.report.judging.scored_runs import scoring_of
 
 SMALL: dict[str, dict[str, Any]] = {
     "Copy": {"length": 12, "tokens": 3, "vocabulary": 6},

@@ -4,6 +4,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import msgspec
 import numpy as np
 import pytest
 import scipy.stats
@@ -22,6 +23,7 @@ KINDS = {
     "relu": DenseRecurrence(activation="relu"),
     "linear": DenseRecurrence(),
     "truncated": DenseRecurrence(draw="truncated"),
+    "tanh, radius": DenseRecurrence(activation="tanh", radius=1.5),
     "cartesian": DiagonalRecurrence(parametrization="cartesian"),
     "cartesian-gamma": DiagonalRecurrence(parametrization="cartesian", normalize=True, r_max=0.99),
     "exponential": DiagonalRecurrence(parametrization="exponential"),
@@ -240,6 +242,27 @@ def test_a_truncated_draw_is_that_of_a_normal_cut_off_at_two_standard_deviations
     assert list(cut) == list(normal)
     assert {name for name in cut if not np.array_equal(cut[name], normal[name])} == {"A"}
     assert np.all(np.diff(np.asarray(cut["A"]).ravel()[np.argsort(np.asarray(normal["A"]).ravel())]) >= 0)
+
+
+@pytest.mark.parametrize("draw", ["normal", "truncated", "remapped"])
+@pytest.mark.parametrize("radius", [0.5, 1.0, 1.7])
+def test_a_dense_matrix_with_a_radius_is_the_drawn_one_scaled_to_that_spectral_radius(draw, radius):
+    layers = [recurrences.build(DenseRecurrence(draw=draw, radius=r), width=7, state=24) for r in (0.0, radius)]
+    drawn, scaled = (jax.jit(layer.init)(jax.random.key(4)) for layer in layers)
+    before, after = double(drawn)["A"], double(scaled)["A"]
+    sizes = [np.max(np.abs(np.linalg.eigvals(a))) for a in (before, after)]
+    assert sizes[1] == pytest.approx(radius, rel=1e-5)
+    np.testing.assert_allclose(after, before * radius / sizes[0], rtol=1e-5)
+    assert {name for name in drawn if not np.array_equal(drawn[name], scaled[name])} == {"A"}
+    assert scaled["A"].dtype == jnp.float32
+    assert layers[1].init_on_cpu
+    assert "A" not in layers[1].variances
+
+
+def test_a_radius_outside_of_its_range_is_refused():
+    for radius in (-0.1, 10.5):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({"kind": "dense", "radius": radius}, DenseRecurrence)
 
 
 def test_the_ends_of_the_normal_draw_are_truncated_too():

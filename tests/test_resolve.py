@@ -155,7 +155,7 @@ def test_a_recipe_of_the_first_release_makes_the_same_runs_of_packaged_ladders(c
 @pytest.mark.parametrize(
     ("task", "options", "rung", "kind", "text"),
     [
-        ("sDigits", {"tune": True}, "lru", "tuned", "tuned on validation here"),
+        ("sDigits", {"tune": True}, "lru", "tuned", "tuned on validation here with 3 seeds"),
         ("sDigits", {"sets": ["optim.lr=0.5"]}, "lru", "set", "given by --set optim.lr"),
         ("sDigits", {"sets": ["optim.lr=0.5"], "profile": "smoke"}, "s4", "set", "given by --set optim.lr"),
         ("ListOps", {}, "lru", "default", "the recipe's default, untuned"),
@@ -232,7 +232,7 @@ def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(capsys):
     assert entry.run(arguments) == 0
     out = capsys.readouterr().out
     assert "Learning rates (will be chosen on validation): lru, s4d" in out
-    assert "Chosen on validation, for each rung: optim.lr from 0.001, 0.002, " in out
+    assert "Chosen on validation with 3 seeds, for each rung: optim.lr from 0.001, 0.002, " in out
     assert "lr = " not in out
     plan = planning.make("sDigits", ladder="ssm", tune=True)
     [rung] = planning.choose_rungs(plan, ["s4d"])
@@ -241,18 +241,18 @@ def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(capsys):
         for k, wanted in enumerate(tuning_runs(plan, [rung])):
             ledger.enqueue(key, [wanted])
             claim = ledger.claim(key, OWNER, environment={})
-            ledger.finish(claim, "done", result={"val/accuracy": 0.9 if k == 1 else 0.5, "val/loss": 1.0})
+            ledger.finish(claim, "done", result={"val/accuracy": 0.9 if k // 3 == 1 else 0.5, "val/loss": 1.0})
     assert entry.run(arguments) == 0
     out = capsys.readouterr().out
     assert "Learning rates (will be chosen on validation): lru, s4" in out
-    assert "Learning rates (tuned on validation here): s4d 0.002." in out
+    assert "Learning rates (tuned on validation here with 3 seeds): s4d 0.002." in out
 
 
 def test_a_finished_plan_has_no_time_left(capsys):
     fill(Path("ledger.db"), "sDigits", {"tanh-rnn": (0.5,)})
     for seeds, last in (("0,", "All runs are finished."), ("0,1", "1 run remaining, seeds 0, 1: about ")):
         assert entry.run(["plan", "sDigits", "--rung", "tanh-rnn", "--seeds", seeds]) == 0
-        assert capsys.readouterr().out.splitlines()[-1].startswith(last)
+        assert any(line.startswith(last) for line in capsys.readouterr().out.splitlines())
 
 
 def test_more_threads_or_many_more_workers_than_cores_get_a_warning(capsys, monkeypatch):

@@ -20,7 +20,7 @@ def sigmoid(x):
 
 
 def gate(p, name, u):
-    """sigma(u W + b) with W block-diagonal, (heads, in, out)."""
+    """sigma(u W + b) with W block-diagonal, (blocks, in, out)."""
     parts = np.split(u, len(p[f"W_{name}"]))
     return sigmoid(np.concatenate([x @ w for x, w in zip(parts, p[f"W_{name}"], strict=True)]) + p[f"b_{name}"])
 
@@ -63,9 +63,9 @@ def reference(settings):
 
 
 FORMS = {
-    "rg-lru": {"heads": 2},
-    "complex": {"complex": True, "first": "normalised"},
-    "negative": {"negative": True, "first": "normalised"},
+    "rg-lru": {"gate_blocks": 2},
+    "complex": {"complex": True, "gate_blocks": 2, "first": "normalised"},
+    "negative": {"negative": True, "gate_blocks": 4, "first": "normalised"},
     "real LRU": {
         "mixing": "dense",
         "decay": "exponential",
@@ -73,8 +73,14 @@ FORMS = {
         "input_gate": False,
         "multiplier": "trained",
     },
-    "fixed multiplier": {"multiplier": "fixed", "init": "paper"},
-    "sigmoid": {"decay": "sigmoid", "multiplier": "complement", "input_gate": False, "first": "normalised"},
+    "fixed multiplier": {"multiplier": "fixed", "init": "paper", "gate_blocks": 1},
+    "sigmoid": {
+        "decay": "sigmoid",
+        "multiplier": "complement",
+        "input_gate": False,
+        "gate_blocks": 1,
+        "first": "normalised",
+    },
 }
 
 
@@ -93,7 +99,7 @@ def test_values_and_gradients_are_those_of_the_equations(strict, name):
 
 def initial_decay(init):
     """a of a recurrence gate r, from 4,000 features."""
-    built = recurrences.build(RGLRURecurrence(init=init, heads=40), width=4000, state=4000)
+    built = recurrences.build(RGLRURecurrence(init=init), width=4000, state=4000)
     rate = np.log1p(np.exp(double(jax.jit(built.init)(jax.random.key(0)))["Lambda"]))
     return lambda r: np.exp(-8 * r * rate)
 
@@ -109,8 +115,46 @@ def test_the_two_published_initialisations():
     assert 0.9 <= paper(1).min() < paper(1).max() <= 0.999 + 1e-6
 
 
+def test_the_initial_decays_can_be_those_of_the_other_parametrisation():
+    made = {}
+    for name, settings in {"exponential": {"decay": "exponential"}, "softplus": {"init": "ring"}}.items():
+        fixed = RGLRURecurrence(recurrence_gate=False, input_gate=False, r_min=0.5, r_max=0.99, **settings)
+        built = recurrences.build(fixed, width=64, state=64)
+        made[name] = built.spectrum(jax.jit(built.init)(jax.random.key(0))).real
+    np.testing.assert_allclose(made["softplus"], made["exponential"], rtol=1e-5)
+    assert 0.5 <= made["softplus"].min() < 0.7 < 0.95 < made["softplus"].max() <= 0.99
+
+
+def block_diagonal(blocks):
+    """(1, in, out) of blocks (count, in / count, out / count)."""
+    rows = [np.hstack([block if i == j else 0 * block for j in range(len(blocks))]) for i, block in enumerate(blocks)]
+    return np.vstack(rows)[None]
+
+
+def test_block_diagonal_gates_are_dense_ones_with_a_block_diagonal_matrix():
+    blocked, dense = (recurrences.build(RGLRURecurrence(gate_blocks=n), width=32, state=32) for n in (4, 1))
+    params = jax.jit(blocked.init)(jax.random.key(0))
+    maps = {name: np.asarray(params[name]) for name in ("W_a", "W_x")}
+    assert {name: value.shape for name, value in maps.items()} == {"W_a": (4, 8, 8), "W_x": (4, 8, 8)}
+    u = np.random.default_rng(0).normal(size=(9, 2, 32)).astype(np.float32)
+    same = dense.scan(params | {name: block_diagonal(value) for name, value in maps.items()}, u)
+    np.testing.assert_allclose(blocked.scan(params, u), same, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("settings", "blocks", "variance"), [({}, 16, 1 / 4), ({"gate_fan": "width"}, 16, 1 / 64)])
+def test_gates_have_sixteen_blocks_and_the_variance_of_their_fan_in(settings, blocks, variance):
+    built = recurrences.build(RGLRURecurrence(**settings), width=64, state=64)
+    params = jax.jit(built.init)(jax.random.key(0))
+    weights = [np.asarray(params[name]) for name in ("W_a", "W_x")]
+    assert [value.size for value in weights] == [64 * 64 // blocks] * 2
+    assert np.var(weights) == pytest.approx(variance, rel=0.2)
+
+
 def test_the_control_with_shuffled_gates_sees_the_gates_of_another_sequence():
-    both = [recurrences.build(RGLRURecurrence(gates=gates), width=SIZE, state=SIZE) for gates in ("input", "shuffled")]
+    both = [
+        recurrences.build(RGLRURecurrence(gates=gates, gate_blocks=2), width=SIZE, state=SIZE)
+        for gates in ("input", "shuffled")
+    ]
     params, u = both[0].init(jax.random.key(0)), np.random.default_rng(0).normal(size=(7, 3, SIZE)).astype(np.float32)
     same = np.repeat(u[:, :1], 3, axis=1)
     one, two = (np.asarray(built.scan(params, u)) for built in both)
@@ -121,7 +165,7 @@ def test_the_control_with_shuffled_gates_sees_the_gates_of_another_sequence():
 
 
 def test_static_gates_depend_on_their_biases_alone():
-    built = recurrences.build(RGLRURecurrence(gates="static"), width=SIZE, state=SIZE)
+    built = recurrences.build(RGLRURecurrence(gates="static", gate_blocks=2), width=SIZE, state=SIZE)
     params, u = built.init(jax.random.key(0)), np.random.default_rng(0).normal(size=(7, 1, SIZE)).astype(np.float32)
     doubled = built.scan(params, 2 * u)
     np.testing.assert_allclose(doubled, 2 * np.asarray(built.scan(params, u)), rtol=1e-5)
@@ -131,7 +175,11 @@ def test_static_gates_depend_on_their_biases_alone():
     ("settings", "said"),
     [
         (["model.state=48"], "needs state = width (times expand with a branch), found state = 48, width = 64"),
-        (["model.recurrence.heads=5"], "heads must divide width and the gates, found heads = 5, gates = 64"),
+        (["model.recurrence.gate_blocks=5"], "found gate_blocks = 5, width = 64, gates = 64"),
+        (
+            ["model.state=24", "model.width=24"],
+            "gate_blocks must divide the width and the number of gates, found gate_blocks = 16",
+        ),
         (["model.recurrence.decay=sigmoid"], 'found "fixed"'),
         (["model.recurrence.complex=true", "model.recurrence.negative=true"], "negative = true"),
         (["model.bidirectional=true"], "causal only"),

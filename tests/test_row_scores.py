@@ -127,9 +127,11 @@ def test_a_claim_may_be_about_the_escape_or_about_a_longer_test() -> None:
     found = build(runs, claim("escape_step"), claim("accuracy@longest"), claim("accuracy@9")).claims
     assert [one.verdict for one in found] == ["supported", "supported", "undecided"]
     # a seed that never escapes counts with its steps, 1000
-    assert found[0].detail.startswith("escape step: b 300.0 ± 5.8 (n=3), a 966.7 ± 33.3 (n=3)")
-    assert found[1].detail.startswith("accuracy at longest: b 90.33 ")  # of 9 and 128, the number and not the text
-    assert found[2].detail.startswith("accuracy at 9: b 90.00 ")
+    assert found[0].detail.startswith("escape step: provisional (3 seeds); b 300.0 ± 5.8 (n=3), a 966.7 ± 33.3 (n=3)")
+    assert found[1].detail.startswith(
+        "accuracy at longest: provisional (3 seeds); a learns in 1 of 3 seeds; b 90.33 "
+    )  # of 9 and 128, the number and not the text
+    assert found[2].detail.startswith("accuracy at 9: provisional (3 seeds); b 90.00 ")
     # a diverged run counts with the step of its escape, if it had one
     diverged = make_run("a3", "a", 3, state="diverged", steps=1000, result={"escape_step": math.inf})
     found = build([*runs, diverged], claim("escape_step")).claims

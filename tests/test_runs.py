@@ -42,7 +42,9 @@ def test_planned_runs_come_in_ladder_order_tuning_before_training():
     positions = [
         want.position for rung in made.rungs for want in [*tuning_runs(made, [rung]), *final_runs(made, rung, (0, 999))]
     ]
-    assert positions == sorted(set(positions))
+    assert positions == sorted(positions)
+    # the seeds of a point are side by side
+    assert len(set(positions)) == sum(len(tuning_runs(made, [rung])) // 3 + 2 for rung in made.rungs)
 
 
 def test_the_grid_is_every_combination_and_tuning_uses_its_own_seed():
@@ -55,11 +57,11 @@ def test_the_grid_is_every_combination_and_tuning_uses_its_own_seed():
     ]
     assert {(w.seed, w.stage, w.rung) for w in wanted} == {(1000, "tune", "ring")}
     assert wanted[0].sources["optim.lr"] == "the tuning grid"
-    assert wanted[0].sources["seed"] == "the seed of tuning runs"
+    assert wanted[0].sources["seed"] == "the seeds of tuning runs"
     # a tuned final run differs from its tuning run in the seed alone
     final = final_runs(made, made.rungs[2], (0,), points[3])[0]
     assert final.config | {"seed": 1000} == wanted[3].config
-    assert final.sources["optim.lr"] == "tuned on validation"
+    assert final.sources["optim.lr"] == "tuned on validation with 1 seed"
     assert final.sources["model.width"] == "r.toml [profile.small]"
 
 
@@ -146,16 +148,16 @@ HOW = "a number of seeds, as in --seeds 3, or a list with ranges, as in --seeds 
         ("0-1-2", "expected whole numbers", HOW),
         ("0-2,1", "a seed is named twice", HOW),
         ("4-0", "the range 4-0 ends before it begins", "as in --seeds 0-4"),
-        ("998-1000", "seeds lie between 0 and 999", "1000 is the seed of tuning runs"),
-        ("0-999999999", "seeds lie between 0 and 999", "1000 is the seed of tuning runs"),
+        ("998-1000", "seeds lie between 0 and 999", "those from 1000 on are for tuning runs"),
+        ("0-999999999", "seeds lie between 0 and 999", "those from 1000 on are for tuning runs"),
         ("0,1,0", "a seed is named twice", HOW),
         ("0,00", "a seed is named twice", HOW),
-        ("0,-1", "seeds lie between 0 and 999", "1000 is the seed of tuning runs"),
-        ("1000,", "seeds lie between 0 and 999", "1000 is the seed of tuning runs"),
-        ("1001", "seeds lie between 0 and 999", "1000 is the seed of tuning runs"),
-        ("9" * 20, "seeds lie between 0 and 999", "1000 is the seed of tuning runs"),
-        ("0," + "9" * 5000, "seeds lie between 0 and 999", "1000 is the seed of tuning runs"),
-        ("999999999", "seeds lie between 0 and 999", "1000 is the seed of tuning runs"),
+        ("0,-1", "seeds lie between 0 and 999", "those from 1000 on are for tuning runs"),
+        ("1000,", "seeds lie between 0 and 999", "those from 1000 on are for tuning runs"),
+        ("1001", "seeds lie between 0 and 999", "those from 1000 on are for tuning runs"),
+        ("9" * 20, "seeds lie between 0 and 999", "those from 1000 on are for tuning runs"),
+        ("0," + "9" * 5000, "seeds lie between 0 and 999", "those from 1000 on are for tuning runs"),
+        ("999999999", "seeds lie between 0 and 999", "those from 1000 on are for tuning runs"),
     ],
 )
 def test_other_seeds_are_refused(text, message, hint):
@@ -184,7 +186,13 @@ def test_point_is_chosen_on_validation_and_ties_go_to_the_lower_loss() -> None:
 def test_point_is_chosen_by_the_metric_of_the_task_and_its_direction(task: str, better: int) -> None:
     made = planning.make(task, ladder="sizes", profile="small", tune=True)
     name = made.task.metric.name
-    results = [{f"val/{name}": score, "val/accuracy": 1 - score, "val/loss": 1.0} for score in (-0.5, 0.25)]
-    assert choose_point(made, made.rungs[0], results) == grid_points(made.grid)[better]
-    results[better][f"val/{name}"] = float("nan")
-    assert choose_point(made, made.rungs[0], results) == grid_points(made.grid)[1 - better]
+    seeds = len(made.tuning_seeds)
+    scores = [[-0.5] * seeds, [0.25] * seeds]
+
+    def chosen() -> object:
+        found = [{f"val/{name}": score, "val/accuracy": 1 - score, "val/loss": 1.0} for of in scores for score in of]
+        return choose_point(made, made.rungs[0], found)
+
+    assert chosen() == grid_points(made.grid)[better]
+    scores[better] = [float("nan")] * seeds
+    assert chosen() == grid_points(made.grid)[1 - better]

@@ -51,17 +51,25 @@ def check(rows: list[dict[str, Any]], found: Results) -> None:
         assert set(speeds) == {row["steps_per_second"]}
         if row["n"] > 1:
             assert statistics.stdev(scores) / row["n"] ** 0.5 == pytest.approx(row["stderr"], rel=1e-13)
-        if row["delta"] is not None:
+        if row["comparison"] is not None and row["comparison"]["difference"] is not None:
             base = [found[run][0] for run in trained[row["on"]]["runs"]]
-            assert statistics.fmean(scores) - statistics.fmean(base) == pytest.approx(row["delta"], rel=1e-13)
+            difference = row["comparison"]["difference"]
+            assert statistics.fmean(scores) - statistics.fmean(base) == pytest.approx(difference, rel=1e-13)
 
 
 def test_in_data_frames(machine: Machine) -> None:
     rows = machine.json(*REPORT)["rows"]
     with lrurun.open(machine.ledger) as opened:
         report, runs = opened.report("sDigits", profile="smoke"), opened.runs()
+    comparisons = [row["comparison"] or {} for row in rows]
+    rows = [
+        row | {f"comparison.{name}": one.get(name) for name in comparisons[1]}
+        for row, one in zip(rows, comparisons, strict=True)
+    ]
     numbers = [name for name, value in rows[1].items() if type(value) in (int, float)]
-    assert {"mean", "stderr", "delta", "delta_low", "p_value", "p_adjusted", "speedup", "n"} <= set(numbers)
+    compared = ("difference", "low", "high", "improvement", "p_adjusted")
+    assert {"mean", "stderr", "speedup", "n", *(f"comparison.{name}" for name in compared)} <= set(numbers)
+    assert "comparison" not in report.columns()
     for frame in (report.to_pandas(), report.to_polars().to_pandas()):
         for name in numbers:
             values = [None if pandas.isna(value) else value for value in frame[name]]
@@ -82,19 +90,19 @@ def test_on_the_page(machine: Machine) -> None:
         shown[words(heading.partition("<br>")[0])] = [
             re.findall(r"[-+]?\d+(?:\.\d+)?", words(c).replace(",", "")) for c in cells
         ]
+    improvement = ("improvement", "improvement_low", "improvement_high")
     for row in rows:
-        score, difference, p, parameters, speed, speedup, _ = shown[row["rung"]]
+        score, difference, p, better, parameters, speed, speedup, _ = shown[row["rung"]]
+        compared = row["comparison"] or {}
         expected = [
             *(100 * row[name] for name in ("mean", "stderr") if row[name] is not None),
             row["n"],
-            *(100 * row[name] for name in ("delta", "delta_low", "delta_high") if row[name] is not None),
-            *(
-                row[name]
-                for name in ("p_adjusted", "parameters", "steps_per_second", "speedup")
-                if row[name] is not None
-            ),
+            *(100 * compared[name] for name in ("difference", "low", "high") if compared.get(name) is not None),
+            *([compared["p_adjusted"]] if compared.get("p_adjusted") is not None else []),
+            *(100 * compared[name] for name in improvement if compared.get(name) is not None),
+            *(row[name] for name in ("parameters", "steps_per_second", "speedup") if row[name] is not None),
         ]
-        printed = [*score, *difference, *p, *parameters, *speed, *speedup]
+        printed = [*score, *difference, *p, *better, *parameters, *speed, *speedup]
         assert len(printed) == len(expected), row["rung"]
         for text, value in zip(printed, expected, strict=True):
             assert f"{value:.{len(text.partition('.')[2])}f}" == text.lstrip("+"), (row["rung"], text)

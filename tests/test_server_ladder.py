@@ -170,7 +170,7 @@ def test_commands_without_a_server_end_with_an_error_within_seconds(shared, post
 
 
 def test_a_watched_ladder_whose_server_goes_away(shared, postgres) -> None:
-    process = shared.start(*LADDER)
+    process = shared.start("ladder", "sDigits", *LONG, "--rung", "gamma-norm")
     wait_for(training(shared))
     seen = shared.folder / "seen.txt"
     with seen.open("w") as file:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lrurun.report import statistics
+from lrurun.report.judging import statistics
 
 SIZES = [(2, 2), (3, 3), (3, 5), (12, 2)]
 
@@ -84,45 +84,44 @@ def test_holm_is_the_closed_test_of_bonferroni() -> None:
     assert statistics.holm([]) == []
 
 
-def test_pooled_spread_is_that_of_a_one_way_layout() -> None:
-    groups = [[0.9, 0.92, 0.88], [0.5, 0.51], [0.7], []]
-    residuals = [value - np.mean(group) for group in groups if group for value in group]
-    assert statistics.pooled_spread(groups) == pytest.approx(math.sqrt(np.dot(residuals, residuals) / 3))
-    assert statistics.pooled_spread([[0.5], [0.5, 0.5]]) is None
-    assert statistics.pooled_spread([]) is None
-
-
-def power(delta: float, spread: float, n: int, *, alpha: float, two_sided: bool) -> float:
+def power(delta: float, spread: float, n: int, *, alpha: float) -> float:
+    """Of the two-sided t test of two samples of equal spread."""
     shift, df = delta / (spread * math.sqrt(2 / n)), 2 * n - 2
-    limit = scipy.stats.t.ppf(1 - (alpha / 2 if two_sided else alpha), df)
-    upper = scipy.stats.nct.sf(limit, df, shift)
-    return upper + (scipy.stats.nct.cdf(-limit, df, shift) if two_sided else 0)
+    limit = scipy.stats.t.isf(alpha / 2, df)
+    return float(scipy.stats.nct.sf(limit, df, shift) + scipy.stats.nct.cdf(-limit, df, shift))
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 30])
 def test_the_detectable_difference_is_found_four_times_in_five(n: int) -> None:
-    found = statistics.detectable(0.013, n)
-    assert power(found, 0.013, n, alpha=0.05, two_sided=True) == pytest.approx(0.8, abs=1e-5)
-
-
-def test_seeds_to_decide_is_the_first_number_with_the_power() -> None:
     # With equal spreads Welch's degrees of freedom are 2n - 2.
+    one = statistics.Estimate(mean=0.0, variance=0.013**2 / n, df=n - 1, n=n)
+    found = statistics.between(one, one).detectable()
+    assert found is not None
+    assert power(found, 0.013, n, alpha=0.05) == pytest.approx(0.8, abs=1e-5)
+    known = statistics.Estimate(mean=0.0, variance=0.01**2)
+    by_hand = (scipy.stats.norm.isf(0.025) + scipy.stats.norm.isf(0.2)) * 0.01
+    assert statistics.between(known, statistics.Estimate(mean=0.0)).detectable() == pytest.approx(by_hand)
+    assert statistics.MeanDifference(estimate=1.0, stderr=None, df=None).detectable() is None
+
+
+@pytest.mark.parametrize("level", [0.05, 0.05 / 14])
+@pytest.mark.parametrize("difference", [0.05, 0.02, 0.01, 0.0075])
+def test_seeds_to_detect_is_the_first_number_with_the_power(difference: float, level: float) -> None:
     one = statistics.Estimate(mean=0.0, variance=0.013**2 / 3, df=2, n=3)
-    for distance in (0.05, 0.02, 0.01, 0.0075):
-        for level in (0.05, 0.05 / 14):
-            n = statistics.seeds_to_decide(distance, one, one, level)
-            assert n is not None
-            assert power(distance, 0.013, n, alpha=level, two_sided=False) >= 0.8 - 1e-6
-            assert n == 2 or power(distance, 0.013, n - 1, alpha=level, two_sided=False) < 0.8
-    assert statistics.seeds_to_decide(0.001, one, one, 0.05) is None
-    assert statistics.seeds_to_decide(0.0, one, one, 0.05) is None
+    n = statistics.seeds_to_detect(difference, one, one, level)
+    assert n is not None
+    assert power(difference, 0.013, n, alpha=level) >= 0.8 - 1e-6
+    assert n == 2 or power(difference, 0.013, n - 1, alpha=level) < 0.8
 
 
-def test_more_seeds_do_not_reduce_a_variance_that_is_known() -> None:
+def test_what_more_seeds_do_not_show() -> None:
+    one = statistics.Estimate(mean=0.0, variance=0.013**2 / 3, df=2, n=3)
+    assert statistics.seeds_to_detect(0.001, one, one, 0.05) is None
+    # a variance that is known does not change with seeds
     known, none = statistics.Estimate(mean=0.0, variance=0.01**2), statistics.Estimate(mean=0.0)
-    wanted = (scipy.stats.norm.isf(0.05) + scipy.stats.norm.isf(0.2)) * 0.01
-    assert statistics.seeds_to_decide(wanted * 1.001, known, none, 0.05) == 2
-    assert statistics.seeds_to_decide(wanted * 0.999, known, none, 0.05) is None
+    wanted = (scipy.stats.norm.isf(0.025) + scipy.stats.norm.isf(0.2)) * 0.01
+    assert statistics.seeds_to_detect(wanted * 1.001, known, none, 0.05) == 2
+    assert statistics.seeds_to_detect(wanted * 0.999, known, none, 0.05) is None
 
 
 def test_one_sided_p_values_are_the_tails() -> None:

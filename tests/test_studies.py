@@ -7,12 +7,14 @@ import math
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import psutil
 import pytest
 
+import lrurun
 from lrurun import studies
 from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
@@ -22,6 +24,7 @@ from lrurun.runner import cells, pool, processes
 from lrurun.studies import checks
 from lrurun.studies import plan as planning
 from lrurun.studies.figure import Figure
+from lrurun.studies.study import Results, Study
 from tests.drawings import misplaced
 from tests.machine import Machine, stop, wait_for
 
@@ -310,31 +313,16 @@ def test_every_number_among_the_settings_has_a_range(name: str) -> None:
             assert (one.le, one.lt) != (None, None), field.name
 
 
-def reported(name: str, changes: dict[str, Any]) -> tuple[list[checks.Check], Figure]:
-    """The checks and the figure of the quickest form of a study with changed settings; its answer must be possible."""
-    study = studies.get(name)
-    results = cells.in_process(planning.make(study, "ci", changes))
+def judged(study: Study[Any], results: Results[Any]) -> tuple[list[checks.Check], Figure]:
+    """The checks and the figure of a study; its answer must be possible."""
     assert study.answer(results).endswith(".")
     return study.checks(results), study.draw(results)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "axis"),
-    [
-        (study.name, axis)
-        for study in studies.every()
-        for axis, values in study.profiles["ci"].items()
-        if isinstance(values, list)
-    ],
-)
-def test_every_axis_may_have_one_value(name: str, axis: str) -> None:
-    reported(name, {axis: studies.get(name).profiles["ci"][axis][:1]})
-
-
 @pytest.mark.parametrize("changes", [{"angle": 0.25}, {"form": "exponential"}, {"updates": 10}, {"radius": 0.5}])
 def test_powers_reports_settings_that_its_question_is_not_about(changes: dict[str, Any]) -> None:
-    reported("powers", changes)
+    powers = studies.get("powers")
+    judged(powers, cells.in_process(planning.make(powers, "ci", changes)))
 
 
 def test_landscape_compares_no_gap_with_itself() -> None:
@@ -381,24 +369,41 @@ def test_killed_and_resumed_cells_have_identical_numbers(machine: Machine, tmp_p
 
 @pytest.mark.slow
 def test_all_studies_killed_and_repeated_have_identical_numbers(machine: Machine, tmp_path) -> None:
+    """`study all`, where there are only four."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import lrurun.studies\nlrurun.studies._MODULES = ('disk', 'gain', 'depth', 'parametrise')\n"
+    )
+    calm = Machine(tmp_path / "calm")
+    for one in (calm, machine):
+        one.env |= {"PYTHONPATH": f"{tmp_path}:{Path(lrurun.__file__).parents[1]}"}
     arguments = ("study", "all", "--profile", "ci", "--jobs", "2")
-    undisturbed = Machine(tmp_path / "undisturbed").json(*arguments)
-    for done in (50, 115):  # within gain, within depth
+    undisturbed = calm.json(*arguments, apart=True)
+    assert [study["study"] for study in undisturbed["studies"]] == ["disk", "gain", "depth", "parametrise"]
+    for done in (50, 62):  # within gain, within depth
         process = machine.start(*arguments)
         wait_for(lambda least=done: machine.states().get("done", 0) >= least, seconds=300)
         stop(process, signal.SIGKILL)
     assert machine.states().keys() > {"done"}
-    assert machine.json(*arguments) == undisturbed
+    assert machine.json(*arguments, apart=True) == undisturbed
     assert all(study["unfinished"] == 0 for study in undisturbed["studies"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", studies.names())
 def test_the_checks_of_every_study_pass_and_its_figure_fits(name: str) -> None:
-    found, figure = reported(name, {})
+    """And each axis may have one value: the cells are then a part of these."""
+    study = studies.get(name)
+    whole = cells.in_process(planning.make(study, "ci", {}))
+    found, figure = judged(study, whole)
     assert found
     assert checks.failed(found) == []
     assert misplaced(study_figure.draw(figure, title="A question?", caption="An answer.")) == []
+    for axis, values in study.profiles["ci"].items():
+        if isinstance(values, list):
+            plan = planning.make(study, "ci", {axis: values[:1]})
+            some = [one for one in whole if one.cell in plan.cells]
+            assert len(some) == len(plan.cells) * len(plan.seeds)
+            judged(study, Results(some, "ci"))
 
 
 @pytest.mark.slow

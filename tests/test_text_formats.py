@@ -16,6 +16,7 @@ from msgspec import structs
 
 from lrurun.config import documents
 from lrurun.report import formats
+from lrurun.report.judging.verdicts import Comparison, Side
 from lrurun.report.ladder_table import LadderRow
 from tests.reports import MINI, body, build, make_run, make_rung
 
@@ -24,15 +25,18 @@ sDigits, profile laptop, without --tune: four rungs
 Which of them matters?
 What helps: linear-rnn scores 4.50 points more than tanh-rnn
 (p = 0.013).
-Undecided: stable-exponential against ring-init (-27.17
-points; about 27 more seeds a side would decide). The
-estimate takes the observed difference as the true one.
+Undecided: stable-exponential against ring-init (between
+-152.65 and +98.32 points; stable-exponential learns in 2 of
+3 seeds; a run of stable-exponential is better than one of
+ring-init in 67 % of pairs, though the mean is worse).
+Provisional: all verdicts. With fewer than 12 seeds a
+verdict assumes that no seed fails.
 Not compared, because the runs are the same: ring-init
 against linear-rnn.
 Not run: small-phase against stable-exponential.
 Of 4 claims (sDigits stands in for the tasks of 1 of them):
 1 supported, 1 undecided, 1 not run, 1 not comparable (same
-runs).
+runs); all provisional.
 
 rung                test accuracy       diff.   p
 ──────────────────  ──────────────────  ──────  ─────
@@ -46,17 +50,18 @@ stable-exponential  97.50 ± 0.50 (n=2)  -27.17  0.450
                     2 code versions
 small-phase         – (n=0)             –       –
 
-Not shown at this width: title, difference [95 %],
-parameters, steps/s, speed-up, published.
+Not shown at this width: title, difference [95 %], learn,
+better [95 %], parameters, steps/s, speed-up, published.
 Test accuracy in per cent: mean ± standard error over n
 finished seeds. Difference: to the previous rung, in points.
-p: two-sided (Welch), corrected by Holm's method over all
-differences and claims of the ladder.
-Diverged runs count in differences, p and verdicts with the
-score of chance, 10.00, but not in the means.
-Smallest difference that 3 seeds a side could have shown:
-2.38 points (two-sided 5 %, power 80 %, from the spread over
-seeds seen here, 0.77).
+p: two-sided, of means (Welch), corrected by Holm's method
+over all differences and claims of the ladder.
+Diverged runs rank below all others in p and verdicts, and
+count in differences with the score of chance, 10.00; the
+means of the rungs are without them.
+A seed learns if its score is better than 15.20. Rate at
+which seeds fail to learn, 95 % upper bound: 63 % (tanh-rnn,
+linear-rnn); 86 % (stable-exponential).
 One test item is 0.33 points (300 items).
 Published: Paper, Table 1 (tanh-rnn); Paper, Table 2
 (stable-exponential: not above chance). They are for the
@@ -67,18 +72,21 @@ Note: a note
 
 Claims
 supported (stand-in task): Linear is better. (Paper, 1)
-    linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn
-    91.00 ± 0.58 (n=3); difference +4.50 points
-    [+2.42, +6.58]; p = 0.013; sDigits stands in for the
-    paper's tasks of this claim (sCIFAR).
+    provisional (3 seeds); linear-rnn 95.50 ± 0.29 (n=3),
+    tanh-rnn 91.00 ± 0.58 (n=3); difference +4.50 points
+    [+2.42, +6.58]; chance of improvement 100 % [29, 100];
+    p = 0.013; sDigits stands in for the paper's tasks of
+    this claim (sCIFAR).
 not comparable: The ring helps. (Paper, 2)
     ring-init and linear-rnn are the same runs on this task.
 undecided: Stable is better. (Paper, 3)
+    provisional (3 seeds); stable-exponential learns in 2 of
+    3 seeds; a run of stable-exponential is better than one
+    of ring-init in 67 % of pairs, though the mean is worse;
     stable-exponential 68.33 ± 29.17 (n=3, 1 diverged,
     counted as chance, 10.00), ring-init 95.50 ± 0.29 (n=3);
-    difference -27.17 points [-152.65, +98.32]; p = 0.450;
-    about 30 seeds a side would decide, if the true
-    difference is the observed one.
+    difference -27.17 points [-152.65, +98.32]; chance of
+    improvement 67 % [0, 100]; p = 0.450.
 not run: Phases do not matter. (Paper, 4)
     no finished runs of small-phase."""
 
@@ -86,33 +94,36 @@ TABLE_100 = """\
 sDigits, profile laptop, without --tune: four rungs
 Which of them matters?
 What helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
-Undecided: stable-exponential against ring-init (-27.17 points; about 27 more seeds a side would
-decide). The estimate takes the observed difference as the true one.
+Undecided: stable-exponential against ring-init (between -152.65 and +98.32 points;
+stable-exponential learns in 2 of 3 seeds; a run of stable-exponential is better than one of
+ring-init in 67 % of pairs, though the mean is worse).
+Provisional: all verdicts. With fewer than 12 seeds a verdict assumes that no seed fails.
 Not compared, because the runs are the same: ring-init against linear-rnn.
 Not run: small-phase against stable-exponential.
 Of 4 claims (sDigits stands in for the tasks of 1 of them): 1 supported, 1 undecided, 1 not run, 1
-not comparable (same runs).
+not comparable (same runs); all provisional.
 
-rung                test accuracy       difference [95 %]         p      speed-up  published
-──────────────────  ──────────────────  ────────────────────────  ─────  ────────  ──────────
-tanh-rnn            91.00 ± 0.58 (n=3)  –                         –      1.00×     69.9 ± 0.3
-linear-rnn          95.50 ± 0.29 (n=3)  +4.50 [+2.42, +6.58]      0.013  2.48×     –
-ring-init           95.50 ± 0.29 (n=3)  as linear-rnn             –      2.48×     –
-stable-exponential  97.50 ± 0.50 (n=2)  -27.17 [-152.65, +98.32]  0.450  12.2×     chance
+rung                test accuracy       difference [95 %]         p      learn   published
+──────────────────  ──────────────────  ────────────────────────  ─────  ──────  ──────────
+tanh-rnn            91.00 ± 0.58 (n=3)  –                         –      3 of 3  69.9 ± 0.3
+linear-rnn          95.50 ± 0.29 (n=3)  +4.50 [+2.42, +6.58]      0.013  3 of 3  –
+ring-init           95.50 ± 0.29 (n=3)  as linear-rnn             –      3 of 3  –
+stable-exponential  97.50 ± 0.50 (n=2)  -27.17 [-152.65, +98.32]  0.450  2 of 3  chance
                     1 diverged
                     1 failed
                     1 unfinished
                     2 code versions
-small-phase         – (n=0)             –                         –      –         –
+small-phase         – (n=0)             –                         –      –       –
 
-Not shown at this width: title, parameters, steps/s.
+Not shown at this width: title, better [95 %], parameters, steps/s, speed-up.
 Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous
-rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided (Welch), corrected by
-Holm's method over all differences and claims of the ladder. Speed-up: over tanh-rnn.
-Diverged runs count in differences, p and verdicts with the score of chance, 10.00, but not in the
-means.
-Smallest difference that 3 seeds a side could have shown: 2.38 points (two-sided 5 %, power 80 %,
-from the spread over seeds seen here, 0.77).
+rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided, of means (Welch),
+corrected by Holm's method over all differences and claims of the ladder. Learn: seeds better than
+chance.
+Diverged runs rank below all others in p and verdicts, and count in differences with the score of
+chance, 10.00; the means of the rungs are without them.
+A seed learns if its score is better than 15.20. Rate at which seeds fail to learn, 95 % upper
+bound: 63 % (tanh-rnn, linear-rnn); 86 % (stable-exponential).
 One test item is 0.33 points (300 items).
 Published: Paper, Table 1 (tanh-rnn); Paper, Table 2 (stable-exponential: not above chance). They
 are for the plain recipe, not for profile laptop.
@@ -121,25 +132,27 @@ Note: a note
 
 Claims
 supported (stand-in task): Linear is better. (Paper, 1)
-    linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn 91.00 ± 0.58 (n=3); difference +4.50 points
-    [+2.42, +6.58]; p = 0.013; sDigits stands in for the paper's tasks of this claim (sCIFAR).
+    provisional (3 seeds); linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn 91.00 ± 0.58 (n=3); difference
+    +4.50 points [+2.42, +6.58]; chance of improvement 100 % [29, 100]; p = 0.013; sDigits stands in
+    for the paper's tasks of this claim (sCIFAR).
 not comparable: The ring helps. (Paper, 2)
     ring-init and linear-rnn are the same runs on this task.
 undecided: Stable is better. (Paper, 3)
-    stable-exponential 68.33 ± 29.17 (n=3, 1 diverged, counted as chance, 10.00), ring-init
-    95.50 ± 0.29 (n=3); difference -27.17 points [-152.65, +98.32]; p = 0.450; about 30 seeds a side
-    would decide, if the true difference is the observed one.
+    provisional (3 seeds); stable-exponential learns in 2 of 3 seeds; a run of stable-exponential is
+    better than one of ring-init in 67 % of pairs, though the mean is worse; stable-exponential
+    68.33 ± 29.17 (n=3, 1 diverged, counted as chance, 10.00), ring-init 95.50 ± 0.29 (n=3);
+    difference -27.17 points [-152.65, +98.32]; chance of improvement 67 % [0, 100]; p = 0.450.
 not run: Phases do not matter. (Paper, 4)
     no finished runs of small-phase."""
 
 TABLE_200 = """\
-rung                title                 test accuracy                                                            difference [95 %]         p      parameters  steps/s  speed-up  published
-──────────────────  ────────────────────  ───────────────────────────────────────────────────────────────────────  ────────────────────────  ─────  ──────────  ───────  ────────  ──────────
-tanh-rnn            dense RNN             91.00 ± 0.58 (n=3)                                                       –                         –      12,345      101      1.00×     69.9 ± 0.3
-linear-rnn          no nonlinearity       95.50 ± 0.29 (n=3)                                                       +4.50 [+2.42, +6.58]      0.013  12,345      250      2.48×     –
-ring-init           a ring                95.50 ± 0.29 (n=3)                                                       as linear-rnn             –      12,345      250      2.48×     –
-stable-exponential  stable | exponential  97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions  -27.17 [-152.65, +98.32]  0.450  12,345      1234     12.2×     chance
-small-phase         small phases          – (n=0)                                                                  –                         –      –           –        –         –"""
+rung                title                 test accuracy                                                            difference [95 %]         p      learn   better [95 %]    parameters  steps/s  speed-up  published
+──────────────────  ────────────────────  ───────────────────────────────────────────────────────────────────────  ────────────────────────  ─────  ──────  ───────────────  ──────────  ───────  ────────  ──────────
+tanh-rnn            dense RNN             91.00 ± 0.58 (n=3)                                                       –                         –      3 of 3  –                12,345      101      1.00×     69.9 ± 0.3
+linear-rnn          no nonlinearity       95.50 ± 0.29 (n=3)                                                       +4.50 [+2.42, +6.58]      0.013  3 of 3  100 % [29, 100]  12,345      250      2.48×     –
+ring-init           a ring                95.50 ± 0.29 (n=3)                                                       as linear-rnn             –      3 of 3  –                12,345      250      2.48×     –
+stable-exponential  stable | exponential  97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions  -27.17 [-152.65, +98.32]  0.450  2 of 3  67 % [0, 100]    12,345      1234     12.2×     chance
+small-phase         small phases          – (n=0)                                                                  –                         –      –       –                –           –        –         –"""
 
 MARKDOWN = """\
 ### sDigits, without --tune: four rungs
@@ -147,40 +160,41 @@ MARKDOWN = """\
 Which of them matters?
 
 - What helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
-- Undecided: stable-exponential against ring-init (-27.17 points; about 27 more seeds a side would decide). The estimate takes the observed difference as the true one.
+- Undecided: stable-exponential against ring-init (between -152.65 and +98.32 points; stable-exponential learns in 2 of 3 seeds; a run of stable-exponential is better than one of ring-init in 67 % of pairs, though the mean is worse).
+- Provisional: all verdicts. With fewer than 12 seeds a verdict assumes that no seed fails.
 - Not compared, because the runs are the same: ring-init against linear-rnn.
 - Not run: small-phase against stable-exponential.
-- Of 4 claims (sDigits stands in for the tasks of 1 of them): 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs).
+- Of 4 claims (sDigits stands in for the tasks of 1 of them): 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs); all provisional.
 
-| rung | title | test accuracy | difference [95 %] | p | parameters | steps/s | speed-up | published |
-| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |
-| tanh-rnn | dense RNN | 91.00 ± 0.58 (n=3) | – | – | 12,345 | 101 | 1.00× | 69.9 ± 0.3 |
-| linear-rnn | no nonlinearity | 95.50 ± 0.29 (n=3) | +4.50 [+2.42, +6.58] | 0.013 | 12,345 | 250 | 2.48× | – |
-| ring-init | a ring | 95.50 ± 0.29 (n=3) | as linear-rnn | – | 12,345 | 250 | 2.48× | – |
-| stable-exponential | stable \\| exponential | 97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions | -27.17 [-152.65, +98.32] | 0.450 | 12,345 | 1234 | 12.2× | chance |
-| small-phase | small phases | – (n=0) | – | – | – | – | – | – |
+| rung | title | test accuracy | difference [95 %] | p | learn | better [95 %] | parameters | steps/s | speed-up | published |
+| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| tanh-rnn | dense RNN | 91.00 ± 0.58 (n=3) | – | – | 3 of 3 | – | 12,345 | 101 | 1.00× | 69.9 ± 0.3 |
+| linear-rnn | no nonlinearity | 95.50 ± 0.29 (n=3) | +4.50 [+2.42, +6.58] | 0.013 | 3 of 3 | 100 % [29, 100] | 12,345 | 250 | 2.48× | – |
+| ring-init | a ring | 95.50 ± 0.29 (n=3) | as linear-rnn | – | 3 of 3 | – | 12,345 | 250 | 2.48× | – |
+| stable-exponential | stable \\| exponential | 97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions | -27.17 [-152.65, +98.32] | 0.450 | 2 of 3 | 67 % [0, 100] | 12,345 | 1234 | 12.2× | chance |
+| small-phase | small phases | – (n=0) | – | – | – | – | – | – | – | – |
 
-- Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided (Welch), corrected by Holm's method over all differences and claims of the ladder. Steps/s: median. Speed-up: over tanh-rnn.
-- Diverged runs count in differences, p and verdicts with the score of chance, 10.00, but not in the means.
-- Smallest difference that 3 seeds a side could have shown: 2.38 points (two-sided 5 %, power 80 %, from the spread over seeds seen here, 0.77).
+- Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided, of means (Welch), corrected by Holm's method over all differences and claims of the ladder. Learn: seeds better than chance. Better: the chance that a run scores better than one of the base, with its 95 % interval. Steps/s: median. Speed-up: over tanh-rnn.
+- Diverged runs rank below all others in p and verdicts, and count in differences with the score of chance, 10.00; the means of the rungs are without them.
+- A seed learns if its score is better than 15.20. Rate at which seeds fail to learn, 95 % upper bound: 63 % (tanh-rnn, linear-rnn); 86 % (stable-exponential).
 - One test item is 0.33 points (300 items).
 - Published: Paper, Table 1 (tanh-rnn); Paper, Table 2 (stable-exponential: not above chance).
 - These runs come from more than one code version: 0.1.0 abc; 0.2.0 def.
 
 **Claims**
 
-- **supported** (stand-in task): Linear is better. (Paper, 1) linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn 91.00 ± 0.58 (n=3); difference +4.50 points [+2.42, +6.58]; p = 0.013; sDigits stands in for the paper's tasks of this claim (sCIFAR).
+- **supported** (stand-in task): Linear is better. (Paper, 1) provisional (3 seeds); linear-rnn 95.50 ± 0.29 (n=3), tanh-rnn 91.00 ± 0.58 (n=3); difference +4.50 points [+2.42, +6.58]; chance of improvement 100 % [29, 100]; p = 0.013; sDigits stands in for the paper's tasks of this claim (sCIFAR).
 - **not comparable**: The ring helps. (Paper, 2) ring-init and linear-rnn are the same runs on this task.
-- **undecided**: Stable is better. (Paper, 3) stable-exponential 68.33 ± 29.17 (n=3, 1 diverged, counted as chance, 10.00), ring-init 95.50 ± 0.29 (n=3); difference -27.17 points [-152.65, +98.32]; p = 0.450; about 30 seeds a side would decide, if the true difference is the observed one.
+- **undecided**: Stable is better. (Paper, 3) provisional (3 seeds); stable-exponential learns in 2 of 3 seeds; a run of stable-exponential is better than one of ring-init in 67 % of pairs, though the mean is worse; stable-exponential 68.33 ± 29.17 (n=3, 1 diverged, counted as chance, 10.00), ring-init 95.50 ± 0.29 (n=3); difference -27.17 points [-152.65, +98.32]; chance of improvement 67 % [0, 100]; p = 0.450.
 - **not run**: Phases do not matter. (Paper, 4) no finished runs of small-phase."""
 
 CSV = """\
-task,ladder,profile,instance,metric,rung,title,n,mean,stderr,delta,delta_low,delta_high,p_value,diverged,failed,unfinished,parameters,steps_per_second,speedup,same_as_before,on,published_value,published_stderr,published_source,published_note,published_metric,runs,code_versions,learning_rate,rate_source_kind,rate_source_text,numerics,counted_n,counted_mean,counted_stderr,counted_base_n,counted_base_mean,counted_base_stderr,counted_delta,counted_low,counted_high,p_adjusted,verdict,near_chance,neither_learns,remark,seeds_to_decide,look,escape_step,escaped,label
-sDigits,mini,,k,test/accuracy,tanh-rnn,dense RNN,3,0.91,0.005773502,,,,,0,0,0,12345,101.0,1.0,false,,0.699,0.003,"Paper, Table 1",,,t0 t1 t2,0.1.0 abc,,,,2,3,0.91,0.005773502,,,,,,,,,false,false,,,,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,linear-rnn,no nonlinearity,3,0.955,0.002886751,0.044999999,0.024223002,0.065776997,0.012915178,0,0,0,12345,250.0,2.475247524,false,tanh-rnn,,,,,,l0 l1 l2,0.1.0 abc,,,,2,3,0.955,0.002886751,3,0.91,0.005773502,0.044999999,0.024223002,0.065776997,0.012915178,better,false,false,,,,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,ring-init,a ring,3,0.955,0.002886751,0.0,,,,0,0,0,12345,250.0,2.475247524,true,linear-rnn,,,,,,l0 l1 l2,0.1.0 abc,,,,2,3,0.955,0.002886751,3,0.955,0.002886751,0.0,,,,same runs,false,false,,,,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,stable-exponential,stable | exponential,2,0.975,0.005000000,0.020000000,-0.009884987,0.049884987,0.094148177,1,1,1,12345,1234.5,12.222772277,false,ring-init,,,"Paper, Table 2",not above chance,,s0 s1,0.1.0 abc; 0.2.0 def,,,,2,3,0.683333333,0.291680952,3,0.955,0.002886751,-0.271666666,-1.526494437,0.983161104,0.449982210,undecided,false,false,,30,,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,small-phase,small phases,0,,,,,,,0,0,0,,,,false,stable-exponential,,,,,,,,,,,,0,,,3,0.683333333,0.291680952,,,,,not run,false,false,,,,,,"sDigits, without --tune"
+task,ladder,profile,instance,metric,rung,title,n,mean,stderr,on,verdict,difference,low,high,improvement,improvement_low,improvement_high,p_adjusted,p_unadjusted,provisional,look,detectable,compared_n,compared_mean,compared_stderr,base_n,base_mean,base_stderr,diverged,learning,failure_bound,improving,failed,unfinished,parameters,steps_per_second,speedup,same_as_before,published_value,published_stderr,published_source,published_note,published_metric,runs,code_versions,learning_rate,rate_source_kind,rate_source_text,numerics,escape_step,escaped,label
+sDigits,mini,,k,test/accuracy,tanh-rnn,dense RNN,3,0.91,0.005773502,,,,,,,,,,,,,,,,,,,,0,3,0.631596850,0,0,0,12345,101.0,1.0,false,0.699,0.003,"Paper, Table 1",,,t0 t1 t2,0.1.0 abc,,,,2,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,linear-rnn,no nonlinearity,3,0.955,0.002886751,tanh-rnn,helps,0.044999999,0.024223002,0.065776997,1.0,0.292401773,1.0,0.012915178,0.006457589,true,,0.027759980,3,0.955,0.002886751,3,0.91,0.005773502,0,3,0.631596850,0,0,0,12345,250.0,2.475247524,false,,,,,,l0 l1 l2,0.1.0 abc,,,,2,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,ring-init,a ring,3,0.955,0.002886751,linear-rnn,same runs,0.0,,,,,,,,false,,,3,0.955,0.002886751,3,0.955,0.002886751,0,3,0.631596850,0,0,0,12345,250.0,2.475247524,true,,,,,,l0 l1 l2,0.1.0 abc,,,,2,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,stable-exponential,stable | exponential,2,0.975,0.005000000,ring-init,undecided,-0.271666666,-1.526494437,0.983161104,0.666666666,0.0,1.0,0.449982210,0.449982210,true,,1.648798947,3,0.683333333,0.291680952,3,0.955,0.002886751,1,2,0.864649637,0,1,1,12345,1234.5,12.222772277,false,,,"Paper, Table 2",not above chance,,s0 s1,0.1.0 abc; 0.2.0 def,,,,2,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,small-phase,small phases,0,,,stable-exponential,not run,,,,,,,,,false,,,0,,,3,0.683333333,0.291680952,0,0,,0,0,0,,,,false,,,,,,,,,,,,,,"sDigits, without --tune"
 """.rstrip()
 
 
@@ -215,8 +229,8 @@ def test_an_empty_column_of_published_values_is_left_out_first() -> None:
     rungs = tuple(structs.replace(rung, published={}) for rung in MINI.rungs)
     report = build(structs.replace(MINI, rungs=rungs), same_as_before={"ring-init"})
     heads = {width: body(formats.render(report, "table", width=width)).partition("\n")[0] for width in (85, 100, 200)}
-    assert heads[85].split() == ["rung", "test", "accuracy", "difference", "[95", "%]", "p", "speed-up"]
-    assert "steps/s" in heads[100]
+    assert heads[85].split() == ["rung", "test", "accuracy", "difference", "[95", "%]", "p", "learn"]
+    assert "speed-up" in heads[100]
     assert "published" not in heads[100]
     assert "published" in heads[200]
     assert "published" in TABLE_100
@@ -228,8 +242,10 @@ def test_the_notes_explain_the_columns_that_are_shown(width: int) -> None:
     omitted = re.search(r"Not shown at this width: (.*?)\. Test acc", flat)
     names = omitted[1].split(", ") if omitted else []
     notes = {
-        "p": "p: two-sided",
+        "p": "p: two-sided, of means (Welch)",
+        "learn": "Learn: seeds better than chance",
         "difference [95 %]": "95 % interval (Welch)",
+        "better [95 %]": "Better: the chance that a run scores better than one of the base",
         "steps/s": "Steps/s: median",
         "speed-up": "Speed-up: over tanh-rnn",
     }
@@ -292,7 +308,28 @@ def test_csv() -> None:
 def test_csv_has_every_field_of_a_row_but_these() -> None:
     missing = set(LadderRow.__struct_fields__) - set(CSV.partition("\n")[0].split(","))
     known = {"branches", "published", "rate_source", "other_runs", "test_selected", "paper", "untuned"}
-    assert missing == known | {"settings", "slots"}
+    assert missing == known | {"settings", "slots", "comparison"}
+
+
+def test_csv_has_the_comparison_with_the_base_in_columns() -> None:
+    report = build()
+    lines = list(csv.DictReader(io.StringIO(formats.render(report, "csv"))))
+    parts = [name for name in Comparison.__struct_fields__ if name in lines[0]]
+    parts = [name for name in parts if name not in ("rung", "metric", "verdict")]
+    assert {"difference", "low", "improvement", "p_adjusted", "provisional", "look"} <= set(parts)
+    sides = [f"{side}_{name}" for side in ("compared", "base") for name in ("n", "mean", "stderr")]
+    assert [lines[0][name] for name in (*parts, *sides)] == [""] * len((*parts, *sides))
+    for row, line in zip(report.rows[1:], lines[1:], strict=True):
+        assert row.comparison is not None
+        mine, base = row.comparison.sides
+        expected = [getattr(row.comparison, name) for name in parts]
+        expected += [getattr(side, name) for side in (mine, base) for name in ("n", "mean", "stderr")]
+        assert [line[name] for name in (*parts, *sides)] == [text_of(value) for value in expected]
+    assert (lines[1]["verdict"], lines[1]["provisional"], lines[1]["compared_n"]) == ("helps", "true", "3")
+
+
+def text_of(value: object) -> str:
+    return "" if value is None else str(value).lower()
 
 
 def test_json_has_the_fields_that_are_fixed() -> None:
@@ -311,8 +348,10 @@ def test_json_has_the_fields_that_are_fixed() -> None:
         "n": 2,
         "mean": report.rows[3].mean,
         "stderr": report.rows[3].stderr,
-        "delta": report.rows[3].delta,
-        "p_value": report.rows[3].p_value,
+        "verdict": "undecided",
+        "learning": 2,
+        "failure_bound": report.rows[3].failure_bound,
+        "improving": 0,
         "diverged": 1,
         "failed": 1,
         "parameters": 12345,
@@ -338,17 +377,23 @@ def test_json_has_the_fields_that_are_fixed() -> None:
         "detail": "",
         "source": "Paper, 1",
         "rung": "linear-rnn",
-        "than": "tanh-rnn",
         "kind": "better",
         "stand_in": True,
-        "difference": report.rows[1].counted_delta,
-        "low": report.rows[1].counted_low,
-        "high": report.rows[1].counted_high,
-        "p_adjusted": report.rows[1].p_adjusted,
-        "n": 3,
-        "than_n": 3,
+        "difference_p": None,
     }
-    assert {key: (found["claims"][0] | {"detail": ""})[key] for key in fields} == fields
+    claim = found["claims"][0] | {"detail": ""}
+    assert {key: claim[key] for key in fields} == fields
+    # the question of the claim is that of the row, and so are all its numbers
+    comparison = found["rows"][1]["comparison"]
+    assert {key: claim[key] for key in comparison} == comparison
+    assert (comparison["other"], comparison["margin"], comparison["provisional"]) == ("tanh-rnn", None, True)
+    assert [sorted(side) for side in comparison["sides"]] == [sorted(Side.__struct_fields__)] * 2
+    assert [(side["rung"], side["n"], side["diverged"], side["learning"]) for side in comparison["sides"]] == [
+        ("linear-rnn", 3, 0, 3),
+        ("tanh-rnn", 3, 0, 3),
+    ]
+    assert 0 <= comparison["improvement_low"] < comparison["improvement"] == comparison["improvement_high"] == 1
+    assert found["rows"][0]["comparison"] is None
 
 
 def test_json_has_null_for_what_is_not_finite() -> None:
@@ -365,8 +410,10 @@ def test_every_format_has_the_same_numbers() -> None:
     lines = list(csv.DictReader(io.StringIO(formats.render(report, "csv"))))
     texts = [formats.render(report, "table"), formats.render(report, "md")]
     for row, line in zip(rows, lines, strict=True):
-        for key in ("mean", "stderr", "delta", "delta_low", "delta_high", "p_value", "steps_per_second", "speedup"):
+        for key in ("mean", "stderr", "failure_bound", "steps_per_second", "speedup"):
             assert (float(line[key]) if line[key] else None) == row[key]
+        for key in ("difference", "low", "high", "improvement", "p_adjusted", "p_unadjusted", "detectable"):
+            assert (float(line[key]) if line[key] else None) == (row["comparison"] or {}).get(key)
         assert int(line["n"]) == row["n"]
         if row["mean"] is not None:
             for text in texts:
@@ -403,7 +450,7 @@ def test_text_from_files_and_the_ledger_is_data() -> None:
     assert cells["runs"] == "'-1+1"
     assert cells["code_versions"] == "'+cmd; y"
     # A number below zero is a number.
-    assert list(csv.DictReader(io.StringIO(formats.render(report, "csv"))))[1]["delta"] == "-0.25"
+    assert list(csv.DictReader(io.StringIO(formats.render(report, "csv"))))[1]["difference"] == "-0.25"
     text = formats.render(report, "json")
     assert text.isascii()
     assert json.loads(text)["rows"][0]["title"] == evil
@@ -415,7 +462,7 @@ def test_an_empty_ledger_gives_a_table_of_nothing() -> None:
         formats.render(report, format)  # type: ignore[arg-type]
     table = formats.render(report, "table")
     assert table.count("– (n=0)") == 5
-    assert "not known, as no rung has two finished seeds with spread." in table
+    assert "Rate at which" not in table
     assert "test item" not in table
 
 

@@ -27,7 +27,7 @@ from tests.results import OWNER, fill
 from tests.servers import PrivateServer
 
 __all__ = ["closed"]  # a fixture
-SCORES = {"gamma-norm": [0.91, 0.93, 0.95], "small-phase": [0.5, 0.54, 0.6]}
+SCORES = {"ring-init": [0.5, 0.54, 0.6], "gamma-norm": [0.91, 0.93, 0.95]}
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_curves_are_the_means_of_the_report(view: View, monkeypatch: pytest.Monk
     line = next(line for line in accuracy["lines"] if line["name"] == mean.name)
     assert (line["steps"], line["values"]) == ([10, 20], pytest.approx(mean.values))
     assert (line["low"], line["high"]) == (pytest.approx(mean.low), pytest.approx(mean.high))
-    assert [one["name"] for one in accuracy["lines"]] == ["gamma-norm (n=3)", "small-phase (n=3)"]
+    assert [one["name"] for one in accuracy["lines"]] == ["ring-init (n=3)", "gamma-norm (n=3)"]
     # a running run has a line of its own; NaN is a gap
     loss = next(panel for panel in drawn["panels"] if panel["label"] == "training loss")
     assert [(one["name"], one["seed"], one["values"]) for one in loss["lines"]] == [
@@ -176,7 +176,7 @@ def test_errors_of_pages_have_a_status_and_a_hint(view: View) -> None:
 
 
 def test_a_run_and_a_comparison(filled: Machine, view: View) -> None:
-    runs = filled.json("runs", "--where", "rung=gamma-norm or rung=small-phase")["runs"]
+    runs = filled.json("runs", "--where", "rung=gamma-norm or rung=ring-init")["runs"]
     first, last = runs[0]["id"], runs[-1]["id"]
     page = words(view.page(f"/runs/{first}"))
     shown = filled.json("show", first)

@@ -31,7 +31,6 @@ def _file(name: str, help_: str) -> typer.models.OptionInfo:
     return option
 
 
-# long: its options
 def import_(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the new task.")],

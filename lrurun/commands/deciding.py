@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lrurun.commands.request import LadderRequest
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
-    from lrurun.report import sequential
+    from lrurun.report.judging import sequential
     from lrurun.report.live import LadderView
 
 
@@ -31,7 +31,7 @@ def selections(
     Raises:
         UsageError: the recorded design has another largest number of seeds, or there is nothing to decide.
     """
-    from lrurun.report import design_record
+    from lrurun.report.judging import design_record
 
     found = design_record.find(plan, instance, ledger) or design_record.planned(plan, instance, ledger, max_seeds)
     design_record.check(found, max_seeds)
@@ -41,7 +41,8 @@ def selections(
 def _rounds(
     ledger: Ledger, plan: planning.Plan, instance: LadderInstance, max_seeds: int | None, display: LadderView
 ) -> Iterator[Selection]:
-    from lrurun.report import design_record, selection, sequential
+    from lrurun.report import selection
+    from lrurun.report.judging import design_record, sequential
 
     so_far = design_record.begin(plan, instance, ledger, max_seeds)
     if so_far.next_look is not None and (known := sequential.known_before(so_far.design.finished_before)):
@@ -61,7 +62,7 @@ def _rounds(
 
 def design_of(made: planning.Plan, ledger: Ledger | None, request: LadderRequest) -> sequential.Progress | None:
     """The recorded sequential design of the plan; without one, with `--decide`, the one that would be recorded."""
-    from lrurun.report import design_record
+    from lrurun.report.judging import design_record
 
     instance = so_far = None
     for found in ledger.ladders(made.ladder.name, made.recipe.task) if ledger is not None else ():
@@ -81,7 +82,8 @@ def next_look(
     Of a complete design these are all its rungs, with the seeds that they had. The rungs outside the design come with
     as many seeds as the other rung that has most.
     """
-    from lrurun.report import design_record, rung_runs, sequential
+    from lrurun.report import rung_runs
+    from lrurun.report.judging import design_record, sequential
 
     summary = sequential.summary(so_far, rung_runs.first_of_same(made.ladder, made.same_as_base))
     look = so_far.next_look

@@ -108,7 +108,6 @@ class Work(Struct, frozen=True, kw_only=True):
         return shlex.join(["lrurun", *self.arguments])
 
 
-# long: a parameter for every option
 def ladder(
     context: typer.Context,
     task: Task,
@@ -197,6 +196,7 @@ def train(
     report: bool = True,
 ) -> int:
     """Trains what remains of these rungs and seeds, and prints the `report`; the exit code."""
+    from lrurun.commands.plan import firm_verdict
     from lrurun.report.live import LadderView
     from lrurun.runner.signals import Stopped
     from lrurun.runner.supervisor import Supervisor
@@ -233,6 +233,8 @@ def train(
                     _say_what_is_left(ledger, instance, request, plan, outcomes)
                     if report:
                         _print_report(ledger, plan, instance, request.rungs)
+                        if (firm := firm_verdict(places, request, plan, ledger)) is not None:
+                            console.say(firm.text)
                     if signals.received is not None and supervisor is not None and supervisor.remaining()[0] > 0:
                         raise Stopped(signals.received)
                 except Stopped:
@@ -353,7 +355,7 @@ def _say_what_is_left(
     outcomes: Sequence[Outcome],
 ) -> None:
     """Says when nothing was to do, and which rungs without runs were added after the sequential design was recorded."""
-    from lrurun.report import design_record
+    from lrurun.report.judging import design_record
 
     if not any(outcome.worked for outcome in outcomes):
         what = "the sequential design" if request.decide else "this ladder"

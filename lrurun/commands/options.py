@@ -205,15 +205,15 @@ Seeds = Annotated[
     typer.Option("--seeds", metavar="S", help="Number of seeds (3 means 0,1,2), or a list: 0,4,7 or 0-4."),
 ]
 Decide = Annotated[
-    bool, typer.Option("--decide", help="Add seeds until each difference and claim is decided (5, 8, 12).")
+    bool, typer.Option("--decide", help="Add seeds until each difference and claim is decided (12, 20).")
 ]
 MaxSeeds = Annotated[
     Optional[int],
     typer.Option(
         "--max-seeds",
         metavar="N",
-        help="With --decide: 5, 8 or 12 seeds at most [12].",
-        **number("--max-seeds", int, 1, example=8),
+        help="With --decide: 12 or 20 seeds at most [20].",
+        **number("--max-seeds", int, 1, example=12),
     ),
 ]
 Jobs = Annotated[

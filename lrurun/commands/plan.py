@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
-    from lrurun.report import sequential
+    from lrurun.report.judging import sequential
 
 
 _TO_BE_CHOSEN = "will be chosen on validation"
@@ -78,6 +78,24 @@ class PlannedRung(Struct, frozen=True, kw_only=True):
     """With one worker."""
 
 
+class FirmVerdict(Struct, frozen=True, kw_only=True):
+    """What is left until verdicts hold when seeds fail."""
+
+    seeds: int
+    """Of each rung."""
+    runs_left: int
+    eta_seconds: float | None
+    """None: not known, because no finished run shows the speed."""
+    command: str
+
+    @property
+    def text(self) -> str:
+        """As in "firm verdicts need 12 seeds a rung: lrurun ladder sDigits --seeds 12 (72 runs, about 4:12)"."""
+        time = "" if self.eta_seconds is None else f", about {console.duration(self.eta_seconds)}"
+        runs = f"{plural(self.runs_left, 'run')}{time}"
+        return f"firm verdicts need {self.seeds} seeds a rung: {self.command} ({runs})"
+
+
 class PlanDocument(Struct, frozen=True, kw_only=True):
     """The JSON of `lrurun plan`."""
 
@@ -95,6 +113,8 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     """With `--decide`: its sequential design, as in the report on a ladder."""
     workers: int
     eta_seconds: float | None
+    firm: FirmVerdict | None = None
+    """Without `--decide` and with too few seeds for firm verdicts: what these need."""
     rungs: list[PlannedRung]
 
 
@@ -134,14 +154,14 @@ def plan(
 
         found = sweeps.points(request, sweep)
         with opening.read(places) or nullcontext() as ledger:
-            documents = [planned(places, one.request, one.plan, ledger)[0] for one in found]
+            documents = [_complete(places, one.request, one.plan, ledger)[0] for one in found]
         return sweeps.show_plan(found, documents, json=json)
     made = request.plan()
     rungs, _ = request.chosen(made)
     requests.report_hidden(request)
     requests.warn_of_batches(made, rungs)
     with opening.read(places) or nullcontext() as ledger:
-        document, rungs, so_far = planned(places, request, made, ledger)
+        document, rungs, so_far = _complete(places, request, made, ledger)
     if json:
         output.write_json(document)
         return 0
@@ -152,12 +172,21 @@ def plan(
     return 0
 
 
+def _complete(
+    places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger | None
+) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.Progress | None]:
+    """`planned`, with what firm verdicts need."""
+    document, rungs, so_far = planned(places, request, made, ledger)
+    firm = firm_verdict(places, request, made, ledger)
+    return msgspec.structs.replace(document, firm=firm), rungs, so_far
+
+
 def planned(
     places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger | None
 ) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.Progress | None]:
     """What a request would train, its rungs, and its sequential design."""
     from lrurun.commands import deciding
-    from lrurun.report import design_record
+    from lrurun.report.judging import design_record
 
     rungs, seeds = request.chosen(made)
     design, outside = None, set[str]()
@@ -170,6 +199,32 @@ def planned(
     speeds = ledger.newest_speeds() if ledger is not None else []
     rows = [_planned(made, one, seeds_of[one.name], ledger, speeds, outside) for one in rungs]
     return _document(places, made, rungs, seeds, design, rows), rungs, so_far
+
+
+def firm_verdict(
+    places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger | None
+) -> FirmVerdict | None:
+    """What firm verdicts need beyond the seeds of a request; None where these suffice or the ladder asks nothing."""
+    from lrurun.report.judging import questions
+    from lrurun.report.judging.verdicts import LEAST_SEEDS
+
+    rungs, seeds = request.chosen(made)
+    asked = questions.asked(made.ladder, made.task.name, made.outside_scope)
+    names = {rung.name for rung in rungs}
+    if request.decide or len(seeds) >= LEAST_SEEDS or not any(names.issuperset(one.rungs) for one in asked):
+        return None
+    enough = msgspec.structs.replace(request, seeds=str(LEAST_SEEDS))
+    document, _, so_far = planned(places, enough, made, ledger)
+    runs_left = sum(row.runs_left for row in document.rungs)
+    if not runs_left or (so_far is not None and so_far.records):
+        return None
+    options = [word for name in request.rungs for word in ("--rung", name)]
+    return FirmVerdict(
+        seeds=LEAST_SEEDS,
+        runs_left=runs_left,
+        eta_seconds=document.eta_seconds,
+        command=request.command(*options, "--seeds", str(LEAST_SEEDS)),
+    )
 
 
 def _document(
@@ -295,8 +350,8 @@ def _past_speed(rung: planning.ResolvedRung, speeds: Sequence[tuple[dict[str, An
 
 def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
     from lrurun.config import grid
-    from lrurun.report import sequential
     from lrurun.report.instance_label import data_sentence
+    from lrurun.report.judging import sequential
 
     previous = dict(pairwise(rung.name for rung in reversed(made.rungs)))
     table = []
@@ -325,7 +380,7 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
     if made.tune:
         shown = {row.rung for row in document.rungs}
         for sentence in grid.sentences(
-            {rung.name: rung.grid for rung in made.rungs if rung.name in shown}, made.search
+            {rung.name: rung.grid for rung in made.rungs if rung.name in shown}, len(made.tuning_seeds), made.search
         ):
             console.paragraph(sentence)
     for sentence in _other_numerics(document.rungs):
@@ -349,6 +404,11 @@ def _print_rest(request: LadderRequest, so_far: sequential.Progress | None, docu
         console.paragraph(f"{request.outside_design(untrained, len(document.seeds))}.")
     if so_far is not None and so_far.next_look is not None and not request.decide:
         console.paragraph("A sequential design is recorded; continue it with --decide.")
+    if document.firm is not None:
+        text = document.firm.text
+        console.paragraph(
+            f"{text[0].upper()}{text[1:]}. With fewer, verdicts are provisional: they assume that no seed fails."
+        )
 
 
 def _design(design: Mapping[str, Any]) -> str:
@@ -359,8 +419,9 @@ def _design(design: Mapping[str, Any]) -> str:
         return f"{state}; complete, {design['undecided']} of {plural(design['questions'], 'question')} undecided."
     is_last = design["next_look"] == design["max_seeds"]
     then = "It is the last one." if is_last else "Seeds are then added where questions are undecided."
+    tested = plural(design["hypotheses"], "hypothesis")
     return (
-        f"{state}. The next look, at {design['next_look']} seeds, tests {design['hypotheses']} hypotheses by Holm's "
+        f"{state}. The next look, at {design['next_look']} seeds, tests {tested} by Holm's "
         f"method, the smallest p at {design['level'] * 100:.3f} %. {then}"
     )
 

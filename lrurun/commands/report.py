@@ -54,6 +54,15 @@ def report(
         Optional[int],
         typer.Option("--limit", metavar="N", help="Only the first N rungs.", **number("--limit", int, 1, example=5)),
     ] = None,
+    detect: Annotated[
+        Optional[float],
+        typer.Option(
+            "--detect",
+            metavar="D",
+            help="Say how many seeds a difference of D needs, in the unit of the table (2: two points).",
+            **number("--detect", float, 0.0001, 10_000, example=2),
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Compare a ladder's rungs with each other and with the paper.
@@ -61,14 +70,14 @@ def report(
     Prints the table of test scores, the published numbers beside them, and a verdict on each of the paper's claims.
     """
     places: Places = context.obj.places
-    _check(task, all_, speed=speed, instance=instance, by=by)
+    _check(task, all_, speed=speed, instance=instance, by=by, detect=detect)
     request = LadderRequest(task=task or "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     given = instance_options(context, request)
     if json and format != "json" and is_given(context, "format"):
         raise UsageError(f"--json and --format {format} exclude each other", "leave one of them out")
     chosen: FormatName = "json" if json else format
     if task is not None and task.startswith(STUDY):
-        for option in ("ladder", "rung", "by", "tune", "instance", "speed", "limit"):
+        for option in ("ladder", "rung", "by", "tune", "instance", "speed", "limit", "detect"):
             if is_given(context, option):
                 raise UsageError(f"--{option}: does not apply to reports of studies", f"lrurun report {task}")
         if chosen not in ("table", "json"):
@@ -82,10 +91,12 @@ def report(
     if by:
         swept_report.write_report(places, request, by, show)
         return 0
-    return _report(places, request, given, show, instance=instance, speeds=speed)
+    return _report(places, request, given, show, instance=instance, speeds=speed, detect=detect)
 
 
-def _check(task: str | None, all_: bool, *, speed: bool, instance: str | None, by: list[str] | None) -> None:
+def _check(
+    task: str | None, all_: bool, *, speed: bool, instance: str | None, by: list[str] | None, detect: float | None
+) -> None:
     """Refuses options that exclude each other."""
     if all_ == (task is not None):
         found = f", found both: {task} and --all" if all_ else ""
@@ -96,6 +107,12 @@ def _check(task: str | None, all_: bool, *, speed: bool, instance: str | None, b
             other, option = "--by", f"--by {','.join(by)}"
         raise UsageError(
             f"--all and {other} exclude each other", f"{other} needs one task: lrurun report TASK {option}"
+        )
+    if detect is not None and (all_ or speed or by):
+        other = "--all" if all_ else "--speed" if speed else "--by"
+        raise UsageError(
+            f"--detect and {other} exclude each other",
+            "--detect needs the scores of one task: lrurun report TASK --detect 2",
         )
     for option, is_there in {"--speed": speed, "--instance": instance}.items():
         if by and is_there:
@@ -110,6 +127,7 @@ def _report(
     *,
     instance: str | None,
     speeds: bool,
+    detect: float | None,
 ) -> int:
     """The comparison table of one ladder instance, or that of its training speeds."""
     from lrurun.report import selection
@@ -122,8 +140,11 @@ def _report(
                 f"{places.ledger}: there is no ledger, so there are no results", f"run: {request.command()}"
             )
         plan, found = selection.chosen(ledger, request.task, plan, instance, "report", given)
-        made = (selection.build_speeds if speeds else selection.build)(plan, found, ledger, rungs=show.of(plan.ladder))
-        show.write(made, ledger)
+        rungs = show.of(plan.ladder)
+        if speeds:
+            show.write(selection.build_speeds(plan, found, ledger, rungs=rungs), ledger)
+        else:
+            show.write(selection.build(plan, found, ledger, rungs=rungs, detect=detect), ledger)
     return 0
 
 

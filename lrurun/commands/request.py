@@ -44,7 +44,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     decide: bool = False
     """Whether seeds are added until all is decided."""
     max_seeds: int | None = None
-    """With `decide`; None: as recorded, else 12."""
+    """With `decide`; None: as recorded, else 20."""
     user: str | None = None
     """Who made the request; recorded on servers, which several people may share."""
 
@@ -54,7 +54,7 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: there is one, or no look of the design has that number of seeds.
         """
-        from lrurun.report.sequential import SHARES
+        from lrurun.report.judging.sequential import SHARES
 
         if not self.decide:
             if self.max_seeds is not None:
@@ -62,16 +62,15 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
             return
         others = {"--seeds": self.seeds is not None, "--rung": bool(self.rungs), "--fresh": fresh}
         for option in (name for name, is_given in others.items() if is_given):
-            bound = ", or bound the seeds with --max-seeds 5, 8 or 12" if option == "--seeds" else ""
+            bound = ", or bound the seeds with --max-seeds 12" if option == "--seeds" else ""
             raise UsageError(
                 f"--decide and {option} exclude each other: the design of --decide fixes the seeds and rungs to train",
                 f"leave out one of them{bound}",
             )
         if self.max_seeds is not None and self.max_seeds not in SHARES:
-            *some, last = map(str, SHARES)
             raise UsageError(
-                f"--max-seeds {self.max_seeds}: expected {', '.join(some)} or {last}, the looks of the design",
-                f"choose one of these; without --max-seeds it is {last}",
+                f"--max-seeds {self.max_seeds}: expected {' or '.join(map(str, SHARES))}, the looks of the design",
+                "no look is earlier, because verdicts of fewer seeds do not hold when seeds fail",
             )
 
     def command(self, *more: str) -> str:

@@ -212,7 +212,7 @@ def _repeat(places: Places, instance: LadderInstance, request: LadderRequest, wo
 def _is_unfinished(ledger: Ledger, instance: LadderInstance) -> bool:
     """Whether a run remains, a tuned rung whose final runs are not yet in the queue, or a look of a design."""
     from lrurun.ledger.values import FINISHED
-    from lrurun.report import design_record
+    from lrurun.report.judging import design_record
 
     runs = ledger.runs(instance.key, brief=True)
     stages = {(m.rung, m.stage) for run in runs for m in run.memberships if m.ladder_key == instance.key}

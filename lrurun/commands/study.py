@@ -49,7 +49,6 @@ class StudiesDocument(Struct, frozen=True):
     studies: list[StudyReport]
 
 
-# long: a parameter for every option
 def study(
     context: typer.Context,
     name: StudyName,

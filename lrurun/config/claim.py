@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
+from lrurun.errors import plural
+
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
 
@@ -36,6 +38,10 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     its plateau."""
     tasks: tuple[str, ...] = ()
     """Tasks for which the paper states it; on others the report says so, or leaves out a claim on chance or speed."""
+    min_length: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    """The least number of steps of the sequences that it is about, as for "very long sequences"; None: any."""
+    depth: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    """The number of layers of `rung` that it is about, as for "one layer"; None: any."""
 
     def is_about(self, task: str) -> bool:
         """Whether it is judged on that task: elsewhere too, unless it needs what not every task has."""
@@ -45,3 +51,13 @@ class Claim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def margin_on(self, task: str) -> float:
         """Its margin on that task; 0 where it has none."""
         return self.margins.get(task, self.margin or 0.0)
+
+
+def outside_scope(claim: Claim, length: int, depth: int) -> str:
+    """Why a claim is not about sequences of this length and networks of this depth; empty where it is."""
+    reasons = []
+    if claim.min_length is not None and length < claim.min_length:
+        reasons.append(f"about sequences of at least {claim.min_length:,} steps; these have {length:,}")
+    if claim.depth is not None and depth != claim.depth:
+        reasons.append(f"about networks of {plural(claim.depth, 'layer')}; these have {depth:,}")
+    return ", and ".join(reasons)

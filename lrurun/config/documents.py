@@ -182,7 +182,7 @@ Tried = Annotated[list[Any], Meta(min_length=1)] | Range
 
 
 class Tune(_Document, frozen=True, kw_only=True):
-    """What a recipe tunes: one seed per point of a grid or trial of a search, chosen on validation only."""
+    """What a recipe tunes: points of a grid, or trials of a search, of which one is chosen on validation only."""
 
     grid: dict[str, Tried] = field(default_factory=dict)
     """Dotted path -> values to try."""
@@ -191,9 +191,11 @@ class Tune(_Document, frozen=True, kw_only=True):
     space: dict[str, Tried] = field(default_factory=dict)
     """Dotted path -> a range, or the values to choose from."""
     trials: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    """The budget of a search: tuning runs of each rung."""
+    """The budget of a search: points that it tries for each rung."""
     batch: Annotated[int, Meta(ge=1, le=1000)] = 4
     """Trials of TPE that are proposed together, without each other's results: as many may be trained at a time."""
+    seeds: Annotated[int, Meta(ge=1, le=100)] = 3
+    """Seeds that each point of the grid, or trial of the search, is trained with."""
     found: str = ""
     """Where and when the learning rates in this recipe were chosen."""
     results: dict[str, dict[str, Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]]] = field(default_factory=dict)
@@ -246,6 +248,8 @@ class Profile(_Document, frozen=True, kw_only=True):
     """The form of 0.1.0, see `Recipe.rung`."""
     tune: dict[str, Tried] | None = None
     """Another grid or space, dotted path -> values."""
+    tune_seeds: Annotated[int, Meta(ge=1, le=100)] | None = None
+    """Another number of seeds of tuning. Without it, tuning has no more seeds than the profile has `seeds`."""
     trials: Annotated[int, Meta(ge=1, le=1000)] | None = None
     """Another budget of a search."""
 

@@ -9,10 +9,11 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from lrurun.config.documents import Recipe, RungTable, get_profile
+from lrurun.config.documents import Recipe, RungTable, Tune, get_profile
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import KIND
 from lrurun.config.search import Range, Search
+from lrurun.errors import plural
 
 RECURRENCE = "model.recurrence."
 Tried = list[Any] | Range
@@ -37,6 +38,13 @@ def search_of(recipe: Recipe, profile: str | None) -> Search | None:
         return None
     trials = get_profile(recipe, profile).trials or recipe.tune.trials or 0
     return Search(kind=recipe.tune.search, trials=trials, batch=recipe.tune.batch)
+
+
+def seeds_of(recipe: Recipe, profile: str | None) -> int:
+    """The number of seeds that each point is trained with."""
+    reduced = get_profile(recipe, profile)
+    seeds = (recipe.tune or Tune()).seeds
+    return reduced.tune_seeds or min(seeds, reduced.seeds or seeds)
 
 
 def examples(tried: Tried) -> list[Any]:
@@ -73,9 +81,9 @@ def fields(kind: Any) -> tuple[str, ...]:
     return KINDS[kind].settings.__struct_fields__ if isinstance(kind, str) and kind in KINDS else ()
 
 
-def sentences(grids: Mapping[str, Mapping[str, Tried]], search: Search | None = None) -> list[str]:
+def sentences(grids: Mapping[str, Mapping[str, Tried]], seeds: int, search: Search | None = None) -> list[str]:
     """Sentences on what tuning tries, from rung -> its grid or space: one for each of them."""
-    how = "" if search is None else f" by {search.text}"
+    how = f" with {plural(seeds, 'seed')}" + ("" if search is None else f" by {search.text}")
     rungs: dict[str, list[str]] = {}
     for rung, grid in grids.items():
         tried = "; ".join(f"{path} from {_listed(values)}" for path, values in grid.items())

@@ -73,8 +73,11 @@ def _check_speeds(ladder: Ladder) -> None:
 
 def _check_claims(ladder: Ladder) -> None:
     rungs = list(ladder.bases)
+    texts = [claim.text for claim in ladder.claims]
     for claim in ladder.claims:
         source = f"{ladder.path}, claim {claim.text!r}"
+        if texts.count(claim.text) > 1:
+            raise UsageError(f"{source}: two claims have this text", "say in each what distinguishes it")
         for name in (claim.rung, claim.than):
             if name is not None and name not in rungs:
                 raise UsageError(f"{source}: unknown rung {name!r}", hint_for(name, rungs, "rungs"))
@@ -90,6 +93,9 @@ def _check_claims(ladder: Ladder) -> None:
             raise UsageError(f"{source}: {kind} has no margin", hint)
         if claim.kind == "faster" and claim.metric:
             raise UsageError(f"{source}: {kind} is about speed, not about a metric", "remove `metric`")
+        if claim.kind == "faster" and (claim.min_length, claim.depth) != (None, None):
+            hint = "remove `min_length` and `depth`: `lrurun bench` measures speed at the sizes of its tasks"
+            raise UsageError(f"{source}: {kind} has no scope", hint)
         if claim.kind in ("no-worse", "equal", "at-chance") and claim.margin is None:
             raise UsageError(f"{source}: {kind} needs a margin", "add one, as in margin = 0.005")
         for task in claim.margins:

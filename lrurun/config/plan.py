@@ -11,6 +11,7 @@ from msgspec import Struct
 from lrurun import data as tasks
 from lrurun import decoding, paths, plugins
 from lrurun.config import grid, plugin_code
+from lrurun.config.claim import outside_scope
 from lrurun.config.documents import (
     Ladder,
     Profile,
@@ -26,7 +27,7 @@ from lrurun.config.ladder_checks import check_metrics
 from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import ResolvedRung, full, resolve, with_point
-from lrurun.config.schema import KIND, shared_settings
+from lrurun.config.schema import KIND, TUNING_SEED, shared_settings
 from lrurun.config.search import Search
 from lrurun.config.settings import flatten, parse_set
 from lrurun.data import imported, obtaining
@@ -68,6 +69,11 @@ class Plan(Struct, frozen=True, kw_only=True):
         return grid.search_of(self.recipe, self.profile)
 
     @property
+    def tuning_seeds(self) -> range:
+        """The seeds that each point of the grid, or trial of the search, is trained with."""
+        return range(TUNING_SEED, TUNING_SEED + grid.seeds_of(self.recipe, self.profile))
+
+    @property
     def grid(self) -> dict[str, grid.Tried]:
         """Dotted path -> values to try, or their range, of the first rung that tries any."""
         return {path: values for rung in reversed(self.rungs) for path, values in rung.grid.items()}
@@ -81,6 +87,21 @@ class Plan(Struct, frozen=True, kw_only=True):
         """The rungs whose runs are those of their base."""
         return frozenset(rung.name for rung in self.rungs if rung.same_as_base)
 
+    @property
+    def length(self) -> int:
+        """The steps of the task's sequences, of the longest ones where lengths vary."""
+        return self.task.spec(self.options).length
+
+    def depth(self, rung: str) -> int:
+        """The number of layers of a rung."""
+        return next(one.config.model.depth for one in self.rungs if one.name == rung)
+
+    @property
+    def outside_scope(self) -> dict[str, str]:
+        """Text of a claim -> why it is not about these sequences and networks; only claims that are not."""
+        found = {one.text: outside_scope(one, self.length, self.depth(one.rung)) for one in self.ladder.claims}
+        return {text: reason for text, reason in found.items() if reason}
+
     def with_sets(self, sets: Mapping[str, Any]) -> Plan:
         """The plan of the instance with other values of `--set`. Raises UsageError."""
         return of_documents(self.ladder, self.recipe, profile=self.profile, sets=sets, tune=self.tune)
@@ -89,10 +110,10 @@ class Plan(Struct, frozen=True, kw_only=True):
         """What these rungs change beside what they say, compared with others of them: sentences for reports."""
         shown = {rung.name: rung for rung in self.rungs if rung.name in rungs}
         return [
-            f"{rung.name} starts with a larger spectral radius than {rung.on}, whose initial matrix is truncated: "
-            "about 1 instead of 0.9. The ladder controls separates this from the change of form"
+            f"{rung.name} starts with a larger spectral radius than {rung.on}, whose initial matrix is {what}. The "
+            "ladder controls separates this from the change of form"
             for rung in shown.values()
-            if rung.on in shown and _reaches_further(rung, shown[rung.on])
+            if rung.on in shown and (what := _smaller_radius(rung, shown[rung.on]))
         ]
 
 
@@ -160,12 +181,14 @@ def of_documents(
     )
 
 
-def _reaches_further(rung: ResolvedRung, base: ResolvedRung) -> bool:
-    """Whether a diagonal form on the whole unit disk follows a truncated dense matrix."""
+def _smaller_radius(rung: ResolvedRung, base: ResolvedRung) -> str:
+    """How the radius of a dense matrix is smaller than that of the unit disk of a diagonal rung; empty if it is not."""
     before, after = base.config.model.recurrence, rung.config.model.recurrence
-    if not isinstance(before, DenseRecurrence) or not isinstance(after, DiagonalRecurrence):
-        return False
-    return before.draw == "truncated" and after.r_max == 1.0
+    if not isinstance(before, DenseRecurrence) or not isinstance(after, DiagonalRecurrence) or after.r_max < 1.0:
+        return ""
+    if 0.0 < before.radius < 1.0:
+        return f"scaled: about 1 instead of {before.radius:g}"
+    return "truncated: about 1 instead of 0.9" if before.draw == "truncated" and not before.radius else ""
 
 
 def _nothing_to_tune(ladder: Ladder, recipe: Recipe, profile: str | None, changes: dict[str, Any]) -> UsageError:

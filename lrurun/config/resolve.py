@@ -19,7 +19,7 @@ from lrurun.config.settings import flatten, settings
 from lrurun.data.task import Options
 from lrurun.decoding import canonical
 from lrurun.decoding.faults import faults
-from lrurun.errors import Sink, UsageError, raising
+from lrurun.errors import Sink, UsageError, plural, raising
 
 RATE = "optim.lr"
 _Values = dict[str, tuple[Any, str]]
@@ -44,8 +44,9 @@ class RateSource(Struct, frozen=True):
 
 
 def _tuned(recipe: Recipe, profile: str | None) -> RateSource:
-    search = grid.search_of(recipe, profile)
-    return RateSource("tuned", "tuned on validation here" + ("" if search is None else f": {search.text}"))
+    search, seeds = grid.search_of(recipe, profile), plural(grid.seeds_of(recipe, profile), "seed")
+    how = "" if search is None else f": {search.text}"
+    return RateSource("tuned", f"tuned on validation here with {seeds}{how}")
 
 
 class ResolvedRung(Struct, frozen=True, kw_only=True):

@@ -25,7 +25,8 @@ CONFIG_VERSION = 1
 """Hashed into every fingerprint: it changes when the meaning of a field or a default changes."""
 
 TUNING_SEED = 1000
-"""The seed of tuning runs; final seeds lie below it, so that no final run was used to choose a learning rate."""
+"""The first seed of tuning runs, which have the seeds from it on. Final seeds lie below it: no final run was used to
+choose a setting."""
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 

@@ -97,7 +97,8 @@ def proposed(
     Args:
         tried: dotted path -> its range, or the values to choose from.
         config: dotted path -> value without tuning, whose types the values have.
-        scores: of the first trials, more is better; None for a trial that diverged or failed, which counts as worst.
+        scores: of the first trials, more is better; None for a trial of which a seed diverged or failed, which counts
+            as worst.
 
     Raises:
         LrurunError: Optuna is not installed.

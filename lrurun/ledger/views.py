@@ -129,14 +129,12 @@ def _curves() -> tuple[list[Column], Select[Any]]:
 
 def _columns(connection: Connection, *, tuning: bool) -> list[Column]:
     seconds = func.sum(attempts.c.ended_at - attempts.c.started_at)
-    number = Column("seed", "seed", runs.c.seed)
-    if tuning:
-        # the literal is in the text: the position's packing never changes
-        trial = ladder_runs.c.position % literal_column(str(position.RUNG)) + 1
-        number = Column("trial", "number of the tuning run in its rung, from 1", trial)
+    # the literal is in the text: the position's packing never changes
+    trial = ladder_runs.c.position % literal_column(str(position.RUNG)) + 1
     columns = [
         *_FIRST,
-        number,
+        *([Column("trial", "number of the point that it tries in its rung, from 1", trial)] if tuning else []),
+        Column("seed", "seed", runs.c.seed),
         Column("state", "done or diverged", runs.c.state),
         Column("steps", "training steps", runs.c.steps),
         Column("parameters", "trainable parameters", runs.c.parameters),

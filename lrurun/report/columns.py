@@ -77,7 +77,12 @@ def of_structs(values: Sequence[msgspec.Struct], fields: Sequence[str]) -> Colum
     """A row for each value, with columns for its fields, `fields` if there are none; tables become dotted names."""
     rows = [dict(flatten(msgspec.to_builtins(value))) for value in values]
     names = dict.fromkeys(name for row in rows for name in row) if rows else dict.fromkeys(fields)
-    return {name: _uniform([row.get(name) for row in rows]) for name in names}
+    columns = {name: _uniform([row.get(name) for row in rows]) for name in names}
+    # a table that some rows lack has the columns of its fields, and none of its own
+    tables = {name.rpartition(".")[0] for name in names}
+    return {
+        name: column for name, column in columns.items() if name not in tables or any(v is not None for v in column)
+    }
 
 
 def _moment(seconds: float | None) -> datetime | None:

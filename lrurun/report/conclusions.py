@@ -7,47 +7,52 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from lrurun.errors import plural
-from lrurun.report import statistics
-from lrurun.report.claims import Verdict, p_text
+from lrurun.report.judging import claims, verdicts
+from lrurun.report.judging.claims import JudgedClaim, p_text
 from lrurun.report.scores import ACCURACY, ScoreForm
 
 if TYPE_CHECKING:
+    from lrurun.report.judging.sequential import DesignSummary
+    from lrurun.report.judging.verdicts import Comparison
     from lrurun.report.ladder_table import LadderRow
-    from lrurun.report.sequential import DesignSummary
 
 
 def conclude(
     rows: Sequence[LadderRow],
-    claims: Sequence[Verdict],
+    judged: Sequence[JudgedClaim],
     design: DesignSummary | None = None,
     form: ScoreForm = ACCURACY,
     *,
     task: str,
 ) -> tuple[str, ...]:
     """What helps and hurts, what is undecided, what was not run, and how many claims have which verdict."""
-    by_verdict: dict[str, list[LadderRow]] = {}
+    by_verdict: dict[str, list[Comparison]] = {}
     for row in rows:
-        by_verdict.setdefault(row.verdict, []).append(row)
-    better, worse = by_verdict.get("better", []), by_verdict.get("worse", [])
+        if row.comparison is not None:
+            by_verdict.setdefault(row.verdict, []).append(row.comparison)
+    better, worse = by_verdict.get("helps", []), by_verdict.get("hurts", [])
     undecided = by_verdict.get("undecided", [])
     sentences = []
     if better:
-        sentences.append(f"What helps: {_list(_decided(row, form) for row in better)}.")
+        sentences.append(f"What helps: {_list(_decided(one, form) for one in better)}.")
     if worse:
-        sentences.append(f"What hurts: {_list(_decided(row, form) for row in worse)}.")
+        sentences.append(f"What hurts: {_list(_decided(one, form) for one in worse)}.")
     if undecided and not better and not worse:
-        sentences.append(f"No difference between rungs is decided{'' if _is_complete(design) else ' yet'}.")
+        is_complete = design is not None and design.next_look is None
+        sentences.append(f"No difference between rungs is decided{'' if is_complete else ' yet'}.")
     if design is not None:
         sentences.append(_state(design))
-    sentences += _undecided(undecided, design, form)
+    sentences += _undecided(undecided, form)
+    sentences += _provisional([*better, *worse, *undecided])
+    sentences += _improving(rows)
     if same := by_verdict.get("same runs"):
-        sentences.append(f"Not compared, because the runs are the same: {_list(_pair(row) for row in same)}.")
+        sentences.append(f"Not compared, because the runs are the same: {_list(map(_pair, same))}.")
     if missing := by_verdict.get("not run"):
-        sentences.append(f"Not run: {_list(_pair(row) for row in missing)}.")
+        sentences.append(f"Not run: {_list(map(_pair, missing))}.")
     if outside := by_verdict.get("not judged"):
-        sentences.append(f"Outside the sequential design: {_list(_pair(row) for row in outside)}.")
-    if claims:
-        sentences.append(_claims(claims, task))
+        sentences.append(f"Outside the sequential design: {_list(map(_pair, outside))}.")
+    if judged:
+        sentences.append(_claims(judged, task))
     return tuple(sentences)
 
 
@@ -57,10 +62,6 @@ def about(rungs: Sequence[str], every: Sequence[str]) -> list[str]:
         return []
     which = f"the first {len(rungs)}" if rungs == every[: len(rungs)] else ", ".join(rungs)
     return [f"These sentences are about {which} of {len(every)} rungs; p and verdicts take all into account."]
-
-
-def _is_complete(design: DesignSummary | None) -> bool:
-    return design is not None and design.next_look is None
 
 
 def _state(design: DesignSummary) -> str:
@@ -79,19 +80,8 @@ def _list(parts: Iterable[str]) -> str:
     return "; ".join(parts)
 
 
-def _pair(row: LadderRow) -> str:
-    return f"{row.rung} against {row.on}"
-
-
-def _decided(row: LadderRow, form: ScoreForm) -> str:
-    difference = row.counted_delta or 0.0
-    size, direction = f"{form.full(abs(difference))} {form.unit}", "more" if difference > 0 else "less"
-    p = "" if row.p_adjusted is None else p_text(row.p_adjusted)
-    return f"{row.rung} scores {size} {direction} than {row.on}{_in_brackets(p + _look(row), row.remark)}"
-
-
-def _look(row: LadderRow) -> str:
-    return "" if row.look is None else f" at {row.look} seeds"
+def _pair(comparison: Comparison) -> str:
+    return f"{comparison.rung} against {comparison.other}"
 
 
 def _in_brackets(*parts: str) -> str:
@@ -99,69 +89,97 @@ def _in_brackets(*parts: str) -> str:
     return f" ({found})" if found else ""
 
 
-def _undecided(undecided: Sequence[LadderRow], design: DesignSummary | None, form: ScoreForm) -> list[str]:
-    """The differences that are not decided: how many seeds would decide them, which are too small, which have no test.
-
-    The number of seeds is that of a new design where this one is complete.
-    """
-    untested = [row for row in undecided if row.p_adjusted is None or row.counted_delta is None]
-    tested = [row for row in undecided if row not in untested]
-    small = [row for row in tested if row.seeds_to_decide is None]
-    others = [row for row in tested if row.seeds_to_decide is not None]
-    sentences = []
-    if others:
-        found = _list(
-            _pair(row) + _in_brackets(_difference(row, form), row.remark, _seeds(row, design)) for row in others
+def _decided(comparison: Comparison, form: ScoreForm) -> str:
+    difference = comparison.difference
+    p = "" if comparison.p_adjusted is None else p_text(comparison.p_adjusted)
+    if opposite := claims.opposite_mean(comparison, form):
+        return opposite + _in_brackets(p + _look(comparison), claims.failures(comparison))
+    beside = _in_brackets(p + _look(comparison), claims.failures(comparison))
+    if difference is None:  # diverged runs, where the score of chance is not known
+        is_better = comparison.verdict == verdicts.SUPPORTED
+        return (
+            f"a run of {comparison.rung} is {'better' if is_better else 'worse'} than one of {comparison.other}{beside}"
         )
-        assumed = "The estimate takes the observed difference as the true one."
-        if len(others) > 1:
-            assumed = "The estimates take the observed differences as the true ones."
-        sentences.append(f"Undecided: {found}. {assumed}")
-    if small:
-        found = _list(_pair(row) + _in_brackets(_difference(row, form), row.remark) for row in small)
-        observed = "difference is as small as the observed one"
-        if len(small) > 1:
-            observed = "differences are as small as the observed ones"
-        seeds = f"Undecided even with {statistics.MOST_SEEDS} seeds a side"
-        sentences.append(f"{seeds}, if the true {observed}: {found}.")
-    few = [row for row in untested if _seeds_a_side(row) < 2]
-    without = [row for row in untested if row not in few]
-    for why, group in (("a test needs at least two seeds a side", few), ("there is no test", without)):
+    size, direction = f"{form.full(abs(difference))} {form.unit}", "more" if difference > 0 else "less"
+    return f"{comparison.rung} scores {size} {direction} than {comparison.other}{beside}"
+
+
+def _look(comparison: Comparison) -> str:
+    return "" if comparison.look is None else f" at {comparison.look} seeds"
+
+
+def _remarks(comparison: Comparison, form: ScoreForm) -> list[str]:
+    return [claims.failures(comparison), claims.opposite_mean(comparison, form)]
+
+
+def _undecided(undecided: Sequence[Comparison], form: ScoreForm) -> list[str]:
+    """The differences that are not decided, with the interval in which each lies, and those without a test."""
+    tested = [one for one in undecided if one.is_tested]
+    few = [one for one in undecided if not one.is_tested and claims.least_seeds(one) < 2]
+    without = [one for one in undecided if not one.is_tested and one not in few]
+    sentences = []
+    if tested:
+        found = _list(
+            _pair(one) + _in_brackets(_between(one, form) + _look(one), *_remarks(one, form)) for one in tested
+        )
+        alone = any(not 0 >= (one.low or 0) * (one.high or 0) for one in tested)
+        beside = " Intervals are of each difference alone; p takes all into account." if alone else ""
+        sentences.append(f"Undecided: {found}.{beside}")
+    waiting = [one for one in without if one.reason.startswith("the first look")]
+    others = [one for one in without if one not in waiting]
+    whys = ["a test needs at least two seeds a side", "there is no test", waiting[0].reason if waiting else ""]
+    for why, group in zip(whys, (few, others, waiting), strict=True):
         if group:
-            found = _list(_pair(row) + _in_brackets(row.remark) for row in group)
+            found = _list(_pair(one) + _in_brackets(*_remarks(one, form)) for one in group)
             sentences.append(f"Undecided, because {why}: {found}.")
     return sentences
 
 
-def _difference(row: LadderRow, form: ScoreForm) -> str:
-    return f"{form.difference(row.counted_delta or 0.0)} {form.unit}{_look(row)}"
+def _between(comparison: Comparison, form: ScoreForm) -> str:
+    """As in "between -0.8 and +1.9 points": the interval of the difference of the means."""
+    if comparison.low is None or comparison.high is None:
+        return f"chance of improvement {claims.improvement_text(comparison)}"
+    return f"between {form.difference(comparison.low)} and {form.difference(comparison.high)} {form.unit}"
 
 
-def _seeds_a_side(row: LadderRow) -> int:
-    """The seeds of a difference: those of the side that has fewer."""
-    return row.counted_n if row.counted_base_n is None else min(row.counted_n, row.counted_base_n)
+def _provisional(judged: Sequence[Comparison]) -> list[str]:
+    """A sentence where verdicts rest on few seeds."""
+    tested = [one for one in judged if one.is_tested]
+    provisional = [one for one in tested if one.provisional]
+    if not provisional:
+        return []
+    which = "all verdicts"
+    if len(provisional) < len(tested):
+        which = _list(f"{_pair(one)} ({claims.least_seeds(one)} seeds)" for one in provisional)
+    return [f"Provisional: {which}. With fewer than {verdicts.LEAST_SEEDS} seeds a verdict assumes that no seed fails."]
 
 
-def _seeds(row: LadderRow, design: DesignSummary | None) -> str:
-    """How many seeds would decide a difference."""
-    needed = row.seeds_to_decide or 0
-    if _is_complete(design):
-        return f"a new design with about {plural(needed, 'seed')} a side would decide"
-    more = f"about {plural(max(needed - _seeds_a_side(row), 1), 'more seed')} a side would decide"
-    return (
-        more if design is None or needed <= design.max_seeds else f"{more}, but this design ends at {design.max_seeds}"
-    )
+def _improving(rows: Sequence[LadderRow]) -> list[str]:
+    """A sentence where rungs might score better with more steps."""
+    names = [row.rung for row in rows if row.still_improving]
+    if not names:
+        return []
+    which = "All rungs are" if len(names) == len(rows) else f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
+    return [f"{which} still improving at the last step in most seeds: verdicts may change with more steps."]
 
 
-def _claims(claims: Sequence[Verdict], task: str) -> str:
+def _claims(judged: Sequence[JudgedClaim], task: str) -> str:
     """How many claims have which verdict, and on how many the paper has other tasks."""
-    counts = Counter(claim.verdict for claim in claims if not claim.same_runs)
+    counted = [claim for claim in judged if claim.verdict != verdicts.NOT_JUDGED]
+    others = len(judged) - len(counted)
+    left_out = f"{plural(others, 'claim')} not judged here, see below." if others else ""
+    if not counted:
+        return left_out
+    counts = Counter(claim.verdict for claim in counted if not claim.same_runs)
     found = [f"{count} {verdict}" for verdict, count in counts.most_common()]
-    if same := sum(claim.same_runs for claim in claims):
+    if same := sum(claim.same_runs for claim in counted):
         found.append(f"{same} not comparable (same runs)")
-    others, about = sum(claim.stand_in for claim in claims), ""
-    if others == len(claims):
-        about = f", for whose tasks {task} stands in"
-    elif others:
-        about = f" ({task} stands in for the tasks of {others} of them)"
-    return f"Of {plural(len(claims), 'claim')}{about}: {', '.join(found)}."
+    stand_ins, beside = sum(claim.stand_in for claim in counted), ""
+    if stand_ins == len(counted):
+        beside = f", for whose tasks {task} stands in"
+    elif stand_ins:
+        beside = f" ({task} stands in for the tasks of {stand_ins} of them)"
+    tested = [claim for claim in counted if claim.is_tested]
+    few = sum(claim.provisional for claim in tested)
+    provisional = f"; {'all' if few == len(tested) > 1 else few} provisional" if few else ""
+    return f"Of {plural(len(counted), 'claim')}{beside}: {', '.join(found)}{provisional}. {left_out}".rstrip()

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from lrurun.console import clean
 from lrurun.data.metric import SLOT
-from lrurun.report import claims
+from lrurun.report.judging import claims
 from lrurun.report.scores import ScoreForm
 
 NOTHING = "–"
@@ -119,7 +119,7 @@ class ReportContent(Struct, frozen=True, kw_only=True):
     table: Table
     foot: tuple[str, ...]
     groups: tuple[RunGroup, ...]
-    claims: tuple[claims.Verdict, ...] = ()
+    claims: tuple[claims.JudgedClaim, ...] = ()
     label: str
     """Of LaTeX's table."""
     csv: Sequence[str]

@@ -9,13 +9,14 @@ from msgspec import structs
 from lrurun import data as tasks
 from lrurun.console import clean
 from lrurun.errors import plural
-from lrurun.report import cells, content, grid_table, sequential, sparkline, verdicts
+from lrurun.report import cells, content, grid_table, sparkline
 from lrurun.report.content import NOTHING, PARAMETERS, RUNG, TITLE, Column
 from lrurun.report.instance_label import data_sentence, label_of
+from lrurun.report.judging import claims, sequential, statistics, verdicts
+from lrurun.report.judging.sequential import DesignSummary
 from lrurun.report.ladder_table import LadderReport, LadderRow, settings_of
 from lrurun.report.row_scores import every_slot
 from lrurun.report.scores import ScoreForm
-from lrurun.report.sequential import DesignSummary
 
 
 def content_of(report: LadderReport) -> content.ReportContent:
@@ -57,18 +58,21 @@ def _group(row: LadderRow, form: ScoreForm, shown: Collection[str]) -> content.R
 
 
 _CSV_FIRST = (
-    "task ladder profile instance metric rung title n mean stderr delta delta_low delta_high p_value diverged failed "
-    "unfinished parameters steps_per_second speedup same_as_before on published_value published_stderr "
+    "task ladder profile instance metric rung title n mean stderr on verdict difference low high improvement "
+    "improvement_low improvement_high p_adjusted p_unadjusted provisional look detectable compared_n compared_mean "
+    "compared_stderr base_n base_mean base_stderr diverged learning failure_bound improving failed "
+    "unfinished parameters steps_per_second speedup same_as_before published_value published_stderr "
     "published_source published_note published_metric runs code_versions learning_rate "
     "rate_source_kind rate_source_text"
 ).split()
 """The columns of CSV that keep this order; those of other fields follow them."""
 _NOT_IN_CSV = {
-    *("branches", "published", "rate_source", "other_runs", "test_selected", "paper", "untuned", "settings", "slots"),
+    *("branches", "comparison", "published", "rate_source", "other_runs", "test_selected", "paper", "untuned"),
+    *("settings", "slots"),
 }
-"""Fields of a row that are no column: `published`, `rate_source`, `settings` and `slots` have columns for their parts,
-`branches` follows from `on`, a note says what `test_selected` does, and JSON has the runs that are not counted, the
-paper's numbers, and which side of a difference is untuned."""
+"""Fields of a row that are no column: `comparison`, `published`, `rate_source`, `settings` and `slots` have columns
+for their parts, `branches` follows from `on`, a note says what `test_selected` does, and JSON has the runs that are not
+counted, the paper's numbers, and which side of a difference is untuned."""
 _CSV_COLUMNS = (
     *_CSV_FIRST,
     *(name for name in LadderRow.__struct_fields__ if name not in {*_CSV_FIRST, *_NOT_IN_CSV}),
@@ -81,7 +85,7 @@ _CSV_COLUMNS = (
 
 def _look(row: LadderRow) -> str:
     """The look that a difference is from: the mean of the rung may be of more seeds."""
-    return "" if row.look is None else f" at {row.look} seeds"
+    return "" if row.comparison is None or row.comparison.look is None else f" at {row.comparison.look} seeds"
 
 
 def _foot(report: LadderReport) -> list[str]:
@@ -89,28 +93,21 @@ def _foot(report: LadderReport) -> list[str]:
     if report.design is not None:
         sentences += _design_foot(report.design)
     if any(row.diverged for row in report.rows):
-        chance = "; chance is not known on this task, which leaves their comparisons undecided"
+        chance = " nowhere, as chance is not known on this task"
         if report.chance is not None:
             chance = f" with the score of chance, {form.full(report.chance)}"
-        sentences.append(f"Diverged runs count in differences, p and verdicts{chance}, but not in the means.")
+        sentences.append(
+            f"Diverged runs rank below all others in p and verdicts, and count in differences{chance}; the means of "
+            "the rungs are without them."
+        )
     if report.without_spread:
         rungs = ", ".join(report.without_spread)
         error = f"the error of {plural(report.test_items or 0, 'test item')}"
         sentences.append(f"No spread over seeds: {error} is used in tests and claims ({rungs}).")
-    sentences += _near_chance_foot(report)
+    sentences += _failures_foot(report)
     if report.grid:
         sentences.insert(0, "Grid: the best mean is marked; in parentheses, the published values.")
-    if report.detectable is None:
-        sentences.append(
-            "Smallest difference that these seeds could have shown: not known, "
-            "as no rung has two finished seeds with spread."
-        )
-    else:
-        sentences.append(
-            f"Smallest difference that {report.detectable_seeds} seeds a side could have shown: "
-            f"{form.full(report.detectable)} {form.unit} (two-sided 5 %, power 80 %, from the spread over seeds seen "
-            f"here, {form.full(report.spread or 0.0)})."
-        )
+    sentences += _detect_foot(report)
     if source := data_sentence(report.data):
         sentences.append(source)
     sentences += _items_foot(report)
@@ -136,24 +133,41 @@ def _items_foot(report: LadderReport) -> list[str]:
     return sentences
 
 
-def _near_chance_foot(report: LadderReport) -> list[str]:
-    """The differences between two rungs near chance, which are counted apart from the others; nothing without any."""
-    differing = [
-        row for row in report.rows if row.on is not None and row.verdict not in (verdicts.NOT_RUN, "same runs")
-    ]
-    near = [row.rung for row in differing if row.near_chance]
-    if not near or report.learns_from is None:
+def _failures_foot(report: LadderReport) -> list[str]:
+    """Which seeds learn, and how often seeds of each rung may fail."""
+    if report.learns_from is None:
         return []
-    others = [row.verdict for row in differing if not row.near_chance]
-    decided = sum(verdict in ("better", "worse") for verdict in others)
-    count = f"{decided} are" if decided > 1 else "1 is" if decided else "none is"
-    apart = f" Of the other {len(others)} differences, {count} decided."
-    if len(others) < 2:
-        apart = f" The other difference is {'decided' if decided else 'undecided'}." * len(others)
-    which = "the only difference" if len(differing) == 1 else f"{len(near)} of {len(differing)} differences"
+    bounds: dict[str, list[str]] = {}
+    for row in report.rows:
+        if row.failure_bound is not None and not row.same_as_before:
+            bounds.setdefault(f"{100 * row.failure_bound:.0f} %", []).append(row.rung)
+    if not bounds:
+        return []
+    upper = "; ".join(bound + (f" ({', '.join(rungs)})" if len(bounds) > 1 else "") for bound, rungs in bounds.items())
     return [
-        f"In {which} ({', '.join(near)}) both rungs are near chance: fewer than half of their seeds learn (score "
-        f"better than {report.score.full(report.learns_from)}), and their other seeds score about chance.{apart}"
+        f"A seed learns if its score is better than {report.score.full(report.learns_from)}. Rate at which seeds fail "
+        f"to learn, 95 % upper bound: {upper}."
+    ]
+
+
+def _detect_foot(report: LadderReport) -> list[str]:
+    """The seeds that a difference needs which --detect names."""
+    if report.detect is None:
+        return []
+    seeds: dict[int | None, list[str]] = {}
+    for rung, count in report.detect.seeds.items():
+        seeds.setdefault(count, []).append(rung)
+    size = f"{report.score.full(report.detect.difference)} {report.score.unit}"
+    if not seeds and not report.detect.failing:
+        return [f"Seeds to detect {size}: not known before two seeds of both rungs have a score."]
+    known = sorted((count, rungs) for count, rungs in seeds.items() if count is not None)
+    parts = [f"{count} ({', '.join(rungs)})" for count, rungs in known]
+    parts += [f"more than {statistics.MOST_SEEDS:,} ({', '.join(seeds[None])})"] if None in seeds else []
+    if report.detect.failing:
+        parts.append(f"no number where seeds of a rung or its base fail ({', '.join(report.detect.failing)})")
+    return [
+        f"Seeds a side to detect {size} between a rung and its base (power 80 %, spreads as seen here, "
+        f"Holm's correction of {plural(report.hypotheses, 'hypothesis')}): {'; '.join(parts)}."
     ]
 
 
@@ -162,7 +176,7 @@ def _design_foot(design: DesignSummary) -> list[str]:
     looks = [f"{look.seeds} seeds ({look.share * 100:.0f} %)" for look in design.looks]
     next_one = "the design is complete"
     if design.next_look is not None and design.level is not None:
-        next_one = f"the next look, at {design.next_look} seeds, corrects for {design.hypotheses} hypotheses"
+        next_one = f"the next look, at {design.next_look} seeds, corrects for {plural(design.hypotheses, 'hypothesis')}"
     known = sequential.known_before(design.finished_before)
     before = f" {known}." if known else ""
     return [
@@ -187,7 +201,9 @@ def _rates_foot(report: LadderReport) -> list[str]:
         everywhere = len(sources) == len(values) == 1
         shown = [value + ("" if everywhere else f" ({', '.join(rungs)})") for value, rungs in values.items()]
         sentences.append(f"Learning rate ({source}): {'; '.join(shown)}.")
-    differing = [row for row in report.rows if row.counted_delta is not None and not row.same_as_before]
+    differing = [
+        row for row in report.rows if row.comparison is not None and row.verdict not in ("same runs", "not run")
+    ]
     untuned = [row.rung for row in differing if row.untuned]
     if untuned:
         which = "all differences" if len(untuned) == len(differing) else f"the differences of {', '.join(untuned)}"
@@ -223,7 +239,11 @@ def _published_foot(report: LadderReport) -> str:
 def _columns(report: LadderReport) -> tuple[Column, ...]:
     base = Column(name="base", cell=lambda row: clean(row.on or NOTHING), right=False, priority=10)
     corrected = f"method over all differences and claims of the ladder{', at each look' if report.design else ''}"
-    tests = f"p: two-sided (Welch), corrected by Holm's {corrected}."
+    tested = [row.comparison for row in report.rows if row.comparison and row.comparison.is_tested]
+    kinds = {False: "of ranks (Brunner and Munzel, by permutation)", True: "of means (Welch)"}
+    which = [kinds[few] for few in (False, True) if few in {one.provisional for one in tested}]
+    few = f"; with fewer than {verdicts.LEAST_SEEDS} seeds, "
+    tests = f"p: two-sided, {few.join(which) or kinds[False]}, corrected by Holm's {corrected}."
     published = 9 if any(row.published for row in report.rows) else 0
     return (
         RUNG,
@@ -234,7 +254,15 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         *_slots_column(report),
         *_escape_column(report),
         _difference_column(report),
-        content.number("p", "p_adjusted", lambda p: "<0.001" if p < 0.001 else f"{p:.3f}", priority=11, note=tests),
+        Column(name="p", cell=_p, link=content.runs_of, priority=11, note=tests),
+        *_learning_column(report),
+        Column(
+            name="better [95 %]",
+            cell=lambda row: NOTHING if row.comparison is None else claims.improvement_text(row.comparison) or NOTHING,
+            link=content.runs_of,
+            priority=3,
+            note="Better: the chance that a run scores better than one of the base, with its 95 % interval.",
+        ),
         PARAMETERS,
         content.number("steps/s", "steps_per_second", content.three_digits, priority=4, note="Steps/s: median."),
         content.number(
@@ -301,6 +329,23 @@ def _escape_column(report: LadderReport) -> tuple[Column, ...]:
     return (Column(name="escape", cell=cell, link=content.runs_of, priority=6, note=note),)
 
 
+def _p(row: LadderRow) -> str:
+    p = row.comparison.p_adjusted if row.comparison else None
+    return NOTHING if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _learning_column(report: LadderReport) -> tuple[Column, ...]:
+    """How many seeds learn; none where all do, or where that is not known."""
+
+    def cell(row: LadderRow) -> str:
+        seeds = row.n + row.diverged
+        return f"{row.learning} of {seeds}" if row.learning is not None and seeds else NOTHING
+
+    if all(row.learning is None or row.learning == row.n + row.diverged for row in report.rows):
+        return ()
+    return (Column(name="learn", cell=cell, link=content.runs_of, priority=6, note="Learn: seeds better than chance."),)
+
+
 def _difference_column(report: LadderReport) -> Column:
     form = report.score
     note = f"Difference: to the {'base' if _branches(report) else 'previous'} rung, in {form.unit}"
@@ -308,13 +353,15 @@ def _difference_column(report: LadderReport) -> Column:
     def alone(row: LadderRow) -> str:
         if row.same_as_before:
             return f"as {clean(row.on or '')}"
-        return NOTHING if row.counted_delta is None else f"{form.difference(row.counted_delta)}{_look(row)}"
+        difference = row.comparison.difference if row.comparison else None
+        return NOTHING if difference is None else f"{form.difference(difference)}{_look(row)}"
 
     def interval(row: LadderRow) -> str:
-        if row.counted_low is None or row.counted_high is None:
+        found = row.comparison
+        if found is None or found.low is None or found.high is None or found.difference is None:
             return alone(row)
-        interval = f"[{form.difference(row.counted_low)}, {form.difference(row.counted_high)}]"
-        return f"{form.difference(row.counted_delta or 0.0)} {interval}{_look(row)}"
+        between = f"[{form.difference(found.low)}, {form.difference(found.high)}]"
+        return f"{form.difference(found.difference)} {between}{_look(row)}"
 
     def short(row: LadderRow) -> str:
         return "same" if row.same_as_before else alone(row)

@@ -11,16 +11,17 @@ from msgspec import Struct
 from lrurun.config import documents
 from lrurun.config.resolve import RateSource
 from lrurun.data.metric import Accuracy, Metric
-from lrurun.report import claims, published, row_scores, sequential, statistics, verdicts
-from lrurun.report.claims import Verdict
+from lrurun.report import row_scores
 from lrurun.report.conclusions import about, conclude
 from lrurun.report.instance_label import make_label
+from lrurun.report.judging import claims, published, ranks, sequential, statistics, verdicts
+from lrurun.report.judging.claims import JudgedClaim
+from lrurun.report.judging.scored_runs import claimed_metrics, results_of, scored, scoring_of
+from lrurun.report.judging.sequential import Progress
+from lrurun.report.judging.verdicts import Comparison, Sample
 from lrurun.report.row_scores import SettingScore, SlotScore
 from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
-from lrurun.report.scored_runs import claimed_metrics, results_of, scored, scoring_of
 from lrurun.report.scores import ScoreForm, form_of
-from lrurun.report.sequential import Progress
-from lrurun.report.verdicts import Judgement
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run
@@ -49,13 +50,6 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     """Finished seeds with a score: those that the mean is over."""
     mean: float | None
     stderr: float | None
-    delta: float | None
-    """Difference of the means, to the base rung."""
-    delta_low: float | None
-    delta_high: float | None
-    """Ends of the 95 % interval."""
-    p_value: float | None
-    """Welch, two-sided, Holm-corrected over the table: of finished seeds alone. Verdicts rest on `p_adjusted`."""
     diverged: int
     failed: int
     unfinished: int
@@ -79,38 +73,20 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     """The numerics versions of the counted runs."""
     test_selected: bool
     """Whether a counted model was selected on the test split."""
-    counted_n: int = 0
-    """Finished and diverged runs, of which the latter score chance. The verdict rests on these: in a sequential design,
-    on those of `look`."""
-    counted_mean: float | None = None
-    counted_stderr: float | None = None
-    counted_base_n: int | None = None
-    """Of the base rung, in this comparison; None for the first rung."""
-    counted_base_mean: float | None = None
-    counted_base_stderr: float | None = None
-    counted_delta: float | None = None
-    counted_low: float | None = None
-    counted_high: float | None = None
-    """Ends of the 95 % interval (Welch), not corrected for other comparisons."""
-    p_adjusted: float | None = None
-    """Of the difference, Holm-corrected over all differences and claims of the ladder."""
     verdict: str = ""
-    """On the difference to the base: better, worse, undecided, not run, same runs; empty for the first rung."""
-    near_chance: bool = False
-    """Whether this rung and its base are near chance: fewer than half of their seeds learn."""
-    neither_learns: bool = False
-    """Whether no seed of either learns."""
-    remark: str = ""
-    """On a pair near chance: "neither learns", or how many seeds learn."""
-    seeds_to_decide: int | None = None
-    """Seeds a side that would decide if the true difference were the observed one."""
-    paper: Judgement | None = None
-    """The difference by the paper's own numbers, where it has any."""
+    """On the change to the base: helps, hurts, undecided, not run, not judged, same runs; empty without a base."""
+    comparison: Comparison | None = None
+    """With the base rung; None where there is none. In a sequential design, it is of the seeds of its look."""
+    paper: Comparison | None = None
+    """The same by the paper's own numbers, where it has any."""
+    learning: int | None = None
+    """Seeds that learn, of all that finished or diverged; None where chance is not known."""
+    failure_bound: float | None = None
+    """The 95 % upper bound of the rate at which seeds fail to learn; where that is not known, to finish."""
+    improving: int = 0
+    """Finished seeds whose best validation score is that of the last step."""
     untuned: tuple[str, ...] = ()
     """Of this rung and its base, those whose learning rate is the recipe's default: the verdict is about that rate."""
-    look: int | None = None
-    """In a sequential design, the seeds a side of the look that the verdict, p and all counted numbers are from; None:
-    they are from all seeds."""
     settings: tuple[SettingScore, ...] = ()
     """The test scores in other settings than those of training."""
     slots: tuple[SlotScore, ...] = ()
@@ -119,6 +95,21 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     """The median step at which runs left their plateau, of those that did."""
     escaped: int | None = None
     """How many of the finished runs left it; None where that is not recorded."""
+
+    @property
+    def still_improving(self) -> bool:
+        """Whether most of its seeds might score better with more steps."""
+        return 2 * self.improving > self.n
+
+
+class Detect(Struct, frozen=True, kw_only=True):
+    """The seeds that a true difference of the means needs to be decided."""
+
+    difference: float
+    seeds: dict[str, int | None]
+    """Rung -> seeds a side, in the comparison with its base; None for more than a thousand."""
+    failing: tuple[str, ...] = ()
+    """Rungs for which no number is given: a seed of theirs, or of their base, fails, which is most of the spread."""
 
 
 class LadderReport(Struct, frozen=True, kw_only=True):
@@ -132,13 +123,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     instance: str
     metric: str
     rows: tuple[LadderRow, ...]
-    claims: tuple[Verdict, ...]
-    detectable: float | None
-    """The smallest difference that `detectable_seeds` seeds a side could have shown."""
-    detectable_seeds: int | None
-    """The fewest of an undecided comparison; if all are decided, of a rung."""
-    spread: float | None
-    """Standard deviation over seeds, pooled over the rungs."""
+    claims: tuple[JudgedClaim, ...]
     test_items: int | None
     data: dict[str, Any]
     """Of the data that the runs were trained on: "source", "kind", "baselines", "published", "sha256", for classes at
@@ -168,9 +153,12 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """The first rung of the ladder, which speed-ups are over, shown or not."""
     without_spread: tuple[str, ...] = ()
     """Rungs whose seeds show no spread: comparisons use the error of the test set for them."""
+    hypotheses: int = 0
+    """Those with results, which p is corrected for."""
+    detect: Detect | None = None
+    """The seeds that a difference needs, where one was named."""
 
 
-# long: a field for each part of a report
 def build(
     ladder: documents.Ladder,
     *,
@@ -189,6 +177,8 @@ def build(
     tune: bool = False,
     progress: Progress | None = None,
     shown: Sequence[str] | None = None,
+    detect: float | None = None,
+    outside: Mapping[str, str] | None = None,
 ) -> LadderReport:
     """The report on a ladder instance. Runs of unequal data are refused.
 
@@ -202,6 +192,8 @@ def build(
         changes: the values of `--set`.
         progress: a sequential design with its looks, from which the verdicts are then.
         shown: show only these rungs, and the claims on them. Verdicts do not depend on it.
+        detect: a difference of the means, as the metric has it, for which the report says the seeds that it needs.
+        outside: text of a claim -> why it is not judged here.
     """
     notes, rates, changes, data = list(notes), rates or {}, changes or {}, data or {}
     metric = metric or Accuracy()
@@ -229,12 +221,13 @@ def build(
         progress=progress,
         others=others,
         profile=profile,
+        outside=outside or {},
     )
     every = [rung.name for rung in ladder.rungs]
     names = [name for name in every if shown is None or name in shown]
     papers = published.rows_for(ladder, task, profile)
     rows = _rows(ladder, names, selected, papers, rates, judged, untuned, name)
-    their_claims = tuple(one for one in judged.claims if {one.rung, one.than or one.rung} <= set(names))
+    their_claims = tuple(one for one in judged.claims if {one.rung, one.other or one.rung} <= set(names))
     design = sequential.summary(progress, {rung: one.of for rung, one in results.items()}) if progress else None
     return LadderReport(
         task=task,
@@ -246,7 +239,6 @@ def build(
         metric=name,
         rows=rows,
         claims=their_claims,
-        **_spread(selected, judged),
         test_items=test_items,
         data=dict(data),
         notes=tuple(notes),
@@ -261,25 +253,29 @@ def build(
         score=form,
         first=next(iter(every), ""),
         test_step=metric.step(scoring.steps or test_items) if test_items else None,
-        without_spread=tuple(row.rung for row in rows if judged.sides[row.rung].of_test_set),
+        without_spread=tuple(row.rung for row in rows if judged.samples[row.rung].of_test_set()),
+        hypotheses=judged.hypotheses,
+        detect=None if detect is None else _detect(detect, ladder, names, judged),
     )
 
 
-def _spread(selected: Mapping[str, RungRuns], judged: claims.Judged) -> dict[str, Any]:
-    """The fields of a report on the spread over seeds, pooled over the rungs, and what the undecided comparisons could
-    have shown with it."""
-    # A shared rung has no seeds of its own: counted twice, its runs would claim too many degrees of freedom.
-    samples = [one.scores for rung, one in selected.items() if one.of == rung]
-    spread = statistics.pooled_spread(samples)
-    if spread is None:
-        return {"spread": None, "detectable": None, "detectable_seeds": None}
-    undecided = [
-        min(one.n, one.than_n)
-        for one in (*judged.differences.values(), *judged.claims)
-        if one.verdict == verdicts.UNDECIDED and one.p_adjusted is not None and one.than is not None
-    ]
-    seeds = min(undecided or [len(one) for one in samples if len(one) >= 2])
-    return {"spread": spread, "detectable": statistics.detectable(spread, seeds), "detectable_seeds": seeds}
+def _detect(difference: float, ladder: documents.Ladder, names: Sequence[str], judged: claims.Judged) -> Detect:
+    """By the spreads seen, with a power of 80 %, at the level that Holm's method leaves to the smallest p; at least as
+    many seeds as a firm verdict needs."""
+    level = statistics.ALPHA / max(judged.hypotheses, 1)
+
+    seeds: dict[str, int | None] = {}
+    failing = []
+    for rung, base in ladder.bases.items():
+        if base is None or rung not in names or judged.differences[rung].same_runs:
+            continue
+        mine, other = judged.samples[rung].counted, judged.samples[base].counted
+        if any(side.failures for side in judged.differences[rung].sides):
+            failing.append(rung)
+        elif mine is not None and other is not None:
+            found = statistics.seeds_to_detect(difference, mine, other, level)
+            seeds[rung] = None if found is None else max(found, verdicts.LEAST_SEEDS)
+    return Detect(difference=difference, seeds=seeds, failing=tuple(failing))
 
 
 def _rows(
@@ -293,13 +289,6 @@ def _rows(
     metric: str,
 ) -> tuple[LadderRow, ...]:
     bases = ladder.bases
-    differences = {
-        rung: statistics.difference(selected[rung].scores, selected[base].scores)
-        for rung, base in bases.items()
-        if base is not None and selected[rung].of == rung
-    }
-    p_values = statistics.holm([found.p_value() if found else None for found in differences.values()])
-    tests = {rung: (found, p) for (rung, found), p in zip(differences.items(), p_values, strict=True)}
     first = next((_speed(selected[rung.name].counted) for rung in ladder.rungs), None)
     rungs = [rung for rung in ladder.rungs if rung.name in names]
     previous = (None, *(rung.name for rung in rungs))
@@ -309,12 +298,11 @@ def _rows(
             selected[rung.name],
             base=bases[rung.name],
             branches=bases[rung.name] != before,
-            test=tests.get(rung.name, (None, None)),
             first_speed=first,
             published=papers[rung.name],
             rate=rates.get(rung.name, (None, None)),
             judged=judged.differences.get(rung.name),
-            side=judged.sides[rung.name],
+            sample=judged.samples[rung.name],
             paper=judged.papers.get(rung.name),
             untuned=tuple(one for one in (rung.name, bases[rung.name]) if one is not None and one in untuned),
             metric=metric,
@@ -329,18 +317,15 @@ def _row(
     *,
     base: str | None,
     branches: bool,
-    test: tuple[statistics.MeanDifference | None, float | None],
     first_speed: float | None,
     published: tuple[documents.Published, ...],
     rate: tuple[float | None, RateSource | None],
-    judged: Judgement | None,
-    side: verdicts.Side,
-    paper: Judgement | None,
+    judged: Comparison | None,
+    sample: Sample,
+    paper: Comparison | None,
     untuned: tuple[str, ...],
     metric: str,
 ) -> LadderRow:
-    difference, p_value = test
-    low, high = (difference.interval(0.95) if difference else None) or (None, None)
     same = runs.of != rung.name
     states = [run.state for run in runs.runs]
     speed = _speed(runs.counted)
@@ -354,10 +339,6 @@ def _row(
         n=len(runs.counted),
         mean=statistics.mean(runs.scores),
         stderr=statistics.stderr(runs.scores),
-        delta=difference.estimate if difference else 0.0 if same and counted else None,
-        delta_low=low,
-        delta_high=high,
-        p_value=p_value,
         diverged=states.count("diverged"),
         failed=states.count("failed"),
         unfinished=sum(state in ("queued", "running", "interrupted") for state in states),
@@ -373,8 +354,12 @@ def _row(
         code_versions=tuple(sorted({version for run in runs.counted for version in run.code})),
         numerics=numerics(runs.counted),
         test_selected=any(map(_test_selected, runs.counted)),
-        **(_side_fields(side) | (_judged_fields(judged) if judged else {})),
+        verdict="" if judged is None else _verdict(judged),
+        comparison=judged,
         paper=paper,
+        learning=sample.learning,
+        failure_bound=_failure_bound(sample),
+        improving=sum((run.result or {}).get("best_step") == run.steps for run in runs.counted),
         untuned=untuned,
         settings=row_scores.settings(runs.counted, metric),
         slots=row_scores.slots(runs.counted),
@@ -383,33 +368,18 @@ def _row(
     )
 
 
-def _side_fields(side: verdicts.Side) -> dict[str, Any]:
-    """The fields of a row on all its counted runs."""
-    stderr = side.counted.stderr if side.counted else None
-    return {"counted_n": side.n, "counted_mean": side.mean, "counted_stderr": stderr}
+def _verdict(comparison: Comparison) -> str:
+    """The verdict on a change, from that on the question whether it makes the rung better."""
+    if comparison.same_runs:
+        return "same runs"
+    return {verdicts.SUPPORTED: "helps", verdicts.CONTRADICTED: "hurts"}.get(comparison.verdict, comparison.verdict)
 
 
-def _judged_fields(judged: Judgement) -> dict[str, Any]:
-    """The fields of a row on the difference to its base, with the two sides as they were compared."""
-    names = {verdicts.SUPPORTED: "better", verdicts.CONTRADICTED: "worse"}
-    return {
-        "counted_n": judged.n,
-        "counted_mean": judged.mean,
-        "counted_stderr": judged.stderr,
-        "counted_base_n": judged.than_n,
-        "counted_base_mean": judged.than_mean,
-        "counted_base_stderr": judged.than_stderr,
-        "counted_delta": judged.difference,
-        "counted_low": judged.low,
-        "counted_high": judged.high,
-        "p_adjusted": judged.p_adjusted,
-        "verdict": "same runs" if judged.same_runs else names.get(judged.verdict, judged.verdict),
-        "near_chance": judged.near_chance,
-        "neither_learns": judged.neither_learns,
-        "remark": claims.chance_remark(judged),
-        "look": judged.look,
-        "seeds_to_decide": judged.seeds_to_decide,
-    }
+def _failure_bound(sample: Sample) -> float | None:
+    if not sample.n:
+        return None
+    failures = sample.diverged if sample.learning is None else sample.n - sample.learning
+    return ranks.failure_bound(failures, sample.n)
 
 
 def settings_of(rows: Iterable[LadderRow]) -> tuple[str, ...]:

@@ -11,16 +11,17 @@ from msgspec import Struct, structs
 from lrurun import data as tasks
 from lrurun import studies
 from lrurun.config import plan as planning
-from lrurun.config.documents import Claim, Ladder
+from lrurun.config.documents import Claim, Ladder, load_recipe
 from lrurun.config.schema import STUDIES, STUDY
 from lrurun.errors import LrurunError, UsageError, hint_for, plural
 from lrurun.ledger.values import FINISHED
-from lrurun.report import published, published_claims, selection
+from lrurun.report import published_claims, selection
 from lrurun.report import study as study_report
 from lrurun.report.cells import score
 from lrurun.report.instance_label import ladder_command
+from lrurun.report.judging import published
+from lrurun.report.judging.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.report.published_claims import PublishedClaim
-from lrurun.report.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.studies import claims as study_claims
 from lrurun.studies import plan as study_planning
 from lrurun.studies.claims import StudyClaim
@@ -39,6 +40,8 @@ PAPERS = {
 }
 """The name of a paper on the command line -> how sources begin."""
 
+OPEN = (NOT_RUN, NOT_JUDGED)
+"""Verdicts without a judgement."""
 NO_CHECK = "no check of this study decides it"
 HEADERS = (*published_claims.HEADERS, "source", "in this ledger")
 
@@ -53,6 +56,8 @@ class LedgerVerdict(Struct, frozen=True, kw_only=True):
     profile: str | None
     stand_in: bool
     """Whether task, data or scale are not those of the paper."""
+    provisional: bool = False
+    """Whether it is from fewer seeds than hold when seeds fail."""
 
 
 class LedgerClaim(PublishedClaim, frozen=True, kw_only=True):
@@ -116,7 +121,7 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
         stated = published_claims.collect([ladder], task, {on: its.profile for on, its in used.items()})
         for one in stated:
             its = used.get(one.task)
-            found.append(_beside(one, its.verdicts[one.text] if its else _without_runs(ladder, one.task)))
+            found.append(_beside(one, its.verdicts[one.text] if its else _without_runs(ladder, one.task, one.text)))
         by_papers = {(one.task, one.text) for one in stated}
         for on, its in used.items():
             others = [one for one in ladder.claims if one.text in its.verdicts and (on, one.text) not in by_papers]
@@ -169,9 +174,10 @@ def check_task(task: str | None, ledger: Ledger | None) -> None:
 
 def cells(one: LedgerClaim) -> list[str]:
     """A line of the table, under `HEADERS`."""
-    mark = " (stand-in)" if one.here.stand_in and one.here.verdict != NOT_RUN else ""
+    mark = " (stand-in)" if one.here.stand_in and one.here.verdict not in OPEN else ""
     profile = f", profile {one.here.profile}" if one.here.profile else ""
-    here = f"{one.here.verdict}{mark}{profile}: {one.here.detail}"
+    few = ", provisional" if one.here.provisional else ""
+    here = f"{one.here.verdict}{mark}{few}{profile}: {one.here.detail}"
     if one.task.startswith(STUDY):
         study = one.task.removeprefix(STUDY)
         return [STUDIES, study, one.text, "", "", f"{one.verdict}: {one.reason}", one.source, here]
@@ -191,7 +197,7 @@ def _stand_in(ladder: Ladder, task: str, claim: Claim, used: Used) -> LedgerClai
         source=claim.source,
         kind=claim.kind,
         rung=claim.rung,
-        than=claim.than,
+        other=claim.than,
         margin=claim.margin_on(task) or None,
         verdict=NOT_JUDGED,
         reason="the paper states it on other tasks",
@@ -234,12 +240,12 @@ def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
 
 
 def _together(instances: Sequence[Used]) -> Used:
-    """The first instance, with the verdicts of the others on claims whose rungs it has not run."""
+    """The first instance, with the verdicts of the others on claims that have none on it."""
     verdicts = dict(instances[0].verdicts)
     for one in instances[1:]:
-        open_ = [text for text, found in verdicts.items() if found.verdict == NOT_RUN]
-        decided = {text: found for text, found in one.verdicts.items() if found.verdict != NOT_RUN}
-        verdicts |= {text: decided[text] for text in open_ if text in decided}
+        open_ = [text for text, found in verdicts.items() if found.verdict in OPEN]
+        judged = {text: found for text, found in one.verdicts.items() if found.verdict not in OPEN}
+        verdicts |= {text: judged[text] for text in open_ if text in judged}
     runs = tuple(runs for one in instances for runs in one.runs)
     return structs.replace(instances[0], verdicts=verdicts, runs=runs)
 
@@ -264,6 +270,7 @@ def _judged(report: LadderReport, instance: LadderInstance, command: str, *, red
             instance=instance.key,
             profile=instance.profile,
             stand_in=claim.stand_in or reduced,
+            provisional=claim.provisional,
         )
         for claim in report.claims
     }
@@ -302,11 +309,17 @@ def _unusable(ladder: Ladder, task: str, found: Sequence[tuple[LadderInstance, s
     return Used(profile=newest.profile, metric="", verdicts=dict.fromkeys(about, verdict))
 
 
-def _without_runs(ladder: Ladder, task: str) -> LedgerVerdict:
+def _without_runs(ladder: Ladder, task: str, text: str) -> LedgerVerdict:
     option = "" if ladder.name == "lru" else f" --ladder {ladder.name}"
     verdict, detail = NOT_RUN, f"lrurun ladder {task}{option} would decide it"
+    scoped = any(one.text == text and (one.min_length, one.depth) != (None, None) for one in ladder.claims)
     try:
         planning.check_kinds(ladder)
+        if scoped:
+            recipe = load_recipe(task, imports=False)
+            plan = planning.of_documents(ladder, recipe, profile=None, sets=(), tune=False)
+            if reason := plan.outside_scope.get(text):
+                detail = f"lrurun ladder {task}{option} would not decide it: the claim is {reason}"
     except UsageError as error:  # runs of a plug-in's recurrence would decide nothing about lrurun's own
         verdict, detail = NOT_JUDGED, str(error)
     return LedgerVerdict(verdict=verdict, detail=detail, instance=None, profile=None, stand_in=False)
@@ -332,7 +345,7 @@ def _of_study(study: str, report: study_report.StudyReport | None) -> list[Ledge
             source=claim.source,
             kind="check",
             rung="",
-            than=None,
+            other=None,
             margin=None,
             verdict=NOT_JUDGED,
             reason="a figure without numbers",

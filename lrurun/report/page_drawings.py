@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from html import escape
 
 from lrurun.console import clean
-from lrurun.report.claims import Verdict
 from lrurun.report.figures import SpectrumPanel
+from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.scores import ScoreForm
 
 _WIDTH, _HEIGHT = 360, 36
 """Of an interval."""
 
 
-def interval(claim: Verdict, form: ScoreForm) -> str:
+def interval(claim: JudgedClaim, form: ScoreForm) -> str:
     """The difference of a claim with its interval, 0 and the margins; empty where there is none.
 
     The axis has 0 in its middle. `form` is that of the metric of the report.

@@ -16,8 +16,8 @@ from lrurun.config.schema import STUDY
 from lrurun.errors import plural
 from lrurun.report import study as study_report
 from lrurun.report.formats import markdown
+from lrurun.report.judging.verdicts import NOT_RUN
 from lrurun.report.ledger_claims import Evidence, LedgerClaim
-from lrurun.report.verdicts import NOT_RUN
 
 HEADERS = ("place", "what it shows", "made by", "result here", "at the paper's size")
 NOTHING = "–"

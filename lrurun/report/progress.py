@@ -189,7 +189,7 @@ def running_lines(progress: Progress) -> list[str]:
     lines = []
     for run in progress.running:
         name, stage, _ = _member(run, progress.ladder.key)
-        what = _seed(run, name) if stage != "tune" else f"{name} (tune)"
+        what = _seed(run, name if stage != "tune" else f"{name} (tune),")
         text = f"{what} ({run.id}) at step {run.step} of {run.steps} on {progress.places[run.id]}"
         if run.id in progress.silent:
             since, usual = progress.silent[run.id]
@@ -309,7 +309,7 @@ class Lines:
 
 def _line(run: Run, key: str) -> str:
     rung, stage, position = _member(run, key)
-    what = _seed(run, rung) if stage != "tune" else f"{rung} tuning, point {point(position) + 1}"
+    what = _seed(run, rung if stage != "tune" else f"{rung} tuning, point {point(position) + 1},")
     text = f"{what} ({run.id}): {run.state}"
     if run.state == "running":
         return text

@@ -9,14 +9,14 @@ from msgspec import structs
 
 from lrurun import data as tasks
 from lrurun.config.documents import Claim, Ladder
-from lrurun.report import claims, published, questions
+from lrurun.report.judging import claims, published, questions
+from lrurun.report.judging.verdicts import NOT_JUDGED, Comparison, Question
 from lrurun.report.scores import ScoreForm, of_task
-from lrurun.report.verdicts import NOT_JUDGED, Judgement, Question
 
 HEADERS = ("ladder", "task", "claim", "difference [95 %]", "p", "by the paper's own numbers")
 
 
-class PublishedClaim(Judgement, frozen=True, kw_only=True):
+class PublishedClaim(Comparison, frozen=True, kw_only=True):
     """A claim on a task, judged from the paper's numbers."""
 
     ladder: str
@@ -47,15 +47,15 @@ def collect(
     return found
 
 
-def _judged(ladder: Ladder, claim: Claim, task: str, judged: dict[Question, Judgement]) -> PublishedClaim:
-    def made(one: Judgement, beside: float | None = None, ratio: float | None = None) -> PublishedClaim:
+def _judged(ladder: Ladder, claim: Claim, task: str, judged: dict[Question, Comparison]) -> PublishedClaim:
+    def made(one: Comparison, beside: float | None = None, ratio: float | None = None) -> PublishedClaim:
         about = {"ladder": ladder.name, "task": task, "text": claim.text, "source": claim.source}
         return PublishedClaim(**{**structs.asdict(one), **about, "difference_p": beside, "paper_ratio": ratio})
 
-    nothing = Judgement(
+    nothing = Comparison(
         kind=claim.kind,
         rung=claim.rung,
-        than=claim.than,
+        other=claim.than,
         margin=claim.margin_on(task) or None,
         verdict=NOT_JUDGED,
         reason="no numbers",
@@ -79,10 +79,10 @@ def cells(one: PublishedClaim) -> list[str]:
 def _statement(one: PublishedClaim, form: ScoreForm) -> str:
     margin = "" if one.margin is None else f"{form.short(one.margin)} {form.unit}"
     relation = {
-        "better": f"better than {one.than}",
-        "faster": f"faster than {one.than}",
-        "no-worse": f"at most {margin} worse than {one.than}",
-        "equal": f"within {margin} of {one.than}",
+        "better": f"better than {one.other}",
+        "faster": f"faster than {one.other}",
+        "no-worse": f"at most {margin} worse than {one.other}",
+        "equal": f"within {margin} of {one.other}",
         "at-chance": f"within {margin} of chance",
         "above-chance": f"{f'more than {margin} ' if one.margin else ''}above chance",
     }[one.kind]

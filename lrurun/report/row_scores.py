@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from lrurun.data.metric import ESCAPE, LONGEST, SLOT
-from lrurun.report import statistics
+from lrurun.data.metric import ESCAPE, SLOT
+from lrurun.report.judging import statistics
+from lrurun.report.rung_runs import between
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run
@@ -38,7 +39,7 @@ class SlotScore(Struct, frozen=True, kw_only=True):
 def settings(runs: Sequence[Run], metric: str) -> tuple[SettingScore, ...]:
     """The scores in other settings, in the order of the results: those of "test@NAME/accuracy" for "test/accuracy"."""
     split, _, name = metric.partition("/")
-    found = _collected(runs, lambda key: _between(key, f"{split}@", f"/{name}"))
+    found = _collected(runs, lambda key: between(key, f"{split}@", f"/{name}"))
     return tuple(
         SettingScore(setting=setting, n=len(scores), mean=statistics.mean(scores), stderr=statistics.stderr(scores))
         for setting, scores in found.items()
@@ -47,7 +48,7 @@ def settings(runs: Sequence[Run], metric: str) -> tuple[SettingScore, ...]:
 
 def slots(runs: Sequence[Run]) -> tuple[SlotScore, ...]:
     """The scores of the slots of the test split, in their order."""
-    found = _collected(runs, lambda key: _between(key, f"test/{SLOT}", ""))
+    found = _collected(runs, lambda key: between(key, f"test/{SLOT}", ""))
     return tuple(
         SlotScore(slot=int(slot), n=len(scores), mean=statistics.mean(scores), stderr=statistics.stderr(scores))
         for slot, scores in sorted(found.items(), key=lambda one: int(one[0]))
@@ -61,23 +62,6 @@ def escapes(runs: Sequence[Run]) -> tuple[float | None, int | None]:
     return (statistics.median(left), len(left)) if steps else (None, None)
 
 
-def score_of(run: Run, metric: str) -> float | None:
-    """The result `metric` of a run, as claims and tables count it; None if it has none.
-
-    Of "test@longest/...", that of the setting whose name is the largest number. A run that never left its plateau
-    counts with its number of steps, which is the least that it would need.
-    """
-    result = run.result or {}
-    if metric == ESCAPE:
-        step = result.get(ESCAPE)
-        return float(run.steps) if step == math.inf else step
-    if metric.startswith(f"test@{LONGEST}/"):
-        name = metric.partition("/")[2]
-        named = {setting: key for key in result if (setting := _between(key, "test@", f"/{name}")).isdecimal()}
-        return result[named[max(named, key=int)]] if named else None
-    return result.get(metric)
-
-
 def _collected(runs: Sequence[Run], name_of: Callable[[str], str]) -> dict[str, list[float]]:
     """Name -> the finite results of the runs with it; results that `name_of` gives no name are left out."""
     found: dict[str, list[float]] = {}
@@ -87,12 +71,6 @@ def _collected(runs: Sequence[Run], name_of: Callable[[str], str]) -> dict[str, 
                 scores = found.setdefault(name, [])
                 scores += [score] * math.isfinite(score)
     return found
-
-
-def _between(text: str, first: str, last: str) -> str:
-    """What is between the two, which begin and end the text; empty for other texts."""
-    fits = text.startswith(first) and text.endswith(last)
-    return text[len(first) : len(text) - len(last)] if fits else ""
 
 
 def every_slot(rows: Iterable[tuple[SlotScore, ...]]) -> tuple[int, ...]:

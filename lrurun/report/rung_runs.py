@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from lrurun.config import documents
 from lrurun.config.schema import shared_settings
+from lrurun.data.metric import ESCAPE, LONGEST
 from lrurun.errors import LrurunError, UsageError, plural
-from lrurun.report.row_scores import score_of
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run
@@ -181,3 +181,26 @@ def _parameters(rung: str, runs: Sequence[Run], notes: list[str]) -> int | None:
         notes.append(f"{rung}: its runs disagree on the number of parameters ({', '.join(map(str, counts))})")
         return None
     return counts[0] if counts else None
+
+
+def score_of(run: Run, metric: str) -> float | None:
+    """The result `metric` of a run, as claims and tables count it; None if it has none.
+
+    Of "test@longest/...", that of the setting whose name is the largest number. A run that never left its plateau
+    counts with its number of steps, which is the least that it would need.
+    """
+    result = run.result or {}
+    if metric == ESCAPE:
+        step = result.get(ESCAPE)
+        return float(run.steps) if step == math.inf else step
+    if metric.startswith(f"test@{LONGEST}/"):
+        name = metric.partition("/")[2]
+        named = {setting: key for key in result if (setting := between(key, "test@", f"/{name}")).isdecimal()}
+        return result[named[max(named, key=int)]] if named else None
+    return result.get(metric)
+
+
+def between(text: str, first: str, last: str) -> str:
+    """What is between the two, which begin and end the text; empty for other texts."""
+    fits = text.startswith(first) and text.endswith(last)
+    return text[len(first) : len(text) - len(last)] if fits else ""

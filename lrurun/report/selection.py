@@ -10,21 +10,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lrurun import data as tasks
-from lrurun.config import documents, plugin_code
+from lrurun.config import documents, grid, plugin_code
 from lrurun.config import plan as planning
-from lrurun.config.settings import parse_set
+from lrurun.config.resolve import RATE
+from lrurun.config.runs import seeds_of
+from lrurun.config.settings import flatten, parse_set
 from lrurun.data import published
 from lrurun.data.metric import Metric
-from lrurun.errors import LedgerError, NotFoundError
-from lrurun.report import claims, design_record, ladder_table, rung_runs, scored_runs, speed
+from lrurun.errors import LedgerError, NotFoundError, plural
+from lrurun.report import ladder_table, rung_runs, speed
 from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, ladder_command, make_label
+from lrurun.report.judging import claims, design_record, scored_runs, sequential
 from lrurun.report.scores import form_of
 
 if TYPE_CHECKING:
     from lrurun.config.resolve import ResolvedRung
     from lrurun.ledger.store import Ledger
-    from lrurun.ledger.values import Attempt, LadderInstance, Run
-    from lrurun.report.sequential import LookRecord, Progress
+    from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
+    from lrurun.report.judging.sequential import LookRecord, Progress
 
 
 def chosen(
@@ -94,9 +97,19 @@ def title(instance: LadderInstance) -> str:
 
 
 def build(
-    plan: planning.Plan, instance: LadderInstance, ledger: Ledger, *, rungs: Sequence[str] | None = None
+    plan: planning.Plan,
+    instance: LadderInstance,
+    ledger: Ledger,
+    *,
+    rungs: Sequence[str] | None = None,
+    detect: float | None = None,
 ) -> ladder_table.LadderReport:
-    """The report on an instance, from its runs in the ledger; `rungs` names those to show, None is all of them."""
+    """The report on an instance, from its runs in the ledger.
+
+    Args:
+        rungs: those to show; None is all of them.
+        detect: a difference, as it is printed, for which the report says the seeds that it needs.
+    """
     task = plan.task
     current, notes = _current(plan, instance, ledger.runs(instance.key))
     progress = design_record.find(plan, instance, ledger)
@@ -104,13 +117,14 @@ def build(
         notes.append(
             "a sequential design (--decide) was recorded for earlier settings of these rungs; it is not used here"
         )
+    notes += added_seeds(plan, instance, ledger, current)
     return ladder_table.build(
         plan.ladder,
         task=task.name,
         profile=plan.profile,
         instance=instance.key,
         runs=current,
-        notes=[*notes, *plan.cautions(_finished(current, instance))],
+        notes=[*notes, *plan.cautions(_finished(current, instance)), *_tuned(plan, instance, current)],
         same_as_before=plan.same_as_base,
         rates={rung.name: (_planned_rate(rung), rung.rate_source) for rung in plan.rungs},
         test_items=task.sizes(plan.options)["test"],
@@ -121,6 +135,8 @@ def build(
         tune=plan.tune,
         progress=progress,
         shown=rungs,
+        detect=None if detect is None else detect / task.metric.scale,
+        outside=plan.outside_scope,
     )
 
 
@@ -157,10 +173,94 @@ def take_look(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, so_
     )
 
 
+class _Request(msgspec.Struct):
+    """The part of a recorded command that says which runs it asks for."""
+
+    rungs: list[str]
+    """Empty: all."""
+    seeds: str | None
+    """None: those of a sequential design."""
+    max_seeds: int | None = None
+    """Of that design; None: as recorded before, or the default."""
+
+
+def added_seeds(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, runs: Sequence[Run]) -> list[str]:
+    """Sentences on counted seeds that the first command for a rung did not ask for, and a later one did.
+
+    Raises:
+        LedgerError: a recorded command cannot be read.
+    """
+    first: dict[str, set[int]] = {}
+    added: dict[str, set[int]] = {rung.name: set() for rung in plan.rungs}
+    for event in ledger.events(ladder_key=instance.key, of_runs=False):
+        if event.kind != "asked":
+            continue
+        try:
+            request = msgspec.json.decode(event.text, type=_Request)
+        except msgspec.DecodeError as error:
+            raise LedgerError(
+                f"ladder {instance.key}: its recorded command cannot be read ({error})",
+                "lrurun ledger check says whether the file is damaged",
+            ) from None
+        looks = range(request.max_seeds or sequential.MAX_SEEDS)
+        seeds = set(looks if request.seeds is None else seeds_of(request.seeds))
+        for rung in request.rungs or added:
+            before = first.setdefault(rung, seeds)
+            if rung in added and request.seeds is not None:  # the report tells of seeds that a design adds
+                added[rung] |= seeds - before
+    shared = rung_runs.first_of_same(plan.ladder, plan.same_as_base)
+    counted: dict[str, set[int]] = {}
+    for run in runs:
+        if run.state in ("done", "diverged") and run.excluded is None and not run.superseded:
+            for place in run.memberships:
+                if place.ladder_key == instance.key and place.stage == "train" and place.rung in shared:
+                    counted.setdefault(shared[place.rung], set()).add(run.seed)
+    by_seeds: dict[tuple[int, ...], list[str]] = {}
+    for rung, later in added.items():
+        by_seeds.setdefault(tuple(sorted(later & counted.get(shared[rung], set()))), []).append(rung)
+    by_seeds.pop((), None)
+    sentences = []
+    for more, rungs in by_seeds.items():
+        which = "" if len(rungs) == len(added) else f" of {', '.join(rungs)}"
+        verb = "was" if len(more) == 1 else "were"
+        sentences.append(f"{_seed_text(more)}{which} {verb} added in a later command")
+    return sentences
+
+
+def _seed_text(seeds: Sequence[int]) -> str:
+    """As in "seed 4" and "seeds 3, 100 to 111"."""
+    series: list[list[int]] = []
+    for seed in seeds:
+        if series and seed == series[-1][-1] + 1:
+            series[-1].append(seed)
+        else:
+            series.append([seed])
+    parts = [str(one[0]) if len(one) == 1 else f"{one[0]} to {one[-1]}" for one in series]
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(parts)}"
+
+
 def _finished(runs: Sequence[Run], instance: LadderInstance) -> set[str]:
     """The rungs that have finished final runs."""
     places = (place for run in runs if run.state == "done" for place in run.memberships)
     return {place.rung for place in places if place.ladder_key == instance.key and place.stage == "train"}
+
+
+def _tuned(plan: planning.Plan, instance: LadderInstance, runs: Sequence[Run]) -> list[str]:
+    """What tuning chose beside learning rates, as the final runs have it: one sentence, or none."""
+    chosen: dict[str, list[str]] = {}
+    for rung in plan.rungs:
+        paths = [path for path in plan.free(rung.name) if path != RATE]
+        final = (run for run in runs for place in run.memberships if _is_final(place, instance, rung.name))
+        if paths and (run := next(final, None)) is not None:
+            settings = dict(flatten(run.config))
+            values = ", ".join(f"{path} = {grid.short(settings[path])}" for path in paths)
+            chosen.setdefault(values, []).append(rung.name)
+    listed = "; ".join(f"{values} ({', '.join(names)})" for values, names in chosen.items())
+    return [f"chosen on validation with {plural(len(plan.tuning_seeds), 'seed')}: {listed}"] if listed else []
+
+
+def _is_final(place: Membership, instance: LadderInstance, rung: str) -> bool:
+    return (place.ladder_key, place.stage, place.rung) == (instance.key, "train", rung)
 
 
 def _planned_rate(rung: ResolvedRung) -> float | None:

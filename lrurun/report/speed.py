@@ -9,10 +9,11 @@ from msgspec import Struct, structs
 
 from lrurun.config import documents
 from lrurun.console import clean
-from lrurun.report import content, statistics
+from lrurun.report import content
 from lrurun.report.content import NOTHING, PARAMETERS, RUNG, TITLE, Column
 from lrurun.report.devices import several
 from lrurun.report.instance_label import label_of, make_label
+from lrurun.report.judging import statistics
 from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
 
 if TYPE_CHECKING:
@@ -109,7 +110,6 @@ class SpeedReport(Struct, frozen=True, kw_only=True):
     """The label of the instance: task, profile, tuned or not, `--set`, data."""
 
 
-# long: a field for each part of a report
 def build(
     ladder: documents.Ladder,
     *,

@@ -11,9 +11,10 @@ from lrurun.config import plan as planning
 from lrurun.config.resolve import full
 from lrurun.console import clean, setting
 from lrurun.errors import LrurunError, NotFoundError
-from lrurun.report import cells, content, selection, statistics
+from lrurun.report import cells, content, selection
 from lrurun.report.content import NOTHING, PARAMETERS, RUNG, Column
 from lrurun.report.instance_label import InstanceLabel, data_sentence, instance_title, ladder_command
+from lrurun.report.judging import statistics
 from lrurun.report.ladder_table import LadderReport, LadderRow, settings_of
 from lrurun.report.scores import ScoreForm
 

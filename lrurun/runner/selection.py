@@ -313,12 +313,13 @@ class SelectedRuns:
         results = [run.result if run.state == "done" else None for run in tuning]
         if more := self.selection.next_tuning(rung, results):
             return more
-        del self._tuning[rung]
+        seeds = len({want.seed for want in self._tuning.pop(rung)})
         point, final = self.selection.chosen(rung, results)
         if point is None:
             text = f"{rung}: no tuning run finished; the final runs keep the recipe's values"
         else:
-            text = f"{rung}: chosen on validation: " + ", ".join(f"{k} = {setting(v)}" for k, v in point.items())
+            values = ", ".join(f"{path} = {setting(value)}" for path, value in point.items())
+            text = f"{rung}: chosen on validation with {plural(seeds, 'seed')}: {values}"
         known = [event.text for event in self.ledger.events(ladder_key=self.instance.key) if event.kind == "tuned"]
         if text not in known:
             self.ledger.event("tuned", text, ladder=self.instance.key)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from lrurun.config.recurrences.base import Declaration, RecurrenceSettings
 
@@ -15,6 +17,8 @@ class DenseRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="dense"
     """The initial A: N(0, 1/N), whose eigenvalues reach a little beyond the unit circle; the same distribution
     truncated at two standard deviations, whose eigenvalues reach about 0.9; or the first one with |lambda| replaced by
     tanh |lambda|, so that they reach about 0.76 (Zucchet and Orvieto 2024, eq. 133)."""
+    radius: Annotated[float, Meta(ge=0, le=10)] = 0.0
+    """The spectral radius of the initial A, which is scaled to it after it is drawn; 0: A stays as drawn."""
 
 
 DECLARATIONS = (
@@ -27,6 +31,8 @@ DECLARATIONS = (
             "identity": {"activation": "identity"},
             "identity, truncated": {"draw": "truncated"},
             "identity, remapped": {"draw": "remapped"},
+            "tanh, radius 1.5": {"activation": "tanh", "radius": 1.5},
+            "identity, truncated, radius 1": {"draw": "truncated", "radius": 1.0},
         },
     ),
 )

@@ -21,20 +21,24 @@ class RGLRURecurrence(GatedRecurrence, frozen=True, kw_only=True, tag="rg-lru"):
     multiplier: Literal["sqrt", "fixed", "trained", "complement"] = "sqrt"
     """m: sqrt(1 - a_k^2); the same at r = 1/2; trained, starting from that; 1 - a_k. With `negative`, sqrt(1 - a_k^2)
     is that of 2a - 1."""
-    init: Literal["code", "paper"] = "code"
-    """Of Lambda: exp(-2 softplus(Lambda)) is uniform in [0.9^2, 0.999^2], as in the public code, or
-    exp(-8 softplus(Lambda)) in [0.9, 0.999], as in section 2.4: eight times the time constants."""
-    gate_fan: Literal["width", "block"] = "width"
-    """The variance of the gates' weights: 1 / W, as in the public JAX code, or that over the size of a block."""
-    heads: Size = 1
-    """Number of blocks of the gates' maps: 10 to 32 in the public models."""
+    init: Literal["code", "paper", "ring"] = "code"
+    """Of Lambda: exp(-2 softplus(Lambda)) is uniform in [0.9^2, 0.999^2], as in the public code;
+    exp(-8 softplus(Lambda)) in [0.9, 0.999], as in section 2.4: eight times the time constants; or
+    exp(-4 softplus(Lambda)), a for a gate of 1/2, starts as with decay = "exponential"."""
+    gate_blocks: Size = 16
+    """Number of blocks of the gates' maps: 16 in section 4.1, 10 to 32 in the public code. A gate sees the features of
+    its block; with 1 the maps are dense."""
+    gate_fan: Literal["block", "width"] = "block"
+    """The initial variance of the gates' weights is 1 over the features of a block, as in the text and the public
+    PyTorch code, or over all features, as in the public JAX code."""
     first: Literal["plain", "normalised"] = "plain"
     """m at the first step of a sequence: 1, as in the public code, or as at every step."""
     complex: bool = False
     """Whether the features are the real and the imaginary parts of half as many numbers (appendix B)."""
     r_min: Fraction = 0.9
     r_max: Fraction = 0.999
-    """Of decay = "exponential": the initial a lies between the two, uniform in area, as |lambda| of the LRU."""
+    """Of decay = "exponential" and init = "ring": the initial a lies between the two, uniform in area, as |lambda| of
+    the LRU."""
 
     def __post_init__(self) -> None:
         check_radii(self.r_min, self.r_max)
@@ -62,8 +66,11 @@ class RGLRURecurrence(GatedRecurrence, frozen=True, kw_only=True, tag="rg-lru"):
         if self.complex and state % 2:
             raise ValueError(f"complex = true needs an even state, found state = {state}")
         gates = state // 2 if self.complex else state
-        if width % self.heads or gates % self.heads:
-            raise ValueError(f"heads must divide width and the gates, found heads = {self.heads}, gates = {gates}")
+        if (self.recurrence_gate or self.input_gate) and (width % self.gate_blocks or gates % self.gate_blocks):
+            raise ValueError(
+                f"gate_blocks must divide the width and the number of gates, found gate_blocks = {self.gate_blocks}, "
+                f"width = {width}, gates = {gates}"
+            )
 
 
 _REAL = {"mixing": "dense", "decay": "exponential", "recurrence_gate": False, "input_gate": False}
@@ -77,12 +84,14 @@ DECLARATIONS = (
             "real LRU": _REAL | {"multiplier": "trained", "first": "normalised"},
             "tied gamma": _REAL | {"multiplier": "fixed"},
             "elementwise": _REAL | {"mixing": "elementwise", "multiplier": "fixed"},
-            "no recurrence gate": {"recurrence_gate": False, "heads": 4, "gate_fan": "block"},
-            "fixed multiplier": {"multiplier": "fixed", "init": "paper"},
-            "dense with gates": {"mixing": "dense", "heads": 4},
+            "softplus": {"recurrence_gate": False, "input_gate": False, "multiplier": "fixed", "init": "ring"},
+            "no recurrence gate": {"recurrence_gate": False, "gate_blocks": 4, "gate_fan": "width"},
+            "fixed multiplier": {"multiplier": "fixed", "init": "paper", "gate_blocks": 4},
+            "dense gates": {"gate_blocks": 1},
+            "dense with gates": {"mixing": "dense", "gate_blocks": 4},
             "complement": {"input_gate": False, "multiplier": "complement", "first": "normalised"},
             "sigmoid": {"input_gate": False, "decay": "sigmoid", "multiplier": "complement"},
-            "complex": {"complex": True, "heads": 2},
+            "complex": {"complex": True, "gate_blocks": 2},
             "negative": {"negative": True},
             "shuffled gates": {"gates": "shuffled"},
             "static gates": {"gates": "static"},

@@ -79,6 +79,11 @@ def remapped(a: Array) -> Array:
     return jnp.real(jnp.matmul(vectors * moved, jnp.linalg.inv(vectors), precision="highest"))
 
 
+def scaled(a: Array, radius: float) -> Array:
+    """The matrix `a` times the number with which its spectral radius is `radius`."""
+    return a * (radius / jnp.max(jnp.abs(jnp.linalg.eigvals(a))))
+
+
 @final
 class Dense(Recurrence):
     """x_k = activation(A x_(k-1) + B u_k), y_k = C x_k + D u_k (Orvieto et al. 2023, eq. 1).
@@ -86,7 +91,8 @@ class Dense(Recurrence):
     A (N, N), B (N, H), C (H, N), and D (H,), elementwise. A, B and C are sampled from N(0, 1 / fan-in) (section 3.1), D
     from N(0, 1). With `draw = "truncated"`, the normal of A is truncated at two standard deviations and not rescaled,
     as by the default initialiser of the paper's framework, Haiku: standard deviation 0.8796 / sqrt(N), spectral radius
-    about 0.9; with "remapped", its eigenvalues are moved into the unit circle, see `remapped`. Bidirectional layers
+    about 0.9; with "remapped", its eigenvalues are moved into the unit circle, see `remapped`. With a
+    `radius`, A is then multiplied by a number, so that its largest eigenvalue has this magnitude. Bidirectional layers
     share A and B, add C_back (H, N) for the other direction, and use D once.
     """
 
@@ -98,18 +104,20 @@ class Dense(Recurrence):
     def variances(self) -> Mapping[str, float]:
         of_c = dict.fromkeys(self._readouts, 1.0 / self.state)
         spread = TRUNCATED if self.settings.draw == "truncated" else 1.0
-        of_a = {} if self.settings.draw == "remapped" else {"A": spread**2 / self.state}
+        changed = self.settings.draw == "remapped" or self.settings.radius
+        of_a = {} if changed else {"A": spread**2 / self.state}
         return {**of_a, "B": 1.0 / self.width, **of_c, "D": 1.0}
 
     @property
     def bounded(self) -> bool:
-        # The spectral radius of A is 1, or 0.88 if truncated, only in the limit of large N. That of a small A may be
-        # well above 1, and without saturation the state then grows without bound.
+        # As drawn, the spectral radius of A is 1, or 0.88 if truncated, only in the limit of large N. That of a small A
+        # may be well above 1, and without saturation the state then grows without bound.
         return bool(self.settings.activation == "tanh")
 
     @property
     def init_on_cpu(self) -> bool:
-        return bool(self.settings.draw == "remapped")  # jax has no eigenvectors of such matrices on a TPU
+        # jax has no eigenvalues of such matrices on a TPU
+        return bool(self.settings.draw == "remapped" or self.settings.radius)
 
     @property
     def _readouts(self) -> tuple[str, ...]:
@@ -118,12 +126,14 @@ class Dense(Recurrence):
     def init(self, key: Array) -> Params:
         n, h = self.state, self.width
         shapes = {"A": (n, n), "B": (n, h), **dict.fromkeys(self._readouts, (h, n)), "D": (h,)}
-        if self.settings.draw == "normal":
-            return normals(key, shapes, self.variances)
-        params = normals(key, shapes, {**self.variances, "A": 1.0})
-        if self.settings.draw == "remapped":
-            return params | {"A": remapped(params["A"] * self.state**-0.5)}
-        return params | {"A": truncated(params["A"]) * self.state**-0.5}
+        draw, radius = self.settings.draw, self.settings.radius
+        params = normals(key, shapes, {**self.variances, "A": 1.0 / n if draw == "normal" else 1.0})
+        a = params["A"]
+        if draw == "truncated":
+            a = truncated(a) * n**-0.5
+        elif draw == "remapped":
+            a = remapped(a * n**-0.5)
+        return params | {"A": scaled(a, radius) if radius else a}
 
     def scan(self, params: Params, u: Features, mask: Mask | None = None) -> Features:
         activation = self.settings.activation

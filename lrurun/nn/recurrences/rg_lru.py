@@ -23,11 +23,15 @@ C: Final = 8.0
 
 @final
 class RGLRU(Gated):
-    """x_k = a_k x_(k-1) + m_k i_k u_k, y = x, log a = -8 r softplus(Lambda), gates r = sigma(W_a u + b_a), i likewise.
+    """x_k = a_k x_(k-1) + m_k i_k u_k, y = x, log a = -8 r softplus(Lambda), gates r = sigma(u W_a + b_a), i likewise.
 
-    Trained: Lambda or nu_log (N,), the maps W_a, W_x (heads, H / heads, N / heads) and biases b_a, b_x (N,), initially
-    zero; with `complex`, N / 2 in place of N, and theta (N / 2,), first uniform in [0, 0.1 pi]: the phase is r theta.
-    With mixing = "dense", v = B u, B (N, H), takes the place of u in b, and y = C x + D u with C (H, N), D (H,).
+    The maps of the gates are block-diagonal, G = `gate_blocks` blocks of neighbouring features: block g of r is
+    sigma(u_g W_a,g + b_a,g) with the H / G features u_g of u.
+
+    Trained: Lambda or nu_log (N,), the blocks W_a, W_x (G, H / G, N / G), N(0, G / H) or N(0, 1 / H), see `gate_fan`,
+    and biases b_a, b_x (N,), initially zero; with `complex`, N / 2 in place of N, and theta (N / 2,), first uniform in
+    [0, 0.1 pi]: the phase is r theta. With mixing = "dense", v = B u, B (N, H), takes the place of u in b, and
+    y = C x + D u with C (H, N), D (H,).
     """
 
     @property
@@ -55,27 +59,30 @@ class RGLRU(Gated):
 
     @property
     def variances(self) -> Mapping[str, float]:
-        of_gates = (self.settings.heads if self.settings.gate_fan == "block" else 1.0) / self.width
+        of_gates = (self.settings.gate_blocks if self.settings.gate_fan == "block" else 1.0) / self.width
         dense = {"B": 1.0 / self.width, "C": 1.0 / self.state, "D": 1.0} if self.settings.mixing == "dense" else {}
         return {f"W_{name}": of_gates for name in self._gates} | dense
 
     def init(self, key: Array) -> Params:
-        settings, n, h, heads = self.settings, self.numbers, self.width, self.settings.heads
+        settings, n, h, blocks = self.settings, self.numbers, self.width, self.settings.gate_blocks
         key_decay, key_phase, key_normal = jax.random.split(key, 3)
         params = {f"b_{name}": jnp.zeros((n,), jnp.float32) for name in self._gates}
-        u = jax.random.uniform(key_decay, (n,), jnp.float32)
+        u, low, high = jax.random.uniform(key_decay, (n,), jnp.float32), 0.9, 0.999
+        on_ring = ring(key_decay, n, settings.r_min, settings.r_max, 1.0)[0]
         if settings.decay == "exponential":
-            params["nu_log"] = jnp.log(ring(key_decay, n, settings.r_min, settings.r_max, 1.0)[0])
+            params["nu_log"] = jnp.log(on_ring)
         elif settings.decay == "softplus":
-            low, high = 0.9, 0.999
-            of_code = -0.5 * jnp.log(u * (high**2 - low**2) + low**2 + 1e-8)
-            rate = of_code if settings.init == "code" else -jnp.log(low + u * (high - low)) / C
+            rate = {
+                "code": -0.5 * jnp.log(u * (high**2 - low**2) + low**2 + 1e-8),
+                "paper": -jnp.log(low + u * (high - low)) / C,
+                "ring": on_ring / (0.5 * C),
+            }[settings.init]
             params["Lambda"] = jnp.log(jnp.expm1(rate))
         if self.complex:
             params["theta"] = 0.1 * jnp.pi * jax.random.uniform(key_phase, (n,), jnp.float32)
         if settings.multiplier == "trained":
             params["gamma_log"] = 0.5 * jnp.log(self._squared(self._log_decay(params, 0.5)))
-        sizes = {"B": (n, h), "C": (h, n), "D": (h,), "W": (heads, h // heads, n // heads)}
+        sizes = {"B": (n, h), "C": (h, n), "D": (h,), "W": (blocks, h // blocks, n // blocks)}
         shapes = {name: sizes[name[0]] for name in self.variances}
         return params | (normals(key_normal, shapes, self.variances) if shapes else {})
 

@@ -13,6 +13,12 @@ from lrurun.console import clean
 from lrurun.data.metric import SLOT
 from lrurun.report.formats.json import finite
 
+_COMPARED = (
+    *("difference", "low", "high", "improvement", "improvement_low", "improvement_high"),
+    *("p_adjusted", "p_unadjusted", "provisional", "look", "detectable"),
+)
+"""The fields of a comparison that are columns."""
+
 
 def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
     """`columns` are fields of the report, of its rows and, where rows have cells, of these.
@@ -24,6 +30,7 @@ def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
     writer.writerow(columns)
     for line in _lines(finite(msgspec.to_builtins(report))):
         line |= line["by"] if isinstance(line.get("by"), dict) else {}
+        line |= _comparison(line.get("comparison"))
         line["runs"] = " ".join(line["runs"])
         line["code_versions"] = "; ".join(line["code_versions"])
         line["numerics"] = "; ".join(map(str, line["numerics"]))
@@ -38,6 +45,15 @@ def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
             line |= {f"{field}@{SLOT}{one['slot']}": one[field] for field in ("mean", "stderr", "n")}
         writer.writerow([cell(line.get(column) if "@" in column else line[column]) for column in columns])
     return text.getvalue().rstrip("\n")
+
+
+def _comparison(found: dict[str, Any] | None) -> dict[str, Any]:
+    """The columns of a comparison with the base, those of its two sides among them; empty cells without one."""
+    columns = {name: None if found is None else found[name] for name in _COMPARED}
+    sides = found["sides"] if found else ({}, {})
+    for prefix, side in zip(("compared", "base"), sides, strict=False):
+        columns |= {f"{prefix}_{name}": side.get(name) for name in ("n", "mean", "stderr")}
+    return columns
 
 
 def _lines(report: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lrurun.console import PIPE_WIDTH, clean
-from lrurun.report import verdicts
 from lrurun.report.content import KEPT, NOTHING, Column, ReportContent, Table, narrowed, sentence
+from lrurun.report.judging import verdicts
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -93,8 +93,9 @@ def render(content: ReportContent, *, width: int, color: bool) -> str:
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    """Lines of at most `width`, broken between words, never inside "92.67 ± 0.19 (n=3)", "[+1.3, +2.9]" or "95 %"."""
-    bound = re.sub(r" ± | (?=%|\(n=)|(?<=[\d]), (?=[+-]\d)", lambda found: found[0].replace(" ", "\xa0"), text)
+    """Lines of at most `width`, broken between words, never inside "92.67 ± 0.19 (n=3)", "[+1.3, +2.9]", "p = 0.1"."""
+    whole = r" ± | [=<] (?=\d)| (?=%|\(n=)|(?<=\d), (?=[+-]?[\d.]+\])"
+    bound = re.sub(whole, lambda found: found[0].replace(" ", "\xa0"), text)
     lines = textwrap.wrap(bound, max(width, 16), break_long_words=False, break_on_hyphens=False)
     return [line.replace("\xa0", " ") for line in lines] or [""]
 

@@ -11,7 +11,7 @@ branch_labels = None
 depends_on = None
 
 
-def upgrade() -> None:  # long: the whole schema of the first release
+def upgrade() -> None:
     op.create_table(
         "ledger_info",
         sa.Column("name", sa.Text, nullable=False),

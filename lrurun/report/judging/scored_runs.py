@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from lrurun.config import documents
 from lrurun.data.metric import ESCAPE, Metric, named
-from lrurun.report import claims, questions
-from lrurun.report.row_scores import score_of
-from lrurun.report.rung_runs import RungRuns
-from lrurun.report.verdicts import Result, Scoring
+from lrurun.report.judging import claims, questions
+from lrurun.report.judging.verdicts import Result, Scoring
+from lrurun.report.rung_runs import RungRuns, score_of
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run

@@ -14,8 +14,8 @@ from msgspec import Struct
 
 ALPHA = 0.05
 POWER = 0.8
-MOST_SEEDS = 100
-"""A difference that needs more seeds a side than this is called too small to decide."""
+MOST_SEEDS = 1000
+"""A difference that needs more seeds a side than this is called too small to detect."""
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
@@ -68,6 +68,16 @@ class MeanDifference(Struct, frozen=True, kw_only=True):
         from scipy.special import stdtr
 
         return float(stdtr(self.df, distance / self.stderr))
+
+    def detectable(self) -> float | None:
+        """The smallest true difference that these seeds show with 80 % power at a two-sided level of 5 %.
+
+        delta = ncp * stderr, where ncp solves P(T' > t) = 0.8 for the noncentral T' with the same degrees of freedom, t
+        being the 97.5 % point of the central one. The other tail holds less than one part in a million.
+        """
+        if self.stderr is None or self.df is None:
+            return None
+        return _noncentrality(self.df, ALPHA / 2) * self.stderr
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The two-sided interval."""
@@ -140,16 +150,6 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def pooled_spread(samples: Sequence[Sequence[float]]) -> float | None:
-    """The standard deviation within samples: sqrt(sum (n_i - 1) s_i^2 / sum (n_i - 1)); None without spread."""
-    known = [(len(values) - 1, spread) for values in samples if (spread := variance(values)) is not None]
-    freedom = sum(weight for weight, _ in known)
-    if not freedom:
-        return None
-    pooled = math.sqrt(math.fsum(weight * spread for weight, spread in known) / freedom)
-    return pooled or None
-
-
 def _noncentrality(df: float, level: float) -> float:
     """The true difference, in standard errors, that a one-sided test at `level` detects with the required power."""
     from scipy.special import nctdtrinc, ndtri, stdtrit
@@ -159,18 +159,8 @@ def _noncentrality(df: float, level: float) -> float:
     return float(nctdtrinc(df, 1 - POWER, float(stdtrit(df, 1 - level))))
 
 
-def detectable(spread: float, n: int) -> float:
-    """The smallest true difference that n seeds a side show with 80 % power at a two-sided 5 %.
-
-    delta = ncp * spread * sqrt(2 / n), where ncp solves P(T' > t) = 0.8 for the noncentral T' with 2n - 2 degrees of
-    freedom and noncentrality ncp, t being the 97.5 % point of the central one. The other tail is left out: with this
-    power it holds less than one part in a million.
-    """
-    return _noncentrality(2 * n - 2, ALPHA / 2) * spread * math.sqrt(2 / n)
-
-
-def seeds_to_decide(distance: float, mine: Estimate, other: Estimate, level: float) -> int | None:
-    """The seeds a side with which a one-sided test at `level` detects a true `distance` with 80 % power.
+def seeds_to_detect(difference: float, mine: Estimate, other: Estimate, level: float) -> int | None:
+    """The seeds a side with which Welch's two-sided test at `level` detects a true difference with 80 % power.
 
     The spreads of both sides are taken as observed. None above `MOST_SEEDS`.
     """
@@ -178,8 +168,8 @@ def seeds_to_decide(distance: float, mine: Estimate, other: Estimate, level: flo
     def enough(n: int) -> bool:
         found = between(mine.with_seeds(n), other.with_seeds(n))
         if found.stderr is None or found.df is None:
-            return distance > 0
-        return _noncentrality(found.df, level) * found.stderr <= distance
+            return True
+        return _noncentrality(found.df, level / 2) * found.stderr <= difference
 
     if not enough(MOST_SEEDS):
         return None

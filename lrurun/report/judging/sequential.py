@@ -1,4 +1,4 @@
-"""The group-sequential design of `lrurun ladder --decide`: Holm's method at looks after 5, 8 and 12 seeds.
+"""The group-sequential design of `lrurun ladder --decide`: Holm's method at looks after 12 and 20 seeds.
 
 1. **Hypotheses** are those of the ladder on the task when the design is recorded. None is added or removed later.
 2. **Looks.** Look k uses exactly the seeds 0 to n_k - 1 of both rungs. It applies Holm's method to all hypotheses that
@@ -19,26 +19,23 @@ from typing import cast
 from msgspec import Struct, structs
 
 from lrurun.errors import plural
-from lrurun.report import questions, verdicts
-from lrurun.report.statistics import ALPHA
-from lrurun.report.verdicts import (
-    CONTRADICTED,
+from lrurun.report.judging import questions, verdicts
+from lrurun.report.judging.statistics import ALPHA
+from lrurun.report.judging.verdicts import (
     NOT_JUDGED,
     SUPPORTED,
     UNDECIDED,
     Comparison,
     Hypothesis,
-    Judgement,
     Kind,
+    Pair,
     Question,
 )
 
-SHARES: Mapping[int, Mapping[int, float]] = {5: {5: 0.8}, 8: {5: 0.35, 8: 0.55}, 12: {5: 0.2, 8: 0.3, 12: 0.5}}
+SHARES: Mapping[int, Mapping[int, float]] = {12: {12: 1.0}, 20: {12: 0.5, 20: 0.5}}
 """Largest number of seeds -> seeds of each look -> its share of a hypothesis's level.
 
-The shorter designs leave a part unspent: with few seeds and unequal spreads, Welch's test rejects more often than its
-level says (docs/statistics.md has the rates). There is no look below five seeds: there it
-rejects far too often."""
+There is no look below twelve seeds: verdicts with fewer do not hold when seeds fail (docs/statistics.md)."""
 MAX_SEEDS = max(SHARES)
 
 
@@ -77,7 +74,7 @@ class LookRecord(Struct, frozen=True, kw_only=True):
     """Hypotheses that Holm's method corrected for."""
     runs: tuple[str, ...]
     """Ids of the runs that it used."""
-    judgements: tuple[Judgement, ...]
+    comparisons: tuple[Comparison, ...]
     """Of the questions that were undecided before."""
 
 
@@ -88,28 +85,27 @@ class Progress(Struct, frozen=True, kw_only=True):
     records: tuple[LookRecord, ...] = ()
 
     @property
-    def answers(self) -> dict[Question, Judgement]:
-        """The newest judgement of each question; a decided one is not asked again."""
-        return {question_of(one): one for record in self.records for one in record.judgements}
+    def answers(self) -> dict[Question, Comparison]:
+        """The newest comparison of each question; a decided one is not asked again."""
+        return {question_of(one): one for record in self.records for one in record.comparisons}
 
     @property
     def undecided(self) -> list[Question]:
-        answers = self.answers
-        decided = {question for question, one in answers.items() if one.verdict in (SUPPORTED, CONTRADICTED)}
+        decided = {question for question, one in self.answers.items() if one.is_decided}
         return [one for one in self.design.questions if one not in decided]
 
     def count(self, first: Mapping[str, str]) -> int:
         """The hypotheses that are not rejected. `first` is, for each rung, the rung that its runs belong to."""
 
         def both(question: Question) -> tuple[Hypothesis, ...]:
-            than = question.than and first[question.than]
-            return verdicts.hypotheses(structs.replace(question, rung=first[question.rung], than=than))
+            other = question.other and first[question.other]
+            return verdicts.hypotheses(structs.replace(question, rung=first[question.rung], other=other))
 
         every = {one for question in self.design.questions for one in both(question)}
         rejected = {
             both(question)[0 if one.verdict == SUPPORTED else -1]
             for question, one in self.answers.items()
-            if one.verdict in (SUPPORTED, CONTRADICTED)
+            if one.is_decided
         }
         return len(every - rejected)
 
@@ -123,13 +119,17 @@ class Progress(Struct, frozen=True, kw_only=True):
         """The rungs that the next look needs: all before the first one."""
         if not self.records:
             return set(self.design.settings)
-        return {name for one in self.undecided for name in (one.rung, one.than) if name is not None}
+        return {name for question in self.undecided for name in question.rungs}
 
     @property
     def seeds(self) -> dict[str, int]:
         """How many seeds each rung had at the last look that needed it; empty before the first one."""
-        asked = [(record.seeds, one) for record in self.records for one in record.judgements]
-        named = {name: seeds for seeds, one in asked for name in (one.rung, one.than) if name is not None}
+        named = {
+            name: record.seeds
+            for record in self.records
+            for one in record.comparisons
+            for name in question_of(one).rungs
+        }
         return dict.fromkeys(self.design.settings, self.records[0].seeds) | named if self.records else {}
 
 
@@ -182,47 +182,48 @@ def take(
     look: Look,
     design: str,
     runs: Sequence[str],
-    compare: Callable[[Question], Comparison],
+    pair: Callable[[Question], Pair],
     first: Mapping[str, str],
 ) -> LookRecord:
-    """The next look. `compare` finds the sides of a question, from the seeds of the look alone."""
+    """The next look. `pair` finds the sides of a question, from the seeds of the look alone."""
     asked, count = progress.undecided, progress.count(first)
-    judged = verdicts.judge([compare(question) for question in asked], share=look.share, count=count)
+    judged = verdicts.judge([pair(question) for question in asked], share=look.share, count=count)
     return LookRecord(
         design=design,
         seeds=look.seeds,
         hypotheses=count,
         runs=tuple(runs),
-        judgements=tuple(structs.replace(one, look=look.seeds) for one in questions.named(asked, judged).values()),
+        comparisons=tuple(structs.replace(one, look=look.seeds) for one in questions.named(asked, judged).values()),
     )
 
 
 def answer(
-    progress: Progress, asked: Sequence[Question], compare: Callable[[Question], Comparison]
-) -> dict[Question, Judgement]:
-    """The judgements that a report shows: those of the looks, and what is outside the design or awaits a look."""
+    progress: Progress, asked: Sequence[Question], pair: Callable[[Question], Pair]
+) -> dict[Question, Comparison]:
+    """The comparisons that a report shows: those of the looks, and what is outside the design or awaits a look."""
     answers = progress.answers
     first = progress.design.looks[0].seeds
-    others = []
-    for question in (others_asked := [one for one in asked if one not in answers]):
-        comparison = compare(question)
+    open_ = [question for question in asked if question not in answers]
+    pairs = []
+    for question in open_:
+        found = pair(question)
         if question not in progress.design.questions:
             verdict, reason = NOT_JUDGED, "outside the design, which was recorded without this question"
         else:
             verdict, reason = UNDECIDED, f"the first look is at {first} seeds"
-        if not comparison.same_runs and not comparison.set_aside:
-            comparison = structs.replace(comparison, set_aside=verdict, reason=reason)
-        others.append(comparison)
-    found = questions.named(others_asked, verdicts.judge(others)) | answers
-    return {question: found[question] for question in asked}
+        if not found.same_runs and not found.set_aside:
+            found = structs.replace(found, set_aside=verdict, reason=reason)
+        pairs.append(found)
+    every = questions.named(open_, verdicts.judge(pairs)) | answers
+    return {question: every[question] for question in asked}
 
 
-def question_of(judged: Judgement) -> Question:
-    """The question that a recorded judgement answers."""
+def question_of(comparison: Comparison) -> Question:
+    """The question that a recorded comparison answers."""
     return Question(
-        kind=cast(Kind, judged.kind),
-        rung=judged.rung,
-        than=judged.than,
-        margin=judged.margin or 0.0,
-        metric=judged.metric,
+        kind=cast(Kind, comparison.kind),
+        rung=comparison.rung,
+        other=comparison.other,
+        margin=comparison.margin or 0.0,
+        metric=comparison.metric,
     )

@@ -6,14 +6,16 @@ digit of accuracies. Numbers without a spread are shown, but not judged, and "no
 
 from __future__ import annotations
 
+import msgspec
+
 from lrurun import data as tasks
 from lrurun.config import documents
 from lrurun.config.documents import Ladder, Published
 from lrurun.data.metric import Metric
-from lrurun.report import questions
+from lrurun.report.judging import questions
+from lrurun.report.judging.statistics import Estimate
+from lrurun.report.judging.verdicts import NOT_JUDGED, Comparison, Pair, Question, Sample, Scoring, constant
 from lrurun.report.scores import form_of
-from lrurun.report.statistics import Estimate
-from lrurun.report.verdicts import NOT_JUDGED, Comparison, Judgement, Question, Scoring, Side, chance_side
 
 
 def rows_for(ladder: Ladder, task: str, profile: str | None) -> dict[str, tuple[Published, ...]]:
@@ -29,39 +31,50 @@ def names_profile(ladder: Ladder, task: str, profile: str) -> bool:
     return any(one.profile == profile for rung in ladder.rungs for one in rung.published.get(task, ()))
 
 
-def judge(ladder: Ladder, task: str, profile: str | None = None) -> dict[Question, Judgement]:
+_JUDGED: dict[tuple[bytes, str, str | None], dict[Question, Comparison]] = {}
+"""By the text of the ladder: the numbers of a paper are judged once, not in every report."""
+
+
+def judge(ladder: Ladder, task: str, profile: str | None = None) -> dict[Question, Comparison]:
     """The questions of a ladder on a task for which the paper has numbers, judged from these."""
+    key = (msgspec.json.encode(ladder), task, profile)
+    if key not in _JUDGED:
+        _JUDGED[key] = _judge(ladder, task, profile)
+    return _JUDGED[key]
+
+
+def _judge(ladder: Ladder, task: str, profile: str | None) -> dict[Question, Comparison]:
     rows = {name: found for name, found in rows_for(ladder, task, profile).items() if found}
     if not rows or task not in tasks.TASKS:
         return {}
     metric = tasks.TASKS[task].metric
-    constant = chance_side(Scoring(metric=metric, chance=metric.chance))
+    chance = constant(Scoring(metric=metric, chance=metric.chance))
 
-    def compare(question: Question) -> Comparison:
+    def pair(question: Question) -> Pair:
         mine, other = (None, None) if question.metric else _chosen(rows, question)
-        sides = (_side(mine, metric), constant if question.than is None else _side(other, metric))
-        return Comparison(
+        sides = (_sample(mine, metric), chance if question.other is None else _sample(other, metric))
+        return Pair(
             question=question,
             mine=sides[0],
             other=sides[1],
             metric=metric,
-            set_aside=NOT_JUDGED if None in (one.counted for one in sides) else "",
+            set_aside=NOT_JUDGED if None in (side.counted for side in sides) else "",
             reason=_reason(question, mine, other, metric),
         )
 
-    found = questions.answer(ladder, task, compare)
+    found = questions.answer(ladder, task, pair)
     # Published rows are of the metric that selects the model, or of a variant of it.
     return {
-        question: one
-        for question, one in found.items()
+        question: comparison
+        for question, comparison in found.items()
         if not question.metric and _chosen(rows, question)[0] is not None
     }
 
 
 def _chosen(rows: dict[str, tuple[Published, ...]], question: Question) -> tuple[Published | None, Published | None]:
     """The rows of both rungs from one paper, with spreads if it has such."""
-    mine, other = rows.get(question.rung, ()), rows.get(question.than or "", ())
-    if question.than is None:
+    mine, other = rows.get(question.rung, ()), rows.get(question.other or "", ())
+    if question.other is None:
         return (min(mine, key=lambda one: one.stderr is None), None) if mine else (None, None)
     pairs = [(one, its) for one in mine for its in other if _kind(one) == _kind(its)]
     return min(pairs, key=lambda pair: sum(one.stderr is None for one in pair), default=(None, None))
@@ -72,19 +85,19 @@ def _kind(one: Published) -> tuple[str, str, str]:
     return one.source.partition(",")[0], one.metric, one.profile
 
 
-def _side(one: Published | None, metric: Metric) -> Side:
+def _sample(one: Published | None, metric: Metric) -> Sample:
     if one is None or one.value is None:
-        return Side(counted=None, finished=None, n=0)
+        return Sample(counted=None, finished=None)
     if one.stderr is None or one.n is None:
-        return Side(counted=None, finished=None, mean=one.value, n=one.n or 0)
+        return Sample(counted=None, finished=None, mean=one.value, n=one.n or 0)
     spread = one.stderr or 0.5 * 10**-metric.decimals / metric.scale
     estimate = Estimate(mean=one.value, variance=spread**2, df=one.n - 1, n=one.n)
-    return Side(counted=estimate, finished=estimate, mean=one.value, n=one.n)
+    return Sample(counted=estimate, finished=estimate, mean=one.value, n=one.n)
 
 
 def _reason(question: Question, mine: Published | None, other: Published | None, metric: Metric) -> str:
     """Why the numbers are not judged."""
-    known = [(question.rung, mine), (question.than, other)]
+    known = [(question.rung, mine), (question.other, other)]
     rows = [(name, one) for name, one in known if one is not None]
     if any(one.value is None for _, one in rows):
         return "as reported, " + "; ".join(f"{name} {_reported(one, metric)}" for name, one in rows)

@@ -2,45 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import structs
 
 from lrurun import data as tasks
 from lrurun.config.documents import Claim, Ladder
 from lrurun.errors import UsageError
-from lrurun.report import verdicts
-from lrurun.report.verdicts import Comparison, Judgement, Question
+from lrurun.report.judging import verdicts
+from lrurun.report.judging.verdicts import Comparison, Pair, Question
 
 
-def answer(ladder: Ladder, task: str, compare: Callable[[Question], Comparison]) -> dict[Question, Judgement]:
-    """All questions of a ladder on a task, judged together; `compare` finds the sides of each.
+def answer(
+    ladder: Ladder, task: str, pair: Callable[[Question], Pair], outside: Collection[str] = ()
+) -> dict[Question, Comparison]:
+    """All questions of a ladder on a task, judged together; `pair` finds the sides of each.
+
+    `outside`: texts of the claims that are not asked, because the task is outside their scope.
 
     Raises:
         UsageError: a claim names no margin.
     """
-    questions = asked(ladder, task)
-    return named(questions, verdicts.judge([compare(question) for question in questions]))
+    questions = asked(ladder, task, outside)
+    return named(questions, verdicts.judge([pair(question) for question in questions]))
 
 
-def asked(ladder: Ladder, task: str) -> list[Question]:
-    """All questions of a ladder on a task, each once.
+def asked(ladder: Ladder, task: str, outside: Collection[str] = ()) -> list[Question]:
+    """All questions of a ladder on a task, each once, without the claims whose texts are in `outside`.
 
     Raises:
         UsageError: a claim names no margin.
     """
     found = dict.fromkeys(differences(ladder).values())
     for claim in ladder.claims:
-        if claim.is_about(task):
+        if claim.is_about(task) and claim.text not in outside:
             found |= dict.fromkeys(of_claim(claim, task))
     return list(found)
 
 
-def named(questions: Sequence[Question], judged: Sequence[Judgement]) -> dict[Question, Judgement]:
-    """Question -> its judgement, with the rungs that it names, though other rungs may have their runs."""
+def named(questions: Sequence[Question], judged: Sequence[Comparison]) -> dict[Question, Comparison]:
+    """Question -> its comparison, with the rungs that it names, though other rungs may have their runs."""
     return {
-        question: structs.replace(one, rung=question.rung, than=question.than)
-        for question, one in zip(questions, judged, strict=True)
+        question: structs.replace(
+            comparison,
+            rung=question.rung,
+            other=question.other,
+            sides=tuple(
+                structs.replace(side, rung=name)
+                for side, name in zip(comparison.sides, (question.rung, question.other), strict=True)
+            ),
+        )
+        for question, comparison in zip(questions, judged, strict=True)
     }
 
 
@@ -64,7 +76,7 @@ def of_claim(claim: Claim, task: str) -> list[Question]:
         )
     metric = metric_of(claim, task)
     margin = claim.margin_on(task)
-    asked = [Question(kind=claim.kind, rung=claim.rung, than=claim.than, margin=margin, metric=metric)]
+    asked = [Question(kind=claim.kind, rung=claim.rung, other=claim.than, margin=margin, metric=metric)]
     if claim.kind != "better" and claim.than is not None:
         asked.append(structs.replace(difference(claim.rung, claim.than), metric=metric))
     return asked
@@ -77,5 +89,5 @@ def metric_of(claim: Claim, task: str) -> str:
     return claim.metric
 
 
-def difference(rung: str, than: str) -> Question:
-    return Question(kind="better", rung=rung, than=than)
+def difference(rung: str, base: str) -> Question:
+    return Question(kind="better", rung=rung, other=base)

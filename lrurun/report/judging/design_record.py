@@ -14,8 +14,9 @@ import msgspec
 
 from lrurun.config import plan as planning
 from lrurun.errors import LedgerError, UsageError
-from lrurun.report import questions, rung_runs
-from lrurun.report.sequential import MAX_SEEDS, Design, LookRecord, Progress, looks
+from lrurun.report import rung_runs
+from lrurun.report.judging import questions
+from lrurun.report.judging.sequential import MAX_SEEDS, Design, LookRecord, Progress, looks
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -81,11 +82,7 @@ def record(instance: LadderInstance, ledger: Ledger, look: LookRecord) -> None:
 
 
 def digest(design: Design) -> str:
-    table = msgspec.to_builtins(design)
-    for question in table["questions"]:
-        if not question["metric"]:  # as in designs that were recorded before questions had one
-            del question["metric"]
-    return _digest(table)
+    return _digest(msgspec.to_builtins(design))
 
 
 def planned(
@@ -115,8 +112,8 @@ def _new(plan: planning.Plan, max_seeds: int, *, finished_before: int) -> Design
     first = rung_runs.first_of_same(plan.ladder, plan.same_as_base)
     asked = [
         one
-        for one in questions.asked(plan.ladder, plan.task.name)
-        if one.than is None or first[one.rung] != first[one.than]
+        for one in questions.asked(plan.ladder, plan.task.name, plan.outside_scope)
+        if one.other is None or first[one.rung] != first[one.other]
     ]
     if not asked:
         raise UsageError(

@@ -1,0 +1,422 @@
+"""The claims of a paper and the differences of a ladder's rungs to their bases, judged from runs by `verdicts`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from types import MappingProxyType
+
+from msgspec import Struct, structs
+
+from lrurun.config import documents
+from lrurun.data.metric import Metric
+from lrurun.report.judging import published, questions, sequential, verdicts
+from lrurun.report.judging.sequential import LookRecord, Progress
+from lrurun.report.judging.verdicts import (
+    CONTRADICTED,
+    NOT_COMPARABLE,
+    NOT_JUDGED,
+    NOT_RUN,
+    SUPPORTED,
+    UNDECIDED,
+    Comparison,
+    Pair,
+    Question,
+    Result,
+    Sample,
+    Scoring,
+    Side,
+)
+from lrurun.report.scores import ScoreForm, form_of
+
+SURE = 0.1
+"""Mean and chance of improvement disagree where their directions differ and the chance is this far from 1/2 [ours]."""
+
+
+class RungResults(Struct, frozen=True, kw_only=True):
+    """The runs of a rung."""
+
+    of: str
+    """The rung that they belong to: another one where both have the same settings."""
+    results: tuple[Result, ...]
+
+
+class Scored(Struct, frozen=True, kw_only=True):
+    """The runs of a ladder with the scores of one metric."""
+
+    rungs: Mapping[str, RungResults]
+    scoring: Scoring
+
+
+class JudgedClaim(Comparison, frozen=True, kw_only=True):
+    """A claim, judged from the runs of the ledger."""
+
+    text: str
+    source: str
+    detail: str
+    stand_in: bool
+    """Whether the paper makes the claim on other tasks only."""
+    difference_p: float | None = None
+    """Adjusted p of the difference, beside a claim with a margin."""
+    untuned: tuple[str, ...] = ()
+    """Those of its rungs whose learning rate is the recipe's default."""
+    paper: Comparison | None = None
+    """By the paper's own numbers on this task."""
+    elsewhere: Mapping[str, str]
+    """For a stand-in, task of the claim -> verdict by the paper's own numbers."""
+    ratio: float | None = None
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    """For "faster": how many times as fast the rung trains, measured in turns, and the interval of that."""
+    paper_ratio: float | None = None
+    """For "faster": the same of the published speeds."""
+
+    @property
+    def shown(self) -> str:
+        """The verdict, as reports print it."""
+        return NOT_COMPARABLE if self.same_runs else self.verdict
+
+    @property
+    def mark(self) -> str:
+        """What reports print after the verdict on a claim that the paper makes on other tasks only."""
+        return " (stand-in task)" if self.stand_in and self.shown in (SUPPORTED, CONTRADICTED, UNDECIDED) else ""
+
+
+class Judged(Struct, frozen=True, kw_only=True):
+    """All verdicts of a report."""
+
+    differences: dict[str, Comparison]
+    """Rung -> the comparison with its base."""
+    papers: dict[str, Comparison]
+    """The same by the paper's own numbers, where it has any."""
+    claims: tuple[JudgedClaim, ...]
+    samples: dict[str, Sample]
+    """Rung -> the scores of its runs."""
+    hypotheses: int
+    """How many of them have results, which Holm's method corrects for."""
+
+
+def judge(
+    ladder: documents.Ladder,
+    rungs: Mapping[str, RungResults],
+    *,
+    task: str,
+    scoring: Scoring,
+    untuned: Collection[str] = (),
+    progress: Progress | None = None,
+    others: Mapping[str, Scored] = MappingProxyType({}),
+    profile: str | None = None,
+    outside: Mapping[str, str] = MappingProxyType({}),
+) -> Judged:
+    """The differences and claims of a ladder on a task, from the runs of its rungs and, with `progress`, from the looks
+    of a sequential design. `others` has the scores of other metrics that claims name, `outside` the texts of claims
+    that are not judged here, with the reason."""
+    scored = {"": Scored(rungs=rungs, scoring=scoring), **others}
+    pair = _pairs(scored)
+    asked = questions.asked(ladder, task, outside)
+    if progress is None:
+        found = questions.answer(ladder, task, pair, outside)
+    else:
+        found = sequential.answer(progress, asked, pair)
+    differences = questions.differences(ladder)
+
+    def by_paper(name: str) -> Mapping[Question, Comparison]:
+        return published.judge(ladder, name, profile if name == task else None)
+
+    return Judged(
+        differences={rung: found[question] for rung, question in differences.items()},
+        papers={rung: by_paper(task)[question] for rung, question in differences.items() if question in by_paper(task)},
+        claims=tuple(
+            judge_speed(ladder, claim, task)
+            if claim.kind == "faster"
+            else _judged(claim, task, found, by_paper, scored, untuned, outside.get(claim.text, ""))
+            for claim in ladder.claims
+            if claim.is_about(task)
+        ),
+        samples={name: verdicts.sample(results.results, scoring) for name, results in rungs.items()},
+        hypotheses=len({one for question in asked for one in _tested(pair(question))}),
+    )
+
+
+def _tested(pair: Pair) -> tuple[verdicts.Hypothesis, ...]:
+    return () if pair.set_aside or pair.same_runs else verdicts.hypotheses(pair.question)
+
+
+def take_look(
+    progress: Progress,
+    look: sequential.Look,
+    rungs: Mapping[str, RungResults],
+    *,
+    scoring: Scoring,
+    design: str,
+    runs: Sequence[str],
+    others: Mapping[str, Scored] = MappingProxyType({}),
+) -> LookRecord:
+    """The next look of a sequential design: exactly the first seeds of each rung count."""
+    seeds = list(range(look.seeds))
+
+    def first_seeds(every: Mapping[str, RungResults]) -> dict[str, RungResults]:
+        return {
+            name: structs.replace(rung, results=tuple(result for result in rung.results if result.seed < look.seeds))
+            for name, rung in every.items()
+        }
+
+    scored = {"": Scored(rungs=rungs, scoring=scoring), **others}
+    scored = {name: structs.replace(metric, rungs=first_seeds(metric.rungs)) for name, metric in scored.items()}
+    pair = _pairs(scored)
+
+    def complete(question: Question) -> Pair:
+        found, known = pair(question), scored[question.metric].rungs
+        lacking = [name for name in question.rungs if sorted(one.seed for one in known[name].results) != seeds]
+        if not lacking:
+            return found
+        reason = f"the look at {look.seeds} seeds lacks runs of {' and '.join(lacking)}"
+        return structs.replace(found, set_aside=UNDECIDED, reason=reason)
+
+    return sequential.take(progress, look, design, runs, complete, {name: rung.of for name, rung in rungs.items()})
+
+
+def _pairs(scored: Mapping[str, Scored]) -> Callable[[Question], Pair]:
+    """Finds the sides of a question; `scored` is by metric, "" for the one that selects the model."""
+    samples = {
+        metric: {name: verdicts.sample(rung.results, each.scoring) for name, rung in each.rungs.items()}
+        for metric, each in scored.items()
+    }
+
+    @cache
+    def pair(question: Question) -> Pair:
+        rungs, scoring = scored[question.metric].rungs, scored[question.metric].scoring
+        sides = samples[question.metric]
+        mine, *other = (rungs[name].of for name in question.rungs)
+        missing = [name for name in question.rungs if not rungs[name].results]
+        reason = ""
+        if missing:
+            reason = f"no finished runs of {' and '.join(missing)}"
+        elif [mine] == other:
+            reason = f"{' and '.join(question.rungs)} are the same runs on this task"
+        return Pair(
+            question=structs.replace(question, rung=mine, other=other[0] if other else None),
+            mine=sides[mine],
+            other=sides[other[0]] if other else verdicts.constant(scoring),
+            metric=scoring.metric,
+            set_aside=NOT_RUN if missing else "",
+            same_runs=[mine] == other and not missing,
+            reason=reason,
+        )
+
+    return pair
+
+
+def _judged(
+    claim: documents.Claim,
+    task: str,
+    found: Mapping[Question, Comparison],
+    by_paper: Callable[[str], Mapping[Question, Comparison]],
+    scored: Mapping[str, Scored],
+    untuned: Collection[str],
+    outside: str,
+) -> JudgedClaim:
+    """`outside`: why it is not judged here; "" where it is."""
+    question, *difference = questions.of_claim(claim, task)
+    comparison = _not_judged(question, outside) if outside else found[question]
+    scoring = scored[question.metric].scoring
+    beside = found[difference[0]].p_adjusted if difference and not outside else None
+    not_tuned = tuple(name for name in question.rungs if name in untuned)
+    paper = by_paper(task).get(question)
+    stand_in = bool(claim.tasks) and task not in claim.tasks
+    elsewhere = {
+        other: one.verdict
+        for other in claim.tasks * stand_in
+        if (one := by_paper(other).get(questions.of_claim(claim, other)[0])) is not None
+    }
+    details = [outside] if outside else describe(comparison, scoring, beside)
+    if question.metric and not outside:
+        details[0] = f"{form_of(scoring.metric).title}: {details[0]}"
+    if not_tuned and comparison.verdict != NOT_RUN and not outside:
+        details.append(f"not tuned: the learning rate of {' and '.join(not_tuned)}")
+    if paper is not None:
+        details.append(f"by the paper's own numbers: {in_short(paper, scoring.metric)}")
+    if stand_in and not outside:
+        details.append(f"{task} stands in for the paper's tasks of this claim ({', '.join(claim.tasks)})")
+    if elsewhere:
+        by_task = ", ".join(f"{other} {verdict}" for other, verdict in elsewhere.items())
+        details.append(f"by the paper's own numbers there: {by_task}")
+    return JudgedClaim(
+        **structs.asdict(comparison),
+        text=claim.text,
+        source=claim.source,
+        detail="; ".join(details),
+        stand_in=stand_in,
+        difference_p=beside,
+        untuned=not_tuned,
+        paper=paper,
+        elsewhere=elsewhere,
+    )
+
+
+def _not_judged(question: Question, reason: str) -> Comparison:
+    return Comparison(
+        kind=question.kind,
+        rung=question.rung,
+        other=question.other,
+        margin=question.margin if question.kind != "better" else None,
+        metric=question.metric,
+        verdict=NOT_JUDGED,
+        reason=reason,
+    )
+
+
+class SpeedRatio(Struct, frozen=True, kw_only=True):
+    """How many times as fast one rung trains as another, measured in turns on one device."""
+
+    ratio: float
+    low: float
+    high: float
+    """Ends of its interval over the rounds."""
+    device: str
+
+
+def judge_speed(
+    ladder: documents.Ladder, claim: documents.Claim, task: str, measured: SpeedRatio | None = None
+) -> JudgedClaim:
+    """A claim about speed. Speeds of runs depend on what else ran: only a measurement in turns is judged.
+
+    It is judged on the device of the paper alone, since another one may be better at either form.
+    """
+    paper_ratio, device = published.speed_ratio(ladder, claim, task) or (None, "")
+    verdict, details = NOT_RUN, [f"speeds are measured in turns: lrurun bench step-rnn --shape {task}"]
+    if measured is not None:
+        details = [f"{measured.ratio:.1f} times as fast ({measured.low:.1f} to {measured.high:.1f})"]
+        verdict = SUPPORTED if measured.low > 1 else CONTRADICTED if measured.high < 1 else UNDECIDED
+        if device and device not in measured.device:
+            verdict = NOT_JUDGED
+            details.append(f"on {measured.device}, while the claim is about one {device}")
+    if paper_ratio is not None:
+        details.append(f"by the paper's own numbers: {paper_ratio:.1f} times on one {device}, no spread is given")
+    return JudgedClaim(
+        kind=claim.kind,
+        rung=claim.rung,
+        other=claim.than,
+        verdict=verdict,
+        text=claim.text,
+        source=claim.source,
+        detail="; ".join(details),
+        stand_in=False,
+        elsewhere={},
+        ratio=measured.ratio if measured else None,
+        ratio_low=measured.low if measured else None,
+        ratio_high=measured.high if measured else None,
+        paper_ratio=paper_ratio,
+    )
+
+
+# Sentences
+
+
+def describe(comparison: Comparison, scoring: Scoring, beside: float | None = None) -> list[str]:
+    """A comparison in phrases; `beside` is the p of the difference beside a claim with a margin."""
+    if comparison.verdict == NOT_RUN or comparison.same_runs:
+        return [comparison.reason]
+    form = form_of(scoring.metric)
+    found = [*remarks(comparison, form), _sides(comparison, scoring)]
+    if comparison.difference is not None:
+        found.append(f"difference {_difference_text(comparison, form)}")
+    if comparison.improvement is not None and not comparison.margin:  # a margin shifts what is tested
+        found.append(f"chance of improvement {improvement_text(comparison)}")
+    if comparison.p_adjusted is not None:
+        margin = f"margin {form.full(comparison.margin)}, " if comparison.margin else ""
+        found.append(margin + p_text(comparison.p_adjusted))
+    elif comparison.reason:
+        found.append(comparison.reason)
+    if beside is not None:
+        found.append(f"test of the difference: {p_text(beside)}")
+    return found
+
+
+def remarks(comparison: Comparison, form: ScoreForm) -> list[str]:
+    """What changes the reading of a verdict: few seeds, seeds that fail, a mean that points the other way."""
+    found = [failures(comparison), opposite_mean(comparison, form)]
+    if comparison.provisional and comparison.is_tested:
+        found.insert(0, f"provisional ({least_seeds(comparison)} seeds)")
+    return [text for text in found if text]
+
+
+def least_seeds(comparison: Comparison) -> int:
+    """The tested seeds of the side that has fewer; those of the only side against chance."""
+    at_chance = comparison.kind == "at-chance"  # of finished runs alone
+    return min((side.n - side.diverged * at_chance for side in comparison.sides if side.rung is not None), default=0)
+
+
+def failures(comparison: Comparison) -> str:
+    """How many seeds learn where any does not, as in "linear-rnn learns in 2 of 12 seeds"; else nothing."""
+    failing = [side for side in comparison.sides if side.failures and side.learning is not None]
+    if failing and all(side.learning == 0 for side in comparison.sides if side.rung is not None):
+        return "neither learns" if len(failing) > 1 else f"{failing[0].rung} does not learn"
+    return ", ".join(f"{side.rung} learns in {side.learning} of {side.n} seeds" for side in failing)
+
+
+def opposite_mean(comparison: Comparison, form: ScoreForm) -> str:
+    """Says so where the mean and the typical run disagree in direction; else nothing."""
+    if comparison.improvement is None or comparison.difference is None or form.higher_is_better is None:
+        return ""
+    gain = comparison.difference if form.higher_is_better else -comparison.difference
+    sure = comparison.improvement - 0.5
+    if gain * sure >= 0 or abs(sure) < SURE:
+        return ""
+    run, mean = ("better", "worse") if sure > 0 else ("worse", "better")
+    pairs = f"in {100 * (0.5 + abs(sure)):.0f} % of pairs"
+    return f"a run of {comparison.rung} is {run} than one of {comparison.other} {pairs}, though the mean is {mean}"
+
+
+def in_short(comparison: Comparison, metric: Metric) -> str:
+    """A comparison of published numbers, as in "undecided, -1.1 [-4.0, +1.8], p = 0.21"."""
+    if comparison.difference is None:
+        return f"{comparison.verdict}: {comparison.reason}"
+    form = form_of(metric)
+    text = f"{comparison.verdict}, {form.short_difference(comparison.difference)}"
+    if comparison.low is not None and comparison.high is not None:
+        text += f" [{form.short_difference(comparison.low)}, {form.short_difference(comparison.high)}]"
+    return text + (
+        f", {p_text(comparison.p_adjusted)}" if comparison.p_adjusted is not None else f": {comparison.reason}"
+    )
+
+
+def p_text(p: float) -> str:
+    """As in "p = 0.012"; for adjusted values."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def _difference_text(comparison: Comparison, form: ScoreForm) -> str:
+    text = f"{form.difference(comparison.difference or 0.0)} {form.unit}"
+    if comparison.low is None or comparison.high is None:
+        return text
+    return f"{text} [{form.difference(comparison.low)}, {form.difference(comparison.high)}]"
+
+
+def improvement_text(comparison: Comparison) -> str:
+    """As in "97 % [81, 100]"."""
+    if comparison.improvement is None:
+        return ""
+    text = f"{100 * comparison.improvement:.0f} %"
+    if comparison.improvement_low is None or comparison.improvement_high is None:
+        return text
+    return f"{text} [{100 * comparison.improvement_low:.0f}, {100 * comparison.improvement_high:.0f}]"
+
+
+def _sides(comparison: Comparison, scoring: Scoring) -> str:
+    mine, other = comparison.sides
+    if other.rung is None:
+        return f"{_side(mine, scoring)}, chance {_number(scoring.chance, scoring)}"
+    return f"{_side(mine, scoring)}, {_side(other, scoring)}"
+
+
+def _side(side: Side, scoring: Scoring) -> str:
+    error = "" if side.stderr is None else f" ± {_number(side.stderr, scoring)}"
+    lost = f", {side.diverged} diverged" if side.diverged else ""
+    if side.diverged and scoring.chance is not None:
+        lost += f", counted as chance, {_number(scoring.chance, scoring)}"
+    return f"{side.rung} {_number(side.mean, scoring)}{error} (n={side.n}{lost})"
+
+
+def _number(score: float | None, scoring: Scoring) -> str:
+    return "no score" if score is None else form_of(scoring.metric).full(score)
