@@ -109,6 +109,12 @@ def test_seeds_that_fail_are_counted_in_words() -> None:
     assert judged(none, [], kind="at-chance", than=None, margin=0.03).detail.startswith("b does not learn; b 10.00")
 
 
+def test_at_chance_only_finished_seeds_make_a_verdict_firm() -> None:
+    claim = judged([0.10, 0.11, 0.105, *[None] * 9], [], kind="at-chance", than=None, margin=0.03)
+    assert claim.provisional
+    assert claim.detail.startswith("provisional (3 seeds)")
+
+
 def test_a_mean_that_points_the_other_way_is_said() -> None:
     base: list[float | None] = [score - 0.06 for score in SPREAD]
     found = judged([0.1, None, *SPREAD[2:]], base)

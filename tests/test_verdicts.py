@@ -368,7 +368,7 @@ def test_a_rung_may_have_the_worse_mean_and_the_better_runs() -> None:
     assert claims.opposite_mean(turned, form) == (
         "a run of b is worse than one of a in 83 % of pairs, though the mean is better"
     )
-    # nothing is said where both agree
+    # where both agree, there is nothing to add
     assert claims.opposite_mean(judged("better", SPREAD, base), form) == ""
 
 

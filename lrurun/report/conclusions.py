@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lrurun.errors import plural
 from lrurun.report.judging import claims, verdicts
-from lrurun.report.judging.claims import JudgedClaim, p_text
+from lrurun.report.judging.claims import JudgedClaim, look_text, p_text
 from lrurun.report.scores import ACCURACY, ScoreForm
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def _in_brackets(*parts: str) -> str:
 def _decided(comparison: Comparison, form: ScoreForm) -> str:
     difference = comparison.difference
     p = "" if comparison.p_adjusted is None else p_text(comparison.p_adjusted)
+    beside = _in_brackets(p + look_text(comparison), claims.failures(comparison))
     if opposite := claims.opposite_mean(comparison, form):
-        return opposite + _in_brackets(p + _look(comparison), claims.failures(comparison))
-    beside = _in_brackets(p + _look(comparison), claims.failures(comparison))
+        return opposite + beside
     if difference is None:  # diverged runs, where the score of chance is not known
         is_better = comparison.verdict == verdicts.SUPPORTED
         return (
@@ -102,10 +102,6 @@ def _decided(comparison: Comparison, form: ScoreForm) -> str:
         )
     size, direction = f"{form.full(abs(difference))} {form.unit}", "more" if difference > 0 else "less"
     return f"{comparison.rung} scores {size} {direction} than {comparison.other}{beside}"
-
-
-def _look(comparison: Comparison) -> str:
-    return "" if comparison.look is None else f" at {comparison.look} seeds"
 
 
 def _remarks(comparison: Comparison, form: ScoreForm) -> list[str]:
@@ -120,7 +116,7 @@ def _undecided(undecided: Sequence[Comparison], form: ScoreForm) -> list[str]:
     sentences = []
     if tested:
         found = _list(
-            _pair(one) + _in_brackets(_between(one, form) + _look(one), *_remarks(one, form)) for one in tested
+            _pair(one) + _in_brackets(_between(one, form) + look_text(one), *_remarks(one, form)) for one in tested
         )
         alone = any(not 0 >= (one.low or 0) * (one.high or 0) for one in tested)
         beside = " Intervals are of each difference alone; p takes all into account." if alone else ""

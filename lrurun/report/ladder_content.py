@@ -13,6 +13,7 @@ from lrurun.report import cells, content, grid_table, sparkline
 from lrurun.report.content import NOTHING, PARAMETERS, RUNG, TITLE, Column
 from lrurun.report.instance_label import data_sentence, label_of
 from lrurun.report.judging import claims, sequential, statistics, verdicts
+from lrurun.report.judging.claims import look_text
 from lrurun.report.judging.sequential import DesignSummary
 from lrurun.report.ladder_table import LadderReport, LadderRow, settings_of
 from lrurun.report.row_scores import every_slot
@@ -81,11 +82,6 @@ _CSV_COLUMNS = (
 
 
 # Cells and footnotes
-
-
-def _look(row: LadderRow) -> str:
-    """The look that a difference is from: the mean of the rung may be of more seeds."""
-    return "" if row.comparison is None or row.comparison.look is None else f" at {row.comparison.look} seeds"
 
 
 def _foot(report: LadderReport) -> list[str]:
@@ -354,14 +350,14 @@ def _difference_column(report: LadderReport) -> Column:
         if row.same_as_before:
             return f"as {clean(row.on or '')}"
         difference = row.comparison.difference if row.comparison else None
-        return NOTHING if difference is None else f"{form.difference(difference)}{_look(row)}"
+        return NOTHING if difference is None else f"{form.difference(difference)}{look_text(row.comparison)}"
 
     def interval(row: LadderRow) -> str:
         found = row.comparison
         if found is None or found.low is None or found.high is None or found.difference is None:
             return alone(row)
         between = f"[{form.difference(found.low)}, {form.difference(found.high)}]"
-        return f"{form.difference(found.difference)} {between}{_look(row)}"
+        return f"{form.difference(found.difference)} {between}{look_text(row.comparison)}"
 
     def short(row: LadderRow) -> str:
         return "same" if row.same_as_before else alone(row)

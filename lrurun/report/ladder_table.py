@@ -252,7 +252,7 @@ def build(
         design=design,
         score=form,
         first=next(iter(every), ""),
-        test_step=metric.step(scoring.steps or test_items) if test_items else None,
+        test_step=scoring.step,
         without_spread=tuple(row.rung for row in rows if judged.samples[row.rung].of_test_set()),
         hypotheses=judged.hypotheses,
         detect=None if detect is None else _detect(detect, ladder, names, judged),
@@ -378,8 +378,7 @@ def _verdict(comparison: Comparison) -> str:
 def _failure_bound(sample: Sample) -> float | None:
     if not sample.n:
         return None
-    failures = sample.diverged if sample.learning is None else sample.n - sample.learning
-    return ranks.failure_bound(failures, sample.n)
+    return ranks.failure_bound(verdicts.side_of(None, sample).failures, sample.n)
 
 
 def settings_of(rows: Iterable[LadderRow]) -> tuple[str, ...]:

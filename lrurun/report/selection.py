@@ -206,7 +206,8 @@ def added_seeds(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, r
         seeds = set(looks if request.seeds is None else seeds_of(request.seeds))
         for rung in request.rungs or added:
             before = first.setdefault(rung, seeds)
-            if rung in added and request.seeds is not None:  # the report tells of seeds that a design adds
+            # Without --seeds, it is a sequential design that adds seeds, and reports describe the design.
+            if rung in added and request.seeds is not None:
                 added[rung] |= seeds - before
     shared = rung_runs.first_of_same(plan.ladder, plan.same_as_base)
     counted: dict[str, set[int]] = {}

@@ -134,12 +134,8 @@ def judge(
             if claim.is_about(task)
         ),
         samples={name: verdicts.sample(results.results, scoring) for name, results in rungs.items()},
-        hypotheses=len({one for question in asked for one in _tested(pair(question))}),
+        hypotheses=len({hypothesis for question in asked for hypothesis in pair(question).hypotheses}),
     )
-
-
-def _tested(pair: Pair) -> tuple[verdicts.Hypothesis, ...]:
-    return () if pair.set_aside or pair.same_runs else verdicts.hypotheses(pair.question)
 
 
 def take_look(
@@ -218,7 +214,7 @@ def _judged(
 ) -> JudgedClaim:
     """`outside`: why it is not judged here; "" where it is."""
     question, *difference = questions.of_claim(claim, task)
-    comparison = _not_judged(question, outside) if outside else found[question]
+    comparison = verdicts.untested(question, NOT_JUDGED, outside) if outside else found[question]
     scoring = scored[question.metric].scoring
     beside = found[difference[0]].p_adjusted if difference and not outside else None
     not_tuned = tuple(name for name in question.rungs if name in untuned)
@@ -251,18 +247,6 @@ def _judged(
         untuned=not_tuned,
         paper=paper,
         elsewhere=elsewhere,
-    )
-
-
-def _not_judged(question: Question, reason: str) -> Comparison:
-    return Comparison(
-        kind=question.kind,
-        rung=question.rung,
-        other=question.other,
-        margin=question.margin if question.kind != "better" else None,
-        metric=question.metric,
-        verdict=NOT_JUDGED,
-        reason=reason,
     )
 
 
@@ -379,6 +363,11 @@ def in_short(comparison: Comparison, metric: Metric) -> str:
     return text + (
         f", {p_text(comparison.p_adjusted)}" if comparison.p_adjusted is not None else f": {comparison.reason}"
     )
+
+
+def look_text(comparison: Comparison | None) -> str:
+    """As in " at 12 seeds": the look that the numbers are from, as the mean of a rung may be of more seeds."""
+    return "" if comparison is None or comparison.look is None else f" at {comparison.look} seeds"
 
 
 def p_text(p: float) -> str:

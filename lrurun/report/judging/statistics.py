@@ -129,16 +129,6 @@ def between(mine: Estimate, other: Estimate) -> MeanDifference:
     return MeanDifference(estimate=mine.mean - other.mean, stderr=math.sqrt(total), df=1 / parts if parts else math.inf)
 
 
-def difference(values: Sequence[float], than: Sequence[float]) -> MeanDifference | None:
-    """mean(values) - mean(than), unequal variances; None where a side is empty."""
-    mine, other = estimate(values), estimate(than)
-    if mine is not None and other is not None:
-        return between(mine, other)
-    if not values or not than:
-        return None
-    return MeanDifference(estimate=statistics.mean(values) - statistics.mean(than), stderr=None, df=None)
-
-
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Holm's step-down correction, in the order given; None stands for no test and is not counted."""
     tested = sorted((p, index) for index, p in enumerate(p_values) if p is not None)

@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun.data.metric import Metric
 from lrurun.report.judging import ranks, statistics
@@ -224,6 +224,11 @@ class Pair(Struct, frozen=True, kw_only=True):
     """Whether both sides are the same runs, which is set aside too."""
 
     @property
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        """Those that the correction counts."""
+        return () if self.set_aside or self.same_runs else hypotheses(self.question)
+
+    @property
     def by_ranks(self) -> bool:
         """Whether both sides have the seeds that the rank test needs; a constant has none."""
         sides = [side for side in (self.mine, self.other) if side.n]
@@ -246,9 +251,9 @@ class Test(NamedTuple):
 def tests(pair: Pair) -> tuple[Test, ...]:
     """Those of a question; none for a pair that is set aside."""
     question, margin = pair.question, pair.question.margin
-    if pair.set_aside or pair.same_runs:
+    if not pair.hypotheses:
         return ()
-    statement, *opposite = hypotheses(question)
+    statement, *opposite = pair.hypotheses
     if question.kind == "better":
         return (_better(pair, statement),)
     if question.kind in ("no-worse", "above-chance"):
@@ -419,7 +424,7 @@ def correct(p_values: Mapping[_Key, float | None], *, share: float = 1.0, others
 
 
 def _comparison(pair: Pair, tested: tuple[Test, ...], adjusted: Mapping[Hypothesis, float]) -> Comparison:
-    question, mine, other = pair.question, pair.mine, pair.other
+    mine, other = pair.mine, pair.other
     deciding = next((test for test in tested if adjusted[test.hypothesis] <= ALPHA), None)
     shown = deciding or next(iter(tested), None)
     has_p = shown is not None and shown.p is not None
@@ -427,15 +432,14 @@ def _comparison(pair: Pair, tested: tuple[Test, ...], adjusted: Mapping[Hypothes
     low, high = (mean.interval(ranks.LEVEL) if mean else None) or (None, None)
     comparable = tested and min(len(mine.ranked), len(other.ranked)) >= 2
     improvement = ranks.improvement(mine.ranked, other.ranked) if comparable else (None, None, None)
-    return Comparison(
-        kind=question.kind,
-        rung=question.rung,
-        other=question.other,
-        margin=question.margin if question.kind != "better" else None,
-        metric=question.metric,
-        verdict=deciding.verdict if deciding else pair.set_aside or UNDECIDED,
+    return structs.replace(
+        untested(
+            pair.question,
+            deciding.verdict if deciding else pair.set_aside or UNDECIDED,
+            pair.reason if not tested else "" if has_p else _why_no_test(pair),
+        ),
         provisional=bool(tested) and any(side.ranked and pair.seeds(side) < LEAST_SEEDS for side in (mine, other)),
-        sides=(_side(question.rung, mine), _side(question.other, other)),
+        sides=(side_of(pair.question.rung, mine), side_of(pair.question.other, other)),
         difference=None if mine.mean is None or other.mean is None else mine.mean - other.mean,
         low=low,
         high=high,
@@ -444,13 +448,26 @@ def _comparison(pair: Pair, tested: tuple[Test, ...], adjusted: Mapping[Hypothes
         improvement_high=improvement[2],
         p_adjusted=adjusted[shown.hypothesis] if shown and has_p else None,
         p_unadjusted=shown.p if shown else None,
-        detectable=mean.detectable() if mean and question.other is not None else None,
+        detectable=mean.detectable() if mean and pair.question.other is not None else None,
         same_runs=pair.same_runs,
-        reason=pair.reason if not tested else "" if has_p else _why_no_test(pair),
     )
 
 
-def _side(name: str | None, side: Sample) -> Side:
+def untested(question: Question, verdict: str, reason: str) -> Comparison:
+    """A comparison without numbers."""
+    return Comparison(
+        kind=question.kind,
+        rung=question.rung,
+        other=question.other,
+        margin=question.margin if question.kind != "better" else None,
+        metric=question.metric,
+        verdict=verdict,
+        reason=reason,
+    )
+
+
+def side_of(name: str | None, side: Sample) -> Side:
+    """The numbers of a sample; `name` is its rung, None for chance."""
     return Side(
         rung=name,
         n=side.n,
