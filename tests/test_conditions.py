@@ -1,19 +1,23 @@
-"""Conditions and orders in SQL: the same runs in the same order as Python chooses, on random ledgers."""
+"""Conditions and orders: the runs of random ledgers that an evaluation in Python chooses, in its order."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from lrurun.ledger import conditions, filters
+from lrurun.errors import UsageError
+from lrurun.ledger import columns, filters
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
 from lrurun.report.listing import Choice
 from lrurun.server import Place
+from tests import where
 from tests.stores import ME, drop_trigger, raw, want
 
 RUNS = 60
@@ -103,8 +107,12 @@ def fill(path: Place, chance: random.Random) -> None:
         raw(path, "UPDATE ladders SET user_name = ? WHERE key = ?", user, key)
 
 
-KNOWN = filters.names(METRICS)
-NAMES = [*filters.FIELDS, *METRICS[:-1], *SETTINGS]  # no condition can have the name of the last metric
+KNOWN = columns.names(METRICS)
+NAMES = [
+    *(name for name in columns.FIELDS if name != "duration"),
+    *METRICS[:-2],
+    *SETTINGS,
+]
 SECOND = "2001-09-09T01:46:4"  # of 1e9
 
 
@@ -153,57 +161,72 @@ def condition(chance: random.Random, depth: int = 0) -> str:
     return f"({joined})"
 
 
+def expected(text: str | None, sort: str | None, runs: list[Run]) -> list[str]:
+    """The ids that Python chooses."""
+    parsed = filters.parse(text, KNOWN) if text is not None else None
+    return where.in_order(
+        [run for run in runs if parsed is None or where.holds(parsed, partial(where.value, run))], sort
+    )
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_sql_compares_as_python_does(name: str, random_ledger: Ledger, everything: list[Run]) -> None:
     for operator in operators(name):
         for value in values(name):
-            choice = Choice(f"{name}{operator}{value}", None, random_ledger)
-            assert choice.ids(random_ledger) == choice.order(everything), (operator, value)
+            text = f"{name}{operator}{value}"
+            assert Choice(text, None, random_ledger).ids(random_ledger) == expected(text, None, everything), text
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_sql_sorts_as_python_does(name: str, random_ledger: Ledger, everything: list[Run]) -> None:
     for order in (name, f"-{name}"):
-        choice = Choice(None, order, random_ledger)
-        assert choice.ids(random_ledger) == choice.order(everything)
+        assert Choice(None, order, random_ledger).ids(random_ledger) == expected(None, order, everything)
 
 
 def test_sql_and_python_choose_the_same_runs_in_the_same_order(random_ledger: Ledger, everything: list[Run]) -> None:
     chance = random.Random(1)
-    in_sql, chosen = 0, 0
+    chosen = 0
     for _ in range(100):
         text = condition(chance) if chance.random() < 0.9 else None
         sort = chance.choice([None, *NAMES, *SETTINGS])
         order = None if sort is None else chance.choice(["", "-"]) + sort
         ladder = chance.choice([None, None, None, "lru", "grid", "nothing"])
         limit = chance.choice([None, 1, 5])
-        choice = Choice(text, order, random_ledger)
+        if sort in where.PLACES:
+            ladder = None  # of a ladder, its first place counts: see the next test
         candidates = [run for run in everything if ladder is None or any(m.ladder == ladder for m in run.memberships)]
-        expected = choice.order(candidates)[:limit]
-        assert choice.ids(random_ledger, ladder, limit) == expected, (text, order, ladder, limit)
-        in_sql += conditions.possible(choice._condition, choice._sort)
-        chosen += 0 < len(expected) < len(candidates)
-    assert in_sql > 50
+        wanted = expected(text, order, candidates)[:limit]
+        assert Choice(text, order, random_ledger).ids(random_ledger, ladder, limit) == wanted, (text, order, ladder)
+        chosen += 0 < len(wanted) < len(candidates)
     assert chosen > 40
 
 
-def test_what_sql_cannot_do_is_done_by_python(random_ledger: Ledger, everything: list[Run]) -> None:
-    for text, order in [
-        ("é/x>0", None),
-        ("task!='\udcff'", "seed"),
-        ("val/loss>0", "tag"),
-        (None, "-é/x"),
-        (" or ".join(f"seed={seed}" for seed in range(500)), None),
+@pytest.mark.parametrize("name", where.PLACES)
+def test_places_in_a_ladder_are_sorted_by_the_first_of_them(
+    name: str, random_ledger: Ledger, everything: list[Run]
+) -> None:
+    inside = [
+        structs.replace(run, memberships=places)
+        for run in everything
+        if (places := tuple(place for place in run.memberships if place.ladder == "lru"))
+    ]
+    assert len(inside) > 9
+    for order in (name, f"-{name}"):
+        assert Choice(None, order, random_ledger).ids(random_ledger, "lru") == where.in_order(inside, order)
+
+
+def test_what_no_database_can_do_is_refused(random_ledger: Ledger) -> None:
+    for text, message in [
+        ("task!='\udcff'", "--where: a character that is not valid UTF-8"),
+        (" or ".join(f"seed={seed}" for seed in range(201)), "--where: 201 comparisons are too many"),
+        ("a\\b>0", "--where, column 1: unknown name 'a\\\\b'"),
+        ("seed=1 or é/x>0", "--where, column 11: 'é/x': only names in plain ASCII can be compared or listed"),
     ]:
-        choice = Choice(text, order, random_ledger)
-        assert not conditions.possible(choice._condition, choice._sort)
-        found = choice.ids(random_ledger)
-        assert found == choice.order(everything)
-        assert found
+        with pytest.raises(UsageError) as refused:
+            Choice(text, None, random_ledger)
+        assert refused.value.message == message
 
 
 @pytest.mark.parametrize("condition", ["seed=1 and " * 199 + "seed=1", "(" * 99 + "not seed=2" + ")" * 99])
 def test_the_largest_conditions_fit_into_sql(condition: str, random_ledger: Ledger) -> None:
-    choice = Choice(condition, "-optim.lr", random_ledger)
-    assert conditions.possible(choice._condition, choice._sort)
-    assert choice.ids(random_ledger)
+    assert Choice(condition, "-optim.lr", random_ledger).ids(random_ledger)

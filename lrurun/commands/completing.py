@@ -61,9 +61,9 @@ def settings(context: typer.Context, incomplete: str) -> list[str]:
 
 def names(incomplete: str) -> list[str]:
     """Names of columns, separated by commas."""
-    from lrurun.ledger import filters
+    from lrurun.ledger import columns
 
-    return _listed(incomplete, [*filters.names(), filters.DURATION])
+    return _listed(incomplete, columns.names())
 
 
 def paths(incomplete: str) -> list[str]:
@@ -75,12 +75,12 @@ def paths(incomplete: str) -> list[str]:
 
 def condition(incomplete: str) -> list[str]:
     """Names in a condition, and after an operator the values of those that have few."""
-    from lrurun.ledger import filters
+    from lrurun.ledger import columns
 
     # the shell replaces the whole argument, so the part before the name is repeated
     before, name = re.fullmatch(r"(.*?)([a-zA-Z][\w./-]*)?", incomplete, re.DOTALL).groups("")  # type: ignore[union-attr]
     compared = re.search(r"([a-zA-Z][\w./-]*)(?:=|!=)$", before)
-    known: Iterable[str] = filters.names()
+    known: Iterable[str] = columns.names()
     if compared is not None:
         known = _compared(compared[1])
     return [before + one for one in known if one.startswith(name)]

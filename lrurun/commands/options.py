@@ -286,7 +286,7 @@ Columns = Annotated[
     typer.Option(
         "--columns",
         metavar="C,C",
-        help="These columns: fields, results, settings, duration.",
+        help="These columns: fields, results, settings.",
         autocompletion=completing.names,
     ),
 ]

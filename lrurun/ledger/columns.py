@@ -1,30 +1,191 @@
-"""Columns of runs, and means over groups of them. The database computes both; settings are read once for many runs."""
+"""Columns of runs: the one table of their names, with the kind of their values and how the database reads them.
+
+A column is a field, which every run has; a result, as `test/accuracy`; or a setting, as `optim.lr`. Conditions, orders,
+lists, groups, views and the browser view take columns from here. The database computes lists and means of groups, too;
+settings are read once for many runs.
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from sqlalchemy import Connection, Select, and_, case, func, literal, null, select
+from msgspec import Struct
+from sqlalchemy import Connection, Select, and_, case, exists, func, literal, null, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from lrurun.config.schema import is_setting
-from lrurun.ledger import conditions, filters
-from lrurun.ledger.dialects import NUMBERS, among, infinity, json_kind, json_text, total
+from lrurun.config.recurrences import KINDS
+from lrurun.config.schema import SECTIONS, is_setting, known_paths
+from lrurun.ledger.dialects import NUMBERS, among, infinity, json_kind, json_number, json_text, total
+from lrurun.ledger.filters import Kind
 from lrurun.ledger.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
 from lrurun.ledger.values import RunGroup
 
-_PLACES: dict[str, ColumnElement[str]] = {
-    "ladder": ladders.c.name,
-    "rung": ladder_runs.c.rung,
-    "stage": ladder_runs.c.stage,
-    # null for a run that is in no ladder
-    "profile": case((ladders.c.id.is_not(None), func.coalesce(ladders.c.profile, ""))),
-    "user": case((ladders.c.id.is_not(None), func.coalesce(ladders.c.user, ""))),
+
+class Field(Struct, frozen=True):
+    """A column that every run has."""
+
+    kind: Kind
+    about: str
+    value: ColumnElement[Any]
+    """Its value in a row of `runs`; of a place, in one of `runs` joined with `ladder_runs` and `ladders`."""
+    of_place: bool = False
+    """Whether it belongs to the places of a run in ladders, of which there may be several."""
+
+
+def _of_ladder(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """ "" where a ladder has no value, null for a run that is in no ladder."""
+    return case((ladders.c.id.is_not(None), func.coalesce(column, "")))
+
+
+_SECONDS = func.sum(func.coalesce(attempts.c.ended_at, attempts.c.seen_at) - attempts.c.started_at)
+_NEWEST = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt)
+
+FIELDS: Mapping[str, Field] = {
+    "id": Field("text", "the run's id", runs.c.id),
+    "task": Field("text", "task", runs.c.task),
+    "ladder": Field("set", "ladder", ladders.c.name, of_place=True),
+    "rung": Field("set", "rung", ladder_runs.c.rung, of_place=True),
+    "stage": Field("set", "train or tune", ladder_runs.c.stage, of_place=True),
+    "profile": Field(
+        "set", "profile of the recipe; '' for the plain recipe", _of_ladder(ladders.c.profile), of_place=True
+    ),
+    "user": Field("set", "who requested the ladder", _of_ladder(ladders.c.user), of_place=True),
+    "seed": Field("number", "seed", runs.c.seed),
+    "state": Field("state", "state of the run", runs.c.state),
+    "step": Field("number", "training step that it has reached", runs.c.step),
+    "steps": Field("number", "training steps", runs.c.steps),
+    "parameters": Field("number", "trainable parameters", runs.c.parameters),
+    "numerics": Field(
+        "number", "version of the arithmetic", select(attempts.c.numerics).where(_NEWEST).scalar_subquery()
+    ),
+    "created_at": Field("time", "when it was requested, in seconds since 1970", runs.c.created_at),
+    "finished_at": Field("time", "when it finished, in seconds since 1970", runs.c.finished_at),
+    "duration": Field(
+        "number",
+        "seconds of its attempts together",
+        select(_SECONDS).where(attempts.c.run == runs.c.number).scalar_subquery(),
+    ),
+    "tag": Field("set", "tags", select(func.min(tags.c.name)).where(tags.c.run == runs.c.number).scalar_subquery()),
 }
-"""Of a run's place in a ladder."""
+
+METRICS = (
+    *("val/accuracy", "val/loss", "test/accuracy", "test/loss"),
+    *("machine/steps_per_second", "best_step", "escape_step"),
+)
+"""Results that can be named even if no run in the ledger has them."""
+
+_RESULTS = {
+    "val/accuracy": runs.c.val_accuracy,
+    "test/accuracy": runs.c.test_accuracy,
+    "machine/steps_per_second": runs.c.steps_per_second,
+}
+"""Results with a column of their own, which is null if they are NaN."""
+
+
+def names(metrics: Iterable[str] = (), shares: Collection[str] = ("accuracy",)) -> dict[str, Kind]:
+    """Every name with the kind of its values: fields, results and settings.
+
+    `shares` are the metrics that are fractions, and printed in per cent.
+    """
+    results: dict[str, Kind] = {
+        name: "share" if name.rpartition("/")[2] in shares else "number"
+        for name in (*METRICS, *metrics)
+        if is_plain(name)
+    }
+    return {**{name: field.kind for name, field in FIELDS.items()}, **results, **_kinds_of_settings()}
+
+
+def is_plain(name: str) -> bool:
+    """Whether SQLite finds this name in JSON, where it compares it with a text in which others are escaped."""
+    return re.search(r"[^ !#-\[\]-~]", name) is None
+
+
+def _kinds_of_settings() -> dict[str, Kind]:
+    return _kinds_of(tuple(recurrence.settings for recurrence in KINDS.values()))
+
+
+@cache
+def _kinds_of(recurrences: tuple[Any, ...]) -> dict[str, Kind]:
+    hints: dict[str, Any] = {}
+    for section, type_ in SECTIONS.items():
+        hints |= {f"{section}.{name}": hint for name, hint in get_type_hints(type_).items()}
+    for recurrence in recurrences:
+        hints |= {f"model.recurrence.{name}": hint for name, hint in get_type_hints(recurrence).items()}
+    return {path: kind(hints.get(path, str)) for path in known_paths()}
+
+
+def kind(hint: Any) -> Kind:
+    """The kind of the values of a setting with this annotation."""
+    if get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    if get_origin(hint) in (Union, UnionType):
+        hint = get_args(hint)[0]
+    return "truth" if hint is bool else "number" if hint in (int, float) else "text"
+
+
+# Values in SQL
+
+
+def expression(name: str) -> ColumnElement[Any]:
+    """A field or a number of a run's result, null if it is NaN or there is none; not of a setting."""
+    if name in FIELDS:
+        return FIELDS[name].value
+    if name in _RESULTS:
+        return _RESULTS[name]
+    number, text = json_number(runs.c.result, name), json_text(runs.c.result, name)
+    return case(
+        (json_kind(runs.c.result, name).in_(NUMBERS), number),
+        (text == "inf", infinity()),
+        (text == "-inf", -infinity()),
+    )
+
+
+def has_own_column(result: str) -> bool:
+    """Whether a result is not read from JSON."""
+    return result in _RESULTS
+
+
+def setting_expressions(path: str) -> tuple[ColumnElement[str], ColumnElement[float], ColumnElement[str]]:
+    """The JSON kind of a setting in a row of `documents`, and its value as a number and as a text."""
+    at = path.removeprefix("execution.").split(".")
+    return json_kind(documents.c.text, *at), json_number(documents.c.text, *at), json_text(documents.c.text, *at)
+
+
+def document_of(path: str) -> ColumnElement[int]:
+    """The document of a run that has a setting."""
+    return runs.c.execution_id if path.startswith("execution.") else runs.c.config_id
+
+
+def in_ladder(name: str) -> ColumnElement[bool]:
+    """Whether a run is in an instance of this ladder."""
+    ids = select(ladders.c.id).where(ladders.c.name == name)
+    place = exists().where(ladder_runs.c.run == runs.c.number, ladder_runs.c.ladder.in_(ids))
+    return place.correlate(runs)  # a list that is sorted by places has their tables, too
+
+
+def with_first_place(ladder: str | None = None) -> Any:
+    """`runs`, each with the first of its places in ladders, or in those of the name `ladder`."""
+    first = select(func.min(ladder_runs.c.id).label("id")).group_by(ladder_runs.c.run)
+    if ladder is not None:
+        first = first.join(ladders, ladders.c.id == ladder_runs.c.ladder).where(ladders.c.name == ladder)
+    place = and_(ladder_runs.c.run == runs.c.number, ladder_runs.c.id.in_(first))
+    return runs.outerjoin(ladder_runs, place).outerjoin(ladders, ladders.c.id == ladder_runs.c.ladder)
+
+
+def rank(value: float | str | bool | None) -> tuple[int, float | str] | None:
+    """What values are sorted by; None if there is none. Truths are numbers, which come before text."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return (1, value) if isinstance(value, str) else (0, value)
+
+
+# Lists of runs and groups of them
 
 
 def rows(
@@ -35,19 +196,10 @@ def rows(
     A run has the first of its places in ladders, or in those of the name `ladder`. Tags are a tuple, times seconds.
     """
     labelled = {
-        name: (_PLACES[name] if name in _PLACES else _column(name)).label(f"c{k}")
-        for k, name in enumerate(names)
-        if name != "tag" and not is_setting(name)
+        name: expression(name).label(f"c{k}") for k, name in enumerate(names) if name != "tag" and not is_setting(name)
     }
     wanted: Select[Any] = select(runs.c.id, runs.c.number, runs.c.config_id, runs.c.execution_id, *labelled.values())
-    source: Any = runs
-    if not _PLACES.keys().isdisjoint(names):
-        first = select(func.min(ladder_runs.c.id).label("id")).group_by(ladder_runs.c.run)
-        if ladder is not None:
-            first = first.join(ladders, ladders.c.id == ladder_runs.c.ladder).where(ladders.c.name == ladder)
-        place = and_(ladder_runs.c.run == runs.c.number, ladder_runs.c.id.in_(first))
-        source = runs.outerjoin(ladder_runs, place).outerjoin(ladders, ladders.c.id == ladder_runs.c.ladder)
-    wanted = wanted.select_from(source)
+    wanted = wanted.select_from(with_first_place(ladder) if any(map(_of_place, names)) else runs)
     if ids is not None:
         wanted = wanted.where(among(runs.c.id, ids))
     settings = _settings(connection, [name for name in names if is_setting(name)], ids)
@@ -61,14 +213,14 @@ def rows(
         values = []
         for name in names:
             if name in at:
-                value = row[at[name]]
-                if name == "best_step" and value is not None and math.isfinite(value):
-                    value = int(value) if value == int(value) else value
+                found_value = row[at[name]]
+                if name == "best_step" and found_value is not None and math.isfinite(found_value):
+                    found_value = int(found_value) if found_value == int(found_value) else found_value
             elif name == "tag":
-                value = tuple(marks.get(row.number, ()))
+                found_value = tuple(marks.get(row.number, ()))
             else:
-                value = settings[name].get(row.execution_id if name.startswith("execution.") else row.config_id)
-            values.append(value)
+                found_value = settings[name].get(row.execution_id if name.startswith("execution.") else row.config_id)
+            values.append(found_value)
         found[row.id] = tuple(values)
     return found
 
@@ -86,9 +238,9 @@ def groups(
     several places in ladders is in the group of each.
     """
     metric = case(*((runs.c.task == task, literal(name)) for task, name in metric_of.items()), else_="")
-    results = {name: conditions.result(name) for name in metric_of.values()}
-    value = case(*((runs.c.task == task, results[name]) for task, name in metric_of.items()), else_=null())
-    columns = {name: _PLACES[name] if name in _PLACES else _column(name) for name in by if not is_setting(name)}
+    results = {name: expression(name) for name in metric_of.values()}
+    score = case(*((runs.c.task == task, results[name]) for task, name in metric_of.items()), else_=null())
+    columns = {name: expression(name) for name in by if not is_setting(name)}
     of_settings = {
         name: runs.c.execution_id if name.startswith("execution.") else runs.c.config_id
         for name in by
@@ -98,15 +250,15 @@ def groups(
     inner: Select[Any] = select(
         runs.c.number,
         *(key.label(f"k{k}") for k, key in enumerate(keys)),
-        case((func.abs(value) <= _LARGEST, value)).label("value"),
+        case((func.abs(score) <= _LARGEST, score)).label("value"),
     ).where(runs.c.superseded == 0, runs.c.number.not_in(select(exclusions.c.run)))
-    if not _PLACES.keys().isdisjoint(by):
+    if any(map(_of_place, by)):
         source = runs.join(ladder_runs, ladder_runs.c.run == runs.c.number)
         inner = inner.select_from(source.join(ladders, ladders.c.id == ladder_runs.c.ladder)).distinct()
         if ladder is not None:
             inner = inner.where(ladders.c.name == ladder)
     elif ladder is not None:
-        inner = inner.where(conditions.in_ladder(ladder))
+        inner = inner.where(in_ladder(ladder))
     if ids is not None:
         inner = inner.where(among(runs.c.id, ids))
     one = inner.subquery()
@@ -119,13 +271,12 @@ def groups(
     squares = case((two.c.value.is_(None), null()), (small, rest * rest), else_=infinity())
     sums = (func.count(), func.count(two.c.value), func.max(two.c.mean) / _SCALE, total(squares))
     settings = _settings(connection, list(of_settings), ids)
-    places = {name: k for k, name in enumerate(columns)}
+    at = {name: k for k, name in enumerate(columns)}
     documents_at = {reference: len(columns) + k for k, reference in enumerate(dict.fromkeys(of_settings.values()))}
     merged: dict[tuple[Any, ...], tuple[int, int, float, float]] = {}
     for row in connection.execute(select(*names, *sums).group_by(*names)):
         values = tuple(
-            row[places[name]] if name in places else settings[name].get(row[documents_at[of_settings[name]]])
-            for name in by
+            row[at[name]] if name in at else settings[name].get(row[documents_at[of_settings[name]]]) for name in by
         )
         key = (*((type(value) is bool, value) for value in values), row[len(keys) - 1])
         merged[key] = _merged(merged.get(key, (0, 0, 0.0, 0.0)), row[-4:])
@@ -160,22 +311,18 @@ def _group(key: tuple[Any, ...], sums: tuple[int, int, float, float]) -> RunGrou
 def _rank(name: str, value: Any, rungs: Mapping[str, int]) -> tuple[bool, tuple[int, Any]]:
     if name == "rung":
         return False, (rungs.get(value, 0), value)
-    rank = filters.order(str(value).lower() if isinstance(value, bool) else value)
-    return rank is None, rank or (0, 0)
+    ranked = rank(value)
+    return ranked is None, ranked or (0, 0)
+
+
+def _of_place(name: str) -> bool:
+    return name in FIELDS and FIELDS[name].of_place
 
 
 def _rungs(connection: Connection) -> dict[str, int]:
     """Rung -> its smallest position in a ladder."""
     places = select(ladder_runs.c.rung, func.min(ladder_runs.c.position)).group_by(ladder_runs.c.rung)
     return {row[0]: row[1] for row in connection.execute(places)}
-
-
-def _column(name: str) -> ColumnElement[Any]:
-    """A name with one value, that is no setting."""
-    if name == filters.DURATION:
-        seconds = func.sum(func.coalesce(attempts.c.ended_at, attempts.c.seen_at) - attempts.c.started_at)
-        return select(seconds).where(attempts.c.run == runs.c.number).scalar_subquery()
-    return conditions.field(name) if name in filters.FIELDS else conditions.result(name)
 
 
 def _settings(connection: Connection, paths: Sequence[str], ids: Collection[str] | None) -> dict[str, dict[int, Any]]:
@@ -192,11 +339,11 @@ def _settings(connection: Connection, paths: Sequence[str], ids: Collection[str]
         ]
         for row in connection.execute(select(documents.c.id, *values).where(documents.c.id.in_(used))):
             for k, path in enumerate(some):
-                found[path][row[0]] = _value(row[2 * k + 1], row[2 * k + 2])
+                found[path][row[0]] = _setting_value(row[2 * k + 1], row[2 * k + 2])
     return found
 
 
-def _value(kind: str | None, value: Any) -> Any:
+def _setting_value(kind: str | None, value: Any) -> Any:
     """A value in JSON, of which a server has the text. None if it is none, a list or a table."""
     if kind in ("true", "false"):
         return kind == "true"

@@ -6,9 +6,11 @@
     operator    ->  = != < <= > >=
 
 A value is a number, a word or a quoted string; of a time, what `time_text` reads; of a share, such as accuracy, also a
-number of per cent: 30% is 0.3. If a run has no value of a name,
-every comparison with it is false, with two exceptions: a run without tags is unequal to every tag, and the profile of
-the plain recipe is "". A user is one who requested a ladder of the run, "" in ledgers of older versions.
+number of per cent: 30% is 0.3. If a run has no value of a name, every comparison with it is false, with two exceptions:
+a run without tags is unequal to every tag, and the profile of the plain recipe is "". A user is one who requested a
+ladder of the run.
+
+This module reads them; `lrurun.ledger.columns` has the names, `lrurun.ledger.conditions` asks the database.
 """
 
 from __future__ import annotations
@@ -17,58 +19,27 @@ import math
 import operator
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 from msgspec import Struct
 
-from lrurun.config.recurrences import KINDS
-from lrurun.config.schema import SECTIONS, known_paths
 from lrurun.errors import UsageError, hint_for, nearest
 from lrurun.ledger.values import STATES
 
 Kind = Literal["number", "share", "text", "truth", "set", "state", "time"]
-Value = float | str | bool | tuple[str, ...] | None
-"""Of a run: a set is a tuple, and None means that the run has no such value."""
-
-FIELDS: dict[str, Kind] = {
-    "id": "text",
-    "task": "text",
-    "ladder": "set",
-    "rung": "set",
-    "stage": "set",
-    "profile": "set",
-    "user": "set",
-    "seed": "number",
-    "state": "state",
-    "step": "number",
-    "steps": "number",
-    "parameters": "number",
-    "numerics": "number",
-    "created_at": "time",
-    "finished_at": "time",
-    "tag": "set",
-}
-"""What every run has. Of a run's ladders, rungs, profiles and tags, one that is equal is enough."""
-
-METRICS = (
-    *("val/accuracy", "val/loss", "test/accuracy", "test/loss"),
-    *("machine/steps_per_second", "best_step", "escape_step"),
-)
-"""Results that can be named even if no run in the ledger has them."""
-
-DURATION = "duration"
-"""The seconds of all attempts at a run together, which no condition has, but a column of runs."""
+"""Of the values of a name. A set has several values, of which one that is equal is enough, as a run's ladders."""
 
 MAX_CHARACTERS = 10_000
 """Most characters of a condition."""
 
 MAX_DEPTH = 100
 """Most levels of parentheses and nots."""
+
+MAX_COMPARISONS = 200
+"""Most comparisons of a condition: SQLite's expressions have at most 1000 levels."""
 
 _TOKEN = re.compile(
     r"(?P<blank>\s+)|(?P<string>\"[^\"]*\"|'[^']*')|(?P<operator><=|>=|!=|==|=|<|>)|(?P<paren>[()])"
@@ -114,17 +85,6 @@ class Or(Struct, frozen=True):
 Condition = Comparison | Not | And | Or
 
 
-def names(metrics: Iterable[str] = (), shares: Collection[str] = ("accuracy",)) -> dict[str, Kind]:
-    """Every name that may be compared, with the kind of its values: fields, results and settings.
-
-    `shares` are the metrics that are fractions, and printed in per cent.
-    """
-    results: dict[str, Kind] = {
-        name: "share" if name.rpartition("/")[2] in shares else "number" for name in (*METRICS, *metrics)
-    }
-    return {**FIELDS, **results, **_settings()}
-
-
 def check_name(name: str, known: Mapping[str, Kind], where: str) -> None:
     """Check that `name` is known.
 
@@ -133,38 +93,30 @@ def check_name(name: str, known: Mapping[str, Kind], where: str) -> None:
     """
     if name in known:
         return
+    if not name.isascii():
+        raise UsageError(
+            f"{where}: {_short(name)}: only names in plain ASCII can be compared or listed", "lrurun show RUN has all"
+        )
     close = nearest(name, known) or next((path for path in known if path.endswith(f".{name}")), None)
-    fields = ", ".join([*FIELDS, DURATION] if DURATION in known else FIELDS)
+    fields = ", ".join(path for path in known if "/" not in path and "." not in path)
     rest = f"fields: {fields}; results such as val/accuracy; settings such as optim.lr"
-    if name == DURATION:
-        rest = f"{name} is a column of `lrurun runs --columns` alone; {rest}"
-    elif close:
-        rest = f"did you mean {close!r}? {rest}"
-    raise UsageError(f"{where}: unknown name {_short(name)}", rest)
+    raise UsageError(f"{where}: unknown name {_short(name)}", f"did you mean {close!r}? {rest}" if close else rest)
 
 
 def parse(text: str, known: Mapping[str, Kind], option: str = "--where") -> Condition:
-    """The condition in `text`; `known` are the names from `names`, `option` is named in errors.
+    """The condition in `text`; `known` are the names that it may have, `option` is named in errors.
 
     Raises:
         UsageError: with the column, what was expected there and what was found.
     """
     if len(text) > MAX_CHARACTERS:
         raise UsageError(f"{option}: {len(text)} characters are too long", f"at most {MAX_CHARACTERS}; {_HINT}")
-    return _Parser(text, known, option).condition()
-
-
-def holds(condition: Condition, value_of: Callable[[str], Value]) -> bool:
-    """Whether the condition is true of a run; `value_of` returns its value of a name."""
-    match condition:
-        case Comparison():
-            return _compare(condition, value_of(condition.name))
-        case Not(of):
-            return not holds(of, value_of)
-        case And(parts):
-            return all(holds(part, value_of) for part in parts)
-        case Or(parts):
-            return any(holds(part, value_of) for part in parts)
+    if text != text.encode("utf-8", "replace").decode():
+        raise UsageError(f"{option}: a character that is not valid UTF-8", _HINT)
+    condition = _Parser(text, known, option).condition()
+    if (number := sum(1 for _ in comparisons(condition))) > MAX_COMPARISONS:
+        raise UsageError(f"{option}: {number} comparisons are too many", f"at most {MAX_COMPARISONS}; {_HINT}")
+    return condition
 
 
 def comparisons(condition: Condition) -> Iterator[Comparison]:
@@ -184,15 +136,6 @@ def too_large(condition: Condition, known: Mapping[str, Kind]) -> list[str]:
         for one in comparisons(condition)
         if known[one.name] == "share" and one.number is not None and one.number > 1 and "%" not in one.text
     ]
-
-
-def order(value: Value) -> tuple[int, float | str] | None:
-    """What runs are sorted by; None if there is no value. Numbers come before text."""
-    if isinstance(value, tuple):
-        value = ", ".join(filter(None, value)) or None
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return None
-    return (1, value) if isinstance(value, str) else (0, value)
 
 
 FIRST_SECOND, LAST_SECOND = -30610224000, 253402300800
@@ -227,23 +170,6 @@ def time_text(value: str) -> str | None:
     if parts["second"]:
         return moment.isoformat(timespec="seconds") + "Z"
     return moment.isoformat(timespec="minutes") if parts["clock"] else value
-
-
-def _compare(wanted: Comparison, value: Value) -> bool:
-    if value is None:
-        return False
-    if isinstance(value, tuple):
-        # A run without tags is known to lack the tag; a run that is in no ladder has no rung to be compared.
-        return (wanted.text in value) == (wanted.operator == "=") and (bool(value) or wanted.name == "tag")
-    found: float | str
-    sought: float | str
-    if isinstance(value, bool | str):
-        found, sought = (str(value).lower() if isinstance(value, bool) else value), wanted.text
-    elif wanted.number is not None:
-        found, sought = value, wanted.number
-    else:
-        return False
-    return bool(OPERATORS[wanted.operator](found, sought))
 
 
 class _Token(Struct, frozen=True):
@@ -370,7 +296,7 @@ class _Parser:
     def _no_share(self, name: str, share: float) -> str:
         """A hint on a number of per cent for what is not known to be a share."""
         hint = "only shares such as test/accuracy are compared in per cent"
-        if not name.startswith(("val/", "test/")) or name in METRICS:
+        if not name.startswith(("val/", "test/")) or name.endswith("/loss"):
             return hint
         load = "--load FILE" if self._option.startswith("--") else "files=[FILE]"
         return f"{hint}; a metric of a task of your own needs {load}, or write {share:g}"
@@ -392,26 +318,3 @@ def _number(text: str, kind: Kind) -> float | None:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
-
-
-def _settings() -> dict[str, Kind]:
-    return _settings_of(tuple(one.settings for one in KINDS.values()))
-
-
-@cache
-def _settings_of(members: tuple[Any, ...]) -> dict[str, Kind]:
-    hints: dict[str, Any] = {}
-    for section, type_ in SECTIONS.items():
-        hints |= {f"{section}.{name}": hint for name, hint in get_type_hints(type_).items()}
-    for member in members:
-        hints |= {f"model.recurrence.{name}": hint for name, hint in get_type_hints(member).items()}
-    return {path: kind(hints.get(path, str)) for path in known_paths()}
-
-
-def kind(hint: Any) -> Kind:
-    """The kind of the values of a field with this annotation."""
-    if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    if get_origin(hint) in (Union, UnionType):
-        hint = get_args(hint)[0]
-    return "truth" if hint is bool else "number" if hint in (int, float) else "text"

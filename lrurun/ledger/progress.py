@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from lrurun.ledger import conditions
+from lrurun.ledger import columns
 from lrurun.ledger.dialects import NUMBER, WHOLE, numbers_as_json, total
 from lrurun.ledger.schema import checkpoints, events, ladder_runs, ladders, runs, tags
 
@@ -69,7 +69,7 @@ _NOT_DONE = ladder_runs.c.run.in_(select(_OTHER.c.number).where(_OTHER.c.state !
 @cache
 def summaries(score: str) -> CompoundSelect[Any]:
     """The rows of StateSummary; `score` is the metric that selects the model."""
-    result = _finite(conditions.result(score))
+    result = _finite(columns.expression(score))
     return union_all(
         _by_state(_DONE, literal_column("'done'", Text), result, _finite(runs.c.steps_per_second)),
         _by_state(

@@ -130,15 +130,12 @@ class Reading(LedgerBase):
         ladder: str | None = None,
         limit: int | None = None,
     ) -> list[str]:
-        """The ids of runs, superseded ones included: those of a ladder (a name) that meet a condition, in an order.
-
-        Only what `conditions.possible` allows.
-        """
-        wanted = conditions.in_order(select(runs.c.id), sort, descending=descending)
+        """The ids of runs, superseded ones included: those of a ladder (a name) that meet a condition, in an order."""
+        wanted = conditions.in_order(select(runs.c.id), sort, descending=descending, ladder=ladder)
         if condition is not None:
             wanted = wanted.where(conditions.where(condition))
         if ladder is not None:
-            wanted = wanted.where(conditions.in_ladder(ladder))
+            wanted = wanted.where(columns.in_ladder(ladder))
         with self._reading() as connection:
             return list(connection.execute(wanted.limit(limit)).scalars())
 
@@ -157,7 +154,7 @@ class Reading(LedgerBase):
         """How many runs there are, or how many are in a ladder (a name); `superseded` as in `runs`."""
         wanted = select(func.count()).select_from(runs)
         if ladder is not None:
-            wanted = wanted.where(conditions.in_ladder(ladder))
+            wanted = wanted.where(columns.in_ladder(ladder))
         if not superseded:
             wanted = wanted.where(runs.c.superseded == 0)
         with self._reading() as connection:

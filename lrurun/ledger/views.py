@@ -23,9 +23,9 @@ from lrurun.config import position
 from lrurun.config.schema import STUDY
 from lrurun.config.settings import flatten
 from lrurun.errors import nearest
-from lrurun.ledger import conditions, filters
+from lrurun.ledger.columns import FIELDS, METRICS, expression, is_plain
 from lrurun.ledger.dialects import json_kind, json_number, json_text
-from lrurun.ledger.schema import attempts, documents, exclusions, ladder_runs, ladders, metric_keys, metrics, runs
+from lrurun.ledger.schema import documents, exclusions, ladder_runs, ladders, metric_keys, metrics, runs
 
 NAMES = {
     "results": "one row for each finished final run of a rung: what reports count, diverged runs included",
@@ -103,22 +103,18 @@ def _finished(*, tuning: bool) -> Select[Any]:
     return _of_runs(_PLACES).where(ladder_runs.c.stage == stage, runs.c.state.in_(("done", "diverged")))
 
 
-_FIRST = (
-    Column("id", "the run's id, also in `runs`", runs.c.id),
-    Column("task", "task", runs.c.task),
-    Column("ladder", "ladder", ladders.c.name),
-    Column("profile", "profile of the recipe; '' for the plain recipe", func.coalesce(ladders.c.profile, "")),
-    Column("instance", "key of the ladder instance: task, profile, --set and --tune together", ladders.c.key),
-    Column("rung", "rung", ladder_runs.c.rung),
-)
+def _fields(*names: str) -> list[Column]:
+    return [Column(name, FIELDS[name].about, FIELDS[name].value) for name in names]
+
+
+_INSTANCE = Column("instance", "key of the ladder instance: task, profile, --set and --tune together", ladders.c.key)
+_FIRST = (*_fields("id", "task", "ladder", "profile"), _INSTANCE, *_fields("rung"))
 
 
 def _curves() -> tuple[list[Column], Select[Any]]:
     columns = [
         *_FIRST,
-        Column("stage", "train or tune", ladder_runs.c.stage),
-        Column("seed", "seed", runs.c.seed),
-        Column("state", "state of the run", runs.c.state),
+        *_fields("stage", "seed", "state"),
         Column("metric", "name of the curve, as in val/accuracy", metric_keys.c.name),
         Column("step", "training step", metrics.c.step),
         Column("value", "value there; null for NaN", metrics.c.value),
@@ -128,26 +124,16 @@ def _curves() -> tuple[list[Column], Select[Any]]:
 
 
 def _columns(connection: Connection, *, tuning: bool) -> list[Column]:
-    seconds = func.sum(attempts.c.ended_at - attempts.c.started_at)
     # the literal is in the text: the position's packing never changes
     trial = ladder_runs.c.position % literal_column(str(position.RUNG)) + 1
     columns = [
         *_FIRST,
         *([Column("trial", "number of the point that it tries in its rung, from 1", trial)] if tuning else []),
-        Column("seed", "seed", runs.c.seed),
-        Column("state", "done or diverged", runs.c.state),
-        Column("steps", "training steps", runs.c.steps),
-        Column("parameters", "trainable parameters", runs.c.parameters),
-        Column(
-            "duration",
-            "seconds of its attempts together",
-            select(seconds).where(attempts.c.run == runs.c.number).scalar_subquery(),
-        ),
-        Column("finished_at", "when it finished, in seconds since 1970", runs.c.finished_at),
-        Column("best_step", "step of the best validation score, at which metrics are", conditions.result("best_step")),
+        *_fields("seed", "state", "steps", "parameters", "duration", "finished_at"),
+        Column("best_step", "step of the best validation score, at which metrics are", expression("best_step")),
     ]
     taken = {column.name for column in columns}
-    values = {name: conditions.result(name) for name in _results(connection) if name != "best_step"}
+    values = {name: expression(name) for name in _results(connection) if name != "best_step"}
     values |= {path: _setting(path, kinds) for path, kinds in _settings(connection).items()}
     for name, value in values.items():
         columns.append(Column(_plain(name, taken), name, value))
@@ -173,7 +159,7 @@ def _results(connection: Connection) -> list[str]:
     for text in connection.execute(select(runs.c.result).where(runs.c.number.in_(newest))).scalars():
         found += json.loads(text)
     order = ("test", "val", "machine")
-    known = [name for name in dict.fromkeys((*filters.METRICS, *found)) if conditions.is_plain(name)]
+    known = [name for name in dict.fromkeys((*METRICS, *found)) if is_plain(name)]
     return sorted(known, key=lambda name: (not name.startswith(order), name))
 
 
@@ -187,7 +173,7 @@ def _settings(connection: Connection) -> Mapping[str, set[str]]:
     kinds: dict[str, set[str]] = {}
     for text in connection.execute(select(documents.c.text).where(number.in_(wanted)).order_by(number)).scalars():
         for path, value in flatten(json.loads(text)):
-            if path not in ("task", "seed") and conditions.is_plain(path):
+            if path not in ("task", "seed") and is_plain(path):
                 kinds.setdefault(path, set()).add(_kind(value))
     return kinds
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from lrurun import data as tasks
-from lrurun.config.schema import CELL, is_setting
+from lrurun.config.schema import CELL
 from lrurun.config.settings import flatten
 from lrurun.console import setting
 from lrurun.errors import UsageError
@@ -37,13 +37,15 @@ class Choice:
     ) -> None:
         """`names` are those of the condition and the order in messages; `others` further names to check, each after the
         option that has it."""
+        from lrurun.ledger import columns
+
         self._names, self._others = names, others
         try:
-            self._check(condition, sort, filters.names(_declared(), shares()))
+            self._check(condition, sort, columns.names(_declared(), shares()))
         except UsageError:
             # It may be a metric of this ledger, and a message names the nearest one.
             metrics = ledger.result_names() if ledger is not None else ()
-            self._check(condition, sort, {**filters.names((*metrics, *_declared()), shares()), **_of_cells()})
+            self._check(condition, sort, {**columns.names((*metrics, *_declared()), shares()), **_of_cells()})
 
     def _check(self, condition: str | None, sort: str | None, known: Mapping[str, filters.Kind]) -> None:
         self._condition = filters.parse(condition, known, self._names[0]) if condition is not None else None
@@ -53,8 +55,7 @@ class Choice:
         if self._sort is not None:
             filters.check_name(self._sort, known, self._names[1])
         for option, name in self._others:
-            more: dict[str, filters.Kind] = {filters.DURATION: "number"} if option == "--columns" else {}
-            filters.check_name(name, {**known, **more}, option)
+            filters.check_name(name, known, option)
 
     @property
     def is_all(self) -> bool:
@@ -63,37 +64,7 @@ class Choice:
 
     def ids(self, ledger: Ledger, ladder: str | None = None, limit: int | None = None) -> list[str]:
         """The ids of the first `limit` runs that are asked for, of a ladder or of all."""
-        from lrurun.ledger import conditions
-
-        if conditions.possible(self._condition, self._sort):
-            return ledger.run_ids(self._condition, self._sort, descending=self._descending, ladder=ladder, limit=limit)
-        candidates = ledger.each(ledger.run_ids(ladder=ladder), brief=not self._of_settings)
-        return self.order(candidates)[:limit]
-
-    def order(self, runs: Iterable[Run]) -> list[str]:
-        """The ids of the runs that are asked for, those without the value that they are sorted by last.
-
-        This defines what the conditions and orders mean; in SQL, `lrurun.ledger.conditions` does the same.
-        """
-        condition, sort = self._condition, self._sort
-        having, others = [], []
-        for run in runs:
-            if condition is not None and not filters.holds(condition, partial(value, run)):
-                continue
-            key = None if sort is None else _order(run, sort)
-            if key is None:
-                others.append(run.id)
-            else:
-                having.append((key, run.id))
-        # Equal runs keep their order in both directions: the newest comes first.
-        having.sort(key=lambda one: one[0], reverse=self._descending)
-        return [run for _, run in having] + others
-
-    @property
-    def _of_settings(self) -> bool:
-        """Whether the runs' settings are needed to choose among them."""
-        compared = filters.comparisons(self._condition) if self._condition is not None else ()
-        return any(map(is_setting, filter(None, (self._sort, *(one.name for one in compared)))))
+        return ledger.run_ids(self._condition, self._sort, descending=self._descending, ladder=ladder, limit=limit)
 
 
 def _declared() -> list[str]:
@@ -110,37 +81,12 @@ def shares() -> set[str]:
 def _of_cells() -> dict[str, filters.Kind]:
     """The settings of the cells of studies."""
     from lrurun import studies
+    from lrurun.ledger.columns import kind
 
     kinds: dict[str, filters.Kind] = {}
     for study in studies.every():
-        kinds |= {f"{CELL}{name}": filters.kind(hint) for name, hint in get_type_hints(study.settings).items()}
+        kinds |= {f"{CELL}{name}": kind(hint) for name, hint in get_type_hints(study.settings).items()}
     return kinds
-
-
-def _order(run: Run, name: str) -> tuple[int, float | str] | None:
-    # Times are printed in whole seconds, but sorted by their fractions too.
-    return filters.order(getattr(run, name) if filters.FIELDS.get(name) == "time" else value(run, name))
-
-
-def value(run: Run, name: str) -> filters.Value:
-    """A run's value of a name in `filters.names`; None if it has none."""
-    match name:
-        case "ladder" | "rung" | "stage" | "profile" | "user":
-            # The profile of the plain recipe is "", so that `profile!=smoke` is true of its runs.
-            return tuple(dict.fromkeys(getattr(place, name) or "" for place in run.memberships))
-        case "created_at" | "finished_at":
-            return filters.when(getattr(run, name))
-        case "tag":
-            return run.tags
-    if name in filters.FIELDS:
-        field: filters.Value = getattr(run, name)
-        return field
-    if not is_setting(name):
-        return (run.result or {}).get(name)
-    found_at: Any = run.execution if name.startswith("execution.") else run.config
-    for step in name.removeprefix("execution.").split("."):
-        found_at = found_at.get(step) if isinstance(found_at, dict) else None
-    return None if isinstance(found_at, dict | list) else found_at  # which have no order
 
 
 def state(run: Run) -> str:
@@ -158,20 +104,26 @@ def flat(run: Run) -> dict[str, object]:
 
 
 def table(
-    found: Iterable[Run], user: str | None, columns: Sequence[str] = (), *, whole: bool = False
+    found: Iterable[Run],
+    user: str | None,
+    columns: Sequence[str] = (),
+    values: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+    *,
+    whole: bool = False,
 ) -> tuple[list[str], list[list[str]]]:
     """Headers and rows of a list of runs, of which there must be one.
 
     Args:
         user: that of this process, who is not shown where there is no other.
         columns: names of fields, results and settings that are shown too.
+        values: run id -> its values of these columns.
         whole: whether columns without content stay.
     """
     texts: dict[str, str] = {}
     rows, forms = [], []
     for run in found:
         form = scores.of_task(run.task, run.result or ())
-        cells = [*_row(run, form), *(_shown(value(run, name)) for name in columns)]
+        cells = [*_row(run, form), *map(_shown, values.get(run.id, ()))]
         # Most cells are the same text in many rows; one copy of each keeps long lists small.
         rows.append([texts.setdefault(cell, cell) for cell in cells])
         forms.append(form)
@@ -192,10 +144,10 @@ def least_important(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> li
     return [*(name for name in order if name in same), *order]
 
 
-def _shown(found: filters.Value) -> str:
-    if isinstance(found, tuple):
-        return ", ".join(filter(None, found))
-    return "" if found is None else f"{found:.6g}" if isinstance(found, float) else setting(found)
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else setting(value)
 
 
 def _row(run: Run, form: ScoreForm) -> list[str]:

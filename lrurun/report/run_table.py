@@ -13,8 +13,7 @@ from lrurun import console
 from lrurun.config.schema import is_setting
 from lrurun.console import clean, setting
 from lrurun.errors import UsageError
-from lrurun.ledger import filters
-from lrurun.ledger.filters import DURATION
+from lrurun.ledger.filters import when
 from lrurun.report import scores
 from lrurun.report.listing import Choice, shares
 
@@ -26,7 +25,7 @@ Format = Literal["table", "csv", "md", "json"]
 
 STANDARD = ("id", "task", "ladder", "rung", "stage", "seed", "state", "step", "steps")
 """The columns without `--columns`, with the scores of the tasks after them."""
-_AS = ("id", "tag", "step", "created_at", "finished_at", DURATION)
+_AS = ("id", "tag", "step", "created_at", "finished_at", "duration")
 """Names by which runs are not grouped: they are of single runs, or have several values."""
 _SORTS = ("runs", "n", "mean", "stderr")
 """What groups are sorted by, beside what they are made by."""
@@ -77,11 +76,13 @@ def split(texts: Sequence[str], option: str) -> list[str]:
 
 def check_by(by: Sequence[str], metric: str | None, sort: str | None) -> None:
     """Refuses what runs are not grouped by, and what groups are not sorted by. Raises UsageError."""
+    from lrurun.ledger.columns import FIELDS
+
     for name in by:
-        if name in _AS or not (name in filters.FIELDS or is_setting(name)):
-            fields = ", ".join(field for field in filters.FIELDS if field not in _AS)
+        if name in _AS or not (name in FIELDS or is_setting(name)):
+            fields = ", ".join(field for field in FIELDS if field not in _AS)
             raise UsageError(f"--by {name}: runs are grouped by fields and settings", f"{fields}; as optim.lr")
-    if metric is not None and (metric in filters.FIELDS or is_setting(metric)):
+    if metric is not None and (metric in FIELDS or is_setting(metric)):
         raise UsageError(f"--metric {metric}: is no result", "as in --metric val/accuracy")
     known = (*by, *_SORTS)
     if sort is not None and sort.removeprefix("-") not in known:
@@ -92,21 +93,16 @@ def columns(
     ledger: Ledger | None, choice: Choice, names: Sequence[str], ladder: str | None, limit: int | None
 ) -> RunTable:
     """The runs that are asked for, with these columns; the standard ones without names."""
-    from lrurun.ledger.conditions import is_plain
-
     if not names:
         results = ledger.newest_results() if ledger is not None else {}
         forms = [scores.of_task(task, found) for task, found in results.items()]
         names = [*STANDARD, *dict.fromkeys(name for form in forms for name in (form.validation, form.result))]
-    for name in names:
-        if not is_plain(name):
-            raise UsageError(f"--columns {name}: only names in plain ASCII can be columns", "lrurun show RUN has all")
     values: list[tuple[Any, ...]] = []
     if ledger is not None:
         ids = choice.ids(ledger, ladder, limit)
         every = choice.is_all and ladder is None and limit is None
         found = ledger.columns_of(names, None if every else ids, ladder)
-        values = [tuple(map(_exact, names, found[run])) for run in ids if run in found]
+        values = [tuple(map(exact, names, found[run])) for run in ids if run in found]
     per_cent = _per_cent(names)
     return RunTable(
         headers=[f"{name} [%]" if name in per_cent else name for name in names],
@@ -196,19 +192,23 @@ def render(table: RunTable, format: Format) -> str:
 
 def _sorted(found: Iterable[RunGroup], by: Sequence[str], sort: str) -> list[RunGroup]:
     """In order of a value, those without one last."""
+    from lrurun.ledger.columns import rank
+
     name, descending = sort.removeprefix("-"), sort.startswith("-")
 
     def key(one: RunGroup) -> Any:
         value = one.values[by.index(name)] if name in by else getattr(one, name)
-        return filters.order(setting(value) if isinstance(value, bool) else value)
+        return rank(value)
 
     having = sorted((one for one in found if key(one) is not None), key=key, reverse=descending)
     return having + [one for one in found if key(one) is None]
 
 
-def _exact(name: str, value: Any) -> Any:
-    """A value as CSV and JSON have it."""
-    return filters.when(value) if filters.FIELDS.get(name) == "time" else value
+def exact(name: str, value: Any) -> Any:
+    """A value as CSV and JSON have it: a time as text."""
+    from lrurun.ledger.columns import FIELDS
+
+    return when(value) if name in FIELDS and FIELDS[name].kind == "time" else value
 
 
 def _per_cent(names: Sequence[str]) -> set[str]:
@@ -222,7 +222,7 @@ def _cell(name: str, value: Any, per_cent: Iterable[str]) -> str:
         return ""
     if name in per_cent:
         return scores.ACCURACY.full(value)
-    if name == DURATION:
+    if name == "duration":
         return console.duration(value)
     if isinstance(value, tuple):
         return ", ".join(value)

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from lrurun.config import export
 from lrurun.errors import LrurunError, UsageError
-from lrurun.ledger import filters, owner
-from lrurun.report import listing, page_drawings, run_tables
+from lrurun.ledger import columns, filters, owner
+from lrurun.report import listing, page_drawings, run_table, run_tables
 from lrurun.report.figures import SpectrumPanel
 from lrurun.runner import logs
 from lrurun.ui import curves
@@ -59,7 +59,7 @@ class Query:
 def runs(source: Source, ledger: Ledger | None, query: Query, stamp: Stamp) -> dict[str, Any]:
     """The table of runs, or what is wrong with the condition."""
     known = [] if ledger is None else source.cached("results", results_stamp(stamp), ledger.result_names)
-    names = filters.names(known)
+    names = columns.names(known)
     page: dict[str, Any] = {"query": query, "names": sorted(names), "total": 0, "rows": [], "pages": 1}
     try:
         choice = listing.Choice(query.where or None, query.sort or None, ledger)
@@ -80,7 +80,11 @@ def runs(source: Source, ledger: Ledger | None, query: Query, stamp: Stamp) -> d
     page |= {"total": len(ids), "pages": -(-len(ids) // PAGE) or 1, "all": ledger.number_of_runs()}
     if not found:
         return page
-    headers, rows = listing.table(found, owner.user(), query.columns, whole=True)
+    values = {
+        run: tuple(map(run_table.exact, query.columns, row))
+        for run, row in ledger.columns_of(query.columns, [run.id for run in found]).items()
+    }
+    headers, rows = listing.table(found, owner.user(), query.columns, values, whole=True)
     kept = [place for place, name in enumerate(headers) if _is_shown(name, place, rows, query)]
     return page | {
         "headers": [(headers[place], _sort_name(headers[place], query, found)) for place in kept],
