@@ -275,9 +275,9 @@ def command_line() -> str:
     import typer.cli
     import typer.main
 
-    from lrurun.cli import app
+    from lrurun.cli import make_app
 
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(make_app())
     context = typer.Context(command)
     text = typer.cli.get_docs_for_click(obj=command, ctx=context, name="lrurun", title="Command line")
     for group in (command, *(inner for inner in command.commands.values() if hasattr(inner, "commands"))):

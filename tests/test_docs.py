@@ -13,7 +13,7 @@ import pytest
 import typer.main
 
 from lrurun import paths
-from lrurun.cli import app
+from lrurun.cli import make_app
 from lrurun.config.documents import load_ladder
 from tests import generated, transcripts
 from tests.conftest import FLAGS
@@ -50,7 +50,7 @@ def test_every_command_and_option_has_help() -> None:
         for name, inner in getattr(command, "commands", {}).items():
             walk(inner, [*path, name])
 
-    walk(typer.main.get_command(app), ["lrurun"])
+    walk(typer.main.get_command(make_app()), ["lrurun"])
 
 
 def test_short_pages_are_short() -> None:

@@ -11,9 +11,9 @@ import typer
 
 from lrurun import commands
 from lrurun.__main__ import run
-from lrurun.cli import app
+from lrurun.cli import make_app
 
-GROUP = typer.main.get_command(app)
+GROUP = typer.main.get_command(make_app())
 ANNOTATIONS = ("tag", "note", "exclude")
 """The commands that share a file."""
 NAMES = list(GROUP.commands)

@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
+import pkgutil
 from typing import Annotated, Optional
 
 import typer
 from msgspec import Struct
 
 from lrurun import __version__, console
-from lrurun.commands import data, ledger
-from lrurun.commands.annotate import exclude, note, tag
-from lrurun.commands.bench import bench
-from lrurun.commands.check import check
-from lrurun.commands.claims import claims
-from lrurun.commands.compare import compare
-from lrurun.commands.data_import import import_
-from lrurun.commands.doctor import doctor
-from lrurun.commands.ladder import ladder
-from lrurun.commands.list import list_
-from lrurun.commands.logs import logs
-from lrurun.commands.new import new
-from lrurun.commands.plan import plan
-from lrurun.commands.plot import plot
-from lrurun.commands.query import query
-from lrurun.commands.report import report
-from lrurun.commands.resume import resume
-from lrurun.commands.runs import runs
-from lrurun.commands.show import show
-from lrurun.commands.status import status
-from lrurun.commands.study import study
-from lrurun.commands.ui import ui
-from lrurun.commands.verify import verify
 from lrurun.paths import Places, places
 
 EPILOG = """\b
@@ -48,18 +26,34 @@ Exit codes:
 Global options may be given before or after the command.
 """
 
-app = typer.Typer(
-    name="lrurun",
-    help=(
-        "Train a ladder of models, from a tanh RNN to the Linear Recurrent Unit (LRU), and see which changes matter on "
-        "a task.\n\nBegin with: lrurun ladder sDigits"
-    ),
-    epilog=EPILOG,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = {
+    "ladder": "ladder:ladder",
+    "resume": "resume:resume",
+    "study": "study:study",
+    "plan": "plan:plan",
+    "status": "status:status",
+    "runs": "runs:runs",
+    "show": "show:show",
+    "report": "report:report",
+    "claims": "claims:claims",
+    "ui": "ui:ui",
+    "plot": "plot:plot",
+    "compare": "compare:compare",
+    "verify": "verify:verify",
+    "query": "query:query",
+    "logs": "logs:logs",
+    "tag": "annotate:tag",
+    "note": "annotate:note",
+    "exclude": "annotate:exclude",
+    "list": "list:list_",
+    "check": "check:check",
+    "new": "new:new",
+    "doctor": "doctor:doctor",
+    "bench": "bench:bench",
+    "data": "data:app",
+    "ledger": "ledger:app",
+}
+"""Name -> the module in `lrurun.commands` and the function, or the group of further commands."""
 
 
 class Globals(Struct, frozen=True):
@@ -76,7 +70,6 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _globals(
     context: typer.Context,
     ledger: Annotated[
@@ -114,29 +107,25 @@ def _globals(
         plugins.load_named(load)
 
 
-app.command()(ladder)
-app.command()(resume)
-app.command()(study)
-app.command()(plan)
-app.command()(status)
-app.command()(runs)
-app.command()(show)
-app.command()(report)
-app.command()(claims)
-app.command()(ui)
-app.command()(plot)
-app.command()(compare)
-app.command()(verify)
-app.command()(query)
-app.command()(logs)
-app.command()(tag)
-app.command()(note)
-app.command()(exclude)
-app.command("list")(list_)
-app.command()(check)
-app.command()(new)
-app.command()(doctor)
-app.command()(bench)
-data.app.command("import")(import_)
-app.add_typer(data.app, name="data")
-app.add_typer(ledger.app, name="ledger")
+def make_app(command: str | None = None) -> typer.Typer:
+    """The application: with all commands, or with one of them, so that no other is imported."""
+    app = typer.Typer(
+        name="lrurun",
+        help=(
+            "Train a ladder of models, from a tanh RNN to the Linear Recurrent Unit (LRU), and see which changes "
+            "matter on a task.\n\nBegin with: lrurun ladder sDigits"
+        ),
+        epilog=EPILOG,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_globals)
+    for name in COMMANDS if command is None else [command]:
+        found = pkgutil.resolve_name(f"lrurun.commands.{COMMANDS[name]}")
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app

@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from lrurun import console
 from lrurun.commands import output
+from lrurun.commands.data_import import import_
 from lrurun.commands.options import Json, ProfileName, Task
 from lrurun.errors import LrurunError
 
@@ -295,6 +296,9 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
     ]
     console.table(None, ["", ""], rows)
     return 0
+
+
+app.command("import")(import_)
 
 
 def _from(table: Mapping[str, Any]) -> str:
