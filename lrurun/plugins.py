@@ -50,16 +50,6 @@ class Source(Struct, frozen=True):
 
 
 _REGISTRIES: dict[PluginKind, dict[str, Any]] = {"recurrence": {}, "task": {}}
-RELEASED: dict[PluginKind, frozenset[str]] = {
-    "recurrence": frozenset({"dense", "diagonal", "dlr", "dss", "rotrnn", "s4", "s4d", "s5"}),
-    "task": frozenset(
-        {"sCIFAR", "ListOps", "Text", "Retrieval", "Pathfinder", "PathX", "Image", "SpeechCommands", "sDigits"}
-    ),
-}
-"""lrurun's names in release 0.1.0, which no plug-in can have. A plug-in may be older than lrurun's other names: it is
-then used instead of lrurun's own recurrence or task."""
-_REPLACED: dict[tuple[PluginKind, str], Any] = {}
-"""lrurun's own entries, instead of which plug-ins are used."""
 _FILES: dict[str, Source] = {}
 """Real path -> what was loaded from it."""
 _NAMED: list[str] = []
@@ -95,9 +85,8 @@ def register(
     entry: Callable[[Source], Any],
     cls: Any,
     base: type,
-    warn: Callable[[str], None],
 ) -> None:
-    """Adds `entry`, made for the source of `cls`, under this name; warns if lrurun's own had it.
+    """Adds `entry`, made for the source of `cls`, under this name.
 
     Raises:
         UsageError: a name that is taken or not permitted, no subclass of `base`, abstract methods that remain.
@@ -110,11 +99,7 @@ def register(
     if missing := sorted(getattr(cls, "__abstractmethods__", ())):
         hint = f"the docstrings of {public} say what they do"
         raise UsageError(f"{what} {name!r}: {cls.__name__} lacks {', '.join(missing)}", hint)
-    made, known = entry(source), _REGISTRIES[what]
-    if name in known and (what, name) not in _SOURCES:
-        _REPLACED[what, name] = known[name]
-        warn(f"{what} {name!r} of {source.shown} is used instead of lrurun's own {what} of this name")
-    known[name] = made
+    _REGISTRIES[what][name] = entry(source)
     _SOURCES[what, name] = (source, cls.__module__)
 
 
@@ -128,11 +113,10 @@ def _source(what: PluginKind, name: str, cls: Any) -> Source:
         raise UsageError(
             f"{what} {name!r}: expected a name of letters, digits, '.', '_' and '-'", f"as in {what} 'mine'"
         )
-    known = name in _REGISTRIES[what]
-    if name in RELEASED[what] and (what, name) not in _SOURCES:
+    if name in _REGISTRIES[what] and (what, name) not in _SOURCES:
         raise UsageError(f"{what} {name!r}: lrurun has one of this name", "choose another name")
     source = _loading[-1] if _loading else _of_module(what, name, cls.__module__)
-    if known and (what, name) in _SOURCES:
+    if (what, name) in _SOURCES:
         other, module = _SOURCES[what, name]
         # the same file may be imported and loaded
         if other.sha256 != source.sha256 or module == cls.__module__:
@@ -278,10 +262,7 @@ def _undone_if_it_fails(module: str) -> Iterator[None]:
 def forget(what: PluginKind, name: str) -> None:
     """Undoes a registration; lrurun's own stay."""
     if _SOURCES.pop((what, name), None) is not None:
-        if (what, name) in _REPLACED:
-            _REGISTRIES[what][name] = _REPLACED.pop((what, name))
-        else:
-            del _REGISTRIES[what][name]
+        del _REGISTRIES[what][name]
 
 
 def _explained(error: BaseException, path: str, shown: str) -> LrurunError:
@@ -336,7 +317,7 @@ def load_installed(what: PluginKind, name: Any) -> None:
         UsageError: the package raises, or has no such thing.
     """
     known = _REGISTRIES[what]
-    if not isinstance(name, str) or name in RELEASED[what] or {(what, name)} & ({*_SOURCES, *_INSTALLED} | _ABSENT):
+    if not isinstance(name, str) or name in known or (what, name) in _ABSENT:
         return
     from importlib.metadata import entry_points
 

@@ -1,4 +1,4 @@
-"""Plug-ins for tests: files as they were written for 0.1.0, and a small task."""
+"""Plug-ins for tests: a recurrence with its ladder, a ladder of lrurun's recurrences, and a small task."""
 
 from __future__ import annotations
 
@@ -11,24 +11,89 @@ import pytest
 from lrurun import plugins
 from lrurun.config.recurrences import KINDS
 
-RELEASED = Path(__file__).parent / "release_0_1_0"
-"""Files as they were written for that release; they must work unedited, and their digests are in fingerprints."""
-
-
 BUILT_IN = list(KINDS)
 """The kinds before any plug-in is loaded."""
 
 
-AVERAGES = (RELEASED / "averages.py.txt").read_text()
+AVERAGES = '''
+import jax
+import jax.numpy as jnp
+import msgspec
+
+import lrurun
 
 
-ROWS = (RELEASED / "rows.py.txt").read_text()
+@lrurun.recurrence("averages")
+class Averages(lrurun.Recurrence):
+    """Running averages x_k = a x_(k-1) + (1 - a) B u_k with N rates a; y_k = C x_k."""
+
+    class Settings(msgspec.Struct):
+        longest: float = 32.0  # steps that the slowest average remembers
+
+    recurrent_parameters = frozenset({"rate"})  # trained at lr * recurrent_factor, without decay
+
+    def init(self, key):
+        b, c = jax.random.normal(key, (2, self.state, self.width))
+        rate = jnp.log(jnp.geomspace(1.0, self.settings.longest, self.state))
+        return {"rate": rate, "B": b / self.width**0.5, "C": c.T / self.state**0.5}
+
+    def initial_state(self, batch):
+        return jnp.zeros((batch, self.state))
+
+    def step(self, params, x, u):
+        self.require_causal()
+        a = jax.nn.sigmoid(params["rate"])[None, :]
+        x = a * x + (1.0 - a) * self.product(u, params["B"])
+        return x, self.product(x, params["C"])
+
+    def scan(self, params, u, mask=None):  # time first, (T, B, H); padding, at the end, is where mask is false
+        a = jax.nn.sigmoid(params["rate"])[None, :]
+        v = (1.0 - a[None]) * self.product(u if mask is None else jnp.where(mask[..., None], u, 0.0), params["B"])
+        ways = (False, True) if self.bidirectional else (False,)
+        x = sum(jax.lax.scan(lambda x, v_k: (a * x + v_k,) * 2, 0.0 * v[0], v, reverse=way)[1] for way in ways)
+        return self.product(x, params["C"])
+'''.lstrip()
 
 
-LADDER = (RELEASED / "averages.toml").read_text()
+LADDER = """
+name = "averages"
+title = "running averages instead of complex modes"
+source = "ours"
+load = ["averages.py"]
+
+[[rung]]
+name = "lru"
+title = "Linear Recurrent Unit"
+change = { "model.recurrence.kind" = "diagonal", "model.recurrence.normalize" = true }
+
+[[rung]]
+name = "averages"
+title = "running averages"
+change = { "model.recurrence.kind" = "averages", "model.recurrence.longest" = 64.0 }
+""".lstrip()
 
 
-RADIUS = (RELEASED / "radius.toml").read_text()
+RADIUS = """
+name = "radius"
+title = "how far out the eigenvalues start"
+source = "ours"
+
+[[rung]]
+name = "disk"
+title = "whole disk"
+change = { "model.recurrence.kind" = "diagonal", "model.recurrence.normalize" = true }
+
+[[rung]]
+name = "ring"
+title = "outer ring"
+change = { "model.recurrence.r_min" = 0.9, "model.recurrence.r_max" = 0.99 }
+
+[[claim]]
+text = "A start near the unit circle helps"
+source = "ours"
+rung = "ring"
+than = "disk"
+""".lstrip()
 
 
 MAJORITY = """

@@ -133,7 +133,7 @@ def test_a_file_that_cannot_be_read_is_no_usage_error(monkeypatch):
             "[trian]",
             "r.toml, trian: unknown name",
             "did you mean 'train'? known names here: task, about, seeds, data, model, optim, train, execution, ours, "
-            "ladder, rung, tune, profile",
+            "ladder, tune, profile",
         ),
         (
             "steps = 10",

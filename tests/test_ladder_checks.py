@@ -263,11 +263,6 @@ def test_an_unknown_task_is_refused(text, where, folder, capsys):
     assert run(["check", "ladder", "l.toml"]) == 0
 
 
-def test_the_ladder_dlr_of_0_1_0_names_tasks_of_its_paper(folder):
-    (folder / "l.toml").write_text(LADDER + CLAIM + 'tasks = ["Shift", "CumSum", "MIPS", "Pathfinder-Segmentation"]')
-    assert documents.load_ladder("./l.toml").name == "mine"
-
-
 def test_check_says_which_rungs_share_runs_and_counts_in_the_right_number(capsys):
     assert run(["check", "ladder", "lru", "--json"]) == 0
     details = {one["check"]: one["detail"] for one in json.loads(capsys.readouterr().out)["findings"]}

@@ -11,12 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import lrurun
 from lrurun import plugins
 from lrurun.commands import request as requests
 from lrurun.config import plan as planning
-from lrurun.config import plugin_code, schema
-from lrurun.config.recurrences import KINDS
+from lrurun.config import schema
 from lrurun.config.runs import final_runs
 from lrurun.data import TASKS
 from lrurun.data.store import load, prepare
@@ -26,7 +24,7 @@ from lrurun.runner.messages import Fault, PrepareOrder, decode
 from lrurun.runner.processes import LocalWorker, Needs
 from tests.commands import said
 from tests.machine import wait_for
-from tests.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, RADIUS, RECIPE, ROWS, folder, forget, forgotten
+from tests.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, RADIUS, RECIPE, folder, forget, forgotten
 
 __all__ = ["folder", "forgotten"]  # fixtures
 
@@ -119,33 +117,6 @@ def test_a_causal_recurrence_passes_the_suite_if_it_is_declared(
     assert code == 1 - declared
     assert all(found.values()) == declared
     assert ("looks both ways" in found) != declared
-
-
-def test_files_of_the_first_release_work_unedited(folder: Path) -> None:
-    code = plugin_code.code_of("averages", "rowDigits")
-    assert code == (None, {})
-    made = {
-        profile: planning.make("sDigits", ladder="averages.toml", profile=profile).rungs[-1].config
-        for profile in (None, "smoke")
-    }
-    assert {profile: schema.fingerprint(config) for profile, config in made.items()} == {
-        None: "sha256:323a74a731d6d04b965eead25c4e562527b6beddf93fe8b711202847c2ad238a",
-        "smoke": "sha256:b65470606f48541a74b70f5e4483770710500465383eb9ee040d5125207608e7",
-    }
-    Path("rows.py").write_text(ROWS)
-    plugins.load("rows.py")
-    task = TASKS["rowDigits"]
-    manifest = prepare(task, task.options(test=10), folder / "data")
-    assert manifest["counts"] == {"train": 1197, "validation": 300, "test": 10}
-    assert task.code == plugins.source_of("task", "rowDigits").sha256  # type: ignore[union-attr]
-    from lrurun.recurrences import Dense
-
-    assert Dense is KINDS["dense"].load()
-    assert lrurun.recurrences.Recurrence is lrurun.Recurrence
-    from lrurun.tasks import base
-
-    assert base.Task is lrurun.Task
-    assert {"Fill", "Options", "Remote", "Source", "majority", "portions"} <= set(base.__all__)
 
 
 @pytest.mark.parametrize(

@@ -366,34 +366,6 @@ class Leaky(recurrences.Recurrence):
         return x, params["D"][None] * x * (2.0 if "step" in self.settings.faults else 1.0)
 
 
-def test_plug_ins_of_release_0_1_0_call_the_recurrent_group_slow():
-    class Attribute(Leaky):
-        slow = frozenset({"D"})
-
-    class Property(Leaky):
-        @property
-        def slow(self):
-            return frozenset({"decay", *self.settings.faults})
-
-    class Inherits(Property):
-        pass
-
-    class Mixin:
-        slow = frozenset({"mixed"})
-
-    class Mixed(Mixin, Leaky):
-        pass
-
-    class Newer(Property):
-        recurrent_parameters = frozenset({"new"})
-
-    wanted = {Attribute: {"D"}, Property: {"decay", "x"}, Inherits: {"decay", "x"}, Mixed: {"mixed"}, Newer: {"new"}}
-    for made, names in wanted.items():
-        assert made(Faulty(("x",)), width=2, state=2).recurrent_parameters == names, made
-    abstract = type("Nothing", (recurrences.Recurrence,), {})
-    assert "recurrent_parameters" in abstract.__abstractmethods__
-
-
 def either_way(name):
     return {f"{name}, one direction", f"{name}, both directions"}
 

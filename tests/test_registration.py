@@ -30,7 +30,7 @@ __all__ = ["folder", "forgotten"]  # fixtures
 )
 def test_decorators_work_with_a_name_and_without(folder: Path, decorator: str, attribute: str, name: str) -> None:
     Path("x.py").write_text(
-        f"import lrurun\nfrom lrurun.data.digits import Digits\nfrom lrurun.recurrences import Dense\n"
+        f"import lrurun\nfrom lrurun.data.digits import Digits\nfrom lrurun.nn.recurrences.dense import Dense\n"
         f"@lrurun.recurrence{decorator}\nclass Layer(Dense):\n    {attribute or 'pass'}\n"
         f"@lrurun.task{decorator}\nclass Data(Digits):\n    {attribute or 'pass'}\n"
     )
@@ -52,7 +52,7 @@ def test_the_public_names_are_loaded_on_first_use(folder: Path) -> None:
         lrurun.recurrance  # noqa: B018
 
 
-CLASS = "import lrurun\nfrom lrurun.recurrences import Dense, Recurrence\n"
+CLASS = "import lrurun\nfrom lrurun.nn.recurrences import Recurrence, dense; Dense = dense.Dense\n"
 
 
 NAMED = '@lrurun.recurrence("mine")\nclass Mine(Dense):\n'
@@ -121,7 +121,7 @@ NAMED = '@lrurun.recurrence("mine")\nclass Mine(Dense):\n'
             "decorate a class",
         ),
         (
-            f'{CLASS}@lrurun.recurrence("mine")\nclass Mine(Recurrence):\n    slow = frozenset()\n',
+            f'{CLASS}@lrurun.recurrence("mine")\nclass Mine(Recurrence):\n    recurrent_parameters = frozenset()\n',
             "x.py, line 3: recurrence 'mine': Mine lacks init, initial_state, scan, step",
             "the docstrings of lrurun.Recurrence say what they do",
         ),
@@ -185,7 +185,7 @@ def test_a_failed_file_leaves_nothing_behind_and_a_corrected_one_loads(folder: P
     averages = AVERAGES.replace("longest", "longest_of_mine")  # no other recurrence has a setting of this name
     Path("averages.py").write_text(averages)
     Path("x.py").write_text(f"{averages}\nraise RuntimeError('late')\n")
-    with pytest.raises(UsageError, match=r"x\.py, line 39: raised RuntimeError: late"):
+    with pytest.raises(UsageError, match=r"x\.py, line 38: raised RuntimeError: late"):
         plugins.load("x.py")
     assert "averages" not in KINDS
     assert "model.recurrence.longest_of_mine" not in schema.known_paths()

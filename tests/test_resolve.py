@@ -96,62 +96,6 @@ def test_values_for_a_rung_that_the_ladder_lacks_are_refused():
     assert list(rates(changed(TAKING, 'name = "other"', 'name = "ssm"').replace('"lru"', '"one"'))) == ["one"]
 
 
-UNSCOPED = """
-[rung.tanh-rnn.optim]
-lr = 0.5
-
-[rung.nobody.optim]
-lr = 0.6
-
-[rung.ring-init.model.recurrence]
-r_min = 0.5
-r_max = 0.9
-
-[rung.gamma-norm.model.recurrence]
-r_min = 0.5
-r_max = 0.9
-
-[rung.small-phase.model.recurrence]
-max_phase = 0.3
-
-[profile.small.rung.tanh-rnn.optim]
-lr = 0.7
-"""
-
-
-def test_tables_of_the_old_form_hold_for_packaged_ladders_and_are_warned_of_once(capsys):
-    Path("r.toml").write_text(RECIPE + UNSCOPED + "[ladder.lru.rung.linear-rnn.optim]\nlr = 0.4\n")
-    Path("ablations").mkdir()
-    Path("ablations", "unfinished.toml").write_text("name =")  # a ladder that this command does not name
-    for ladder in ("lru", "nonlinearity"):
-        made = rungs(planning.make("./r.toml", ladder=ladder))
-        assert made["tanh-rnn"].config.optim.lr == 0.5
-        assert made["tanh-rnn"].sources["optim.lr"] == "r.toml [rung.tanh-rnn]"
-        assert made["linear-rnn"].config.optim.lr == 0.4
-    assert rungs(planning.make("./r.toml", ladder="lru", profile="small"))["tanh-rnn"].config.optim.lr == 0.7
-    assert capsys.readouterr().err == (
-        "warning: r.toml: [rung.tanh-rnn] and 5 more of its tables hold for packaged ladders only: "
-        "write [ladder.lru.rung.tanh-rnn]\n"
-    )
-    # a ladder of one's own with such a rung, or with the name of a packaged one, receives nothing
-    Path("r.toml").write_text(RECIPE.replace("ladder.mine", "ladder.another") + UNSCOPED)
-    for name in ("mine", "lru"):
-        ladder = changed(changed(LADDER, 'name = "dense"', 'name = "tanh-rnn"'), 'name = "mine"', f'name = "{name}"')
-        ladder = changed(
-            ladder, 'tunes = ["model.recurrence.r_min", "model.recurrence.r_max"]', 'change = { "model.depth" = 2 }'
-        )
-        assert rates(ladder, "./r.toml")["tanh-rnn"][0] == 0.01
-
-
-def test_a_recipe_of_the_first_release_makes_the_same_runs_of_packaged_ladders(capsys):
-    old = str(Path(__file__).parent / "release_0_1_0" / "sDigits.toml")
-    for ladder in ("lru", "nonlinearity", "stability", "ssm", "rotrnn", "dlr"):  # those of that release
-        for profile in (None, "smoke"):
-            runs = [planning.make(task, ladder=ladder, profile=profile).rungs for task in (old, DIGITS)]
-            assert [rung.config for rung in runs[0]] == [rung.config for rung in runs[1]]
-    assert capsys.readouterr().err.count("warning: ") == 1
-
-
 @pytest.mark.parametrize(
     ("task", "options", "rung", "kind", "text"),
     [

@@ -99,7 +99,6 @@ class Scope(Struct, frozen=True):
 
     ladder: str
     rung: str
-    packaged: bool
     """Whether the ladder comes with lrurun."""
 
 
@@ -130,7 +129,7 @@ class Ladder(_Document, frozen=True, kw_only=True):
             UsageError: it takes the values of an unknown rung, or of itself.
         """
         where = f"{self.path}, rung {rung.name}, takes"
-        found = [Scope(self.name, rung.name, is_packaged(self))]
+        found = [Scope(self.name, rung.name)]
         while rung.takes:
             name, _, taken = rung.takes.partition("/")
             try:
@@ -141,7 +140,7 @@ class Ladder(_Document, frozen=True, kw_only=True):
             if taken not in rungs:
                 raise UsageError(f"{where}: ladder {name} has no rung {taken!r}", hint_for(taken, rungs, "rungs"))
             rung = rungs[taken]
-            scope = Scope(name, taken, is_packaged(ladder))
+            scope = Scope(name, taken)
             if scope in found:
                 raise UsageError(f"{where}: {name}/{taken} takes its own values", "remove one `takes`")
             found.insert(0, scope)
@@ -244,8 +243,6 @@ class Profile(_Document, frozen=True, kw_only=True):
     execution: dict[str, Any] = field(default_factory=dict)
     ladder: dict[Name, LadderValues] = field(default_factory=dict)
     """Over the recipe's."""
-    rung: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The form of 0.1.0, see `Recipe.rung`."""
     tune: dict[str, Tried] | None = None
     """Another grid or space, dotted path -> values."""
     tune_seeds: Annotated[int, Meta(ge=1, le=100)] | None = None
@@ -270,8 +267,6 @@ class Recipe(_Document, frozen=True, kw_only=True):
     """Dotted path -> why a value that no paper gives was chosen."""
     ladder: dict[Name, LadderValues] = field(default_factory=dict)
     """Name of a ladder -> what the recipe sets for its rungs."""
-    rung: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The form of 0.1.0: rung -> what it sets, for every packaged ladder that has a rung of this name."""
     tune: Tune | None = None
     profile: dict[Name, Profile] = field(default_factory=dict)
     path: str = ""
@@ -288,10 +283,6 @@ class Recipe(_Document, frozen=True, kw_only=True):
                 if scope.rung in scoped:
                     where = f"{prefix}ladder.{scope.ladder}.rung.{scope.rung}]"
                     found.append(RungTable(where, scoped[scope.rung].settings, scoped[scope.rung], scope))
-                elif scope.packaged and scope.rung in document.rung:
-                    found.append(
-                        RungTable(f"{prefix}rung.{scope.rung}]", document.rung[scope.rung], RungValues(), scope)
-                    )
         return found
 
 
@@ -342,14 +333,8 @@ def load_ladder(name: str, *, imports: bool = True) -> Ladder:
             _find_recurrence(rung.change)
     ladder_checks.check(ladder)
     if imports:
-        ladder_checks.check_tasks(ladder, _tasks_of_papers)
+        ladder_checks.check_tasks(ladder)
     return ladder
-
-
-def _tasks_of_papers() -> set[str]:
-    """The `other_tasks` of the packaged ladders: copies of these from 0.1.0, which had no such key, stay valid."""
-    ladders = (read_ladder(str(path)) for path in paths.packaged("ablations").glob("*.toml"))
-    return {name for ladder in ladders for name in ladder.other_tasks}
 
 
 def _find_recurrence(table: dict[str, Any]) -> None:
@@ -406,8 +391,6 @@ def load_recipe(name: str, *, imports: bool = True) -> Recipe:
     if imports:
         load_installed(recipe)
     recipe_checks.check(recipe)
-    packaged = sorted(paths.packaged("ablations").glob("*.toml")) if recipe_checks.unscoped(recipe) else []
-    recipe_checks.warn_of_unscoped(recipe, [read_ladder(str(path)) for path in packaged])
     return recipe
 
 
@@ -421,7 +404,7 @@ def load_installed(recipe: Recipe) -> None:
     documents: list[Recipe | Profile] = [recipe, *recipe.profile.values()]
     for document in documents:
         scoped = [rung.settings for ladder in document.ladder.values() for rung in ladder.rung.values()]
-        for table in ({"model": document.model}, *document.rung.values(), *scoped):
+        for table in ({"model": document.model}, *scoped):
             _find_recurrence(table)
 
 

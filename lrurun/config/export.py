@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lrurun import data as tasks
+from lrurun import decoding
 from lrurun.config import plan as planning
 from lrurun.config import plugin_code
 from lrurun.config.documents import About, Ladder, Recipe
-from lrurun.config.removed import execution_of
 from lrurun.config.resolve import RateSource, ResolvedRung
 from lrurun.config.schema import KIND, TUNING_SEED, Execution, RunConfig, decode, fingerprint
 from lrurun.config.settings import flatten
@@ -37,7 +37,7 @@ def toml(run: Run) -> str:
             "name one of its final runs: lrurun runs --where 'stage=train'",
         )
     config = plugin_code.config_of(run.config, f"run {run.id}")
-    execution = execution_of(run.execution, f"run {run.id}")
+    execution = decoding.convert(run.execution, Execution, f"run {run.id}")
     document = _document(run, config)
     for task, profile in {(m.task, m.profile): None for m in run.memberships} | {(run.task, None): None}:
         found = _resolve(document, task, profile)
@@ -70,7 +70,7 @@ def plan_of(run: Run) -> planning.Plan:
         values={},
         sources=run.provenance,
         config=config,
-        execution=execution_of(run.execution, f"run {run.id}"),
+        execution=decoding.convert(run.execution, Execution, f"run {run.id}"),
         differences=(),
         same_as_base=False,
         rate_source=RateSource("set", "the run's"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from lrurun import paths, plugins
@@ -115,11 +115,10 @@ def named_tasks(ladder: Ladder) -> Iterator[tuple[str, str]]:
         yield from ((f"claim {claim.text!r}, margins", task) for task in claim.margins)
 
 
-def check_tasks(ladder: Ladder, others: Callable[[], Iterable[str]]) -> None:
+def check_tasks(ladder: Ladder) -> None:
     """Refuse unknown tasks, once the plug-ins of the command are loaded.
 
-    Those of installed packages and of recipes here are known without an import. `others` returns tasks that only papers
-    have, beside those that the ladder declares.
+    Those of installed packages and of recipes here are known without an import.
     """
     # Documents are also read without tasks, to complete names quickly.
     from lrurun import data as tasks
@@ -130,7 +129,7 @@ def check_tasks(ladder: Ladder, others: Callable[[], Iterable[str]]) -> None:
         if name in tasks.TASKS or name in ladder.other_tasks:
             continue
         known = dict.fromkeys([*tasks.TASKS, *plugins.installed_names(), *paths.names("recipes"), *ladder.other_tasks])
-        if name not in known and name not in others():
+        if name not in known:
             hint = (
                 f"{hint_for(name, known, 'tasks')}; {tasks.OF_PLUG_IN}, other_tasks = [{name!r}] if only a paper has it"
             )

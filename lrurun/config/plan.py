@@ -29,7 +29,7 @@ from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import ResolvedRung, full, resolve, with_point
 from lrurun.config.schema import KIND, TUNING_SEED, shared_settings
 from lrurun.config.search import Search
-from lrurun.config.settings import flatten, parse_set
+from lrurun.config.settings import parse_set
 from lrurun.data import imported, obtaining
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for
@@ -147,7 +147,6 @@ def of_documents(
     imports: bool = False,
 ) -> Plan:
     """As `make`, of documents that have been read."""
-    check_kinds(document)
     check_scopes(document, recipe)
     check_metrics(document, task_of(recipe), _profiles(recipe))
     reduced = get_profile(recipe, profile)
@@ -268,13 +267,7 @@ def task_of(recipe: Recipe) -> Task:
     """
     if imported.KEY not in recipe.data and recipe.task not in tasks.TASKS:
         raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
-    own = plugins.source_of("task", recipe.task)
-    if own is not None and is_packaged(recipe):
-        raise UsageError(
-            f"{recipe.path}: is the recipe of lrurun's own task {recipe.task}, and not of that of {own.shown}",
-            f"write recipes/{recipe.task}.toml, or name the path of another recipe: PATH.toml",
-        )
-    if own is not None:
+    if plugins.source_of("task", recipe.task) is not None:
         obtaining.RECIPES[recipe.task] = recipe.path
     return tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")
 
@@ -285,22 +278,6 @@ def _profiles(recipe: Recipe) -> list[str]:
     if is_packaged(recipe) or not packaged.is_file():
         return list(recipe.profile)
     return [*recipe.profile, *read_recipe(str(packaged)).profile]
-
-
-def check_kinds(ladder: Ladder) -> None:
-    """Checks that a ladder of lrurun, whose claims are about lrurun's own code, has no recurrence of a plug-in.
-
-    Raises:
-        UsageError: a rung has one.
-    """
-    for rung in ladder.rungs if is_packaged(ladder) else ():
-        kind = dict(flatten(rung.change)).get(KIND)
-        own = plugins.source_of("recurrence", kind)
-        if own is not None:
-            raise UsageError(
-                f"{ladder.path}, rung {rung.name}: is about lrurun's own {kind}, and not about that of {own.shown}",
-                "copy the ladder without its published scores and claims, and name the copy: --ladder PATH.toml",
-            )
 
 
 def _data_name(recipe: Recipe, profile: str | None, reduced: Profile) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from lrurun.decoding.faults import faults, repaired
 from lrurun.errors import Sink, UsageError, raising
 
 if TYPE_CHECKING:
-    from lrurun.config.documents import Ladder, Profile, Recipe, Tune
+    from lrurun.config.documents import Profile, Recipe, Tune
 
 
 def check(recipe: Recipe, sink: Sink = raising) -> None:
@@ -77,8 +77,6 @@ def _check_tables(document: Recipe | Profile, where: str, prefix: str, sink: Sin
             _check_grid(values.tune, f"{where} [{prefix}ladder.{name}.rung.{rung}.tune]", sink, searches=searches)
             if values.lr_published and values.lr_chosen:
                 sink(UsageError(f"{of_rung}: has both lr_published and lr_chosen", "remove one of them"))
-    for rung, changes in document.rung.items():
-        settings(changes, f"{where} [{prefix}rung.{rung}]", within=("model", "optim"), sink=sink)
 
 
 def _check_grid(grid: dict[str, Any], where: str, sink: Sink, *, searches: bool = False) -> None:
@@ -126,21 +124,3 @@ def documentation(table: dict[str, Any], type_: type, where: str, sources: dict[
 def _warn(text: str) -> None:
     """Once for each recipe, which a command may read several times."""
     console.warn(text)
-
-
-def unscoped(recipe: Recipe) -> list[tuple[str, str]]:
-    """The tables (prefix, rung) that have the form of 0.1.0."""
-    found = [("", rung) for rung in recipe.rung]
-    return found + [(f"profile.{name}.", rung) for name, profile in recipe.profile.items() for rung in profile.rung]
-
-
-def warn_of_unscoped(recipe: Recipe, packaged: Sequence[Ladder]) -> None:
-    """Warns of tables of that form, and says how the first is written now."""
-    tables = unscoped(recipe)
-    if not tables:
-        return
-    prefix, rung = tables[0]
-    ladder = next((one.name for one in packaged if any(r.name == rung and not r.takes for r in one.rungs)), "NAME")
-    more = f" and {len(tables) - 1} more of its tables hold" if len(tables) > 1 else " holds"
-    scoped = f"[{prefix}ladder.{ladder}.rung.{rung}]"
-    _warn(f"{recipe.path}: [{prefix}rung.{rung}]{more} for packaged ladders only: write {scoped}")

@@ -12,7 +12,7 @@ from lrurun.config import plan as planning
 from lrurun.config.documents import Ladder, Profile, Recipe
 from lrurun.config.extends import extended
 from lrurun.decoding.faults import faults, repaired
-from lrurun.errors import UsageError, hint_for, nearest, plural
+from lrurun.errors import UsageError, nearest, plural
 
 
 class Finding(Struct, frozen=True):
@@ -44,7 +44,6 @@ def find(name: str, ladders: Sequence[str]) -> list[Finding]:
         except UsageError as fault:
             errors.append(fault)
     found += [Finding("fields", False, text) for text in dict.fromkeys(map(_text, [*errors, *_of_data(recipe)]))]
-    found += _unscoped(recipe)
     known = {one.detail for one in found}
     chosen, skipped = _ladders(recipe, ladders)
     for profile in (None, *recipe.profile):
@@ -101,24 +100,12 @@ def _of_data(recipe: Recipe) -> Iterator[UsageError]:
             yield one.error
 
 
-def _unscoped(recipe: Recipe) -> Iterator[Finding]:
-    """Tables of the form of 0.1.0 for rungs that no ladder has."""
-    tables = dict.fromkeys(rung for _, rung in recipe_checks.unscoped(recipe))
-    if tables:
-        known = {rung.name for one in map(documents.read_ladder, paths.names("ablations")) for rung in one.rungs}
-        for rung in [one for one in tables if one not in known]:
-            hint = hint_for(rung, sorted(known), "rungs")
-            yield Finding("rung tables", False, f"[rung.{rung}] is in no ladder; {hint}")
-
-
 def _ladders(recipe: Recipe, names: Sequence[str]) -> tuple[list[Ladder], list[Finding]]:
     """The ladders to check the recipe on, and those of its own that cannot be checked."""
     if names:
         return [documents.load_ladder(name) for name in names], []
     values: list[Recipe | Profile] = [recipe, *recipe.profile.values()]
     own = dict.fromkeys(ladder for one in values for ladder in one.ladder)
-    if any(one.rung for one in values):
-        own |= {"lru": None}
     chosen: list[Ladder] = []
     skipped: list[Finding] = []
     there = paths.names("ablations")

@@ -13,7 +13,6 @@ from lrurun import decoding
 from lrurun.config import grid, plugin_code
 from lrurun.config.documents import Ladder, Recipe, Rung, RungTable, Scope, get_profile
 from lrurun.config.recurrences import RecurrenceSettings
-from lrurun.config.removed import without_removed
 from lrurun.config.schema import KIND, SECTIONS, Execution, R, RunConfig, decode, settings_type
 from lrurun.config.settings import flatten, settings
 from lrurun.data.task import Options
@@ -338,7 +337,6 @@ def converted(values: _Values, task: str, data: dict[str, Any], where: str) -> t
     code, _ = plugin_code.code_of(str(values[KIND][0]) if KIND in values else "", task)
     if code is not None:
         table["code"] = msgspec.to_builtins(code)
-    table["execution"] = without_removed(table["execution"], sources.get("execution.scan_backend", where))
     whole = decode(table, _Whole, where, sources)
     _check_devices(whole, sources)
     config = RunConfig(**{name: getattr(whole, name) for name in RunConfig.__struct_fields__})

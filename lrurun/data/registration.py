@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
-from lrurun import console, plugins
+from lrurun import plugins
 from lrurun.data.metric import OF_CLASSES, OF_VALUES, Mean, Metric
 from lrurun.data.task import Task
 from lrurun.errors import UsageError, hint_for
@@ -45,7 +45,7 @@ def _register(name: str, cls: Any) -> Any:
         _check_metrics(task)
         return task
 
-    plugins.register("task", name, made, cls, Task, console.warn)
+    plugins.register("task", name, made, cls, Task)
     return cls
 
 

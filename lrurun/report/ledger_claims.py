@@ -311,18 +311,14 @@ def _unusable(ladder: Ladder, task: str, found: Sequence[tuple[LadderInstance, s
 
 def _without_runs(ladder: Ladder, task: str, text: str) -> LedgerVerdict:
     option = "" if ladder.name == "lru" else f" --ladder {ladder.name}"
-    verdict, detail = NOT_RUN, f"lrurun ladder {task}{option} would decide it"
+    detail = f"lrurun ladder {task}{option} would decide it"
     scoped = any(one.text == text and (one.min_length, one.depth) != (None, None) for one in ladder.claims)
-    try:
-        planning.check_kinds(ladder)
-        if scoped:
-            recipe = load_recipe(task, imports=False)
-            plan = planning.of_documents(ladder, recipe, profile=None, sets=(), tune=False)
-            if reason := plan.outside_scope.get(text):
-                detail = f"lrurun ladder {task}{option} would not decide it: the claim is {reason}"
-    except UsageError as error:  # runs of a plug-in's recurrence would decide nothing about lrurun's own
-        verdict, detail = NOT_JUDGED, str(error)
-    return LedgerVerdict(verdict=verdict, detail=detail, instance=None, profile=None, stand_in=False)
+    if scoped:
+        recipe = load_recipe(task, imports=False)
+        plan = planning.of_documents(ladder, recipe, profile=None, sets=(), tune=False)
+        if reason := plan.outside_scope.get(text):
+            detail = f"lrurun ladder {task}{option} would not decide it: the claim is {reason}"
+    return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
 
 
 def _report_of(ledger: Ledger, study: Study[Any]) -> study_report.StudyReport | None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lrurun import data as tasks
+from lrurun import decoding
 from lrurun.config import plugin_code
-from lrurun.config.removed import execution_of
 from lrurun.config.schema import Execution, RunConfig, program_key
 from lrurun.data import store
 from lrurun.data.task import Data
@@ -79,7 +79,7 @@ class ActiveAttempt:
             MachineFault: the data cannot be read, or the plug-ins are not those of the command that queued the run.
             LrurunError: the run began on other data.
         """
-        self.execution = execution_of(self.claim.run.execution, f"run {self.id}")
+        self.execution = decoding.convert(self.claim.run.execution, Execution, f"run {self.id}")
         try:
             self.config = plugin_code.config_of(self.claim.run.config, f"run {self.id}")
             self.data = _loaded(self.config, self.data_folder)

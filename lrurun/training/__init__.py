@@ -5,7 +5,7 @@ NUMERICS = 2
 
 Attempts record it: an unfinished run of an older version starts again, and reports mark mixtures.
 
-1: the releases up to 0.1.0.
+1: the first version.
 2: dense products on two-dimensional arrays; loops over time that replace their inputs; norms of states from the
    pass that evaluates.
 """

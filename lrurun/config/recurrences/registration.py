@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 import msgspec
 from msgspec import Struct
 
-from lrurun import console, plugins
+from lrurun import plugins
 from lrurun.config.recurrences.base import Declaration, RecurrenceSettings
 from lrurun.errors import UsageError
 
@@ -41,7 +41,7 @@ def _register(name: str, cls: C) -> C:
     def made(_: plugins.Source) -> Declaration:
         return Declaration(settings=_settings(name, cls), implementation=cls)
 
-    plugins.register("recurrence", name, made, cls, base, console.warn)
+    plugins.register("recurrence", name, made, cls, base)
     return cls
 
 

@@ -28,13 +28,6 @@ class Recurrence(abc.ABC):
     causal_only: ClassVar[bool] = False
     """Whether this kind has no bidirectional form: models that ask for one are then refused."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Accepts `slow`, the name of `recurrent_parameters` in release 0.1.0."""
-        super().__init_subclass__(**options)
-        owner = next(c for c in cls.__mro__ if vars(c).keys() & {"slow", "recurrent_parameters"})
-        if "recurrent_parameters" not in vars(owner):
-            cls.recurrent_parameters = vars(owner)["slow"]  # type: ignore[method-assign]
-
     def __init__(
         self,
         settings: Any,
