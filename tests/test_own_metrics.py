@@ -162,4 +162,4 @@ def test_the_example_measures_its_own_metrics(machine: Machine) -> None:
     assert claim["metric"] == "top_two"
     with Ledger.open(machine.folder / "ledger.db") as ledger:
         of = {run.id: (run.result or {})["test/top_two"] for run in ledger.runs()}
-    assert claim["mean"] == pytest.approx(np.mean([of[run] for run in report["rows"][1]["runs"]]))
+    assert claim["sides"][0]["mean"] == pytest.approx(np.mean([of[run] for run in report["rows"][1]["runs"]]))
