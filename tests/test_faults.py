@@ -21,13 +21,15 @@ import psutil
 import pytest
 
 import lrurun
+from lrurun.errors import LrurunError
+from lrurun.ledger import migrate
 from lrurun.ledger.schema import SCHEMA
+from tests import old_ledgers
 from tests.machine import LONG, Machine, stop, training, wait_for, workers_of
 from tests.test_kills import _tmpfs
 
 ONE = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
 SMOKE = ("ladder", "sDigits", "--profile", "smoke")
-OLD = Path(__file__).parent / "ledgers" / "0001.db"
 
 
 def only_gamma_norm(history):
@@ -261,7 +263,8 @@ def test_a_full_disk_in_a_migration(machine: Machine) -> None:
     _tmpfs(disk, "1m")
     try:
         ledger = disk / "ledger.db"
-        shutil.copy(OLD, ledger)
+        old_ledgers.build(ledger)
+        versions = old_ledgers.later(machine.folder / "versions")
         before = ledger.read_bytes()
         ballast = disk / "ballast"
         for room in (len(before) // 2, len(before) + 20_000):
@@ -270,17 +273,17 @@ def test_a_full_disk_in_a_migration(machine: Machine) -> None:
                     file.write(b"\0" * 4096)
                     file.flush()
             os.truncate(ballast, ballast.stat().st_size - room)
-            done = machine.run("ledger", "migrate", "--ledger", str(ledger), code=1)
-            lines = done.stderr.splitlines()
-            assert lines[0] == f"error: no space left for the ledger {ledger}"
-            assert lines[1].startswith("hint: free some space")
+            with pytest.raises(LrurunError, match="no space left for the ledger") as refused:
+                migrate.upgrade_file(ledger, versions=versions)
+            assert str(refused.value.hint).startswith("free some space")
             with contextlib.closing(sqlite3.connect(ledger)) as connection:
-                assert connection.execute("SELECT version_num FROM lrurun_version").fetchone() == ("0001",)
+                assert connection.execute("SELECT version_num FROM lrurun_version").fetchone() == (SCHEMA,)
                 assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         ballast.unlink()
-        machine.run("ledger", "migrate", "--ledger", str(ledger))
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+        migrate.upgrade_file(ledger, versions=versions)
         with contextlib.closing(sqlite3.connect(ledger)) as connection:
-            assert connection.execute("SELECT version_num FROM lrurun_version").fetchone() == (SCHEMA,)
+            assert connection.execute("SELECT version_num FROM lrurun_version").fetchone() == ("9001",)
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=False)
 

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, event, inspect
 
 from lrurun.__main__ import run as command
 from lrurun.errors import LedgerError, NotFoundError
-from lrurun.ledger import migrate, migrate_server, servers
+from lrurun.ledger import migrate, servers
 from lrurun.ledger import postgres as database
 from lrurun.ledger.schema import SCHEMA, TRIGGERS, VIEWS, metadata
 from lrurun.ledger.store import Ledger
@@ -117,7 +117,7 @@ def upgrade(server: Server, versions: Path) -> None:
     opened = database.engine(server)
     try:
         with opened.begin() as connection:
-            migrate_server.upgrade(connection, server, versions)
+            migrate.upgrade_server(connection, server, versions)
     finally:
         opened.dispose()
 

@@ -19,8 +19,6 @@ from tests.commands import said
 from tests.machine import Machine
 from tests.stores import ME, dump, want
 
-OLD = Path(__file__).parent / "ledgers" / "0003.db"
-
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -84,11 +82,6 @@ def test_settings_are_columns_of_runs_as_in_old_ledgers(
     texts = ['{"threads":1}', '{"model.rung":"recipe"}']
     assert rows == [[f'{{"model":{{"rung":"ring"}},"seed":{n}}}', *texts, n, int(n > 0)] for n in range(3)]
     assert json.loads(asked(capsys, "select environment from attempts", "--json")[1])["rows"] == [["{}"]]
-    columns = [row[1] for row in json.loads(asked(capsys, "pragma table_info(runs)", "--json")[1])["rows"]]
-    connection = sqlite3.connect(OLD)
-    old = [row[1] for row in connection.execute("pragma table_info(runs)")]
-    connection.close()
-    assert columns[: len(old)] == old
 
 
 REFUSED = (

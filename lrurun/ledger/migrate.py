@@ -1,7 +1,7 @@
-"""Creating a ledger, and migrating one of an older version.
+"""Creating a ledger, and migrating one of an older version, in a file or in a database on a server.
 
-Many processes may try at once: the first that gets SQLite's write lock does the work in one transaction, and the others
-find it done. If a process is killed meanwhile, the ledger is unchanged.
+Many processes may try at once: the first that gets SQLite's write lock, or an advisory lock of the server, does the
+work in one transaction, and the others find it done. If a process is killed meanwhile, the ledger is unchanged.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import Connection, create_engine, event
+from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.pool import NullPool
 
 from lrurun import __version__
 from lrurun.errors import LedgerError
-from lrurun.ledger import files
+from lrurun.ledger import files, schema
+from lrurun.ledger.dialects import MIGRATION
 from lrurun.ledger.schema import APPLICATION_ID, SCHEMA, VERSION_TABLE
-from lrurun.server import Place
+from lrurun.server import Place, Server
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -30,33 +32,14 @@ TIMEOUT = 60.0
 SHRINK_TIMEOUT = 5.0
 """Seconds to wait for them before the file is made smaller, which it need not be."""
 
+FIRST = "1000"
+"""The version of new ledgers at the first release. There is no way from versions before it."""
+
 _FOLDER = Path(__file__).parent / "migrations"
+_VERSIONS = _FOLDER / "versions"
 
 
-def version_of(connection: sqlite3.Connection, path: Path) -> str | None:
-    """The revision of an open file, None if it has no tables yet. Raises LedgerError if it is not a ledger."""
-    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
-    names = {name for name in tables if not name.startswith("sqlite_")}
-    if not names:
-        return None
-    if VERSION_TABLE not in names:
-        raise files.not_a_ledger(path)
-    rows = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall()
-    if len(rows) != 1:
-        raise LedgerError(
-            f"the ledger {path} has {len(rows)} versions instead of one", "it was changed by hand: restore a backup"
-        )
-    return str(rows[0][0])
-
-
-def written_by(connection: sqlite3.Connection) -> str | None:
-    """The version of lrurun that created or last migrated a file."""
-    try:
-        row = connection.execute("SELECT value FROM ledger_info WHERE name = 'lrurun'").fetchone()
-    except sqlite3.OperationalError:
-        # A later version may have moved the table; then only its own number is known.
-        row = None
-    return str(row[0]) if row else None
+# Both databases
 
 
 def newer(at: Place, version: str, lrurun: str | None) -> LedgerError:
@@ -68,7 +51,91 @@ def newer(at: Place, version: str, lrurun: str | None) -> LedgerError:
     )
 
 
-def upgrade(path: Path, *, versions: Path | None = None, timeout: float = TIMEOUT) -> Path | None:
+def older(at: Place, version: str, hint: str) -> LedgerError:
+    """The error for a ledger that has to be migrated before it is read; `hint` says how."""
+    if version < FIRST:
+        return LedgerError(
+            f"the ledger {at} is from before the first release of lrurun (its version is {version})",
+            "it cannot be migrated: name another ledger with --ledger",
+        )
+    return LedgerError(f"the ledger {at} has an older version ({version}, this lrurun reads {SCHEMA})", hint)
+
+
+def _only(versions: Sequence[object], at: Place) -> str:
+    """The version of a ledger, of which there is one."""
+    if len(versions) != 1:
+        raise LedgerError(
+            f"the ledger {at} has {len(versions)} versions instead of one", "it was changed by hand: restore a backup"
+        )
+    return str(versions[0])
+
+
+class _Migration:
+    """What is to be done with a ledger of this version, None for an empty database, by the revisions in a folder."""
+
+    def __init__(self, at: Place, version: str | None, versions: Path | None, lrurun: str | None) -> None:
+        # Imported here because most processes have nothing to migrate.
+        from alembic.script import ScriptDirectory
+
+        self._at, self._version = at, version
+        self._settings = _settings(versions)
+        script = ScriptDirectory.from_config(self._settings)
+        self.is_due = version != script.get_current_head()
+        if version is not None and version not in {revision.revision for revision in script.walk_revisions()}:
+            raise older(at, version, "") if version < FIRST else newer(at, version, lrurun)
+
+    def run(self, connection: Connection) -> None:
+        """Does it in the transaction of a connection."""
+        from alembic import command
+
+        self._settings.attributes["connection"] = connection
+        if self._version is None:
+            schema.create(connection)
+            command.stamp(self._settings, SCHEMA)
+        command.upgrade(self._settings, "head")
+        connection.execute(schema.info.delete().where(schema.info.c.name == "lrurun"))
+        connection.execute(schema.info.insert().values(name="lrurun", value=__version__))
+
+
+def _settings(versions: Path | None) -> Config:
+    from alembic.config import Config
+
+    made = Config()
+    for name, value in {
+        "script_location": str(_FOLDER),
+        "version_locations": str(versions or _VERSIONS),
+        # One location, whatever characters it contains.
+        "path_separator": "newline",
+    }.items():
+        made.set_main_option(name, value.replace("%", "%%"))
+    return made
+
+
+# Files
+
+
+def version_of_file(connection: sqlite3.Connection, path: Path) -> str | None:
+    """The revision of an open file, None if it has no tables yet. Raises LedgerError if it is not a ledger."""
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
+    names = {name for name in tables if not name.startswith("sqlite_")}
+    if not names:
+        return None
+    if VERSION_TABLE not in names:
+        raise files.not_a_ledger(path)
+    return _only([row[0] for row in connection.execute(f"SELECT version_num FROM {VERSION_TABLE}")], path)
+
+
+def writer_of_file(connection: sqlite3.Connection) -> str | None:
+    """The version of lrurun that created or last migrated a file."""
+    try:
+        row = connection.execute("SELECT value FROM ledger_info WHERE name = 'lrurun'").fetchone()
+    except sqlite3.OperationalError:
+        # A later version may have moved the table; then only its own number is known.
+        row = None
+    return str(row[0]) if row else None
+
+
+def upgrade_file(path: Path, *, versions: Path | None = None, timeout: float = TIMEOUT) -> Path | None:
     """Create the ledger at `path`, or migrate it to the newest revision if it has an older one.
 
     `versions` is a folder of revisions to use instead of the packaged ones. Returns the backup that was made beside a
@@ -83,35 +150,23 @@ def upgrade(path: Path, *, versions: Path | None = None, timeout: float = TIMEOU
     event.listen(engine, "begin", lambda begun: begun.exec_driver_sql("BEGIN IMMEDIATE"))
     with files.plain_errors(path, timeout):
         with engine.connect() as connection, connection.begin():
-            backup = _upgrade_locked(connection, path, versions)
+            backup = _upgrade_locked_file(connection, path, versions)
         if backup is not None:
             _shrink(path)
     return backup
 
 
-def _upgrade_locked(connection: Connection, path: Path, versions: Path | None) -> Path | None:
+def _upgrade_locked_file(connection: Connection, path: Path, versions: Path | None) -> Path | None:
     raw = cast(sqlite3.Connection, connection.connection.dbapi_connection)
     # Read again under the lock: another process may have migrated it meanwhile.
-    version = version_of(raw, path)
-    if versions is None:
-        if version == SCHEMA:
-            return None
-        if version is not None and version > SCHEMA:
-            raise newer(path, version, written_by(raw))
-
-    # Imported here because most processes have nothing to migrate.
-    from alembic import command
-    from alembic.script import ScriptDirectory
-
-    settings = config(versions)
-    script = ScriptDirectory.from_config(settings)
-    if version == script.get_current_head():
+    version = version_of_file(raw, path)
+    if version == SCHEMA and versions is None:
         return None
-    if version is not None and version not in {revision.revision for revision in script.walk_revisions()}:
-        raise newer(path, version, written_by(raw))
+    migration = _Migration(path, version, versions, writer_of_file(raw))
+    if not migration.is_due:
+        return None
     backup = _backup(path, version) if version is not None and _has_rows(raw) else None
-    settings.attributes["connection"] = connection
-    command.upgrade(settings, "head")
+    migration.run(connection)
     broken = raw.execute("PRAGMA foreign_key_check").fetchall()
     if broken:
         tables = ", ".join(sorted({str(row[0]) for row in broken}))
@@ -122,26 +177,7 @@ def _upgrade_locked(connection: Connection, path: Path, versions: Path | None) -
     if not raw.in_transaction:
         raise RuntimeError("a migration ended the transaction that it runs in")
     raw.execute(f"PRAGMA application_id={APPLICATION_ID}")
-    raw.execute(
-        "INSERT INTO ledger_info (name, value) VALUES ('lrurun', ?)"
-        " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-        (__version__,),
-    )
     return backup
-
-
-def config(versions: Path | None) -> Config:
-    from alembic.config import Config
-
-    made = Config()
-    for name, value in {
-        "script_location": str(_FOLDER),
-        "version_locations": str(versions or _FOLDER / "versions"),
-        # One location, whatever characters it contains.
-        "path_separator": "newline",
-    }.items():
-        made.set_main_option(name, value.replace("%", "%%"))
-    return made
 
 
 def _shrink(path: Path) -> None:
@@ -188,3 +224,59 @@ def _backup(path: Path, version: str) -> Path:
         backup = path.with_name(f"{path.name}.backup-{version}-{count}")
     partial.replace(backup)
     return backup
+
+
+# Servers
+
+
+def _existing(connection: Connection, names: Sequence[str]) -> set[str]:
+    """The tables and views of these names."""
+    # Not by to_regclass: within a transaction it may not find what another one has created meanwhile.
+    wanted = text(
+        "SELECT relname::text FROM pg_class WHERE relname = ANY(:names) AND relkind IN ('r', 'p', 'v')"
+        " AND pg_table_is_visible(oid)"
+    )
+    return set(connection.execute(wanted, {"names": list(names)}).scalars())
+
+
+def version_of_server(connection: Connection, server: Server) -> str | None:
+    """The revision of the ledger in a database, None if there is none.
+
+    Raises LedgerError if a later lrurun has written it, or tables of another program have the names of a ledger's.
+    """
+    names = [VERSION_TABLE, *schema.metadata.tables, *schema.VIEWS]
+    found = _existing(connection, names)
+    if not found:
+        return None
+    if VERSION_TABLE not in found:
+        raise LedgerError(
+            f"the database {server} has a table {min(found)}, which is not of a ledger",
+            "name another database, or another schema with ?options=-csearch_path%3DNAME; this one was not changed",
+        )
+    version = _only(connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars().all(), server)
+    if version > SCHEMA:
+        raise newer(server, version, _writer_of_server(connection))
+    return version
+
+
+def _writer_of_server(connection: Connection) -> str | None:
+    with connection.begin_nested():
+        # A later version may have moved the table; then only its own number is known.
+        if not _existing(connection, ["ledger_info"]):
+            return None
+        return connection.execute(text("SELECT value FROM ledger_info WHERE name = 'lrurun'")).scalar()
+
+
+def upgrade_server(connection: Connection, server: Server, versions: Path | None = None) -> None:
+    """Create the ledger in a database, or migrate it to the newest revision, in the transaction of `connection`.
+
+    `versions` is a folder of revisions to use instead of the packaged ones.
+    """
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION})
+    # Read again under the lock: another process may have migrated it meanwhile.
+    version = version_of_server(connection, server)
+    if version == SCHEMA and versions is None:
+        return
+    migration = _Migration(server, version, versions, None)
+    if migration.is_due:
+        migration.run(connection)

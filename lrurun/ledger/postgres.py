@@ -11,8 +11,8 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import QueuePool
 
-from lrurun.errors import LedgerError, NotFoundError
-from lrurun.ledger import engines, files, migrate_server, servers
+from lrurun.errors import NotFoundError
+from lrurun.ledger import engines, files, migrate, servers
 from lrurun.ledger.schema import SCHEMA
 from lrurun.server import Server
 
@@ -65,9 +65,8 @@ class PostgreSQL:
         try:
             version = opened.retry(opened.version)
             if version is not None and version < SCHEMA:
-                raise LedgerError(
-                    f"the ledger {server} has an older version ({version}, this lrurun reads {SCHEMA})",
-                    f"save it with pg_dump, then migrate it: {files.migration(server)}",
+                raise migrate.older(
+                    server, version, f"save it with pg_dump, then migrate it: {files.migration(server)}"
                 )
         except BaseException:
             opened.close()
@@ -84,7 +83,7 @@ class PostgreSQL:
     def version(self) -> str | None:
         """The revision of the ledger in the database, None if there is none. Raises LedgerError for a newer one."""
         with self.reading() as connection:
-            return migrate_server.version_of(connection, self.place)
+            return migrate.version_of_server(connection, self.place)
 
     def prepare(self, *, create: bool) -> bool:
         """Create the ledger, or migrate it, if necessary. Returns whether one of an older version was migrated."""
@@ -95,7 +94,7 @@ class PostgreSQL:
             )
         if version != SCHEMA:
             with servers.plain_errors(self.place), self.engine.begin() as connection:
-                migrate_server.upgrade(connection, self.place)
+                migrate.upgrade_server(connection, self.place)
         return version is not None and version != SCHEMA
 
     @contextlib.contextmanager

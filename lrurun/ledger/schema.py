@@ -1,4 +1,4 @@
-"""The tables of the ledger. A change here needs a migration beside it: a test compares the two.
+"""The tables of the ledger, from which new ledgers are made. A change here needs a migration for those that exist.
 
 Rows refer to runs by number; users and other modules by id. Columns that hold tables are JSON text. Times are seconds
 since 1970, UTC. All tables are STRICT, so that a column of numbers cannot contain text.
@@ -15,8 +15,10 @@ from __future__ import annotations
 from sqlalchemy import (
     CheckConstraint,
     Column,
+    Connection,
     ForeignKey,
     ForeignKeyConstraint,
+    Identity,
     Index,
     MetaData,
     Table,
@@ -26,16 +28,19 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.types import TypeEngine
 
 from lrurun.ledger.dialects import NUMBER, WHOLE
 
-SCHEMA = "0005"
+SCHEMA = "1000"
 """The newest revision in `migrations/versions`. Revisions are four digits and sort as text."""
 
 VERSION_TABLE = "lrurun_version"
 
 APPLICATION_ID = 0x4C525552
 """"LRUR" in the header of the file, by which `file` and other programs can recognise it."""
+
+TEXT: TypeEngine[str] = Text().with_variant(Text(collation="C"), "postgresql")
 
 metadata = MetaData(
     naming_convention={
@@ -51,8 +56,8 @@ metadata = MetaData(
 info = Table(
     "ledger_info",
     metadata,
-    Column("name", Text, primary_key=True),
-    Column("value", Text, nullable=False),
+    Column("name", TEXT, primary_key=True),
+    Column("value", TEXT, nullable=False),
     comment="lrurun: the version that created or last migrated this file",
     sqlite_strict=True,
 )
@@ -60,24 +65,24 @@ info = Table(
 ladders = Table(
     "ladders",
     metadata,
-    Column("id", WHOLE, primary_key=True),
-    Column("key", Text, nullable=False, unique=True),
-    Column("name", Text, nullable=False),
-    Column("task", Text, nullable=False),
-    Column("profile", Text),
-    Column("spec", Text, nullable=False),
+    Column("id", WHOLE, Identity(), primary_key=True),
+    Column("key", TEXT, nullable=False, unique=True),
+    Column("name", TEXT, nullable=False),
+    Column("task", TEXT, nullable=False),
+    Column("profile", TEXT),
+    Column("spec", TEXT, nullable=False),
     Column("created_at", NUMBER, nullable=False),
-    Column("user_name", Text, key="user", comment="of the operating system's user who requested it first"),
+    Column("user_name", TEXT, key="user", comment="of the operating system's user who requested it first"),
     sqlite_strict=True,
 )
 
 documents = Table(
     "documents",
     metadata,
-    Column("id", WHOLE, primary_key=True),
-    Column("sha256", Text, nullable=False, unique=True, comment="of `seed_at`, a line end and the text"),
+    Column("id", WHOLE, Identity(), primary_key=True),
+    Column("sha256", TEXT, nullable=False, unique=True, comment="of `seed_at`, a line end and the text"),
     Column("seed_at", WHOLE, comment="how many characters precede the null that stands for the run's seed"),
-    Column("text", Text, nullable=False),
+    Column("text", TEXT, nullable=False),
     comment="JSON texts that runs and attempts share: configurations (with null for the seed), execution settings, "
     "provenance, environments. A row never changes and is never deleted",
     sqlite_strict=True,
@@ -87,11 +92,11 @@ documents = Table(
 runs = Table(
     "stored_runs",
     metadata,
-    Column("number", WHOLE, primary_key=True),
-    Column("id", Text, nullable=False, unique=True),
-    Column("task", Text, nullable=False),
+    Column("number", WHOLE, Identity(), primary_key=True),
+    Column("id", TEXT, nullable=False, unique=True),
+    Column("task", TEXT, nullable=False),
     Column("seed", WHOLE, nullable=False),
-    Column("state", Text, nullable=False),
+    Column("state", TEXT, nullable=False),
     Column("superseded", WHOLE, nullable=False),
     Column("generation", WHOLE, nullable=False),
     Column("attempt", WHOLE, nullable=False, comment="number of the newest attempt; 0 before the first"),
@@ -109,10 +114,10 @@ runs = Table(
     Column("config_id", WHOLE, ForeignKey(documents.c.id), nullable=False),
     Column("execution_id", WHOLE, ForeignKey(documents.c.id), nullable=False),
     Column("provenance_id", WHOLE, ForeignKey(documents.c.id), nullable=False),
-    Column("fingerprint", Text, nullable=False),
-    Column("data_sha256", Text),
-    Column("result", Text),
-    Column("error", Text),
+    Column("fingerprint", TEXT, nullable=False),
+    Column("data_sha256", TEXT),
+    Column("result", TEXT),
+    Column("error", TEXT),
     UniqueConstraint("fingerprint", "generation"),
     CheckConstraint(
         "state IN ('queued', 'running', 'done', 'diverged', 'failed', 'interrupted')",
@@ -122,19 +127,26 @@ runs = Table(
     comment="the runs; the view `runs` shows them with their settings",
     sqlite_strict=True,
 )
-Index("ix_runs_running", runs.c.number, sqlite_where=text("state = 'running'"))
-Index("ix_runs_queued", runs.c.number, sqlite_where=text("state = 'queued'"))
-Index("ix_runs_not_done", runs.c.number, sqlite_where=text("state != 'done'"))
+
+
+def _index(name: str, column: Column[int], rows: str) -> None:
+    """An index of the rows that meet a condition."""
+    Index(name, column, sqlite_where=text(rows), postgresql_where=text(rows))
+
+
+_index("ix_runs_running", runs.c.number, "state = 'running'")
+_index("ix_runs_queued", runs.c.number, "state = 'queued'")
+_index("ix_runs_not_done", runs.c.number, "state != 'done'")
 
 ladder_runs = Table(
     "ladder_runs",
     metadata,
     # Increases: the first membership of a run is the instance that it was created for.
-    Column("id", WHOLE, primary_key=True),
+    Column("id", WHOLE, Identity(), primary_key=True),
     Column("ladder", WHOLE, ForeignKey(ladders.c.id), nullable=False),
     Column("run", WHOLE, ForeignKey(runs.c.number), nullable=False),
-    Column("rung", Text, nullable=False),
-    Column("stage", Text, nullable=False),
+    Column("rung", TEXT, nullable=False),
+    Column("stage", TEXT, nullable=False),
     Column("position", WHOLE, nullable=False),
     # Its index serves searches by run; the other one, those by ladder.
     UniqueConstraint("run", "ladder", "rung", "stage"),
@@ -151,21 +163,21 @@ attempts = Table(
     metadata,
     Column("run", WHOLE, ForeignKey(runs.c.number), primary_key=True),
     Column("n", WHOLE, primary_key=True),
-    Column("host", Text, nullable=False),
-    Column("boot", Text, nullable=False),
-    Column("namespace", Text, nullable=False),
+    Column("host", TEXT, nullable=False),
+    Column("boot", TEXT, nullable=False),
+    Column("namespace", TEXT, nullable=False),
     Column("pid", WHOLE, nullable=False),
     Column("pid_started", NUMBER, nullable=False),
     Column("started_at", NUMBER, nullable=False),
     Column("heartbeat_at", NUMBER, nullable=False),
     Column("seen_at", NUMBER, nullable=False),
     Column("ended_at", NUMBER),
-    Column("reason", Text),
+    Column("reason", TEXT),
     Column("resumed_from", WHOLE),
     Column("numerics", WHOLE, nullable=False, comment="version of the arithmetic that the attempt used"),
     Column("environment_id", WHOLE, ForeignKey(documents.c.id), nullable=False),
-    Column("code", Text, comment="the code version as text, so that lists of runs need no JSON"),
-    Column("user_name", Text, key="user", comment="of the operating system's user whose process it is"),
+    Column("code", TEXT, comment="the code version as text, so that lists of runs need no JSON"),
+    Column("user_name", TEXT, key="user", comment="of the operating system's user whose process it is"),
     comment="the attempts; the view `attempts` shows them with their environment",
     sqlite_strict=True,
 )
@@ -173,8 +185,8 @@ attempts = Table(
 metric_keys = Table(
     "metric_keys",
     metadata,
-    Column("id", WHOLE, primary_key=True),
-    Column("name", Text, nullable=False, unique=True),
+    Column("id", WHOLE, Identity(), primary_key=True),
+    Column("name", TEXT, nullable=False, unique=True),
     sqlite_strict=True,
 )
 
@@ -193,9 +205,9 @@ eigenvalues = Table(
     "eigenvalues",
     metadata,
     Column("run", WHOLE, ForeignKey(runs.c.number), primary_key=True),
-    Column("moment", Text, primary_key=True, comment="at initialisation ('start') or after the last step ('end')"),
+    Column("moment", TEXT, primary_key=True, comment="at initialisation ('start') or after the last step ('end')"),
     Column("layer", WHOLE, primary_key=True),
-    Column("pairs", Text, comment="JSON: [[real, imaginary], ...]; NULL where the recurrence has no eigenvalues"),
+    Column("pairs", TEXT, comment="JSON: [[real, imaginary], ...]; NULL where the recurrence has no eigenvalues"),
     CheckConstraint("moment IN ('start', 'end')", name="moment"),
     sqlite_strict=True,
     sqlite_with_rowid=False,
@@ -204,14 +216,14 @@ eigenvalues = Table(
 checkpoints = Table(
     "checkpoints",
     metadata,
-    Column("id", WHOLE, primary_key=True),
+    Column("id", WHOLE, Identity(), primary_key=True),
     Column("run", WHOLE, nullable=False),
     Column("attempt", WHOLE, nullable=False),
     Column("step", WHOLE, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("path", Text, nullable=False),
+    Column("state", TEXT, nullable=False),
+    Column("path", TEXT, nullable=False),
     Column("bytes", WHOLE),
-    Column("sha256", Text),
+    Column("sha256", TEXT),
     ForeignKeyConstraint(["run", "attempt"], [attempts.c.run, attempts.c.n]),
     CheckConstraint("state IN ('saving', 'committed')", name="state"),
     sqlite_strict=True,
@@ -222,18 +234,19 @@ events = Table(
     "events",
     metadata,
     # Never reused: a reader who has read up to a number has seen all events before it.
-    Column("id", WHOLE, primary_key=True),
+    Column("id", WHOLE, Identity(), primary_key=True),
     Column("ladder", WHOLE, ForeignKey(ladders.c.id)),
     Column("run", WHOLE, ForeignKey(runs.c.number)),
     Column("attempt", WHOLE),
     Column("time", NUMBER, nullable=False),
-    Column("kind", Text, nullable=False),
-    Column("text", Text, nullable=False),
+    Column("kind", TEXT, nullable=False),
+    Column("text", TEXT, nullable=False),
     sqlite_strict=True,
     sqlite_autoincrement=True,
 )
-Index("ix_events_run", events.c.run, sqlite_where=text("run IS NOT NULL"))
-Index("ix_events_ladder", events.c.ladder, sqlite_where=text("ladder IS NOT NULL"))
+_index("ix_events_run", events.c.run, "run IS NOT NULL")
+_index("ix_events_ladder", events.c.ladder, "ladder IS NOT NULL")
+
 
 # Tags and exclusions are tables of their own, because a finished run never changes. Notes are events.
 
@@ -241,7 +254,7 @@ tags = Table(
     "tags",
     metadata,
     Column("run", WHOLE, ForeignKey(runs.c.number), primary_key=True),
-    Column("name", Text, primary_key=True),
+    Column("name", TEXT, primary_key=True),
     sqlite_strict=True,
 )
 
@@ -249,39 +262,31 @@ exclusions = Table(
     "exclusions",
     metadata,
     Column("run", WHOLE, ForeignKey(runs.c.number), primary_key=True),
-    Column("why", Text, nullable=False),
+    Column("why", TEXT, nullable=False),
     Column("time", NUMBER, nullable=False),
     comment="runs that reports leave out",
     sqlite_strict=True,
 )
 
+_FINISHED_COLUMNS = ", ".join(column.name for column in runs.c if column.name != "superseded")
+_FINISHED = "OLD.state IN ('done', 'diverged')"
+
 TRIGGERS = {
-    "runs_finished_stay": f"""
-        CREATE TRIGGER runs_finished_stay
-        BEFORE UPDATE OF {", ".join(column.name for column in runs.c if column.name != "superseded")} ON stored_runs
-        WHEN OLD.state IN ('done', 'diverged')
-        BEGIN SELECT RAISE(ABORT, 'a finished run never changes'); END""",
-    "runs_finished_not_deleted": """
-        CREATE TRIGGER runs_finished_not_deleted
-        BEFORE DELETE ON stored_runs
-        WHEN OLD.state IN ('done', 'diverged')
-        BEGIN SELECT RAISE(ABORT, 'a finished run is never deleted'); END""",
-    "documents_stay": """
-        CREATE TRIGGER documents_stay
-        BEFORE UPDATE ON documents
-        BEGIN SELECT RAISE(ABORT, 'a document never changes'); END""",
-    "documents_not_deleted": """
-        CREATE TRIGGER documents_not_deleted
-        BEFORE DELETE ON documents
-        BEGIN SELECT RAISE(ABORT, 'a document is never deleted'); END""",
+    "runs_finished_stay": (f"UPDATE OF {_FINISHED_COLUMNS}", "stored_runs", _FINISHED, "a finished run never changes"),
+    "runs_finished_not_deleted": ("DELETE", "stored_runs", _FINISHED, "a finished run is never deleted"),
+    "documents_stay": ("UPDATE", "documents", None, "a document never changes"),
+    "documents_not_deleted": ("DELETE", "documents", None, "a document is never deleted"),
 }
-"""A migration that rebuilds a table drops its triggers, and has to create them again."""
+"""Name -> before what on which table, on which rows, and the error. A migration that rebuilds a table drops its
+triggers, and has to create them again."""
 
 VIEWS = {
     "runs": """
         CREATE VIEW runs AS
         SELECT number, id, fingerprint, generation, superseded, task, seed, state, attempt, step, steps, parameters,
-            (SELECT coalesce(substr(d.text, 1, d.seed_at) || r.seed || substr(d.text, d.seed_at + 5), d.text)
+            (SELECT coalesce(
+                    substr(d.text, 1, CAST(d.seed_at AS integer)) || r.seed
+                        || substr(d.text, CAST(d.seed_at AS integer) + 5), d.text)
                 FROM documents d WHERE d.id = r.config_id) AS config,
             (SELECT d.text FROM documents d WHERE d.id = r.execution_id) AS execution,
             (SELECT d.text FROM documents d WHERE d.id = r.provenance_id) AS provenance,
@@ -296,6 +301,25 @@ VIEWS = {
         FROM stored_attempts a""",
 }
 """Runs and attempts with their JSON texts, for people's queries. Before a migration rebuilds a table, it drops them."""
+
+
+def create(connection: Connection) -> None:
+    """Makes the tables, triggers and views in an empty database."""
+    metadata.create_all(connection)
+    on_server = connection.dialect.name == "postgresql"
+    if on_server:
+        connection.exec_driver_sql(
+            "CREATE FUNCTION lrurun_refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'integrity_constraint_violation'; END $$"
+        )
+    for name, (what, table, rows, message) in TRIGGERS.items():
+        when = "" if rows is None else f" WHEN ({rows})"
+        refuse = f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
+        if on_server:
+            when, refuse = f" FOR EACH ROW{when}", f"EXECUTE FUNCTION lrurun_refuse('{message}')"
+        connection.exec_driver_sql(f"CREATE TRIGGER {name} BEFORE {what} ON {table}{when} {refuse}")
+    for statement in VIEWS.values():
+        connection.exec_driver_sql(statement)
 
 
 def document(reference: Column[int]) -> ColumnElement[str]:

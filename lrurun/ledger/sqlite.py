@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
-from lrurun.errors import LedgerError, LrurunError, NotFoundError
+from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger import engines, files, migrate
 from lrurun.ledger.files import TIMEOUT
 from lrurun.ledger.schema import SCHEMA
@@ -70,7 +70,7 @@ class SQLite:
             files.plain_errors(path, patience),
             contextlib.closing(files.connect(path, "mode=rwc", patience)) as connection,
         ):
-            backup = migrate.upgrade(path) if migrate.version_of(connection, path) != SCHEMA else None
+            backup = migrate.upgrade_file(path) if migrate.version_of_file(connection, path) != SCHEMA else None
             journal = files.set_journal(connection, wanted, patience)
         note = None
         if kind in files.NETWORK:
@@ -93,16 +93,13 @@ class SQLite:
             raise LrurunError(f"the ledger {path} cannot be read by this user", f"change the permissions of {path}")
         query, note = files.read_query(path)
         with files.plain_errors(path, timeout), contextlib.closing(files.connect(path, query, timeout)) as connection:
-            version = migrate.version_of(connection, path)
+            version = migrate.version_of_file(connection, path)
             if version is None:
                 return None
             if version > SCHEMA:
-                raise migrate.newer(path, version, migrate.written_by(connection))
+                raise migrate.newer(path, version, migrate.writer_of_file(connection))
             if version < SCHEMA:
-                raise LedgerError(
-                    f"the ledger {path} has an older version ({version}, this lrurun reads {SCHEMA})",
-                    f"migrate it, a backup is made: {files.migration(given)}",
-                )
+                raise migrate.older(path, version, f"migrate it, a backup is made: {files.migration(given)}")
         return cls(path, query=query, timeout=timeout, read_only=True, write_ahead=False, note=note)
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ def rows(
 
 def to_file(server: Server, file: Path) -> None:
     """Copy the ledger of a server, as it is at one moment, to a new file."""
-    migrate.upgrade(file)
+    migrate.upgrade_file(file)
     with (
         snapshot(server) as source,
         files.plain_errors(file, files.TIMEOUT),
