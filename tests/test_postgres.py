@@ -64,6 +64,7 @@ def test_the_schema_is_that_of_the_tables(ledger: Ledger, path: Server) -> None:
         assert set(found.get_view_names()) == set(VIEWS)
     triggers = raw(path, "SELECT DISTINCT tgname FROM pg_trigger WHERE NOT tgisinternal")
     assert {name for (name,) in triggers} == set(TRIGGERS)
+    assert len(raw(path, "SELECT 1 FROM pg_indexes WHERE indexname LIKE 'ix_%' AND indexdef LIKE '%WHERE%'")) == 5
     assert raw(path, "SELECT version_num FROM lrurun_version") == [(SCHEMA,)]
 
 

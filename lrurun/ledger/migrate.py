@@ -77,7 +77,7 @@ class _Migration:
         # Imported here because most processes have nothing to migrate.
         from alembic.script import ScriptDirectory
 
-        self._at, self._version = at, version
+        self._version = version
         self._settings = _settings(versions)
         script = ScriptDirectory.from_config(self._settings)
         self.is_due = version != script.get_current_head()

@@ -127,16 +127,9 @@ runs = Table(
     comment="the runs; the view `runs` shows them with their settings",
     sqlite_strict=True,
 )
-
-
-def _index(name: str, column: Column[int], rows: str) -> None:
-    """An index of the rows that meet a condition."""
-    Index(name, column, sqlite_where=text(rows), postgresql_where=text(rows))
-
-
-_index("ix_runs_running", runs.c.number, "state = 'running'")
-_index("ix_runs_queued", runs.c.number, "state = 'queued'")
-_index("ix_runs_not_done", runs.c.number, "state != 'done'")
+Index("ix_runs_running", runs.c.number, sqlite_where=text("state = 'running'"))
+Index("ix_runs_queued", runs.c.number, sqlite_where=text("state = 'queued'"))
+Index("ix_runs_not_done", runs.c.number, sqlite_where=text("state != 'done'"))
 
 ladder_runs = Table(
     "ladder_runs",
@@ -244,8 +237,8 @@ events = Table(
     sqlite_strict=True,
     sqlite_autoincrement=True,
 )
-_index("ix_events_run", events.c.run, "run IS NOT NULL")
-_index("ix_events_ladder", events.c.ladder, "ladder IS NOT NULL")
+Index("ix_events_run", events.c.run, sqlite_where=text("run IS NOT NULL"))
+Index("ix_events_ladder", events.c.ladder, sqlite_where=text("ladder IS NOT NULL"))
 
 
 # Tags and exclusions are tables of their own, because a finished run never changes. Notes are events.
@@ -305,19 +298,23 @@ VIEWS = {
 
 def create(connection: Connection) -> None:
     """Makes the tables, triggers and views in an empty database."""
-    metadata.create_all(connection)
     on_server = connection.dialect.name == "postgresql"
+    if on_server:
+        for table in metadata.tables.values():
+            for index in table.indexes:  # a declared option of PostgreSQL would import its dialect for files too
+                index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"].get("where")
+    metadata.create_all(connection)
     if on_server:
         connection.exec_driver_sql(
             "CREATE FUNCTION lrurun_refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             " RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'integrity_constraint_violation'; END $$"
         )
-    for name, (what, table, rows, message) in TRIGGERS.items():
+    for name, (what, on, rows, message) in TRIGGERS.items():
         when = "" if rows is None else f" WHEN ({rows})"
         refuse = f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
         if on_server:
             when, refuse = f" FOR EACH ROW{when}", f"EXECUTE FUNCTION lrurun_refuse('{message}')"
-        connection.exec_driver_sql(f"CREATE TRIGGER {name} BEFORE {what} ON {table}{when} {refuse}")
+        connection.exec_driver_sql(f"CREATE TRIGGER {name} BEFORE {what} ON {on}{when} {refuse}")
     for statement in VIEWS.values():
         connection.exec_driver_sql(statement)
 
