@@ -235,6 +235,8 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
         return not_a_ledger(path, whole=False)
     if name.startswith("SQLITE_CORRUPT"):
         return damaged(path, error)
+    if str(error).startswith("malformed JSON"):  # which has no code of its own
+        return damaged_column(path, error)
     if name == "SQLITE_FULL":
         return LedgerFileError(
             f"no space left for the ledger {path}", "free some space and repeat the command: nothing recorded is lost"
