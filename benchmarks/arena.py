@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -34,9 +33,6 @@ LADDER = [
     *("--set", "train.steps=300", "--set", "train.eval_every=50"),
     *("--set", f"execution.checkpoint_seconds={INTERVAL}"),
 ]
-OLD = ROOT / "tests" / "ledgers" / "0001.db"
-"""A ledger of the first released revision, with rows."""
-
 DECK = ("any", "any", "start", "claim", "compile", "train", "evaluate", "evaluate", "checkpoint", "checkpoint")
 """Phases that kills are aimed at, in shuffled order; "any" is that of some worker after a random time."""
 ATTACKS = (*[("worker", "KILL")] * 4, ("worker", "TERM"), *[("supervisor", "KILL")] * 3, ("supervisor", "TERM"))
@@ -226,7 +222,7 @@ class Arena:
             ).fetchall()
 
     def kill_migration(self, *arguments: str) -> bool:
-        """Whether a command that creates or upgrades a ledger was killed at it."""
+        """Whether a command that creates a ledger was killed at it."""
         process = self.start(*arguments)
         end = time.monotonic() + 30
         while self.trace(process.pid).phase != "migration" and process.poll() is None and time.monotonic() < end:
@@ -246,21 +242,6 @@ class Arena:
         for path in self.machine.folder.glob("ledger.db*"):
             path.unlink()
         return self.kill_migration(*self.arguments, "--jobs", str(self.workers))
-
-    def kill_upgrade(self) -> bool:
-        """The same for a ledger of an older version: afterwards it has every row."""
-        old = self.machine.folder / f"old-{self.starts}.db"
-        shutil.copy(OLD, old)
-        before = _rows(old)
-        hit = self.kill_migration("ledger", "migrate", "--ledger", str(old))
-        if _rows(old) != before and not _keeps(before, _rows(old)):
-            self.violations.append(f"{old.name}: rows differ after a killed migration")
-        self.machine.run("ledger", "migrate", "--ledger", str(old))
-        if not _keeps(before, _rows(old)):
-            self.violations.append(f"{old.name}: rows differ after the second migration")
-        with Ledger.open(old) as ledger:
-            self.violations += [f"{old.name}: {problem}" for problem in ledger.check()]
-        return hit
 
     def finish(self, process: subprocess.Popen[str]) -> None:
         """Starts the same command until it ends with all done."""
@@ -351,24 +332,3 @@ def _stop(process: psutil.Process) -> bool:
         return bool(process.status() == psutil.STATUS_STOPPED)
     except psutil.NoSuchProcess:
         return False
-
-
-def _rows(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Every row of every table and view of a ledger, by column."""
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.row_factory = sqlite3.Row
-        found = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-        tables = [row[0] for row in found]
-        versions = ("lrurun_version", "ledger_info", "sqlite_sequence")
-        return {
-            t: [dict(row) for row in connection.execute(f'SELECT * FROM "{t}"')] for t in tables if t not in versions
-        }
-
-
-def _keeps(before: dict[str, list[dict[str, Any]]], after: dict[str, list[dict[str, Any]]]) -> bool:
-    """Whether all rows are there, whatever columns and tables were added."""
-    return all(
-        len(after.get(table, [])) == len(rows)
-        and all(all(new[k] == old[k] for k in old) for old, new in zip(rows, after[table], strict=True))
-        for table, rows in before.items()
-    )

@@ -73,8 +73,7 @@ def chaos(
         arena = Arena(folder / f"attacked-{len(arenas)}", cache, workers, arguments, draw, postgres)
         arenas.append(arena)
         if postgres is None:
-            done += any(arena.kill_upgrade() for _ in range(5))  # it takes a tenth of a second, and is easily missed
-            done += done < kills and any(arena.kill_creation() for _ in range(5))
+            done += any(arena.kill_creation() for _ in range(5))  # it takes a tenth of a second, and is easily missed
         process = arena.ladder()
         while done < kills:
             if process.poll() is not None:

@@ -1,11 +1,10 @@
 """Fills ledgers with finished runs and 10 million metric rows, and times the commands that read them.
 
-    python benchmarks/ledger.py FOLDER [--runs 10000 100000] [--rows ROWS] [--rounds 5] [--migration] [--json]
+    python benchmarks/ledger.py FOLDER [--runs 10000 100000] [--rows ROWS] [--rounds 5] [--json]
 
 A ledger for each number of runs is kept in FOLDER and filled once. Every command reads each of them in turn, so that
 their times are comparable on a machine with other work. Commands are whole processes, with compiled bytecode; their
-memory is the largest resident set of the process. `--migration` also makes a ledger of version 0003 with the content
-of the last one, and times its migration. The ladder of sDigits has 2,000 runs however many there are in all.
+memory is the largest resident set of the process. The ladder of sDigits has 2,000 runs however many there are in all.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import json
 import multiprocessing
 import os
 import random
-import shutil
 import sqlite3
 import statistics
 import subprocess
@@ -134,23 +132,6 @@ def train(connection: sqlite3.Connection, rows: int) -> None:
         )
 
 
-def make_old(path: Path, old: Path) -> None:
-    """A ledger of version 0003 with the content of the one at `path`."""
-    from lrurun.ledger import migrate
-
-    with tempfile.TemporaryDirectory() as folder:
-        for revision in (Path(migrate.__file__).parent / "migrations" / "versions").glob("000[123]_*.py"):
-            shutil.copy(revision, folder)
-        migrate.upgrade(old, versions=Path(folder))
-    with contextlib.closing(sqlite3.connect(old)) as connection:
-        connection.execute("PRAGMA synchronous=OFF")
-        connection.execute("ATTACH ? AS new", (str(path),))
-        for table in ("ladders", "runs", "ladder_runs", "attempts", "metric_keys", "metrics", "events"):
-            columns = ", ".join(row[1] for row in connection.execute(f"PRAGMA main.table_info({table})"))
-            connection.execute(f"INSERT INTO main.{table} ({columns}) SELECT {columns} FROM new.{table}")
-        connection.commit()
-
-
 def apart(function: Any, *arguments: Any) -> None:
     """Call a function in another process: commands would count the memory of this one as theirs."""
     process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
@@ -196,19 +177,6 @@ def measure(name: str, commands: Sequence[list[str]], rounds: int, completing: S
     ]
 
 
-def migration(path: Path, folder: Path) -> dict[str, Any]:
-    """The time of `ledger migrate` with its backup on a ledger of version 0003, and the sizes before and after."""
-    old = folder.absolute() / "old.db"
-    for file in folder.glob("old.db*"):
-        file.unlink()
-    apart(make_old, path, old)
-    before = old.stat().st_size
-    seconds, memory = once(
-        [sys.executable, "-m", "lrurun", "--ledger", str(old), "ledger", "migrate"], dict(os.environ)
-    )
-    return {"seconds": seconds, "memory_bytes": memory, "bytes_before": before, "bytes_after": old.stat().st_size}
-
-
 def content(path: Path) -> dict[str, Any]:
     """How much a ledger holds, and a run of it."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
@@ -251,7 +219,6 @@ def main() -> None:
     parser.add_argument("--runs", type=int, nargs="+", default=[10_000])
     parser.add_argument("--rows", type=int, help="metric rows of each run [10 million in all]")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--migration", action="store_true", help="also time the migration from version 0003")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -262,8 +229,6 @@ def main() -> None:
         if not path.exists():
             apart(fill, path, count, options.rows or ROWS // count)
     found: dict[str, Any] = {"ledgers": measured(paths, options.rounds)}
-    if options.migration:
-        found["migration"] = migration(paths[-1], options.folder)
     print(json.dumps(found, indent=1) if options.json else as_text(found))
 
 
@@ -277,10 +242,6 @@ def as_text(found: dict[str, Any]) -> str:
             for one in times
         ]
         lines.append(f"{times[0]['command']:70} {'  '.join(cells)}")
-    if one := found.get("migration"):
-        sizes = f"{one['bytes_before'] / 1e6:.0f} to {one['bytes_after'] / 1e6:.0f} MB"
-        memory = f"memory {one['memory_bytes'] / 1e6:.0f} MB"
-        lines.append(f"migration, with backup: {one['seconds']:.1f} s, {sizes}, {memory}")
     return "\n".join(lines)
 
 
