@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -62,8 +63,14 @@ class Machine:
         return self
 
     def copy(self, folder: Path) -> Machine:
-        """Another one with the same ledger and runs, which may be changed."""
-        return Machine(shutil.copytree(self.folder, folder))
+        """Another one with the same ledger and runs, which may be changed. Other processes may read this one."""
+        copy = Machine(shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("ledger.db*")))
+        with (
+            contextlib.closing(sqlite3.connect(f"file:{self.ledger}?mode=ro", uri=True)) as source,
+            contextlib.closing(sqlite3.connect(copy.ledger)) as target,
+        ):
+            source.backup(target)
+        return copy
 
     def start(self, *arguments: str, prefix: tuple[str, ...] = (), **options: Any) -> subprocess.Popen[str]:
         """Starts `lrurun ARGUMENTS` in a process group of its own."""
