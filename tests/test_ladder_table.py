@@ -289,7 +289,7 @@ def test_the_seeds_that_a_difference_needs_are_those_of_welchs_test_at_the_level
     assert report.detect.seeds == {"b": few, "c": many}
     assert 12 < (few or 0) < (many or 0) < 60
     assert (
-        "Seeds a side to detect 2.00 points between a rung and its base (power 80 %, spreads as seen here, "
+        "Seeds a side to detect 2 points between a rung and its base (by means, power 80 %, spreads as seen here, "
         f"Holm's correction of 3 hypotheses): {few} (b); {many} (c)."
     ) in formats.render(report, "md")
 
@@ -301,7 +301,7 @@ def test_a_difference_needs_twelve_seeds_at_least_and_is_out_of_reach_beyond_a_t
         assert report.detect is not None
         assert report.detect.seeds == {"b": seeds}
         assert f"hypothesis): {said}." in formats.render(report, "md")
-    few = "Seeds to detect 2.00 points: not known before two seeds of both rungs have a score."
+    few = "Seeds to detect 2 points: not known before two seeds of both rungs have a score."
     assert few in formats.render(two_rungs(*runs[:4], detect=0.02), "md")
     assert two_rungs(*runs).detect is None
     assert "detect" not in formats.render(two_rungs(*runs), "md")
@@ -387,6 +387,21 @@ def test_rungs_are_still_improving_where_most_seeds_score_best_at_the_last_step(
     assert [row.improving for row in report.rows] == [steps.count(10) for steps in best.values()]
     sentence = f"{said} at the last step in most seeds: verdicts may change with more steps."
     assert [one for one in report.conclusions if "improving" in one] == ([sentence] if said else [])
+    improving = tuple(rung for rung, steps in best.items() if 2 * steps.count(10) > len(steps))
+    ladder = documents.Ladder(
+        name="x",
+        title="x",
+        source="s",
+        rungs=(make_rung("a"), make_rung("b")),
+        claims=(documents.Claim(text="b is better", source="s", rung="b", than="a"),),
+    )
+    scored = [
+        msgspec.structs.replace(run, result={**(run.result or {}), "test/accuracy": 0.5 + run.seed / 9}) for run in runs
+    ]
+    claim = build(ladder, scored).claims[0]
+    assert set(claim.improving) == set(improving)
+    said_there = f"still improving at the last step: {' and '.join(claim.improving)}"
+    assert (said_there in claim.detail) == bool(improving)
 
 
 def test_runs_of_unequal_data_are_refused_with_their_names() -> None:

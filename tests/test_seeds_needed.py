@@ -76,7 +76,7 @@ def test_report_says_how_many_seeds_a_difference_needs(capsys: pytest.CaptureFix
     assert min(seeds.values()) > 12
     easier = answered(capsys, "report", *LADDER, "--detect", "4.5")["detect"]["seeds"]
     assert all(12 <= easier[rung] < seeds[rung] for rung in seeds)
-    sentence = "Seeds a side to detect 2.00 points between a rung and its base (power 80 %"
+    sentence = "Seeds a side to detect 2 points between a rung and its base (by means, power 80 %"
     for format in ("table", "md"):
         text = " ".join(said(capsys, "report", *LADDER, "--detect", "2", "--format", format)[1].split())
         assert sentence in text
@@ -97,6 +97,11 @@ def test_report_says_how_many_seeds_a_difference_needs(capsys: pytest.CaptureFix
                 "--speed": (*LADDER, "--speed", "--detect", "2"),
                 "--by": (*LADDER, "--by", "optim.lr", "--detect", "2"),
             }.items()
+        ),
+        (
+            (*LADDER, "--format", "csv", "--detect", "2"),
+            "--detect and --format csv exclude each other: CSV has the rows alone",
+            "lrurun report sDigits --detect 2 --json",
         ),
         (("study:memory", "--detect", "2"), "--detect: does not apply to reports of studies", "lrurun report study"),
     ],

@@ -469,3 +469,12 @@ def test_diverged_runs_rank_below_a_score_below_chance() -> None:
     found = judged("better", [None] * 12, [score - 0.05 for score in below])
     assert (found.verdict, found.improvement, found.p_unadjusted) == ("undecided", 0, 1)
     assert (found.difference or 0) > 0.05
+
+
+def test_above_chance_is_above_equally_likely_classes_too() -> None:
+    """A naive predictor may be worse than guessing: scores between the two do not show that anything was learned."""
+    scoring = Scoring(metric=Accuracy(chance=0.1), chance=0.08, items=300)
+    between = [0.085 + seed / 1000 for seed in range(12)]
+    found = judged("above-chance", between, scoring=scoring)
+    assert (found.verdict, found.sides[0].learning, found.sides[1].mean) == ("contradicted", 0, 0.1)
+    assert judged("above-chance", [score + 0.1 for score in between], scoring=scoring).verdict == "supported"

@@ -85,6 +85,11 @@ def report(
                 f"--format {chosen}: reports of studies are tables or JSON", f"lrurun report {task} --out FILE.html"
             )
         return study_report.write_report(places, task, profile, set_ or [], json=chosen == "json", out=out)
+    if detect is not None and chosen == "csv":
+        raise UsageError(
+            "--detect and --format csv exclude each other: CSV has the rows alone",
+            f"lrurun report {task} --detect {detect:g} --json",
+        )
     show = Shown(rungs=rung or [], limit=limit, format=chosen, out=out)
     if all_:
         return _report_all(places, request, show)

@@ -130,9 +130,7 @@ def _items_foot(report: LadderReport) -> list[str]:
 
 
 def _failures_foot(report: LadderReport) -> list[str]:
-    """Which seeds learn, and how often seeds of each rung may fail."""
-    if report.learns_from is None:
-        return []
+    """Which seeds learn, and how often seeds of each rung may fail, or diverge where nothing else is known."""
     bounds: dict[str, list[str]] = {}
     for row in report.rows:
         if row.failure_bound is not None and not row.same_as_before:
@@ -140,6 +138,8 @@ def _failures_foot(report: LadderReport) -> list[str]:
     if not bounds:
         return []
     upper = "; ".join(bound + (f" ({', '.join(rungs)})" if len(bounds) > 1 else "") for bound, rungs in bounds.items())
+    if report.learns_from is None:
+        return [f"Rate at which seeds diverge, 95 % upper bound: {upper}."]
     return [
         f"A seed learns if its score is better than {report.score.full(report.learns_from)}. Rate at which seeds fail "
         f"to learn, 95 % upper bound: {upper}."
@@ -153,7 +153,7 @@ def _detect_foot(report: LadderReport) -> list[str]:
     seeds: dict[int | None, list[str]] = {}
     for rung, count in report.detect.seeds.items():
         seeds.setdefault(count, []).append(rung)
-    size = f"{report.score.full(report.detect.difference)} {report.score.unit}"
+    size = f"{report.detect.difference * report.score.scale:.6g} {report.score.unit}"
     if not seeds and not report.detect.failing:
         return [f"Seeds to detect {size}: not known before two seeds of both rungs have a score."]
     known = sorted((count, rungs) for count, rungs in seeds.items() if count is not None)
@@ -162,7 +162,7 @@ def _detect_foot(report: LadderReport) -> list[str]:
     if report.detect.failing:
         parts.append(f"no number where seeds of a rung or its base fail ({', '.join(report.detect.failing)})")
     return [
-        f"Seeds a side to detect {size} between a rung and its base (power 80 %, spreads as seen here, "
+        f"Seeds a side to detect {size} between a rung and its base (by means, power 80 %, spreads as seen here, "
         f"Holm's correction of {plural(report.hypotheses, 'hypothesis')}): {'; '.join(parts)}."
     ]
 

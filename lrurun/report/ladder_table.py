@@ -218,6 +218,7 @@ def build(
         task=task,
         scoring=scoring,
         untuned=untuned,
+        improving=[rung for rung, one in selected.items() if 2 * _improving(one.counted) > len(one.scores)],
         progress=progress,
         others=others,
         profile=profile,
@@ -255,14 +256,21 @@ def build(
         test_step=scoring.step,
         without_spread=tuple(row.rung for row in rows if judged.samples[row.rung].of_test_set()),
         hypotheses=judged.hypotheses,
-        detect=None if detect is None else _detect(detect, ladder, names, judged),
+        detect=None if detect is None else _detect(detect, ladder, names, judged, progress),
     )
 
 
-def _detect(difference: float, ladder: documents.Ladder, names: Sequence[str], judged: claims.Judged) -> Detect:
-    """By the spreads seen, with a power of 80 %, at the level that Holm's method leaves to the smallest p; at least as
-    many seeds as a firm verdict needs."""
-    level = statistics.ALPHA / max(judged.hypotheses, 1)
+def _detect(
+    difference: float,
+    ladder: documents.Ladder,
+    names: Sequence[str],
+    judged: claims.Judged,
+    progress: Progress | None,
+) -> Detect:
+    """By the spreads seen, with a power of 80 %, at the level that Holm's method leaves to the smallest p (of a
+    sequential design, at its last look); at least as many seeds as a firm verdict needs."""
+    share = 1.0 if progress is None else progress.design.looks[-1].share
+    level = share * statistics.ALPHA / max(judged.hypotheses, 1)
 
     seeds: dict[str, int | None] = {}
     failing = []
@@ -359,7 +367,7 @@ def _row(
         paper=paper,
         learning=sample.learning,
         failure_bound=_failure_bound(sample),
-        improving=sum((run.result or {}).get("best_step") == run.steps for run in runs.counted),
+        improving=_improving(runs.counted),
         untuned=untuned,
         settings=row_scores.settings(runs.counted, metric),
         slots=row_scores.slots(runs.counted),
@@ -373,6 +381,11 @@ def _verdict(comparison: Comparison) -> str:
     if comparison.same_runs:
         return "same runs"
     return {verdicts.SUPPORTED: "helps", verdicts.CONTRADICTED: "hurts"}.get(comparison.verdict, comparison.verdict)
+
+
+def _improving(runs: Iterable[Run]) -> int:
+    """How many runs score best on validation at their last step."""
+    return sum((run.result or {}).get("best_step") == run.steps for run in runs)
 
 
 def _failure_bound(sample: Sample) -> float | None:

@@ -60,6 +60,8 @@ class JudgedClaim(Comparison, frozen=True, kw_only=True):
     """Adjusted p of the difference, beside a claim with a margin."""
     untuned: tuple[str, ...] = ()
     """Those of its rungs whose learning rate is the recipe's default."""
+    improving: tuple[str, ...] = ()
+    """Those of its rungs that score best at the last step in most seeds."""
     paper: Comparison | None = None
     """By the paper's own numbers on this task."""
     elsewhere: Mapping[str, str]
@@ -103,6 +105,7 @@ def judge(
     task: str,
     scoring: Scoring,
     untuned: Collection[str] = (),
+    improving: Collection[str] = (),
     progress: Progress | None = None,
     others: Mapping[str, Scored] = MappingProxyType({}),
     profile: str | None = None,
@@ -129,7 +132,7 @@ def judge(
         claims=tuple(
             judge_speed(ladder, claim, task)
             if claim.kind == "faster"
-            else _judged(claim, task, found, by_paper, scored, untuned, outside.get(claim.text, ""))
+            else _judged(claim, task, found, by_paper, scored, untuned, improving, outside.get(claim.text, ""))
             for claim in ladder.claims
             if claim.is_about(task)
         ),
@@ -210,6 +213,7 @@ def _judged(
     by_paper: Callable[[str], Mapping[Question, Comparison]],
     scored: Mapping[str, Scored],
     untuned: Collection[str],
+    improving: Collection[str],
     outside: str,
 ) -> JudgedClaim:
     """`outside`: why it is not judged here; "" where it is."""
@@ -218,6 +222,7 @@ def _judged(
     scoring = scored[question.metric].scoring
     beside = found[difference[0]].p_adjusted if difference and not outside else None
     not_tuned = tuple(name for name in question.rungs if name in untuned)
+    still_improving = tuple(name for name in question.rungs if name in improving)
     paper = by_paper(task).get(question)
     stand_in = bool(claim.tasks) and task not in claim.tasks
     elsewhere = {
@@ -230,6 +235,8 @@ def _judged(
         details[0] = f"{form_of(scoring.metric).title}: {details[0]}"
     if not_tuned and comparison.verdict != NOT_RUN and not outside:
         details.append(f"not tuned: the learning rate of {' and '.join(not_tuned)}")
+    if still_improving and comparison.is_tested:
+        details.append(f"still improving at the last step: {' and '.join(still_improving)}")
     if paper is not None:
         details.append(f"by the paper's own numbers: {in_short(paper, scoring.metric)}")
     if stand_in and not outside:
@@ -245,6 +252,7 @@ def _judged(
         stand_in=stand_in,
         difference_p=beside,
         untuned=not_tuned,
+        improving=still_improving,
         paper=paper,
         elsewhere=elsewhere,
     )

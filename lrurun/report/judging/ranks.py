@@ -2,7 +2,8 @@
 
 The chance of improvement of A over B is P(A > B) + P(A = B) / 2 over seeds. It is tested against 1/2 by the statistic
 of Brunner and Munzel (2000), W = (estimate - 1/2) / standard error, with its permutation distribution (Neubert and
-Brunner 2007). It keeps its level also where the two sides differ in spread, shape and rate of failure.
+Brunner 2007). It keeps its level nearly also where the two sides differ in spread, shape and rate of failure: the
+table of error rates in docs/statistics.md says how nearly.
 
 A score may be infinite: a diverged run has -inf, the lowest rank. Scores are higher where they are better.
 """

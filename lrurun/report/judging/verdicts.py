@@ -165,11 +165,12 @@ def estimate(scores: Sequence[float], scoring: Scoring) -> Estimate | None:
 
 
 def constant(scoring: Scoring) -> Sample:
-    """Chance as one side of comparisons."""
-    if scoring.chance is None:
+    """Chance as one side of comparisons: what a model scores at best that has learned nothing."""
+    chance = scoring.best_chance
+    if chance is None:
         return Sample(counted=None, finished=None, missing="chance is not known on this task")
-    mean = Estimate(mean=scoring.chance)
-    return Sample(counted=mean, finished=mean, mean=scoring.chance)
+    mean = Estimate(mean=chance)
+    return Sample(counted=mean, finished=mean, mean=chance)
 
 
 # 2. Tests
