@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lrurun import paths
@@ -25,8 +26,11 @@ def write(recipe: str, base: str = "", name: str = "shared/x.toml") -> None:
 def test_a_recipe_has_the_tables_that_it_extends_under_its_own(folder):
     whole = SMALL_RECIPE.replace("[optim]", "[optim]\nwarmup = 0.25")
     write('extends = "shared/x.toml"\ntask = "sDigits"\n[optim]\nwarmup = 0.5\n[train]\nbatch = 8\n', whole)
+    Path("shared/x.toml").write_text(whole.replace('checked = "never"', 'checked = "2026-01-02"'))
     base = documents.load_recipe(str(folder / "shared/x.toml"))
     recipe = documents.load_recipe("./r.toml")
+    assert base.about.checked == "2026-01-02"
+    base = msgspec.structs.replace(base, about=msgspec.structs.replace(base.about, checked="never"))  # that one alone
     assert recipe.optim == base.optim | {"warmup": 0.5}
     assert recipe.train == base.train | {"batch": 8}
     assert (recipe.model, recipe.about, recipe.path) == (base.model, base.about, "r.toml")

@@ -271,3 +271,22 @@ def test_check_says_which_rungs_share_runs_and_counts_in_the_right_number(capsys
     assert run(["check", "recipe", "sDigits", "--ladder", "lru", "--json"]) == 0
     details = {one["check"]: one["detail"] for one in json.loads(capsys.readouterr().out)["findings"]}
     assert details["profile smoke"] == "8 rungs of ladder lru, 60 steps, 1 seed"
+
+
+def test_a_ladder_need_not_be_meant_for_every_recipe(folder, capsys):
+    """Heads of attention divide the width on some recipes alone."""
+    heads = changed(LADDER, '"model.recurrence.activation" = "tanh"', '"model.recurrence.kind" = "attention"')
+    (folder / "l.toml").write_text(heads.replace('"attention" }', '"attention", "model.recurrence.heads" = 48 }'))
+    assert run(["check", "ladder", "l.toml", "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    warnings = [one for one in findings if one["warning"]]
+    assert 0 < len(warnings) < len(findings) - 2
+    assert all(one["passed"] for one in findings)
+    (folder / "l.toml").write_text(heads.replace('"attention" }', '"attention", "model.recurrence.heads" = 4099 }'))
+    assert run(["check", "ladder", "l.toml"]) == 2, "none that it can run on"
+
+
+def test_a_recurrence_of_a_file_beside_it_is_named_with_load(folder, capsys):
+    (folder / "leaky.py").write_text("")
+    assert run(["check", "recurrence", "leaky"]) == 2
+    assert capsys.readouterr().err == "error: unknown recurrence 'leaky'\nhint: --load leaky.py\n"

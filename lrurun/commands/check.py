@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun import console, paths
 from lrurun.commands import output
@@ -119,18 +120,22 @@ def _check_ladder(name: str) -> list[CheckResult]:
     from lrurun.config import plan as planning
 
     ladder = documents.load_ladder(name)
+    others: list[CheckResult] = []
+    """Recipes that a ladder of the user's own cannot run on, where it names none: it need not be meant for them."""
     detail = f"{plural(len(ladder.rungs), 'rung')}, {plural(len(ladder.claims), 'claim')}"
     findings = [CheckResult(name, "the document", True, detail)]
     for task in ladder.recipes or paths.names("recipes"):
         try:
             made = planning.make(task, ladder=name)
         except UsageError as error:
-            findings.append(CheckResult(name, f"on {task}", False, f"{error.message}; {error.hint}"))
+            wrong = CheckResult(name, f"on {task}", False, f"{error.message}; {error.hint}")
+            (findings if ladder.recipes or documents.is_packaged(ladder) else others).append(wrong)
             continue
         changed = {rung.name: _changes(rung) for rung in made.rungs if rung.on is not None}
         detail = "; ".join(f"{rung}: {text}" for rung, text in changed.items())
         findings.append(CheckResult(name, f"on {task}", True, detail))
-    return findings
+    runs = len(findings) > 1
+    return findings + [structs.replace(one, passed=runs, warning=runs) for one in others]
 
 
 def _changes(rung: ResolvedRung) -> str:
@@ -155,7 +160,9 @@ def _check_recurrence(name: str) -> list[CheckResult]:
 
     plugins.load_installed("recurrence", name)
     if name not in KINDS:
-        raise UsageError(f"unknown recurrence {name!r}", hint_for(name, KINDS, "recurrences"))
+        own = f"{name}.py"
+        hint = f"--load {own}" if Path(own).is_file() else hint_for(name, KINDS, "recurrences")
+        raise UsageError(f"unknown recurrence {name!r}", hint)
     from lrurun.nn import conformance
 
     findings = []

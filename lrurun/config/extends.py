@@ -31,6 +31,8 @@ def extended(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[st
     if file is None:
         raise UsageError(f"{at}: there is no file {name}", f"its path begins in the folder of {shown(path)}")
     base = decoding.load_toml(file)
+    if isinstance(about := base.get("about"), dict):  # what was checked is the other recipe
+        base = base | {"about": about | {"checked": "never"}}
     if "extends" in base:
         raise UsageError(f"{shown(file)}, extends: {shown(path)} extends this file", "only a recipe may extend a file")
     own = {key: value for key, value in table.items() if key != "extends"}
