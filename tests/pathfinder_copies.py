@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lrurun.data import store
-from lrurun.data.pathfinder import Pathfinder, PathfinderOptions
+from lrurun.data.generated.pathfinder import Pathfinder, PathfinderOptions
 from lrurun.data.task import SPLITS
 from lrurun.errors import LrurunError
 from tests import formats

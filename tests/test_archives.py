@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lrurun.data import archives, reading
+from lrurun.data.copies import archives, reading
 from lrurun.errors import LrurunError
 from tests import formats
 

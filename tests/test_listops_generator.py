@@ -10,8 +10,8 @@ import statistics
 import numpy as np
 import pytest
 
-from lrurun.data.generators import listops
-from lrurun.data.generators.listops import TOKENS, Examples, Parameters
+from lrurun.data.generated.generators import listops
+from lrurun.data.generated.generators.listops import TOKENS, Examples, Parameters
 from lrurun.errors import LrurunError
 
 SMALL = Parameters(min_length=5, max_length=60, max_depth=4, max_args=5)

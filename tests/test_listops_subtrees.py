@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lrurun.data import TASKS, store
-from lrurun.data.generators import listops
-from lrurun.data.generators.listops import TOKENS, Parameters
-from lrurun.data.listops_subtrees import ListOpsSubTreesOptions
+from lrurun.data.generated.generators import listops
+from lrurun.data.generated.generators.listops import TOKENS, Parameters
+from lrurun.data.generated.listops_subtrees import ListOpsSubTreesOptions
 from lrurun.decoding import convert
 from lrurun.errors import UsageError
 from tests.test_listops_generator import REDUCE, digest, joined

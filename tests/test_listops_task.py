@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lrurun.data import listops as task_module
 from lrurun.data import store
-from lrurun.data.generators import listops
-from lrurun.data.generators.listops import TOKENS
-from lrurun.data.listops import ListOps, ListOpsOptions
+from lrurun.data.generated import listops as task_module
+from lrurun.data.generated.generators import listops
+from lrurun.data.generated.generators.listops import TOKENS
+from lrurun.data.generated.listops import ListOps, ListOpsOptions
 from lrurun.data.task import SPLITS
 from lrurun.decoding import convert
 from lrurun.errors import LrurunError, UsageError
@@ -222,15 +222,6 @@ def test_what_follows_the_inner_copy_in_an_archive_is_not_read(tmp_path, few):
     assert data.train.labels.tolist() == [2] * 6
 
 
-def test_a_damaged_archive_is_named(tmp_path, few):
-    (tmp_path / "copy").mkdir()
-    (tmp_path / "copy/pictures").write_bytes(os.urandom(1 << 20))
-    copy = release(tmp_path / "copy" / INNER)
-    archive = packed(tmp_path / "lra_release.gz", [tmp_path / "copy/pictures", copy], tmp_path / "copy")
-    archive.write_bytes(archive.read_bytes()[: 1 << 19])
-    assert refusal(tmp_path, archive)[0] == "./lra_release.gz: the archive is truncated"
-
-
 def test_an_archive_without_a_table_is_named(tmp_path, few):
     copy = release(tmp_path / "copy" / INNER)
     (copy / FILES[1]).unlink()
@@ -252,17 +243,6 @@ def test_a_link_in_an_archive_is_no_table(tmp_path, few):
 def test_a_folder_without_a_table_is_named(tmp_path, few):
     (release(tmp_path / "copy/listops-1000") / FILES[0]).unlink()
     assert refusal(tmp_path, tmp_path / "copy") == ("./copy/listops-1000: basic_train.tsv missing", HINT)
-
-
-def test_what_is_no_copy_is_none(tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file.gz").write_bytes(b"\x1f\x8bno archive")
-    (tmp_path / "nothing.gz").touch()
-    for name in ("empty", "file.gz", "nothing.gz"):
-        assert TASK.find(tmp_path / name, ListOpsOptions()) is None
-        message, hint = refusal(tmp_path, tmp_path / name)
-        assert message == f"--from ./{name}: no copy of ListOps is there"
-        assert hint == "it takes the folder or the archive of the Long Range Arena release, or its folder listops-1000"
 
 
 LONG = b"( [SM " + b"( 1 ) " * 1999 + b"] )\t9\n"

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from lrurun import data as tasks
-from lrurun.data import digits, store
-from lrurun.data.images import SCifar
-from lrurun.data.np_cifar import NpCifar, NpCifarOptions
-from lrurun.data.np_digits import NpDigitsOptions
+from lrurun.data import store
+from lrurun.data.downloaded.images import SCifar
+from lrurun.data.downloaded.np_cifar import NpCifar, NpCifarOptions
+from lrurun.data.generated import digits
+from lrurun.data.generated.np_digits import NpDigitsOptions
 from lrurun.data.task import SPLITS, Data
 from lrurun.decoding import convert
 from lrurun.errors import UsageError

@@ -15,8 +15,7 @@ from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
 from lrurun.data import array_checks, on_device, store
 from lrurun.data.metric import R2, Accuracy, BalancedAccuracy, BatchR2, BitsPerByte, Exact, MacroF1, Metric, Perplexity
-from lrurun.data.output import Output
-from lrurun.data.task import Data, Spec
+from lrurun.data.task import Data, Output, Spec
 from lrurun.errors import LrurunError
 from lrurun.nn.network import Model
 from lrurun.training.events import Ended, Measured, Reached

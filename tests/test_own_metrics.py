@@ -13,7 +13,7 @@ from sklearn.metrics import mean_absolute_error, top_k_accuracy_score
 from lrurun import plugins
 from lrurun.data import TASKS
 from lrurun.data.metric import Accuracy, Mean, Metric
-from lrurun.data.output import Output
+from lrurun.data.task import Output
 from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
 from lrurun.training.objective import Objective, own_sum

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import lrurun
-from lrurun.data.generators.parallel import rounds
+from lrurun.data.generated.generators.parallel import rounds
 from lrurun.errors import LrurunError
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(lrurun.__file__).parent.parent)}
@@ -80,7 +80,8 @@ def sleep_after_first(number: int) -> int:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_no_process_outlives_its_starter(number):
     code = (
-        "from functools import partial; from operator import mul; from lrurun.data.generators.parallel import rounds\n"
+        "from functools import partial; from operator import mul\n"
+        "from lrurun.data.generated.generators.parallel import rounds\n"
         "for _ in rounds(partial(mul, 3), 2): print('.', flush=True)"
     )
     starter = subprocess.Popen(

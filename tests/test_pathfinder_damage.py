@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from lrurun.data.pathfinder import PathfinderOptions
+from lrurun.data.generated.pathfinder import PathfinderOptions
 from tests import formats
 from tests.pathfinder_copies import (
     COPY,
@@ -135,21 +135,6 @@ def test_an_empty_image_in_an_archive_is_named_by_name(tmp_path):
     member = f"lra_release/pathfinder32/{LEVEL}/imgs/2/sample_5.png"
     path = formats.tar(tmp_path / "lra_release.gz", release("lra_release") | {member: b""})
     assert refused(tmp_path, path).message == f"{path}: {member}: the image is empty (0 bytes)"
-
-
-def test_a_cut_off_archive_is_named(tmp_path):
-    path = formats.tar(tmp_path / "lra_release.gz", release("lra_release"))
-    os.truncate(path, path.stat().st_size // 2)
-    assert refused(tmp_path, path).message == f"{path}: the archive is truncated"
-
-
-def test_a_folder_or_file_without_a_copy_is_named(tmp_path):
-    (tmp_path / "given/pathfinder64").mkdir(parents=True)
-    (tmp_path / "text").write_text("x")
-    for given in (tmp_path / "given", tmp_path / "text"):
-        error = refused(tmp_path / f"for {given.name}", given)
-        assert error.message == f"--from {given}: no copy of Pathfinder is there"
-        assert "its folder pathfinder32" in error.hint
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from lrurun.data.generators import pathfinder
-from lrurun.data.generators.pathfinder import Images, Parameters, draw, generate, growth, parameters
-from lrurun.data.generators.pathfinder.tables import tables
+from lrurun.data.generated.generators import pathfinder
+from lrurun.data.generated.generators.pathfinder import Images, Parameters, draw, generate, growth, parameters
+from lrurun.data.generated.generators.pathfinder.tables import tables
 from lrurun.errors import LrurunError
 
 KINDS = {

@@ -14,7 +14,7 @@ from sklearn.metrics import f1_score
 
 from lrurun.__main__ import run
 from lrurun.data import TASKS, store
-from lrurun.data.generators.pathfinder import Images, draw, generate, segmented
+from lrurun.data.generated.generators.pathfinder import Images, draw, generate, segmented
 from lrurun.decoding import convert
 from lrurun.errors import UsageError
 from tests.commands import folder as folder

@@ -10,8 +10,8 @@ import pytest
 
 from lrurun import machine
 from lrurun.data import store
-from lrurun.data.generators import pathfinder as generator
-from lrurun.data.pathfinder import Pathfinder, PathfinderOptions, PathX, PathXOptions
+from lrurun.data.generated.generators import pathfinder as generator
+from lrurun.data.generated.pathfinder import Pathfinder, PathfinderOptions, PathX, PathXOptions
 from lrurun.decoding import convert
 from lrurun.errors import LrurunError, UsageError
 from tests import formats

@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lrurun.data import books, pg19, store
-from lrurun.data.generators.ngrams import bits_per_byte
-from lrurun.data.pg19 import PG19, BookOptions, PG19Tokens, TokenOptions
+from lrurun.data import store
+from lrurun.data.downloaded import pg19
+from lrurun.data.downloaded.pg19 import PG19, BookOptions, PG19Tokens, TokenOptions
+from lrurun.data.ngrams import bits_per_byte
 from lrurun.data.task import SPLITS, Data
 from lrurun.errors import LrurunError
 from tests import formats
@@ -227,7 +228,7 @@ def test_a_folder_with_other_books_is_refused(tmp_path, name, content, message):
         (place / name).write_bytes(content)
     error = refused(place)
     assert error.message.endswith(message)
-    assert error.hint.startswith(books.HINT)
+    assert error.hint.startswith(pg19.HINT)
 
 
 def test_a_split_that_is_missing_or_too_small_is_named(tmp_path):
@@ -274,7 +275,7 @@ LONG = {"texts": "txt: longer than 100 bytes", "TFDS": ": record 0: ", "parquet"
 
 @pytest.mark.parametrize("kind", LONG)
 def test_a_book_longer_than_any_is_refused(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(books, "BOOK_LIMIT", 100)
+    monkeypatch.setattr(pg19, "BOOK_LIMIT", 100)
     message = refused(COPIES[kind](tmp_path / "copy")).message
     assert LONG[kind] in message
     assert kind == "texts" or message.endswith("are more than the 100 allowed")

@@ -7,8 +7,8 @@ import io
 import numpy as np
 import pytest
 
-from lrurun.data import reading
-from lrurun.data.png import pixels
+from lrurun.data.copies import reading
+from lrurun.data.copies.png import pixels
 from lrurun.errors import LrurunError
 from tests import formats
 

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from lrurun import data as tasks
 from lrurun.data import published, store
-from lrurun.data.images import ARCHIVE, Cifar, SCifar
+from lrurun.data.downloaded.images import ARCHIVE, Cifar, SCifar
 from lrurun.data.task import Remote
 from tests import formats
 from tests.conftest import SHARED

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from lrurun.data import store
-from lrurun.data.images import CifarOptions, Image, ImageOptions, SCifar
-from lrurun.data.np_cifar import NpCifar, NpCifarOptions
-from lrurun.data.retrieval import Retrieval, RetrievalOptions
-from lrurun.data.speech import SpeechCommands, SpeechOptions
+from lrurun.data.downloaded.images import CifarOptions, Image, ImageOptions, SCifar
+from lrurun.data.downloaded.np_cifar import NpCifar, NpCifarOptions
+from lrurun.data.downloaded.retrieval import Retrieval, RetrievalOptions
+from lrurun.data.downloaded.speech import SpeechCommands, SpeechOptions
+from lrurun.data.downloaded.text import Text, TextOptions
 from lrurun.data.task import Options, Task
-from lrurun.data.text import Text, TextOptions
 from lrurun.errors import LrurunError
 from tests import formats, test_retrieval, test_speech, test_text
 

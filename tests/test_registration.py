@@ -30,7 +30,8 @@ __all__ = ["folder", "forgotten"]  # fixtures
 )
 def test_decorators_work_with_a_name_and_without(folder: Path, decorator: str, attribute: str, name: str) -> None:
     Path("x.py").write_text(
-        f"import lrurun\nfrom lrurun.data.digits import Digits\nfrom lrurun.nn.recurrences.dense import Dense\n"
+        "import lrurun\nfrom lrurun.data.generated.digits import Digits\n"
+        "from lrurun.nn.recurrences.dense import Dense\n"
         f"@lrurun.recurrence{decorator}\nclass Layer(Dense):\n    {attribute or 'pass'}\n"
         f"@lrurun.task{decorator}\nclass Data(Digits):\n    {attribute or 'pass'}\n"
     )
@@ -91,7 +92,7 @@ NAMED = '@lrurun.recurrence("mine")\nclass Mine(Dense):\n'
             "choose another name",
         ),
         (
-            "import lrurun\nfrom lrurun.data.digits import Digits\nlrurun.task(Digits)\n",
+            "import lrurun\nfrom lrurun.data.generated.digits import Digits\nlrurun.task(Digits)\n",
             "x.py, line 3: task 'sDigits': lrurun has one of this name",
             "choose another name",
         ),

@@ -16,7 +16,7 @@ import pytest
 
 import lrurun
 from lrurun.data import store
-from lrurun.data.retrieval import FILES, SIZES, Retrieval, RetrievalOptions
+from lrurun.data.downloaded.retrieval import FILES, SIZES, Retrieval, RetrievalOptions
 from lrurun.data.task import SPLITS
 from tests import formats
 
@@ -282,24 +282,6 @@ def test_a_missing_table_is_named(tmp_path):
     assert refused(tmp_path, given) == ("./lra.tar.gz: lra_release/tsv_data/new_aan_pairs.eval.tsv missing", HINT)
 
 
-def test_a_cut_archive_is_refused(tmp_path):
-    given = formats.tar(tmp_path / "lra_release.gz", {f"tsv_data/{name}": data for name, data in tables().items()})
-    content = given.read_bytes()
-    for kept in (0.5, 0.99):
-        given.write_bytes(content[: int(kept * len(content))])
-        message, _ = refused(tmp_path, tmp_path)
-        assert message == "./lra_release.gz: the archive is truncated"
-
-
-def test_a_place_without_tables_is_no_copy(tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "note.txt").write_text("0.0\tA\tB\tone\ttwo\n")
-    for name in ("empty", "note.txt"):
-        message, hint = refused(tmp_path, tmp_path / name)
-        assert message == f"--from ./{name}: no copy of Retrieval is there"
-        assert hint.startswith("it takes the folder or the archive of the Long Range Arena release")
-
-
 PEAK = """
 import resource, sys
 from pathlib import Path
@@ -314,7 +296,7 @@ def peak():
 
 MEASURED = f"""{PEAK}
 from lrurun.data import store as folder
-from lrurun.data.retrieval import Retrieval, RetrievalOptions
+from lrurun.data.downloaded.retrieval import Retrieval, RetrievalOptions
 
 place = Path(sys.argv[1])
 task = Retrieval(dict(train=4000, validation=4, test=4))

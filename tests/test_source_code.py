@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from lrurun.config.plan import data_of
-from lrurun.data import source_code, store
-from lrurun.data.generators.ngrams import bits_per_byte
-from lrurun.data.source_code import SourceCode, SourceOptions
+from lrurun.data import store
+from lrurun.data.generated import source_code
+from lrurun.data.generated.source_code import SourceCode, SourceOptions
+from lrurun.data.ngrams import bits_per_byte
 from lrurun.errors import LrurunError
 
 

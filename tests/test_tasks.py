@@ -15,7 +15,8 @@ import pytest
 
 import lrurun
 from lrurun import data as tasks
-from lrurun.data import arrays, digits, store
+from lrurun.data import arrays, store
+from lrurun.data.generated import digits
 from lrurun.data.task import SPLITS, Options
 from lrurun.errors import LrurunError, UsageError
 

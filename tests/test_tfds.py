@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lrurun
-from lrurun.data import tfds
+from lrurun.data.copies import tfds
 from lrurun.errors import LrurunError
 from tests import formats
 
@@ -202,7 +202,9 @@ def test_examples_have_what_is_asked_for(tmp_path, features, message):
 
 def test_neither_tfds_nor_pillow_is_imported_before_it_is_needed():
     code = (
-        "import sys; from lrurun.data import archives, images, pathfinder, png\n"
+        "import sys; from lrurun.data.copies import archives, png\n"
+        "from lrurun.data.downloaded import images\n"
+        "from lrurun.data.generated import pathfinder\n"
         "heavy = {'tensorflow_datasets', 'PIL', 'jax', 'grain'}\n"
         "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
     )

@@ -316,7 +316,7 @@ def _naive(baselines: Mapping[str, float], form: ScoreForm) -> str:
 def _facts(spec: Spec, split: Split) -> SplitFacts:
     import numpy as np
 
-    from lrurun.data import counts
+    from lrurun.data import arrays
 
     count = len(split.labels)
     if spec.output.loss == "squared-error":
@@ -325,7 +325,7 @@ def _facts(spec: Spec, split: Split) -> SplitFacts:
         number = real.size / spec.classes / max(1, count)
         facts = SplitFacts(count=count, classes=[], labels=number, values=(float(real.mean()), float(real.std())))
     else:
-        classes = counts.of_classes(split.labels, spec.classes).tolist()
+        classes = arrays.count_classes(split.labels, spec.classes).tolist()
         facts = SplitFacts(count=count, classes=classes, labels=sum(classes) / max(1, count))
     if split.lengths is None:
         return facts

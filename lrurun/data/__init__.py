@@ -1,4 +1,4 @@
-"""Tasks: data sets with a question. A new task is a class in a file here and a line of `_CLASSES`. No jax."""
+"""Tasks: data sets with a question. A new task is a class in a file of a group here and a line of `_CLASSES`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for
 
 _CLASSES = (
-    "images:SCifar",
-    "images:Image",
-    "listops:ListOps",
-    "listops_subtrees:ListOpsSubTrees",
-    "text:Text",
-    "retrieval:Retrieval",
-    "pathfinder:Pathfinder",
-    "pathfinder:PathX",
-    "pathfinder_segmentation:PathfinderSegmentation",
-    "speech:SpeechCommands",
-    "digits:Digits",
-    "np_digits:NpDigits",
-    "np_cifar:NpCifar",
+    "downloaded.images:SCifar",
+    "downloaded.images:Image",
+    "generated.listops:ListOps",
+    "generated.listops_subtrees:ListOpsSubTrees",
+    "downloaded.text:Text",
+    "downloaded.retrieval:Retrieval",
+    "generated.pathfinder:Pathfinder",
+    "generated.pathfinder:PathX",
+    "generated.pathfinder_segmentation:PathfinderSegmentation",
+    "downloaded.speech:SpeechCommands",
+    "generated.digits:Digits",
+    "generated.np_digits:NpDigits",
+    "downloaded.np_cifar:NpCifar",
     "sampled.atomic:Shift",
     "sampled.atomic:CumSum",
     "sampled.atomic:CumMax",
@@ -42,9 +42,9 @@ _CLASSES = (
     "sampled.recall:InductionHeads",
     "sampled.recall:Parity",
     "sampled.teacher:TeacherStudent",
-    "source_code:SourceCode",
-    "pg19:PG19",
-    "pg19:PG19Tokens",
+    "generated.source_code:SourceCode",
+    "downloaded.pg19:PG19",
+    "downloaded.pg19:PG19Tokens",
 )
 
 OF_PLUG_IN = "--load FILE if it is a task of your own"

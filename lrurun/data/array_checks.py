@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lrurun.data import counts
+from lrurun.data import arrays
 from lrurun.data.arrays import Writer
-from lrurun.data.output import Output
-from lrurun.data.task import SPLITS, Options, Spec, Task
+from lrurun.data.task import SPLITS, Options, Output, Spec, Task
 from lrurun.errors import LrurunError
 
 
@@ -65,7 +64,7 @@ def check_made(task: Task, options: Options, writer: Writer, folder: str) -> Non
 def _refuse(array: np.ndarray, wrong: Callable[[np.ndarray], np.ndarray], name: str, expected: str, hint: str) -> None:
     """Refuses an array with a wrong number, and names the first example that has one."""
     begin = 0
-    for rows in counts.blocks(array):
+    for rows in arrays.blocks(array):
         if (bad := wrong(rows)).any():
             at = np.unravel_index(bad.argmax(), bad.shape)
             index = f"{begin + int(at[0])}" + "".join(f", {int(k)}" for k in at[1:])
@@ -91,7 +90,7 @@ def _check_labels(array: np.ndarray, spec: Spec, name: str, hint: str) -> None:
     else:
         rule = f"classes from 0 to {spec.classes - 1}, or -1 where there is no label"
         _refuse(array, lambda rows: (rows < -1) | (rows >= spec.classes), name, rule, hint)
-    labelled = ((~np.isnan(rows)).all(axis=-1) if values else rows >= 0 for rows in counts.blocks(array))
+    labelled = ((~np.isnan(rows)).all(axis=-1) if values else rows >= 0 for rows in arrays.blocks(array))
     per_example = np.concatenate([rows.reshape(len(rows), -1).sum(axis=1) for rows in labelled] or [np.zeros(0)])
     if array.size and not per_example.all():
         what = "labelled position" if output.at == "positions" else "label"

@@ -14,8 +14,8 @@ import numpy as np
 from msgspec import Struct, structs
 
 from lrurun import decoding
-from lrurun.data import counts, own_arrays, store
-from lrurun.data.arrays import Writer, header
+from lrurun.data import own_arrays, store
+from lrurun.data.arrays import Writer, count_classes, header
 from lrurun.data.imported import KEY, Imported, ImportedOptions
 from lrurun.data.own_arrays import Given
 from lrurun.data.task import SPLITS, Progress, Source
@@ -232,7 +232,7 @@ def _absent(arrays: Mapping[str, _Rows], classes: int) -> list[str]:
     """Sentences on classes that occur in one split, but not in another."""
     occurs = {}
     for split in SPLITS:
-        total = sum(counts.of_classes(rows, classes) for _, rows in arrays[f"{split}-labels"].blocks())
+        total = sum(count_classes(rows, classes) for _, rows in arrays[f"{split}-labels"].blocks())
         occurs[split] = np.asarray(total) > 0
     anywhere, found = np.any(list(occurs.values()), axis=0), []
     for split, here in occurs.items():

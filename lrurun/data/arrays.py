@@ -1,10 +1,10 @@
-"""Arrays that are written to disk in pieces, so that none is ever complete in memory."""
+"""Arrays that are written to disk and counted in pieces, so that none is ever complete in memory."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -130,3 +130,27 @@ def _write(descriptor: int, data: bytes, offset: int) -> None:
     while view:
         count = os.pwrite(descriptor, view, offset)
         view, offset = view[count:], offset + count
+
+
+_BLOCK = 32 << 20
+"""Bytes."""
+
+
+def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+    """The rows of an array, some at a time."""
+    rows = max(1, _BLOCK * len(array) // max(1, array.nbytes))
+    for first in range(0, len(array), rows):
+        yield np.asarray(array[first : first + rows])
+
+
+def count_labels(labels: np.ndarray) -> int:
+    """How many of these classes are labels: the others are -1."""
+    return sum(int(np.count_nonzero(block >= 0)) for block in blocks(labels))
+
+
+def count_classes(labels: np.ndarray, classes: int) -> np.ndarray:
+    """(classes,) int64: how many labels each class has. Other numbers, such as -1 for none, are not counted."""
+    total = np.zeros(classes, np.int64)
+    for block in blocks(labels):
+        total += np.bincount(block[(block >= 0) & (block < classes)].astype(np.int64), minlength=classes)
+    return total

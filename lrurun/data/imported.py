@@ -10,8 +10,7 @@ from msgspec import Meta
 
 from lrurun import decoding
 from lrurun.data.metric import R2, Accuracy, Exact, Metric
-from lrurun.data.output import Output
-from lrurun.data.task import Count, Options, Source, Spec, Split, Task
+from lrurun.data.task import Count, Options, Output, Source, Spec, Split, Task
 
 KEY = "imported"
 """The setting that only such data have."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
-from lrurun.data import reading
+from lrurun.data.copies import reading
 from lrurun.errors import LrurunError
 
 BLOCK = 1 << 24

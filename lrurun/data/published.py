@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lrurun.data.reading import open_regular
+from lrurun.data.copies.reading import open_regular
 from lrurun.data.task import Progress, Published, Remote, Task
 
 _BLOCK = 1 << 20

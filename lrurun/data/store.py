@@ -16,8 +16,9 @@ import numpy as np
 from msgspec import Meta, structs
 
 from lrurun import __version__, decoding, files, plugins
-from lrurun.data import array_checks, counts, download, obtaining, published, reading
+from lrurun.data import array_checks, arrays, download, obtaining, published
 from lrurun.data.arrays import Writer, sha256
+from lrurun.data.copies import reading
 from lrurun.data.metric import MAJORITY
 from lrurun.data.task import SPLITS, Data, Options, Progress, Published, Reduction, Source, Spec, Split, Task
 from lrurun.decoding import canonical
@@ -215,7 +216,7 @@ def _majority(task: Task, spec: Spec, work: Path) -> dict[str, float]:
     if metric.naive != MAJORITY or not {*metric.sums} <= {"correct", "confusion"}:
         return {}
     train, test = (
-        counts.of_classes(np.load(work / f"{split}-labels.npy", mmap_mode="r", allow_pickle=False), spec.classes)
+        arrays.count_classes(np.load(work / f"{split}-labels.npy", mmap_mode="r", allow_pickle=False), spec.classes)
         for split in ("train", "test")
     )
     if not (train.any() and test.any()):

@@ -10,7 +10,7 @@ from types import TracebackType
 
 import jax
 
-from lrurun.data import counts
+from lrurun.data import arrays
 from lrurun.data.on_device import batch_digest
 from lrurun.data.task import Data
 from lrurun.errors import LedgerError, LrurunError
@@ -120,7 +120,7 @@ def _test_labels(data: Data) -> dict[str, int]:
     output = data.spec.output
     if output.at != "positions" or output.loss != "cross-entropy":
         return {}
-    return {"test_labels": counts.labelled(data.test.labels)}
+    return {"test_labels": arrays.count_labels(data.test.labels)}
 
 
 def _restore(writers: Sequence[EventWriter], active: list[ActiveAttempt]) -> list[Snapshot | None]:

@@ -10,8 +10,7 @@ import optax
 from jax import Array
 
 from lrurun.data.metric import Metric
-from lrurun.data.output import Output
-from lrurun.data.task import Spec
+from lrurun.data.task import Output, Spec
 from lrurun.nn.network.body import Places
 
 

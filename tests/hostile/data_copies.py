@@ -18,7 +18,8 @@ import pytest
 import lrurun
 from lrurun import console
 from lrurun.__main__ import run as command
-from lrurun.data import TASKS, listops, store
+from lrurun.data import TASKS, store
+from lrurun.data.generated import listops
 from lrurun.runner import preparation
 from tests import formats
 from tests.hostile.texts import check
@@ -79,7 +80,7 @@ def files_of(task: str) -> dict[str, bytes]:
         counts = {name: 3 if "train" in name else 1 for name in names}
         return {f"{name}/{k}_1.txt": f"{name} {k}".encode() for name in names for k in range(counts[name])}
     if task == "SpeechCommands":
-        words = [*lrurun.data.speech.WORDS, "zero", "yes"]
+        words = [*lrurun.data.downloaded.speech.WORDS, "zero", "yes"]
         clips = [f"{word}/{k}.wav" for k, word in enumerate(words)]
         found = {clip: wav(struct.pack("<9h", *draw.choices(range(99), k=9))) for clip in clips}
         return found | {"validation_list.txt": lines(clips[-1]), "testing_list.txt": lines(clips[-2])}

@@ -16,7 +16,7 @@ import pytest
 
 import lrurun
 from lrurun.__main__ import run as command
-from lrurun.data import retrieval
+from lrurun.data.downloaded import retrieval
 from tests import formats
 from tests.hostile.data_copies import (
     COPIES,
@@ -69,7 +69,8 @@ TOO_MUCH = {
 
 BOMBS = f"""{PEAK}
 from lrurun.errors import LrurunError
-from lrurun.data import TASKS, listops; from lrurun.data import store as folder
+from lrurun.data import TASKS; from lrurun.data import store as folder
+from lrurun.data.generated import listops
 
 listops.SIZES |= dict(train=2, validation=1, test=1)
 for name, sizes in {SMALL!r}.items():

@@ -16,8 +16,7 @@ from msgspec import Meta
 
 from lrurun.data.metric import R2, BatchR2, Metric
 from lrurun.data.on_device import Sampled, SampledOptions, stream
-from lrurun.data.output import Output
-from lrurun.data.task import Options, Spec
+from lrurun.data.task import Options, Output, Spec
 
 if TYPE_CHECKING:
     import jax

@@ -13,8 +13,7 @@ from msgspec import Meta, structs
 
 from lrurun.data.metric import Accuracy, Exact, WorstSlot
 from lrurun.data.on_device import Sampled, SampledOptions
-from lrurun.data.output import Output
-from lrurun.data.task import Spec, Split
+from lrurun.data.task import Output, Spec, Split
 
 if TYPE_CHECKING:
     import jax

@@ -11,8 +11,7 @@ from msgspec import Meta
 
 from lrurun.data.metric import R2, Metric, Nmse
 from lrurun.data.on_device import Sampled, SampledOptions
-from lrurun.data.output import Output
-from lrurun.data.task import Seed, Spec
+from lrurun.data.task import Output, Seed, Spec
 
 if TYPE_CHECKING:
     import jax

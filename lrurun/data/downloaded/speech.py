@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import wave
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +12,8 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta, structs
 
-from lrurun.data import archives, reading, tfds
 from lrurun.data.arrays import ArrayFile, Writer
+from lrurun.data.copies import files, reading, tfds
 from lrurun.data.reduction import count, first_examples, fits
 from lrurun.data.task import SPLITS, Data, Options, Progress, Reduction, Remote, Source, Spec, Split, Task, limited
 from lrurun.errors import LrurunError
@@ -33,6 +32,7 @@ WORDS = tuple(
 """The classes in the order of their labels."""
 
 LISTS = {"validation": "validation_list.txt", "test": "testing_list.txt"}
+_FILES = (*LISTS.values(), "*/*.wav")
 
 _CLIP = re.compile(r"(?:.*/)?([^/._][^/]*/[^/.][^/]*\.wav)")
 _HINT = f"the copy is not {ARCHIVE}, or it is incomplete: fetch it again"
@@ -41,9 +41,6 @@ _CLIP_LIMIT = 1 << 16
 """Bytes of a clip's file: a second of sound has 32,000, and its header 44."""
 _LIST_LIMIT = 4 << 20
 """Bytes of a list: the longer one names 11,005 clips, each with fewer than 50 characters."""
-
-Files = Callable[[Progress], Iterator[tuple[str, Callable[[int], bytes]]]]
-"""The files of a copy: name, and a function that reads it, up to a limit, before the next file is requested."""
 
 
 class SpeechOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,16 +89,12 @@ class SpeechCommands(Task):
         return Spec(name=self.name, kind="features", features=1, classes=35, length=length, scale=scale)
 
     def find(self, path: Path, options: SpeechOptions) -> Source | None:
-        if path.is_file():
-            return self._archive(path, options) if archives.is_archive(path) else None
-        for folder in (path, path / ARCHIVE.removesuffix(".tar.gz")):
-            if any((folder / name).is_file() for name in LISTS.values()):
-                return self._source(folder, partial(_from_folder, folder), options)
-        if (path / ARCHIVE).is_file():
-            return self._archive(path / ARCHIVE, options)
-        if copy := tfds.find(path, "speech_commands"):
+        if copy := files.find(path, ["", ARCHIVE.removesuffix(".tar.gz")], _FILES, [ARCHIVE], _HINT):
+            return self._source(copy, options)
+        if prepared := tfds.find(path, "speech_commands"):
             raise LrurunError(
-                f"{copy.folder}: TFDS's speech_commands has 12 classes (10 words, unknown and silence), not 35 words",
+                f"{prepared.folder}: TFDS's speech_commands has 12 classes (10 words, unknown and silence), "
+                "not 35 words",
                 f"give {ARCHIVE}: TFDS keeps it among its downloads",
             )
         return None
@@ -133,13 +126,10 @@ class SpeechCommands(Task):
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> np.ndarray:
         return waveform(np.asarray(split.inputs[index]))
 
-    def _archive(self, path: Path, options: SpeechOptions) -> Source:
-        return structs.replace(self._source(path, partial(_from_archive, path), options), archive=path)
-
-    def _source(self, path: Path, files: Files, options: SpeechOptions) -> Source:
+    def _source(self, copy: files.Copy, options: SpeechOptions) -> Source:
         def fill(writer: Writer, progress: Progress) -> None:
             # the lists may come after the clips: a first pass for the names, a second for the sound
-            splits = self._listed(files, str(path), progress)
+            splits = self._listed(copy, progress)
             sizes = self.sizes(options)
             places: dict[str, tuple[ArrayFile, int]] = {}
             dtype = np.float32 if options.standardize else np.int16
@@ -151,9 +141,9 @@ class SpeechCommands(Task):
                 writer.save(split, "labels", labels)
 
             def sounds() -> Iterator[tuple[str, np.ndarray]]:
-                for name, read in files(progress):
-                    if (clip := clip_of(name)) in places:
-                        yield clip, thinned(samples(read(_CLIP_LIMIT), f"{path}: {name}"), options.stride)
+                for file in copy.files(progress):
+                    if (clip := clip_of(file.name)) in places:
+                        yield clip, thinned(samples(file.read(_CLIP_LIMIT), file.where), options.stride)
 
             if options.standardize:
                 train = set(splits["train"][: sizes["train"]])
@@ -162,9 +152,9 @@ class SpeechCommands(Task):
                 inputs, row = places[clip]
                 inputs.put(row, (standardized(sound, center, spread) if options.standardize else sound)[None])
 
-        return Source(kind="folder", text=str(path.absolute()), fill=fill)
+        return Source(kind="folder", text=str(copy.place.absolute()), fill=fill, archive=copy.archive)
 
-    def _listed(self, files: Files, where: str, progress: Progress) -> dict[str, list[str]]:
+    def _listed(self, copy: files.Copy, progress: Progress) -> dict[str, list[str]]:
         """The clips of every split, in order.
 
         Raises:
@@ -172,16 +162,16 @@ class SpeechCommands(Task):
         """
         clips: set[str] = set()
         lists: dict[str, list[str]] = {}
-        for name, read in files(progress):
-            base = name.rpartition("/")[2]
-            if clip := clip_of(name):
+        where = str(copy.place)
+        for file in copy.files(progress):
+            if clip := clip_of(file.name):
                 if clip in clips:
                     raise LrurunError(f"{where}: {clip} occurs twice", _HINT)
                 clips.add(clip)
                 if len(clips) > 2 * sum(self.full.values()):  # a few too many are reported below
                     break
-            elif base in LISTS.values():
-                lists[base] = read(_LIST_LIMIT).decode(errors="replace").split()
+            elif file.name in LISTS.values():
+                lists[file.name] = file.read(_LIST_LIMIT).decode(errors="replace").split()
         splits = arranged(clips, lists, where)
         for split, full in self.full.items():
             if len(splits[split]) != full:
@@ -202,8 +192,6 @@ def arranged(clips: set[str], lists: Mapping[str, Sequence[str]], where: str) ->
         raise LrurunError(f"{where}: no clips of {', '.join(missing[:5])}{', ...' * (len(missing) > 5)}", _HINT)
     splits = {"train": set(clips)}
     for split, base in LISTS.items():
-        if base not in lists:
-            raise LrurunError(f"{where}: {base} is missing", _HINT)
         splits[split] = set(lists[base])
         if absent := sorted(splits[split] - splits["train"]):
             raise LrurunError(f"{where}: {base} names {absent[0]}, which is missing or also in another list", _HINT)
@@ -221,17 +209,6 @@ def clip_of(name: str) -> str:
 
 def word_of(clip: str) -> str:
     return clip.partition("/")[0]
-
-
-def _from_archive(path: Path, progress: Progress) -> Iterator[tuple[str, Callable[[int], bytes]]]:
-    for name, file in archives.members(path, progress):
-        yield name, partial(reading.read, file, name=f"{path}: {name}")
-
-
-def _from_folder(folder: Path, progress: Progress) -> Iterator[tuple[str, Callable[[int], bytes]]]:
-    for path in (*folder.glob("*_list.txt"), *folder.glob("*/*.wav")):
-        progress(f"reading {path.parent}", 0, None)
-        yield path.relative_to(folder).as_posix(), partial(reading.read_file, path)
 
 
 def samples(data: bytes, name: str) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from lrurun.data.reading import DAMAGED, first_line, open_regular, read_file
+from lrurun.data.copies.reading import DAMAGED, first_line, open_regular, read_file
 from lrurun.errors import LrurunError
 
 _FORMATS = ("array_record", "tfrecord")

@@ -11,9 +11,9 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from lrurun.data import lra, reading
 from lrurun.data.arrays import Writer
-from lrurun.data.characters import Alphabet, Frequencies, decoded, shortened, utf8
+from lrurun.data.copies import files, reading
+from lrurun.data.downloaded.characters import Alphabet, Frequencies, decoded, shortened, utf8
 from lrurun.data.task import Count, Options, Progress, Reduction, Remote, Source, Spec, Split, Task, limited
 from lrurun.errors import LrurunError
 
@@ -96,11 +96,11 @@ class Retrieval(Task):
 
     def find(self, path: Path, options: RetrievalOptions) -> Source | None:
         """The three tables in a folder, or in the archive of the release."""
-        places = [*lra.folders(path, "tsv_data"), path / "data" / "aan"]
-        place = lra.tables(path, places, FILES.values(), _HINT)
-        if place is None:
+        places = [*files.release("tsv_data"), "data/aan"]
+        copy = files.find(path, places, tuple(FILES.values()), files.LRA, _HINT)
+        if copy is None:
             return None
-        return self._folder(place, options) if place.is_dir() else self._archive(place, options)
+        return self._archive(copy, options) if copy.archive else self._folder(copy.place, options)
 
     def reduction(self, options: RetrievalOptions, full: RetrievalOptions) -> Reduction | None:
         return shortened(options, full, ("train",))
@@ -122,20 +122,20 @@ class Retrieval(Task):
 
         return Source(kind="folder", text=f"the tables in {folder.absolute()}", fill=fill)
 
-    def _archive(self, path: Path, options: RetrievalOptions) -> Source:
+    def _archive(self, copy: files.Copy, options: RetrievalOptions) -> Source:
         def fill(writer: Writer, progress: Progress) -> None:
             # two passes over gigabytes of other tasks' files would take longer than copying three files to disk
             place = writer.folder / "unpacked"
             place.mkdir()
             try:
-                chosen = _unpack(path, place, progress)
-                tables = {s: Table(place / name, f"{path}: {chosen / name}") for s, name in FILES.items()}
+                chosen = _unpack(copy, place, progress)
+                tables = {s: Table(place / name, f"{copy.place}: {chosen / name}") for s, name in FILES.items()}
                 self._read(tables, options, writer, progress)
             finally:
                 shutil.rmtree(place, ignore_errors=True)
-            writer.notes.append(f"read from {chosen} in {path.name}")
+            writer.notes.append(f"read from {chosen} in {copy.place.name}")
 
-        return Source(kind="folder", text=f"Long Range Arena's release, {path.absolute()}", fill=fill)
+        return Source(kind="folder", text=f"Long Range Arena's release, {copy.place.absolute()}", fill=fill)
 
     def _read(self, tables: Mapping[str, Table], options: RetrievalOptions, writer: Writer, progress: Progress) -> None:
         """The first pass counts pairs and characters, the second writes the arrays."""
@@ -208,11 +208,10 @@ def pairs(lines: Iterator[bytes], name: str) -> Iterator[Pair]:
         yield Pair(_LABELS[columns[0]], first, second)
 
 
-def _unpack(path: Path, where: Path, progress: Progress) -> PurePosixPath:
+def _unpack(copy: files.Copy, where: Path, progress: Progress) -> PurePosixPath:
     """Copies the innermost three tables of an archive into the folder `where`; returns their folder in the archive."""
-    place = PurePosixPath()
-    for place, file in lra.innermost(path, FILES.values(), _HINT, progress):
-        with (where / place.name).open("wb") as copy:
-            for piece in reading.blocks(file, _FILE_LIMIT, f"{path}: {place}"):
-                copy.write(piece)
-    return place.parent
+    for file in copy.innermost(progress):
+        with (where / file.name).open("wb") as table:
+            for piece in reading.blocks(file.open(), _FILE_LIMIT, file.where):
+                table.write(piece)
+    return file.folder

@@ -10,8 +10,8 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta, structs
 
-from lrurun.data.generators import noise
-from lrurun.data.images import MEAN, SIDE, STD, Cifar, CifarOptions, Reader
+from lrurun.data.downloaded.images import MEAN, SIDE, STD, Cifar, CifarOptions, Reader
+from lrurun.data.generated.generators import noise
 from lrurun.data.task import Seed, Source, Spec, Split
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Annotated
 
 import numpy as np
 from msgspec import Meta
 
 from lrurun import machine
-from lrurun.data import lra, reading
 from lrurun.data.arrays import Writer
-from lrurun.data.generators.listops import TOKENS, VERSION, Examples, Parameters, baselines, generate
+from lrurun.data.copies import files, reading
+from lrurun.data.generated.generators.listops import TOKENS, VERSION, Examples, Parameters, baselines, generate
 from lrurun.data.task import SPLITS, Fill, Options, Progress, Seed, Source, Spec, Task, portions
 from lrurun.errors import LrurunError
 
@@ -93,10 +93,21 @@ class ListOps(Task):
 
     def find(self, path: Path, options: ListOpsOptions) -> Source | None:
         """The tables of the release in a folder or in its archive."""
-        place = lra.tables(path, lra.folders(path, "listops-1000"), FILES.values(), _HINT)
-        if place is None:
+        copy = files.find(path, files.release("listops-1000"), tuple(FILES.values()), files.LRA, _HINT)
+        if copy is None:
             return None
-        return self._folder(place, options) if place.is_dir() else self._archive(place, options)
+        _only_published(copy.place, options)
+
+        def read(writer: Writer, splits: dict[str, _Arrays], progress: Progress) -> None:
+            by_file = {FILES[split]: arrays for split, arrays in splits.items()}
+            for file in copy.innermost(progress):
+                with file.open() as table:
+                    by_file[file.name].read(table, file.where, options, progress)
+            if copy.archive:
+                writer.notes.append(f"read from {file.folder} in {copy.place.name}")
+
+        text = f"Long Range Arena's release, {copy.place.absolute()}"
+        return Source(kind="folder", text=text, fill=_fill(self.sizes(options), options, read))
 
     def offline(self, options: ListOpsOptions) -> Source:
         def read(writer: Writer, splits: dict[str, _Arrays], progress: Progress) -> None:
@@ -108,27 +119,6 @@ class ListOps(Task):
             fill=_fill(self.sizes(options), options, read),
             generator={"name": "lrurun ListOps", "version": VERSION, "seed": options.seed},
         )
-
-    def _folder(self, folder: Path, options: ListOpsOptions) -> Source:
-        _only_published(folder, options)
-
-        def read(writer: Writer, splits: dict[str, _Arrays], progress: Progress) -> None:
-            for split, arrays in splits.items():
-                path = folder / FILES[split]
-                with reading.open_regular(path) as file:
-                    arrays.read(file, str(path), options, progress)
-
-        text = f"Long Range Arena's release, {folder.absolute()}"
-        return Source(kind="folder", text=text, fill=_fill(self.sizes(options), options, read))
-
-    def _archive(self, path: Path, options: ListOpsOptions) -> Source:
-        _only_published(path, options)
-
-        def read(writer: Writer, splits: dict[str, _Arrays], progress: Progress) -> None:
-            writer.notes.append(f"read from {_unpacked(path, splits, options, progress)} in {path.name}")
-
-        text = f"Long Range Arena's release, {path.absolute()}"
-        return Source(kind="folder", text=text, fill=_fill(self.sizes(options), options, read))
 
 
 class _Arrays:
@@ -194,15 +184,6 @@ def _generated(options: ListOpsOptions, splits: dict[str, _Arrays], progress: Pr
             splits[split].put(place, Examples(*(array[rows] for array in examples)))
         done += len(examples.labels)
         progress("generating ListOps", done, total)
-
-
-def _unpacked(path: Path, splits: dict[str, _Arrays], options: ListOpsOptions, progress: Progress) -> PurePosixPath:
-    """Reads the innermost copy in an archive; returns its folder there. An outer copy is overwritten."""
-    by_file = {FILES[split]: arrays for split, arrays in splits.items()}
-    place = PurePosixPath()
-    for place, file in lra.innermost(path, by_file, _HINT, progress):
-        by_file[place.name].read(file, f"{path}: {place}", options, progress)
-    return place.parent
 
 
 def _rows(lines: Iterable[bytes], name: str, length: int) -> Iterator[tuple[bytes, int]]:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from lrurun.data import archives, png, reading, tfds
 from lrurun.data.arrays import Writer
+from lrurun.data.copies import files, png, tfds
 from lrurun.data.orders import tfds_order, torch_permutation
 from lrurun.data.reduction import first_examples, fits
 from lrurun.data.task import SPLITS, Options, Progress, Reduction, Remote, Source, Spec, Split, Task, limited
@@ -103,13 +103,10 @@ class Cifar(Task):
         return limited(options, {"train": self.train - validation, "validation": validation, "test": self.test})
 
     def find(self, path: Path, options: CifarOptions) -> Source | None:
-        if path.is_file():
-            return self._source(f"the archive {path.absolute()}", options, partial(self._archive, path), archive=path)
-        folder = next((f for f in (path, path / FOLDER) if any((f / name).exists() for name in (*TRAIN, TEST))), None)
-        if folder:
-            return self._source(f"the batches in {folder.absolute()}", options, partial(self._folder, folder))
-        if (path / ARCHIVE.name).is_file():
-            return self.find(path / ARCHIVE.name, options)
+        if copy := files.find(path, ["", FOLDER], (*TRAIN, TEST), [ARCHIVE.name], _HINT):
+            text = "the archive" if copy.archive else "the batches in"
+            read = partial(self._batches, copy)
+            return self._source(f"{text} {copy.place.absolute()}", options, read, archive=copy.archive)
         prepared = tfds.find(path, "cifar10")
         if prepared:
             return self._source(
@@ -167,22 +164,11 @@ class Cifar(Task):
 
         return first_examples(options, change, self.block)
 
-    def _archive(self, path: Path, progress: Progress) -> tuple[Batch, Batch]:
-        found = {}
-        for name, file in archives.members(path, progress):
-            short = name.rpartition("/")[2]
-            if short in (*TRAIN, TEST):
-                found[short] = self._batch(reading.read(file, _FILE_LIMIT, f"{path}: {name}"), f"{path}: {name}", short)
-        return self._joined(found, str(path))
-
-    def _folder(self, folder: Path, progress: Progress) -> tuple[Batch, Batch]:
-        found = {}
-        for number, short in enumerate((*TRAIN, TEST)):
-            progress(f"reading {FOLDER}", number, len(TRAIN) + 1)
-            path = folder / short
-            if path.is_file():
-                found[short] = self._batch(reading.read_file(path, _FILE_LIMIT), str(path), short)
-        return self._joined(found, str(folder))
+    def _batches(self, copy: files.Copy, progress: Progress) -> tuple[Batch, Batch]:
+        found = {file.name: self._batch(file.read(_FILE_LIMIT), file.where, file.name) for file in copy.files(progress)}
+        parts = [found[name] for name in TRAIN]
+        train = Batch(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
+        return train, found[TEST]
 
     def _batch(self, content: bytes, where: str, short: str) -> Batch:
         """The images in one file.
@@ -198,14 +184,6 @@ class Cifar(Task):
         records = np.frombuffer(content, np.uint8).reshape(count, _RECORD)
         _check_labels(records[:, 0], f"{where}: record", 0)
         return Batch(records[:, 1:].reshape(count, 3, SIDE, SIDE).transpose(0, 2, 3, 1), records[:, 0])
-
-    def _joined(self, found: dict[str, Batch], where: str) -> tuple[Batch, Batch]:
-        missing = [name for name in (*TRAIN, TEST) if name not in found]
-        if missing:
-            raise LrurunError(f"{where}: {', '.join(missing)} missing: not the binary version of CIFAR-10", _HINT)
-        parts = [found[name] for name in TRAIN]
-        train = Batch(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
-        return train, found[TEST]
 
     def _tfds(self, prepared: tfds.Tfds, progress: Progress) -> tuple[Batch, Batch]:
         return (

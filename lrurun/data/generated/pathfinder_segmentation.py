@@ -13,11 +13,10 @@ from msgspec import Meta
 
 from lrurun import machine
 from lrurun.data.arrays import Writer
-from lrurun.data.generators import pathfinder as generator
-from lrurun.data.listops import SIZES
+from lrurun.data.generated.generators import pathfinder as generator
+from lrurun.data.generated.listops import SIZES
 from lrurun.data.metric import Accuracy, BalancedAccuracy, MacroF1, Metric
-from lrurun.data.output import Output
-from lrurun.data.task import SPLITS, Options, Progress, Seed, Source, Spec, Split, Task, portions
+from lrurun.data.task import SPLITS, Options, Output, Progress, Seed, Source, Spec, Split, Task, portions
 from lrurun.errors import LrurunError
 
 

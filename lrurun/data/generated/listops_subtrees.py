@@ -14,10 +14,9 @@ from msgspec import Meta
 
 from lrurun import machine
 from lrurun.data.arrays import Writer
-from lrurun.data.generators import listops as generator
-from lrurun.data.listops import SIZES, ExpressionOptions
-from lrurun.data.output import Output
-from lrurun.data.task import SPLITS, Progress, Source, Spec, Task, portions
+from lrurun.data.generated.generators import listops as generator
+from lrurun.data.generated.listops import SIZES, ExpressionOptions
+from lrurun.data.task import SPLITS, Output, Progress, Source, Spec, Task, portions
 
 LENGTH = 8192
 """The width of the arrays of published expressions."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lrurun.data.generators.pathfinder.tables import DEGREES, Tables, collide, combine
+from lrurun.data.generated.generators.pathfinder.tables import DEGREES, Tables, collide, combine
 
 _TRIES = 3
 """For the place of the next dash, and for that of a distractor's first one."""

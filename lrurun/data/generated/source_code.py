@@ -13,10 +13,9 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.data.arrays import Writer
-from lrurun.data.generators.ngrams import BYTES, bits_per_byte
 from lrurun.data.metric import Accuracy, BitsPerByte, Metric
-from lrurun.data.output import Output
-from lrurun.data.task import SPLITS, Options, Progress, Source, Spec, Split, Task, limited
+from lrurun.data.ngrams import BYTES, bits_per_byte
+from lrurun.data.task import SPLITS, Options, Output, Progress, Source, Spec, Split, Task, limited
 from lrurun.errors import LrurunError
 
 MODULES = """

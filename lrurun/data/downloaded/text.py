@@ -11,9 +11,9 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from msgspec import Meta
 
-from lrurun.data import archives, reading, tfds
 from lrurun.data.arrays import Writer
-from lrurun.data.characters import Alphabet, Frequencies, decoded, shortened, utf8
+from lrurun.data.copies import files, tfds
+from lrurun.data.downloaded.characters import Alphabet, Frequencies, decoded, shortened, utf8
 from lrurun.data.task import (
     SPLITS,
     Count,
@@ -35,7 +35,8 @@ ARCHIVE = "aclImdb_v1.tar.gz"
 
 _CLASSES = ("neg", "pos")
 _PARTS = ("train", "test")
-_REVIEW = re.compile(r"(?:.*/)?(train|test)/(neg|pos)/\d+_\d+\.txt")
+_FILES = tuple(f"{part}/{name}/*.txt" for part in _PARTS for name in _CLASSES)
+_REVIEW = re.compile(r"(train|test)/(neg|pos)/\d+_\d+\.txt")
 _FILE_LIMIT = 1 << 20
 """Bytes of a review: the longest has a few thousand words."""
 _BLOCK = 500
@@ -100,17 +101,12 @@ class Text(Task):
         return Spec(name=self.name, kind="tokens", features=features, classes=2, length=options.max_length)
 
     def find(self, path: Path, options: TextOptions) -> Source | None:
-        if path.is_file():
-            return self._archive(path, options) if archives.is_archive(path) else None
-        for folder in (path, path / "aclImdb"):
-            if any((folder / part / name).is_dir() for part in _PARTS for name in _CLASSES):
-                text = f"the reviews in {folder.absolute()}"
-                return Source(
-                    kind="folder", text=text, fill=self._fill(partial(_from_folder, folder), str(folder), options)
-                )
-        if (path / ARCHIVE).is_file():
-            return self._archive(path / ARCHIVE, options)
-        return self._tfds(path, options)
+        copy = files.find(path, ["", "aclImdb"], _FILES, [ARCHIVE], _HINT)
+        if copy is None:
+            return self._tfds(path, options)
+        text = f"{copy.place.absolute()}" if copy.archive else f"the reviews in {copy.place.absolute()}"
+        fill = self._fill(partial(_from_files, copy), str(copy.place), options)
+        return Source(kind="folder", text=text, fill=fill, archive=copy.archive)
 
     def reduction(self, options: TextOptions, full: TextOptions) -> Reduction | None:
         return shortened(options, full, ("train", "validation"))
@@ -118,10 +114,6 @@ class Text(Task):
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str:
         assert split.lengths is not None
         return decoded(split.inputs[index], int(split.lengths[index]), vocabulary)
-
-    def _archive(self, path: Path, options: TextOptions) -> Source:
-        fill = self._fill(partial(_from_archive, path), str(path), options)
-        return Source(kind="folder", text=str(path.absolute()), fill=fill, archive=path)
 
     def _tfds(self, path: Path, options: TextOptions) -> Source | None:
         copy = tfds.find(path, "imdb_reviews", config="plain_text")
@@ -200,21 +192,11 @@ def _write(writer: Writer, split: str, rows: Sequence[tuple[str, int]], alphabet
     writer.save(split, "labels", np.array([label for _, label in rows], np.uint8))
 
 
-def _from_archive(path: Path, progress: Progress) -> Iterator[Review]:
-    """The labelled reviews in the archive; the unlabelled half is skipped."""
-    for name, file in archives.members(path, progress):
-        if found := _REVIEW.fullmatch(name):
-            data = reading.read(file, _FILE_LIMIT, f"{path}: {name}")
-            yield _review(found[1], _CLASSES.index(found[2]), data, f"{path}: {name}")
-
-
-def _from_folder(folder: Path, progress: Progress) -> Iterator[Review]:
-    for part in _PARTS:
-        for label, name in enumerate(_CLASSES):
-            progress(f"reading {folder / part / name}", 0, None)
-            for path in (folder / part / name).glob("*.txt"):
-                if _REVIEW.fullmatch(path.as_posix()):
-                    yield _review(part, label, reading.read_file(path, _FILE_LIMIT), str(path))
+def _from_files(copy: files.Copy, progress: Progress) -> Iterator[Review]:
+    """The labelled reviews; an archive also has an unlabelled half."""
+    for file in copy.files(progress):
+        if found := _REVIEW.fullmatch(file.name):
+            yield _review(found[1], _CLASSES.index(found[2]), file.read(_FILE_LIMIT), file.where)
 
 
 def _from_tfds(copy: tfds.Tfds, progress: Progress) -> Iterator[Review]:

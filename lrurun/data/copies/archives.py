@@ -11,7 +11,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, cast
 
-from lrurun.data.reading import BLOCK, DAMAGED, first_line, open_regular
+from lrurun.data.copies.reading import BLOCK, DAMAGED, first_line, open_regular
 from lrurun.data.task import Progress
 from lrurun.errors import LrurunError
 

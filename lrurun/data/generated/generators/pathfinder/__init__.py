@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lrurun.data.generators.parallel import rounds
-from lrurun.data.generators.pathfinder.growth import add_distractors, grow_pairs
-from lrurun.data.generators.pathfinder.parameters import Parameters, parameters, segmented
-from lrurun.data.generators.pathfinder.tables import DEGREES, Tables, combine, tables
+from lrurun.data.generated.generators.parallel import rounds
+from lrurun.data.generated.generators.pathfinder.growth import add_distractors, grow_pairs
+from lrurun.data.generated.generators.pathfinder.parameters import Parameters, parameters, segmented
+from lrurun.data.generated.generators.pathfinder.tables import DEGREES, Tables, combine, tables
 
 __all__ = ["CHUNK", "VERSION", "Images", "Parameters", "draw", "generate", "parameters", "segmented"]
 

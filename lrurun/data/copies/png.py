@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from lrurun.data.reading import DAMAGED, first_line
+from lrurun.data.copies.reading import DAMAGED, first_line
 from lrurun.errors import LrurunError
 
 LIMIT = 4 << 20

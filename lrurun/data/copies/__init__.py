@@ -1,0 +1,1 @@
+"""Copies of published data: folders, archives and folders of TFDS, which may be damaged or hostile."""

@@ -1,0 +1,1 @@
+"""Tasks whose data are downloaded, or read from a copy."""

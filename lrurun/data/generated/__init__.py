@@ -1,0 +1,1 @@
+"""Tasks whose data are made here: by generators, or from files of installed packages."""
