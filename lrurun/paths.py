@@ -20,6 +20,9 @@ STORES = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs", "file": ""}
 """Scheme of a URL -> the package with which fsspec reads it."""
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<path>.*)", re.IGNORECASE)
 
+_RUN = re.compile(r"[0-9a-f]{12}(-\d+)?")
+"""The id of a run, which is the name of its folder."""
+
 Kind = Literal["ablations", "recipes"]
 _NAME = {"ablations": "ladder", "recipes": "recipe"}
 
@@ -121,6 +124,13 @@ def is_copy(runs: Path) -> bool:
 def default_runs(ledger: Place) -> Path:
     """The runs folder of a ledger: beside the file; with a server, in the working directory."""
     return ledger.parent / "runs" if isinstance(ledger, Path) else Path("runs")
+
+
+def run_folders(runs: Path) -> list[str]:
+    """The ids of the runs that have a folder in a runs folder, sorted; none if it cannot be read."""
+    with suppress(OSError):
+        return sorted(entry.name for entry in os.scandir(runs) if _RUN.fullmatch(entry.name) and entry.is_dir())
+    return []
 
 
 def inside(folder: Path, *names: str) -> Path:

@@ -238,3 +238,15 @@ def test_a_checkpoint_that_its_run_removes_meanwhile_is_no_problem(
     shutil.rmtree(checkpoint)
     monkeypatch.setattr(Ledger, "checkpoints", lambda *_: [])  # as it is when the problem is looked at again
     assert said(capsys, "ledger", "check")[0] == 0
+
+
+def test_folders_of_runs_that_the_ledger_does_not_know(
+    whole: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copyfile(whole, "ledger.db")
+    for name in (run_of(whole), "0123456789ab", "0123456789ab-2", "nodes"):
+        Path("runs", name).mkdir(parents=True)
+    code, out, err = said(capsys, "ledger", "check")
+    problem, _ = out.splitlines()
+    assert (code, err) == (1, "")
+    assert problem.endswith("2 folders of runs that this ledger does not know: 0123456789ab, 0123456789ab-2")

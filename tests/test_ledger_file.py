@@ -15,7 +15,7 @@ from lrurun.ledger import files
 from lrurun.ledger.store import Ledger
 from tests.commands import folder, said
 from tests.results import fill
-from tests.stores import ME, finished, key, ledger, python, want
+from tests.stores import ME, finished, key, ledger, python, take, want
 
 __all__ = ["folder", "key", "ledger"]  # fixtures
 
@@ -89,6 +89,36 @@ def test_commands_leave_no_connection_open(
         assert said(capsys, *arguments)[0] == code, arguments
         assert opened or code == 2
         assert not list(filter(is_open, opened)), arguments
+
+
+@pytest.mark.parametrize("name", ["ledger.db", "ledger.db-wal"])
+def test_removed_and_replaced_files_are_noticed(path: Path, name: str) -> None:
+    with Ledger.open(path) as ledger, Ledger.open(path) as other:
+        ledger.event("a", "b")
+        other.events()
+        file = path.with_name(name)
+        file.rename(file.with_name("elsewhere"))
+        for touch in (False, True):
+            if touch:
+                file.touch()
+            with pytest.raises(LedgerError, match=f"{name}, was removed or replaced"):
+                ledger.event("a", "lost")
+            with pytest.raises(LedgerError, match="was removed or replaced"):
+                other.events()
+        file.with_name("elsewhere").replace(file)
+        ledger.event("a", "c")
+        assert [event.text for event in other.events()] == ["b", "c"]
+
+
+def test_a_finished_run_is_in_the_file_itself(path: Path, tmp_path: Path) -> None:
+    with Ledger.open(path) as ledger:
+        key = ledger.add_ladder("lru", "sDigits", None, {}).key
+        ledger.enqueue(key, [want()])
+        ledger.finish(take(ledger, key), "done", result={"val/accuracy": 0.5})
+        copy = tmp_path / "copy.db"
+        copy.write_bytes(path.read_bytes())  # without the log
+        with Ledger.open(copy) as found:
+            assert [run.state for run in found.runs()] == ["done"]
 
 
 def test_a_network_file_system_gets_no_write_ahead_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

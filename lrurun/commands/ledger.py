@@ -62,6 +62,9 @@ def check(
     if found.elsewhere:
         verb = "is" if found.elsewhere == 1 else "are"
         problems = [*problems, f"{plural(found.elsewhere, 'checkpoint')} {verb} not in the runs folder {places.runs}"]
+    if found.unknown:
+        folders = f"{places.runs} has {plural(len(found.unknown), 'folder')} of runs that this ledger does not know"
+        problems = [*problems, f"{folders}: {', '.join(found.unknown[:5])}{', ...' if found.unknown[5:] else ''}"]
     if json:
         output.write_json(IntegrityDocument(str(places.ledger.absolute()), found.runs, problems))
         return 1 if problems else 0
@@ -97,6 +100,8 @@ class _Found(Struct):
     counted: bool = False
     elsewhere: int = 0
     """Checkpoints that are not in the runs folder, if it has no folder of any run of the ledger."""
+    unknown: list[str] = []
+    """Runs with a folder in the runs folder that the ledger does not have."""
 
 
 def _checked(places: Places, *, quick: bool) -> _Found:
@@ -118,6 +123,7 @@ def _checked(places: Places, *, quick: bool) -> _Found:
                 else:
                     found.problems += _faults(places, ledger, c, quick=quick)
             found.counted = True
+            found.unknown = sorted(set(paths.run_folders(places.runs)) - set(ids))
     except DamagedError as error:
         from lrurun.ledger import checks
 

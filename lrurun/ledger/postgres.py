@@ -80,6 +80,9 @@ class PostgreSQL:
     def close(self) -> None:
         engines.close(self.engine)
 
+    def checkpoint(self) -> None:
+        """Does nothing: a server takes care of its log."""
+
     def version(self) -> str | None:
         """The revision of the ledger in the database, None if there is none. Raises LedgerError for a newer one."""
         with self.reading() as connection:

@@ -235,6 +235,8 @@ class Recording(LedgerBase):
             connection.execute(update(attempts).where(_attempt_of(claim, number)).values(ended_at=time, reason=why))
             # The event keeps the traceback: the next attempt overwrites the run's error.
             add_event(connection, time, state, error or why, run=number, attempt=claim.attempt)
+        if state in FINISHED:
+            self._database.checkpoint()
 
     def _key_numbers(self, connection: Connection, names: set[str]) -> dict[str, int]:
         known = {name: self._metric_numbers[name] for name in names if name in self._metric_numbers}

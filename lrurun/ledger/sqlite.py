@@ -13,7 +13,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
-from lrurun.errors import LrurunError, NotFoundError
+from lrurun.errors import LedgerError, LrurunError, NotFoundError
 from lrurun.ledger import engines, files, migrate
 from lrurun.ledger.files import TIMEOUT
 from lrurun.ledger.schema import SCHEMA
@@ -40,6 +40,7 @@ class SQLite:
         self.note = note
         self.timeout = timeout
         self.waiting: Callable[[float], None] | None = None
+        self._files = (path, path.with_name(f"{path.name}-wal")) if write_ahead else (path,)
 
         def engine(synchronous: str) -> Engine:
             def connect() -> sqlite3.Connection:
@@ -111,13 +112,39 @@ class SQLite:
         """A transaction that reads."""
         with files.plain_errors(self.place, self.timeout), self._reader.begin() as connection:
             yield connection
+            self._check_files(connection)
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool) -> Iterator[Connection]:
         """A transaction that writes. What is not `durable` survives a killed process, but maybe not a power cut."""
         engine = self.engine if durable else self.fast_engine
         with files.plain_errors(self.place, self.timeout), engine.begin() as connection:
+            self._check_files(connection)
             yield connection
+
+    def checkpoint(self) -> None:
+        """Copies what the write-ahead log holds to the file, as far as other processes allow it without waiting."""
+        with files.plain_errors(self.place, self.timeout), contextlib.closing(self.engine.raw_connection()) as raw:
+            raw.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)").close()
+
+    def _check_files(self, connection: Connection) -> None:
+        """Raises LedgerError if the file or its write-ahead log was removed or replaced since a connection was made.
+
+        Removed files still accept what is written to them, and nobody would see it. SQLite itself removes neither while
+        a connection is open.
+        """
+        if self.read_only:
+            return
+        found = {path: _identity(path) for path in self._files}
+        known = connection.info.get("lrurun_files")
+        if known is None and None not in found.values():  # the first statement of a connection makes the log
+            known = connection.info["lrurun_files"] = found
+        if known and (lost := next((path for path in found if found[path] != known[path]), None)):
+            what = "the ledger" if lost == self.place else "the write-ahead log of the ledger"
+            raise LedgerError(
+                f"{what}, {lost}, was removed or replaced while this command was writing to it",
+                "restore it if you can; the same command continues with what is there",
+            )
 
     def retry(self, call: Callable[[], T]) -> T:
         """What `call` returns: waiting for other processes is part of each transaction."""
@@ -145,3 +172,12 @@ class SQLite:
                 self.waiting(waited)
         finally:
             raw.execute(f"PRAGMA busy_timeout={int(1000 * self.timeout)}")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """The numbers of a file's device and of the file; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

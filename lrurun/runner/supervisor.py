@@ -10,6 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
@@ -29,7 +30,7 @@ from lrurun.runner.messages import TrainOrder
 from lrurun.runner.processes import ONE_THREAD, POLL_SECONDS, Needs
 from lrurun.runner.selection import RunSelection, SelectedRuns
 from lrurun.runner.signals import Signals, Stopped
-from lrurun.server import Place, Server
+from lrurun.server import Server
 
 UPDATE_SECONDS = 0.5
 STOPPING_SECONDS = 2.0
@@ -85,7 +86,7 @@ class Supervisor:
         """
         self.ledger, self.places, self.display, self.signals = ledger, places, display, signals
         self.owner = owner.here()
-        self._files = _LedgerFiles(places)
+        self._runs_folder = _RunsFolder(places.runs)
         self._loaded = time.monotonic()
         """When all runs were last read."""
         self.instance = selection.instance(ledger)
@@ -171,7 +172,7 @@ class Supervisor:
 
     def _update(self) -> bool:
         """Brings ledger, display and executor up to date; returns whether nothing is left for this process."""
-        if notice := self._files.check():
+        if notice := self._runs_folder.check():
             self.display.say(notice)
         self.ledger.reap(self.owner)
         self._read_events()
@@ -238,40 +239,29 @@ class Supervisor:
             return
 
 
-class _LedgerFiles:
-    """Notices that the ledger or the runs folder was removed or replaced.
+class _RunsFolder:
+    """Notices that the runs folder was removed or replaced."""
 
-    A removed file of a ledger still accepts what is written to it, and nobody would see it. A server has no file.
-    """
-
-    def __init__(self, places: Places) -> None:
-        self.places = places
-        self._ledger, self._runs = _identity(places.ledger), _identity(places.runs)
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._identity = self._now()
 
     def check(self) -> str | None:
-        """Returns a notice about a lost runs folder. Raises LedgerError for a lost ledger."""
-        if _identity(self.places.ledger) != self._ledger:
-            raise LedgerError(
-                f"the ledger {self.places.ledger} was removed or replaced while this command was writing to it",
-                "restore it if you can; the same command starts a new one",
-            )
-        before, self._runs = self._runs, _identity(self.places.runs)
-        if before is None or before == self._runs:
+        """A notice about a lost folder, once; None if it is as it was."""
+        before, self._identity = self._identity, self._now()
+        if before is None or before == self._identity:
             return None
         return (
-            f"the runs folder {self.places.runs} was removed or replaced: its logs and checkpoints are lost, and runs "
+            f"the runs folder {self.folder} was removed or replaced: its logs and checkpoints are lost, and runs "
             "that are interrupted now start from the beginning"
         )
 
-
-def _identity(place: Place) -> tuple[int, int] | None:
-    if isinstance(place, Server):
-        return None
-    try:
-        found = place.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+    def _now(self) -> tuple[int, int] | None:
+        try:
+            found = self.folder.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
 
 def _order(instance: LadderInstance, places: Places, selection: RunSelection, pack: int) -> TrainOrder:
