@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import glob
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,12 +20,12 @@ def atomic(target: Path, temporary: Path | None = None) -> Iterator[Path]:
     stays as it was. A file replaces an existing file; nothing replaces a folder that is not empty.
 
     Args:
-        temporary: the path, in the folder of `target`; by default a name with the number of this process.
+        temporary: the path, in the folder of `target`; by default a name that nobody else has.
 
     Raises:
         OSError: it cannot be made or renamed.
     """
-    partial = temporary or target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    partial = temporary or target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         yield partial
         partial.replace(target)

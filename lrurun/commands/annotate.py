@@ -31,8 +31,11 @@ def tag(
                 f"tag {name[:100]!r}: expected one word of at most 100 characters",
                 "as in: lrurun tag RUN paper best-so-far",
             )
+    from lrurun.runner import records
+
     with opening.change(context.obj.places, run) as ledger:
         changed = ledger.tag(ledger.run(run).id, tags, remove=remove)
+        records.keep_run(ledger, context.obj.places.runs, changed.id)
     now = f"tags {', '.join(changed.tags)}" if changed.tags else "no tags"
     console.write(console.clean(f"run {changed.id}: {now}"))
     return 0
@@ -49,9 +52,12 @@ def note(
     """
     if not text.strip():
         raise UsageError("note: the text is empty", "as in: lrurun note RUN 'the fan was loud'")
+    from lrurun.runner import records
+
     with opening.change(context.obj.places, run) as ledger:
         found = ledger.run(run)
         ledger.annotate(found.id, text)
+        records.keep_run(ledger, context.obj.places.runs, found.id)
     console.write(f"run {found.id}: noted; lrurun show {found.id} shows it")
     return 0
 
@@ -73,9 +79,12 @@ def exclude(
         raise UsageError("exclude: --undo includes the run again, --why excludes it", "leave one of them out")
     if not undo and not (why or "").strip():
         raise UsageError("exclude: no reason given", "say why: lrurun exclude RUN --why 'trained on a broken disk'")
+    from lrurun.runner import records
+
     with opening.change(context.obj.places, run) as ledger:
         before = ledger.run(run)
         ledger.exclude(before.id, None if undo else why)
+        records.keep_run(ledger, context.obj.places.runs, before.id)
     if not undo:
         replaced = "" if before.excluded is None else f" (replaces: {before.excluded})"
         console.write(console.clean(f"run {before.id}: excluded from all reports{replaced}; --undo includes it again"))

@@ -198,6 +198,7 @@ def train(
     """Trains what remains of these rungs and seeds, and prints the `report`; the exit code."""
     from lrurun.commands.plan import firm_verdict
     from lrurun.report.live import LadderView
+    from lrurun.runner import records
     from lrurun.runner.signals import Stopped
     from lrurun.runner.supervisor import Supervisor
     from lrurun.runner.waiting import while_busy
@@ -242,6 +243,9 @@ def train(
                         remaining, total = supervisor.remaining()
                         when = f"with {remaining} of {plural(total, 'run')} remaining"
                     raise
+                finally:
+                    if supervisor is not None:
+                        records.keep_ladder(ledger, places.runs, supervisor.instance.key)
                 for outcome in outcomes[-1:]:
                     _warn_of_unfinished(ledger, outcome.runs)
                 return max((outcome.exit_code for outcome in outcomes), default=0)

@@ -207,6 +207,7 @@ def merge(
 ) -> int:
     """Add the runs of another ledger to this one."""
     from lrurun.ledger import merging
+    from lrurun.runner import records
 
     places: Places = context.obj.places
     source = paths.ledger_place(other, "OTHER")
@@ -221,13 +222,14 @@ def merge(
     there.close()
     if _same(source, places.ledger):
         raise UsageError(f"{other}: is this ledger", "name another ledger")
-    opening.write(places).close()
-    found = merging.merge(
-        places.ledger.absolute(),
-        source.absolute(),
-        places.runs,
-        (other_runs or paths.default_runs(source)).absolute(),
-    )
+    with opening.write(places) as ledger:
+        found = merging.merge(
+            places.ledger.absolute(),
+            source.absolute(),
+            places.runs,
+            (other_runs or paths.default_runs(source)).absolute(),
+        )
+        records.keep_all(ledger, places.runs)
     if json:
         output.write_json(found)
         return 0

@@ -142,6 +142,7 @@ def compute(
     Raises:
         LrurunError: folders or ledger do not allow it, or the only study has no report.
     """
+    from lrurun.runner import records
     from lrurun.runner.preparation import check_runs_folder
     from lrurun.runner.signals import Stopped
 
@@ -174,6 +175,7 @@ def compute(
                             errors.append(_error_of(request, error))
                         else:
                             study_report.record_checks(ledger, outcome.instance, reports[-1])
+                            records.keep_ladder(ledger, places.runs, outcome.instance.key)
                     drawings.write_page()
         except Stopped as stopped:
             return work.stopped(stopped, ""), reports, errors

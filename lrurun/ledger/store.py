@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from lrurun.ledger.curves import Curves
 from lrurun.ledger.files import TIMEOUT, TRAINING_TIMEOUT
 from lrurun.ledger.queue import OWNER_EXITED, Queue, refuse_later
-from lrurun.ledger.reading import Reading
-from lrurun.ledger.recording import Fenced, Recording
+from lrurun.ledger.recording import Fenced
+from lrurun.ledger.records import Records
 
 __all__ = ["OWNER_EXITED", "TIMEOUT", "TRAINING_TIMEOUT", "Fenced", "Ledger", "refuse_later"]
 
 
-class Ledger(Queue, Recording, Reading, Curves):
+class Ledger(Queue, Records):
     """A ledger that is open, for writing (`Ledger.open`) or for reading (`Ledger.read`). Threads may share it."""

@@ -45,7 +45,7 @@ class ObjectStore:
         """
         with self._reached() as (fs, at):
             name = f"{at}/{path.relative_to(self.runs)}"
-            if fs.exists(name):
+            if path.is_dir() and fs.exists(name):  # a file is replaced at once
                 fs.rm(name, recursive=True)
             sources = sorted(path.rglob("*")) if path.is_dir() else [path]
             for source in (one for one in sources if one.is_file()):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from lrurun.errors import LrurunError
 from lrurun.ledger.values import Checkpoint
 from lrurun.paths import inside
-from lrurun.runner import logs, object_store
+from lrurun.runner import logs, object_store, records
 from lrurun.runner.attempt import ActiveAttempt, MachineFault
 from lrurun.runner.recorder import LedgerThread
 from lrurun.training import checkpoints, digests
@@ -92,6 +92,7 @@ class Snapshots:
     def _committed(self, row: int, size: int, digest: str, keep: int) -> None:
         self.ledger.commit_checkpoint(self.claim, row, size, digest)
         self._remove([entry for entry in self.ledger.checkpoints(self.attempt.id)[keep:] if entry.id != row])
+        records.keep_run(self.ledger, self.attempt.runs, self.attempt.id)
 
     def restore(self, programs: Programs) -> Snapshot | None:
         """The newest snapshot of this numerics version that ledger and disk agree on, or None; others are removed.

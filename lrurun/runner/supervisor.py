@@ -23,7 +23,7 @@ from lrurun.ledger.servers import Unreachable
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import FINISHED, LadderInstance, Run
 from lrurun.paths import Places
-from lrurun.runner import node
+from lrurun.runner import node, records
 from lrurun.runner.executors import Executor, Work
 from lrurun.runner.executors.local import LocalExecutor
 from lrurun.runner.messages import TrainOrder
@@ -89,6 +89,8 @@ class Supervisor:
         self._runs_folder = _RunsFolder(places.runs)
         self._loaded = time.monotonic()
         """When all runs were last read."""
+        self._recorded = 0
+        """How many runs there were when the record of the ladder was last written."""
         self.instance = selection.instance(ledger)
         self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
         self.runs = SelectedRuns(ledger, self.instance, selection, display.say, on_node=on_node)
@@ -152,6 +154,7 @@ class Supervisor:
             self._task.take_back(self.ledger, self.runs.in_state("running"))
             self.runs.load()
         self.runs.advance(first=not self._work.on_node)
+        self._keep_ladder()
         return not self.runs.all_over()
 
     def remaining(self) -> tuple[int, int]:
@@ -179,6 +182,7 @@ class Supervisor:
         if time.monotonic() - self._loaded >= RELOAD_SECONDS:
             self._reload()
         self.runs.advance()
+        self._keep_ladder()
         self.display.update(self.ledger, self.instance)
         if self.runs.all_over():
             self._reload()
@@ -191,6 +195,12 @@ class Supervisor:
     def _queued(self) -> Counter[Needs]:
         """Needs of a run -> how many runs that have them are queued."""
         return Counter(self.runs.needs[run.id] for run in self.runs.in_state("queued"))
+
+    def _keep_ladder(self) -> None:
+        """Writes the record of the ladder if runs were added to it."""
+        if len(self.runs.needs) != self._recorded:
+            self._recorded = len(self.runs.needs)
+            records.keep_ladder(self.ledger, self.places.runs, self.instance.key)
 
     def _reload(self) -> None:
         """Reads all runs: what another command has queued again or started over leaves no event."""

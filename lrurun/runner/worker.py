@@ -27,7 +27,7 @@ from lrurun.ledger.servers import Unreachable
 from lrurun.ledger.store import TRAINING_TIMEOUT, Fenced, Ledger
 from lrurun.ledger.values import ClaimedRun
 from lrurun.paths import inside
-from lrurun.runner import environment, logs, object_store, reasons
+from lrurun.runner import environment, logs, object_store, reasons, records
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.messages import (
     Fault,
@@ -147,7 +147,10 @@ def _train(ledger: Ledger, order: TrainOrder, stop: StopRequest) -> None:
                 stack.enter_context(logs.redirected(folder))
                 if one is not claims[0]:
                     logs.write(f"trained together with run {claims[0].run.id}: its log has the rest")
+                records.keep_run(ledger, runs, one.run.id)
             work([ActiveAttempt(ledger, one, runs, data) for one in claims], stop)
+            for one in claims:
+                records.keep_run(ledger, runs, one.run.id)
 
 
 def _keep_log(ledger: Ledger, claim: ClaimedRun, runs: Path, folder: Path) -> None:

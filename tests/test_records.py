@@ -1,0 +1,52 @@
+"""Records of runs and ladders in the runs folder."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from lrurun.ledger.records import LadderRecord, RunRecord, decode
+from lrurun.ledger.store import Ledger
+from lrurun.runner import records
+from tests.commands import folder, said
+from tests.results import fill
+
+__all__ = ["folder"]  # a fixture
+
+
+def test_records_have_the_values_of_the_ledger(folder: Path) -> None:
+    spectrum = {"start": [complex(0.5, math.inf)]}
+    more = {"best_step": 3, "other": -math.inf}
+    fill(folder / "ledger.db", "sDigits", {"tanh-rnn": [0.5], "gamma-norm": [0.1]}, eigenvalues=spectrum, more=more)
+    with Ledger.open(folder / "ledger.db") as ledger:
+        [instance] = ledger.ladders()
+        ledger.event("tuned", "é", ladder=instance.key)
+        for run_id in ledger.run_ids():
+            (folder / "runs" / run_id).mkdir(parents=True)
+        records.keep_all(ledger, folder / "runs")
+        for run_id in ledger.run_ids():
+            record = decode((folder / "runs" / run_id / "run.json").read_bytes(), RunRecord)
+            assert record == ledger.run_record(run_id)
+            assert record.result == ledger.run(run_id).result
+            assert type(record.result["best_step"]) is int
+            assert record.eigenvalues == {"start": [[(0.5, math.inf)], None]}
+            assert {name: list(zip(one.steps, one.values, strict=True)) for name, one in record.curves.items()} == (
+                ledger.metrics(run_id)
+            )
+        record = decode((folder / "runs" / "ladders" / f"{instance.key}.json").read_bytes(), LadderRecord)
+        assert (record.ladder, [event.text for event in record.events]) == (instance, ["é"])
+        assert [(place.run, place.rung) for place in record.places] == [
+            (run.id, run.memberships[0].rung) for run in reversed(ledger.runs())
+        ]
+
+
+def test_a_record_that_cannot_be_written_is_an_event(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(folder / "ledger.db", "sDigits", {"tanh-rnn": [0.5]})
+    with Ledger.open(folder / "ledger.db") as ledger:
+        [run] = ledger.run_ids()
+    (folder / "runs" / run / "run.json").mkdir(parents=True)
+    assert said(capsys, "tag", run, "new") == (0, f"run {run}: tags new\n", "")
+    with Ledger.open(folder / "ledger.db") as ledger:
+        assert [event.kind for event in ledger.events(run=run)][-1] == "record"
