@@ -136,6 +136,7 @@ def json_fields() -> str:
     )
     from lrurun.commands.list import Listing
     from lrurun.ledger.merging import Merged
+    from lrurun.ledger.rebuilding import Rebuilt
     from lrurun.report import run_table
     from lrurun.report.all_tasks import AllTasksReport
     from lrurun.report.ladder_table import LadderReport
@@ -172,6 +173,7 @@ def json_fields() -> str:
         "data info": data.DataInfo,
         "ledger check": ledger.IntegrityDocument,
         "ledger merge": Merged,
+        "ledger rebuild": Rebuilt,
     }
     shown: dict[type, str] = {}
     return table(["command", "fields"], [[f"`{name}`", fields(kind, name, shown)] for name, kind in documents.items()])

@@ -22,8 +22,8 @@ __all__ = ["folder"]  # a fixture
 
 SMOKE = ("sDigits", "--profile", "smoke")
 HINT = (
-    "hint: lrurun ledger check lists what is wrong; restore a copy made by lrurun ledger backup, or save what is "
-    "readable: sqlite3 FILE .recover\n"
+    "hint: lrurun ledger check lists what is wrong; restore a copy made by lrurun ledger backup, or move it aside and "
+    "run lrurun ledger rebuild\n"
 )
 
 
@@ -142,7 +142,7 @@ def test_a_ledger_without_its_first_pages_is_perhaps_damaged(
     assert err == (
         f"error: {folder / 'ledger.db'} is not a ledger of lrurun\n"
         "hint: name another file with --ledger; this one was not changed; if it was one, it is damaged: restore a copy "
-        "made by lrurun ledger backup\n"
+        "made by lrurun ledger backup, or move it aside and run lrurun ledger rebuild\n"
     )
 
 
@@ -248,5 +248,6 @@ def test_folders_of_runs_that_the_ledger_does_not_know(
         Path("runs", name).mkdir(parents=True)
     code, out, err = said(capsys, "ledger", "check")
     problem, _ = out.splitlines()
-    assert (code, err) == (1, "")
+    assert code == 1
+    assert "lrurun ledger rebuild" in err
     assert problem.endswith("2 folders of runs that this ledger does not know: 0123456789ab, 0123456789ab-2")

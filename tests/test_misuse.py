@@ -54,8 +54,8 @@ def test_a_file_that_is_not_a_ledger(machine: Machine) -> None:
         ):
             error, hint = error_and_hint(machine, *arguments, "--ledger", name, code=5)
             assert error == f"{machine.folder / name} is not a ledger of lrurun"
-            damaged = "; if it was one, it is damaged: restore a copy made by lrurun ledger backup"
-            assert hint == "name another file with --ledger; this one was not changed" + damaged * (name == "notes.txt")
+            assert hint.startswith("name another file with --ledger; this one was not changed")
+            assert ("if it was one, it is damaged" in hint) == (name == "notes.txt")
 
 
 def test_ledger_of_a_newer_version(machine: Machine) -> None:
@@ -210,7 +210,8 @@ def test_a_deleted_ledger_ends_the_command_and_its_runs_do_not_matter_later(mach
     _, err = process.communicate(timeout=60)
     assert process.returncode == 5, err
     assert "was removed or replaced while this command was writing to it" in err
-    machine.run("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--set", "train.steps=600")
+    done = machine.run("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--set", "train.steps=600")
+    assert "lrurun ledger rebuild" in done.stderr
     machine.ledger.unlink()
     machine.run("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--set", "train.steps=600")
     assert machine.states() == {"done": 1}

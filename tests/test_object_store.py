@@ -17,9 +17,10 @@ import lrurun
 from lrurun import paths, trained
 from lrurun.__main__ import run as command
 from lrurun.errors import LrurunError, UsageError
+from lrurun.ledger import rebuilding
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint
-from lrurun.runner import object_store, snapshots
+from lrurun.runner import object_store, records, snapshots
 from lrurun.runner.attempt import MachineFault
 from tests import results, stores
 from tests.machine import LONG, Machine, stop, training, wait_for, workers_of
@@ -94,6 +95,22 @@ def test_names_in_a_store_that_lead_out_of_the_folder_are_not_read(tmp_path: Pat
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     with pytest.raises(UsageError):
         paths.expanded("s3://data", "--data-dir")
+
+
+def test_records_are_copied_to_the_store(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    copy = tmp_path / paths._copy_name(f"file://{store}", "--runs-dir")
+    ledger, rebuilt = tmp_path / "ledger.db", tmp_path / "rebuilt.db"
+    results.fill(ledger, "sDigits", {"tanh-rnn": [0.5]})
+    with Ledger.open(ledger) as opened:
+        [run] = opened.run_ids()
+        records.keep_all(opened, copy)
+        opened.tag(run, ["later"])
+        records.keep_run(opened, copy, run)
+    rebuilding.rebuild(rebuilt, store)
+    with Ledger.open(rebuilt) as opened:
+        assert opened.run(run).tags == ("later",)
+        assert len(opened.ladders()) == 1
 
 
 def test_checkpoints_are_kept_while_their_store_cannot_be_read(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -15,7 +15,7 @@ __all__ = ["folder"]  # a fixture
 
 LADDERS = ", ".join(sorted(paths.names("ablations")))
 RECIPES = ", ".join(sorted(paths.names("recipes")))
-OF_LEDGER = "path, check, migrate, backup, merge, export, gc"
+OF_LEDGER = "path, check, migrate, backup, merge, rebuild, export, gc"
 COMMANDS = (
     "ladder, resume, study, plan, status, runs, show, report, claims, ui, plot, compare, verify, query, logs, tag, "
     "note, exclude, list, check, new, doctor, bench, data, ledger"

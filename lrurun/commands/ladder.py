@@ -285,6 +285,8 @@ def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None
     readable = opening.read(places)  # raises an error, before anything is written, if it cannot be used
     if readable is not None:
         readable.close()
+    elif hint := opening.rebuild_hint(places):
+        console.warn(f"there is no ledger at {places.ledger}; {hint}")
     check_data_folder(places, plan)
     has_folder = opening.can_be_created(places)
     had_runs = places.runs.exists()

@@ -1,4 +1,4 @@
-"""`lrurun ledger`: path, check, migrate, backup, merge, export, gc."""
+"""`lrurun ledger`: path, check, migrate, backup, merge, rebuild, export, gc."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lrurun.server import Place
 
 app = typer.Typer(
-    help="Check, back up, merge, export or clean up the ledger.", no_args_is_help=True, rich_markup_mode=None
+    help="Check, back up, merge, rebuild, export or clean up the ledger.", no_args_is_help=True, rich_markup_mode=None
 )
 
 
@@ -77,10 +77,12 @@ def check(
         console.say(f"{fine}name its runs folder with --runs-dir FOLDER")
     if found.problems:
         console.say(
-            "restore a copy made by lrurun ledger backup; a copy of the file alone, made while runs were recorded, may "
-            "be damaged"
+            "restore a copy made by lrurun ledger backup, or move the file aside and run lrurun ledger rebuild; a copy "
+            "of the file alone, made while runs were recorded, may be damaged"
         )
-    elif found.running and not problems:
+    if found.unknown:
+        console.say(f"to have them in a ledger, move this one aside: {opening.REBUILD}")
+    if found.running and not problems:
         console.say(
             f"{plural(found.running, 'run')} running: to copy this ledger, use lrurun ledger backup; a copy of the "
             "file alone may be damaged, or lack what was written last"
@@ -246,6 +248,31 @@ def _same(one: Place, other: Place) -> bool:
     if isinstance(one, Path) and isinstance(other, Path):
         return one.exists() and other.exists() and one.samefile(other)
     return one == other
+
+
+@app.command()
+def rebuild(context: typer.Context, json: Json = False) -> int:
+    """Make a lost ledger again, from the runs folder.
+
+    Each run has a record there, run.json, and each ladder one in the folder ladders. A damaged ledger is moved aside
+    first. Runs whose process was killed become interrupted, and continue from their last checkpoint.
+    """
+    from lrurun.ledger import rebuilding
+
+    places: Places = context.obj.places
+    if object_store.of(places.runs) is not None:
+        raise UsageError(
+            "--runs-dir: rebuild reads a folder, and this runs folder is in an object store",
+            "copy the store to a folder, and name it with --runs-dir",
+        )
+    found = rebuilding.rebuild(places.ledger.absolute(), places.runs.absolute())
+    for problem in found.problems:
+        console.warn(console.clean(problem))
+    if json:
+        output.write_json(found)
+        return 0
+    console.write(f"{places.ledger}: {plural(found.runs, 'run')}, {plural(found.ladders, 'ladder instance')}")
+    return 0
 
 
 app.command()(ledger_export.export)

@@ -8,12 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lrurun import console
-from lrurun.errors import LedgerError, NotFoundError
+from lrurun.errors import LedgerError, NotFoundError, plural
 from lrurun.server import Server
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.paths import Places
+
+
+REBUILD = "lrurun ledger rebuild makes a ledger of the runs folder"
+
+
+def rebuild_hint(places: Places) -> str | None:
+    """What to do about a runs folder with runs that no ledger has; None if there are none in it."""
+    from lrurun import paths
+
+    count = len(paths.run_folders(places.runs))
+    return f"{places.runs} has {plural(count, 'folder')} of runs: {REBUILD}" if count else None
 
 
 def read(places: Places) -> Ledger | None:
@@ -127,5 +138,6 @@ def _show_note(ledger: Ledger | None) -> None:
 def _required(ledger: Ledger | None, places: Places, run: str | None = None) -> Ledger:
     if ledger is None:
         what = f"run {run!r}: " if run else ""
-        raise NotFoundError(f"{what}there is no ledger at {places.ledger}", "name one with --ledger PATH")
+        hint = "; ".join(filter(None, ("name one with --ledger PATH", rebuild_hint(places))))
+        raise NotFoundError(f"{what}there is no ledger at {places.ledger}", hint)
     return ledger

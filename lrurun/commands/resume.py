@@ -70,7 +70,8 @@ def resume(
     signals = work.signals()
     found = opening.read(places)
     if found is None:
-        console.say("nothing to do: there is no ledger yet")
+        hint = opening.rebuild_hint(places)
+        console.say(f"nothing to do: there is no ledger yet{f'; {hint}' if hint else ''}")
         return 0
     found.close()
     unfinished, others, worst = _unfinished(places, all_users=all_users)

@@ -101,7 +101,8 @@ def status(
         output.write_json(StatusDocument([_output(one) for one in found]))
         return 0
     if not found:
-        console.say(f"no ladders in {places.ledger} yet; lrurun ladder TASK starts one")
+        hint = opening.rebuild_hint(places) or "lrurun ladder TASK starts one"
+        console.say(f"no ladders in {places.ledger} yet; {hint}")
     for number, one in enumerate(found):
         if console.is_screen():
             console.show(progress.view(one, console.width()))

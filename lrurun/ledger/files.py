@@ -211,7 +211,7 @@ def _damage(path: Path) -> DamagedError | None:
 
 def damaged(at: Place, what: object) -> DamagedError:
     """The error for a ledger that is damaged; `what` says how that shows."""
-    otherwise = "" if isinstance(at, Server) else ", or save what is readable: sqlite3 FILE .recover"
+    otherwise = "" if isinstance(at, Server) else ", or move it aside and run lrurun ledger rebuild"
     return DamagedError(
         f"the ledger {at} is damaged: {what}",
         f"lrurun ledger check lists what is wrong; restore a copy made by lrurun ledger backup{otherwise}",
@@ -261,7 +261,8 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
 
 def not_a_ledger(path: Path, *, whole: bool = True) -> LedgerError:
     """The error for a file that is not a ledger: another database, or if it is not `whole`, no database of SQLite."""
-    perhaps = "" if whole else "; if it was one, it is damaged: restore a copy made by lrurun ledger backup"
+    restore = "restore a copy made by lrurun ledger backup, or move it aside and run lrurun ledger rebuild"
+    perhaps = "" if whole else f"; if it was one, it is damaged: {restore}"
     return LedgerError(
         f"{path} is not a ledger of lrurun", f"name another file with --ledger; this one was not changed{perhaps}"
     )

@@ -220,7 +220,7 @@ class Recording(LedgerBase):
         changes: dict[str, Any] = {"state": state, "error": clean(error)}
         if result is not None:
             changes["result"] = pack_result(result)
-            changes |= {column: to_real(result[key]) for column, key in _OF_RESULT.items() if key in result}
+            changes |= columns_of_result(result)
         if step is not None:
             changes["step"] = step
         why = clean(reason) or state
@@ -329,6 +329,11 @@ _OF_RESULT = {
     "steps_per_second": "machine/steps_per_second",
 }
 """Column of runs -> the metric in their result that it holds, by which lists are sorted and filtered."""
+
+
+def columns_of_result(result: Mapping[str, float]) -> dict[str, float | None]:
+    """The columns of runs that repeat numbers of their result."""
+    return {column: to_real(result[key]) for column, key in _OF_RESULT.items() if key in result}
 
 
 _SET_STEP = update(runs).where(runs.c.number == bindparam("of")).values(step=bindparam("at"))

@@ -1,22 +1,34 @@
-"""Records of runs and of ladder instances: what a ledger has of them, as files of the runs folder hold it."""
+"""Records of runs and of ladder instances: what a ledger has of them, as files of the runs folder hold it.
+
+A ledger that is lost is made again from them, see `rebuilding`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
-from sqlalchemy import select
+from sqlalchemy import Connection, Table, exists, insert, select, update
 
 from lrurun.ledger.curves import Curves
+from lrurun.ledger.queue import OWNER_EXITED, code_version
 from lrurun.ledger.reading import Reading
-from lrurun.ledger.recording import Recording
-from lrurun.ledger.rows import pack
+from lrurun.ledger.recording import Recording, columns_of_result
+from lrurun.ledger.rows import Document, clean, pack, pack_complex, pack_result, share, to_real
 from lrurun.ledger.schema import (
     SCHEMA,
+    attempts,
+    checkpoints,
+    eigenvalues,
+    events,
+    exclusions,
     ladder_runs,
+    ladders,
+    metrics,
     runs,
+    tags,
 )
 from lrurun.ledger.values import Attempt, Checkpoint, Event, LadderInstance, Run
 
@@ -101,7 +113,7 @@ def _without_nonfinite(value: Any) -> Any:
 
 
 class Records(Recording, Reading, Curves):
-    """Reading records."""
+    """Reading records, and adding those of another ledger to a new one."""
 
     def run_record(self, run_id: str) -> RunRecord:
         """What the ledger has of a run (an id)."""
@@ -136,3 +148,108 @@ class Records(Recording, Reading, Curves):
         return LadderRecord(
             number=number, ladder=self.ladder(key), events=self.events(ladder_key=key, of_runs=False), places=places
         )
+
+    def restore(
+        self, of_runs: Iterable[RunRecord], of_ladders: Iterable[LadderRecord], kept: Callable[[str], bool]
+    ) -> None:
+        """Adds runs and ladder instances to a new ledger, in this order; all or nothing.
+
+        Running runs become interrupted. `kept` says whether a checkpoint is at its path in the runs folder; others are
+        left out.
+        """
+        numbers: dict[str, int] = {}
+        of_events: list[tuple[int, dict[str, Any]]] = []
+        with self._writing() as connection:
+            for record in of_runs:
+                number = numbers[record.run.id] = self._restore_run(connection, record, kept)
+                of_events += [(event.id, _row(events, event, run=number, ladder=None)) for event in record.events]
+            later = runs.alias()
+            newer = (later.c.fingerprint == runs.c.fingerprint) & (later.c.generation > runs.c.generation)
+            connection.execute(update(runs).where(exists().where(newer)).values(superseded=1))
+            places: list[tuple[int, dict[str, Any]]] = []
+            for found in of_ladders:
+                row = _row(ladders, found.ladder, spec=pack(found.ladder.spec))
+                ladder = connection.execute(insert(ladders).values(row).returning(ladders.c.id)).scalar_one()
+                of_events += [(event.id, _row(events, event, ladder=ladder)) for event in found.events]
+                places += [
+                    (place.number, _row(ladder_runs, place, ladder=ladder, run=numbers[place.run]))
+                    for place in found.places
+                    if place.run in numbers
+                ]
+            _insert(connection, ladder_runs, _in_order(places))
+            _insert(connection, events, _in_order(of_events))
+
+    def _restore_run(self, connection: Connection, record: RunRecord, kept: Callable[[str], bool]) -> int:
+        run, result = record.run, record.result
+        settings = [Document.of(run.config, run.seed), Document.of(run.execution), Document.of(run.provenance)]
+        environments = [Document.of(attempt.environment) for attempt in record.attempts]
+        documents = share(connection, [*settings, *environments])
+        names = ("config_id", "execution_id", "provenance_id")
+        was_running = run.state == "running"
+        row = _row(
+            runs,
+            run,
+            id=run.id,
+            state="interrupted" if was_running else run.state,
+            superseded=int(run.superseded),
+            attempt=max((attempt.n for attempt in record.attempts), default=0),
+            result=None if result is None else pack_result(result),
+            **({} if result is None else columns_of_result(result)),
+            **{name: documents[document] for name, document in zip(names, settings, strict=True)},
+        )
+        number = int(connection.execute(insert(runs).values(row).returning(runs.c.number)).scalar_one())
+        of_attempts = []
+        for attempt, environment in zip(record.attempts, environments, strict=True):
+            ended = {} if attempt.ended_at is not None else {"ended_at": attempt.seen_at, "reason": OWNER_EXITED}
+            code = code_version(attempt.environment)
+            of_attempts.append(
+                _row(attempts, attempt, run=number, environment_id=documents[environment], code=code, **ended)
+            )
+        _insert(connection, attempts, of_attempts)
+        _insert(
+            connection,
+            checkpoints,
+            [_row(checkpoints, one, run=number) for one in reversed(record.checkpoints) if kept(one.path)],
+        )
+        _insert(
+            connection,
+            eigenvalues,
+            [
+                {"run": number, "moment": moment, "layer": layer, "pairs": _packed(pairs)}
+                for moment, layers in record.eigenvalues.items()
+                for layer, pairs in enumerate(layers)
+            ],
+        )
+        keys = self._key_numbers(connection, set(record.curves))
+        for name, curve in record.curves.items():
+            rows = zip(curve.steps, curve.values, strict=True)
+            _insert(
+                connection,
+                metrics,
+                [{"run": number, "key": keys[name], "step": step, "value": to_real(value)} for step, value in rows],
+            )
+        _insert(connection, tags, [{"run": number, "name": name} for name in run.tags])
+        if run.excluded is not None:
+            times = [event.time for event in record.events if event.kind == "excluded"]
+            row = {"run": number, "why": clean(run.excluded), "time": max(times, default=run.created_at)}
+            _insert(connection, exclusions, [row])
+        return number
+
+
+def _packed(pairs: list[tuple[float, float]] | None) -> str | None:
+    return None if pairs is None else pack_complex([complex(*pair) for pair in pairs])
+
+
+def _row(table: Table, value: Struct, **other: Any) -> dict[str, Any]:
+    """The row of a value in a table that numbers its rows itself; `other` are columns that differ from its fields."""
+    fields = structs.asdict(value).items()
+    return {name: field for name, field in fields if name in table.c and name != "id"} | other
+
+
+def _in_order(rows: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
+    return [row for _, row in sorted(rows, key=lambda numbered: numbered[0])]
+
+
+def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(insert(table), rows)

@@ -1,4 +1,4 @@
-"""Records in the runs folder, written when what they hold changes."""
+"""Records in the runs folder, written when what they hold changes: `lrurun ledger rebuild` makes a ledger of them."""
 
 from __future__ import annotations
 

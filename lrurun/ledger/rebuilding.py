@@ -1,0 +1,105 @@
+"""Making a lost ledger again, from the records in a runs folder."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from lrurun import paths
+from lrurun.errors import LedgerError, LrurunError, NotFoundError
+from lrurun.files import atomic
+from lrurun.ledger import files, merging, records
+from lrurun.ledger.records import Head, LadderRecord, RunRecord
+from lrurun.ledger.schema import SCHEMA
+from lrurun.ledger.store import Ledger
+from lrurun.server import Place, Server
+
+R = TypeVar("R", bound=Head)
+
+
+class Rebuilt(Struct, frozen=True, kw_only=True):
+    """What a ledger was made of."""
+
+    runs: int
+    ladders: int
+    problems: list[str]
+    """Of records that are missing or cannot be read, one sentence each."""
+
+
+def rebuild(path: Place, runs: Path) -> Rebuilt:
+    """Make the ledger at `path`, where there is none, from the records in the folder `runs`; whole or not at all.
+
+    On a server there may be one without runs.
+
+    Raises:
+        LedgerError: there is a ledger, or a part of one.
+        NotFoundError: there are no records.
+    """
+    if isinstance(path, Server):
+        with Ledger.open(path) as existing:
+            if existing.number_of_runs():
+                raise LedgerError(f"the ledger {path} has runs, and is not overwritten", "name an empty database")
+        with tempfile.TemporaryDirectory(prefix="lrurun-rebuild-") as folder:
+            file = Path(folder) / "ledger.db"
+            rebuilt = _rebuild(file, runs)
+            merging.merge(path, file, runs, runs)
+        return rebuilt
+    for part in ("", "-wal", "-journal"):  # SQLite would add an old log to the new file
+        if (found := path.with_name(path.name + part)).exists():
+            raise LedgerError(f"{found} exists, and is not overwritten", f"move it aside first: mv {found} {found}.old")
+    try:
+        with atomic(path) as partial:
+            return _rebuild(partial, runs)
+    except OSError as error:
+        raise LrurunError(f"{path}: {error.strerror or error}", "choose another --ledger") from None
+
+
+def _rebuild(file: Path, runs: Path) -> Rebuilt:
+    """Make the ledger as one file."""
+    problems: list[str] = []
+    of_runs = _sorted([runs / name / records.RUN_FILE for name in paths.run_folders(runs)], problems)
+    of_ladders = _sorted(sorted((runs / records.LADDERS_FOLDER).glob("*.json")), problems)
+    if not of_runs:
+        raise NotFoundError(f"{runs}: no records of runs", "name the folder with --runs-dir FOLDER")
+
+    def kept(checkpoint: str) -> bool:
+        with contextlib.suppress(LrurunError, OSError):
+            return paths.inside(runs, checkpoint).is_dir()
+        return False
+
+    with Ledger.open(file) as ledger:
+        ledger.restore(_read(of_runs, RunRecord, problems), _read(of_ladders, LadderRecord, problems), kept)
+        counts = {"runs": ledger.number_of_runs(), "ladders": len(ledger.ladders())}
+    with contextlib.closing(files.connect(file, "mode=rw", files.TIMEOUT)) as connection:
+        connection.execute("PRAGMA journal_mode=delete")
+    return Rebuilt(**counts, problems=problems)
+
+
+def _sorted(found: list[Path], problems: list[str]) -> list[Path]:
+    """The records that can be read, in the order of their ledger."""
+    numbers = {}
+    for path in found:
+        for head in _read([path], Head, problems):
+            if head.schema == SCHEMA:
+                numbers[path] = head.number
+            else:
+                problems.append(f"{path}: of a ledger of version {head.schema}, this lrurun reads {SCHEMA}")
+    return sorted(numbers, key=lambda path: numbers[path])
+
+
+def _read(found: list[Path], kind: type[R], problems: list[str]) -> Iterator[R]:
+    for path in found:
+        try:
+            record = records.decode(path.read_bytes(), kind)
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror or error}")
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            problems.append(f"{path}: cannot be read: {error}")
+        else:
+            yield record

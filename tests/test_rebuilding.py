@@ -1,0 +1,257 @@
+"""A lost ledger is made again from the records in the runs folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lrurun.errors import LedgerError
+from lrurun.ledger import copies, merging, rebuilding
+from lrurun.ledger.store import Ledger
+from lrurun.runner import records
+from lrurun.server import Place
+from tests.commands import answered, folder, said
+from tests.machine import LONG, Machine, stop, training, wait_for
+from tests.results import OWNER, fill
+from tests.stores import ME, path, take, want
+
+__all__ = ["folder", "path"]  # fixtures
+
+SMOKE = ("sDigits", "--profile", "smoke")
+
+
+def rows_of(ledger: Place) -> dict[str, Any]:
+    """All rows of a ledger, with names instead of numbers, in their order where it matters."""
+    found = {table: [columns, *rows] for table, columns, rows in copies.export(ledger)}
+    return found | {table: sorted(found[table], key=repr) for table in ("checkpoints", "metrics")}
+
+
+def keep(ledger: Path, *, folders: bool = True) -> None:
+    """Writes the records of all runs, as processes that train do."""
+    with Ledger.open(ledger) as opened:
+        if folders:
+            for run in opened.run_ids():
+                (ledger.parent / "runs" / run).mkdir(parents=True, exist_ok=True)
+        records.keep_all(opened, ledger.parent / "runs")
+
+
+def lose(ledger: Path) -> None:
+    for file in ledger.parent.glob("ledger.db*"):
+        file.unlink()
+
+
+@pytest.fixture
+def full(folder: Path) -> Path:
+    """A ledger with all that one may have of runs that are over."""
+    ledger = folder / "ledger.db"
+    spectrum = {"start": [0.5 + 0.5j, complex(math.nan, math.inf)], "end": [1j]}
+    fill(ledger, "sDigits", {"tanh-rnn": [0.5, None], "gamma-norm": [0.1]}, profile="smoke", eigenvalues=spectrum)
+    fill(ledger, "sDigits", {"tanh-rnn": [0.25]}, more={"best_step": 3, "other": math.nan, "more": -math.inf})
+    with Ledger.open(ledger) as opened:
+        first, *_ = opened.ladders()
+        shared = opened.runs(first.key)[0].fingerprint
+        own = opened.add_ladder("own", "sDigits", None, {"set": {"a": 1.5}})
+        opened.enqueue(own.key, [want(), want(seed=1), want(seed=2), want("shared", 3, 7, fingerprint=shared)])
+        for state, fields in (
+            ("failed", {"error": "a\nb"}),
+            ("interrupted", {"step": 4}),
+            ("done", {"result": {"x": 1.0}}),
+        ):
+            claim = take(opened, own.key, OWNER, environment={"code": "c", "numerics": 2})
+            values = {"train/loss": math.inf, "val/accuracy": math.nan, "machine/steps_per_second": 1 / 3}
+            opened.record(claim, [(2, name, value) for name, value in values.items()], 2)
+            opened.finish(claim, state, **fields)
+        opened.enqueue(own.key, [want(seed=2)], fresh=True)
+        opened.finish(take(opened, own.key, OWNER), "done", result={"x": 2.0})
+        done, *others = [run.id for run in opened.runs(states=["done"])]
+        opened.event("tuned", '{"é": 1}', ladder=first.key)
+        opened.tag(done, ["a", "b"])
+        opened.annotate(done, "the fan was loud")
+        opened.exclude(others[0], "a broken disk")
+        opened.exclude(others[1], "first")
+        opened.exclude(others[1], None)
+    return ledger
+
+
+def test_a_rebuilt_ledger_has_the_same_rows(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(full)
+    before = rows_of(full)
+    assert {len(rows) > 1 for table, rows in before.items() if table != "checkpoints"} == {True}
+    listed, report = answered(capsys, "runs"), answered(capsys, "report", *SMOKE)
+    lose(full)
+    assert said(capsys, "ledger", "rebuild") == (0, "ledger.db: 8 runs, 3 ladder instances\n", "")
+    assert rows_of(full) == before
+    assert (answered(capsys, "runs"), answered(capsys, "report", *SMOKE)) == (listed, report)
+    assert said(capsys, "ledger", "check")[0] == 0
+    assert sorted(path.name for path in full.parent.iterdir() if path.is_file()) == ["ledger.db"]
+
+
+def test_changes_of_tags_notes_and_exclusions_are_recorded(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(full)
+    run = answered(capsys, "runs")["runs"][0]["id"]
+    for arguments in (("tag", run, "new"), ("note", run, "hot"), ("exclude", run, "--why", "too hot")):
+        assert said(capsys, *arguments)[0] == 0
+        before = rows_of(full)
+        full.rename(full.parent / "aside.db")
+        assert said(capsys, "ledger", "rebuild")[0] == 0
+        assert rows_of(full) == before
+
+
+def test_runs_without_a_folder_get_no_record(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = answered(capsys, "runs")["runs"][0]["id"]
+    assert said(capsys, "tag", run, "new")[0] == 0
+    assert not (full.parent / "runs").exists()
+
+
+def test_a_running_run_is_rebuilt_as_interrupted_with_the_checkpoints_that_are_there(folder: Path) -> None:
+    ledger = folder / "ledger.db"
+    with Ledger.open(ledger) as opened:
+        key = opened.add_ladder("lru", "sDigits", None, {}).key
+        [run] = opened.enqueue(key, [want()])
+        claim = take(opened, key, ME)
+        opened.record(claim, [(10, "train/loss", 0.5)], 10)
+        for step in (10, 20):
+            number = opened.begin_checkpoint(claim, step, f"{run.id}/1/checkpoints/{step}")
+            opened.commit_checkpoint(claim, number, 100, f"sha256:{step}")
+        opened.begin_checkpoint(claim, 30, f"{run.id}/1/checkpoints/30")
+    (folder / "runs" / run.id / "1/checkpoints/10").mkdir(parents=True)
+    keep(ledger)
+    lose(ledger)
+    found = rebuilding.rebuild(ledger, folder / "runs")
+    assert (found.runs, found.ladders, found.problems) == (1, 1, [])
+    with Ledger.open(ledger) as opened:
+        assert opened.check() == []
+        [rebuilt] = opened.runs()
+        assert (rebuilt.state, rebuilt.step, rebuilt.last_loss) == ("interrupted", 10, 0.5)
+        assert [(one.step, one.sha256) for one in opened.checkpoints(run.id)] == [(10, "sha256:10")]
+        [attempt] = opened.attempts(run.id)
+        assert attempt.ended_at is not None
+        assert opened.requeue([run.id]) == 1
+        assert take(opened, key, ME).attempt == 2
+
+
+@pytest.mark.parametrize("name", ["ledger.db", "ledger.db-wal", "ledger.db-journal"])
+def test_rebuild_does_not_overwrite(full: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(full)
+    lose(full)
+    full.with_name(name).write_bytes(b"x")
+    code, out, err = said(capsys, "ledger", "rebuild")
+    assert (code, out) == (5, "")
+    assert f"{name} exists, and is not overwritten" in err
+    assert [file.read_bytes() for file in full.parent.glob("ledger.db*")] == [b"x"]
+
+
+def test_records_that_cannot_be_read_are_named(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(full)
+    lose(full)
+    first, second, third, fourth, *_ = sorted((full.parent / "runs").glob("*/run.json"))
+    first.write_text("{")
+    second.unlink()
+    third.write_text(json.dumps(json.loads(third.read_text()) | {"schema": "9999"}))
+    fourth.write_text(json.dumps(json.loads(fourth.read_text()) | {"run": 1}))
+    code, out, err = said(capsys, "ledger", "rebuild")
+    assert (code, out) == (0, "ledger.db: 4 runs, 3 ladder instances\n")
+    assert len(err.splitlines()) == 4
+    for record in (first, second, third, fourth):
+        assert str(record) in err
+
+
+def test_nothing_to_rebuild_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "ledger", "rebuild")[0] == 4
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command", [("status",), ("resume",), ("show", "abc"), ("ledger", "check"), ("ledger", "backup")], ids=" ".join
+)
+def test_commands_name_rebuild_beside_a_full_runs_folder(
+    full: Path, command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(full)
+    lose(full)
+    assert "lrurun ledger rebuild" in said(capsys, *command)[2]
+
+
+def test_a_merge_brings_records(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = full.parent / "other" / "ledger.db"
+    other.parent.mkdir()
+    full.rename(other)
+    with Ledger.open(other) as opened:
+        for run in opened.run_ids():
+            other.parent.joinpath("runs", run, "1").mkdir(parents=True)
+    assert said(capsys, "ledger", "merge", str(other))[0] == 0
+    before = rows_of(full)
+    lose(full)
+    assert said(capsys, "ledger", "rebuild")[0] == 0
+    assert rows_of(full) == before
+
+
+@pytest.mark.slow
+def test_a_ledger_on_a_server_is_rebuilt(full: Path, postgres: Any) -> None:
+    keep(full)
+    server = postgres.ledger()
+    rebuilding.rebuild(server, full.parent / "runs")
+    with pytest.raises(LedgerError, match="has runs"):
+        rebuilding.rebuild(server, full.parent / "runs")
+    before = rows_of(full)
+    lose(full)
+    with Ledger.open(full):
+        pass
+    merging.merge(full, server, full.parent / "runs", full.parent / "runs")
+    assert rows_of(full) == before
+    postgres.drop(server)
+
+
+# Real ladders
+
+
+def documents(machine: Machine, ladder: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What commands say of all runs."""
+    runs = machine.json("runs")
+    shown = [machine.json("show", run["id"]) for run in runs["runs"]]
+    return [runs, machine.json("report", *ladder), machine.json("status"), *shown]
+
+
+@pytest.mark.slow
+def test_a_ledger_that_is_deleted_after_a_ladder(machine: Machine) -> None:
+    ladder = ("sDigits", "--profile", "smoke", "--tune")
+    command = ("ladder", *ladder, "--rung", "tanh-rnn", "--rung", "gamma-norm", "--seeds", "2")
+    machine.run(*command)
+    machine.run("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn", "--seeds", "3")
+    before, rows = documents(machine, ladder), rows_of(machine.ledger)
+    lose(machine.ledger)
+    machine.run("ledger", "rebuild")
+    assert documents(machine, ladder) == before
+    assert rows_of(machine.ledger) == rows
+    run = before[0]["runs"][0]["id"]
+    assert machine.json("verify", run)["verdict"] == "equal"
+    assert "nothing to do" in machine.run(*command).stderr
+
+
+@pytest.mark.slow
+def test_a_ledger_that_is_damaged_while_a_ladder_trains(machine: Machine, long_history: dict[Any, Any]) -> None:
+    command = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
+    process = machine.start(*command)
+    wait_for(lambda: training(machine)() and list(machine.runs.glob("*/1/checkpoints/[1-9]*")))
+    wait_for(training(machine, step=200))
+    stop(process, signal.SIGKILL)
+    process.communicate(timeout=60)
+    with machine.ledger.open("r+b") as file:
+        file.write(b"\xa5" * 4096)
+    for name in ("ledger.db-wal", "ledger.db-shm"):
+        (machine.folder / name).unlink()
+    assert "lrurun ledger rebuild" in machine.run("status", code=5).stderr
+    for file in machine.folder.glob("ledger.db*"):
+        file.rename(machine.folder / f"damaged-{file.name}")
+    machine.run("ledger", "rebuild")
+    assert machine.states() == {"interrupted": 1}
+    machine.run(*command)
+    assert machine.history() == {key: value for key, value in long_history.items() if key[0] == "gamma-norm"}
+    [attempts] = machine.attempts().values()
+    assert attempts[-1].n == 2
+    assert attempts[-1].resumed_from
