@@ -76,7 +76,7 @@ FOOT = [
     "Learning rate untuned (the recipe's default): sCIFAR; Image; Text, selected on test.",
     "Learning rate chosen for the rung: sDigits; sDigits, profile smoke.",
     "Published: Orvieto et al. 2023, Table 6 (sCIFAR, Text). They are for the full tasks; these profiles are smaller (smoke).",
-    "Note: left out, because profile, --set or --tune differ: ladder lru on sCIFAR, without --tune, optim.lr=0.5",
+    "Note: left out, because profile, --set, --tune or the recipe differ: ladder lru on sCIFAR, without --tune, optim.lr=0.5",
 ]
 
 MARKDOWN = """\
@@ -266,7 +266,7 @@ def test_a_profile_is_a_column_of_its_own_or_asked_for(ledger: Path, capsys: pyt
     found = json.loads(out(capsys, "--all", "--json", "--profile", "smoke"))
     assert found["rows"][0]["cells"][0]["mean"] == 0.25
     titles = [f"ladder lru on {name}" for name in ("sCIFAR, without --tune", "sCIFAR, without --tune, optim.lr=0.5", "Image, without --tune", "Text, without --tune, train.protocol=paper", "sDigits, without --tune")]  # fmt: skip
-    assert found["notes"] == [f"left out, because profile, --set or --tune differ: {'; '.join(titles)}"]
+    assert found["notes"] == [f"left out, because profile, --set, --tune or the recipe differ: {'; '.join(titles)}"]
 
 
 def test_other_settings_are_left_out_unless_they_are_asked_for(

@@ -19,7 +19,6 @@ from msgspec import structs
 from lrurun import paths
 from lrurun.config import plan as planning
 from lrurun.ledger.store import Ledger
-from lrurun.report import selection
 from lrurun.report.judging import design_record
 from tests.commands import answered, folder, lrurun, said  # noqa: F401 (the fixture)
 from tests.machine import Machine, wait_for
@@ -147,19 +146,6 @@ def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: p
     assert said(capsys, "resume")[2] == "nothing to do: every ladder of this ledger is finished\n"
 
 
-@pytest.fixture
-def extended(capsys: pytest.CaptureFixture[str]) -> tuple[str, ...]:
-    """The options of a ladder that has a complete design, and one more rung since; nothing of that rung is trained."""
-    path = Path("own.toml")
-    path.write_text((paths.packaged("ablations") / "nonlinearity.toml").read_text().replace("nonlinearity", "own"))
-    options = ("--ladder", "own.toml", "--profile", "smoke")
-    found = {rung: scores(center, 0, 12) for rung, center in CENTERS.items()}
-    fill(Path("ledger.db"), "sDigits", found, ladder="own.toml", profile="smoke")
-    assert said(capsys, "ladder", "sDigits", *options, "--decide", "--max-seeds", "12")[0] == 0
-    path.write_text(path.read_text() + EXTRA)
-    return options
-
-
 EXTRA = """
 [[rung]]
 name = "extra"
@@ -168,22 +154,29 @@ change = { "model.depth" = 2 }
 """
 
 
-def test_a_rung_that_is_added_after_the_design_is_listed_as_outside_it(
-    capsys: pytest.CaptureFixture[str], extended: tuple[str, ...]
-) -> None:
-    command = "lrurun ladder sDigits --ladder own.toml --profile smoke --rung extra --seeds 12"
-    notice = f"outside the design, which was recorded without them: extra; train with: {command}"
-    out = " ".join(lrurun(capsys, "plan", "sDigits", *extended, "--decide")[1].split())
-    assert "extra" in out
-    assert "(outside the design)" in out
-    assert f"All runs are finished. {notice}." in out
-    rows = json.loads(lrurun(capsys, "plan", "sDigits", *extended, "--decide", "--json")[1])["rungs"]
-    assert [(row["rung"], row["runs_left"]) for row in rows if row["outside_design"]] == [("extra", 12)]
-    code, _, err = said(capsys, "ladder", "sDigits", *extended, "--decide")
-    assert (code, err) == (0, f"nothing to do: every run of the sequential design is finished\n{notice}\n")
+def test_a_changed_ladder_has_another_design_and_names_the_earlier_one(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path("own.toml")
+    path.write_text((paths.packaged("ablations") / "nonlinearity.toml").read_text().replace("nonlinearity", "own"))
+    options = ("--ladder", "own.toml", "--profile", "smoke")
+    found = {rung: scores(center, 0, 12) for rung, center in CENTERS.items()}
+    fill(Path("ledger.db"), "sDigits", found, ladder="own.toml", profile="smoke")
+    assert said(capsys, "ladder", "sDigits", *options, "--decide", "--max-seeds", "12")[0] == 0
+    with Ledger.open(Path("ledger.db")) as ledger:
+        [earlier] = ledger.ladders()
+    judged = answered(capsys, "report", "sDigits", *options)
+    path.write_text(path.read_text() + EXTRA)
+    sentence = f"--instance {earlier.key} (36 finished runs, sequential design: 2 supported, 1 undecided)"
+    planned = answered(capsys, "plan", "sDigits", *options, "--decide")
+    assert [note.endswith(sentence) for note in planned["notes"]] == [True]
+    assert [(row["rung"], row["runs_left"]) for row in planned["rungs"]][-1] == ("extra", 12)
+    assert planned["design"]["finished_before"] == 36
+    assert sentence in " ".join(lrurun(capsys, "plan", "sDigits", *options)[1].split())
     fill(Path("ledger.db"), "sDigits", {"extra": scores(0.5, 0, 12)}, ladder="own.toml", profile="smoke")
-    assert "train with" not in lrurun(capsys, "plan", "sDigits", *extended, "--decide")[1]
-    assert "train with" not in said(capsys, "ladder", "sDigits", *extended, "--decide")[2]
+    assert sentence in " ".join(said(capsys, "report", "sDigits", *options)[1].split())
+    assert sentence not in " ".join(said(capsys, "report", "sDigits", "--instance", earlier.key)[1].split())
+    path.unlink()
+    kept = answered(capsys, "report", "sDigits", "--instance", earlier.key)
+    assert (kept["rows"], kept["claims"], kept["design"]) == (judged["rows"], judged["claims"], judged["design"])
 
 
 def test_a_plan_without_decide_names_an_unfinished_design(capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,7 +207,8 @@ def test_of_designs_that_are_recorded_at_once_the_first_counts(capsys: pytest.Ca
     assert said(capsys, "ladder", "sDigits", *LADDER, "--decide")[0] == 0
     with Ledger.open(Path("ledger.db")) as ledger:
         assert not design_record.is_unfinished(instance, ledger)
-        assert len(ledger.events(ladder_key=instance.key, of_runs=False)) == 5  # two designs, the command, two looks
+        kinds = [event.kind for event in ledger.events(ladder_key=instance.key, of_runs=False)]
+        assert sorted(kinds) == ["asked", "design", "design", "documents", "look", "look"]
 
 
 @pytest.mark.slow
@@ -262,10 +256,7 @@ def test_other_settings_have_a_design_of_their_own(capsys: pytest.CaptureFixture
         [instance] = ledger.ladders()
         assert design_record.find(plan, instance, ledger) is not None
         assert design_record.find(changed, instance, ledger) is None
-        other = "a sequential design (--decide) was recorded for earlier settings of these rungs; it is not used here"
-        assert other in selection.build(changed, instance, ledger).notes
-        assert other not in selection.build(plan, instance, ledger).notes
-        counts = [design_record.planned(one, instance, ledger, 12).design.finished_before for one in (plan, changed)]
+        counts = [design_record.planned(one, ledger, 12).design.finished_before for one in (plan, changed)]
     assert counts == [36, 24]  # of three rungs, one has other settings
 
 

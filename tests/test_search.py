@@ -262,7 +262,7 @@ class Terminal:
 
     def __init__(self, ledger: Ledger, recipe: str, *, fresh: bool = False) -> None:
         self.plan = make(recipe, LADDER, tune=True)
-        self.ledger, self.said = ledger, list[str]()
+        self.ledger, self.said, self.sign = ledger, list[str](), 1
         self.instance = ledger.add_ladder("mine", "sDigits", None, self.plan.spec)
         chosen = Selection(plan=self.plan, rungs=planning.choose_rungs(self.plan, ["ring"]), seeds=[0], fresh=fresh)
         self.runs = SelectedRuns(ledger, self.instance, chosen, say=self.said.append)
@@ -279,14 +279,36 @@ class Terminal:
             if rate > 0.08 and claim.run.seed == 1001:
                 self.ledger.finish(claim, "diverged", result={})
             else:
-                score = -abs(math.log10(rate) + 2) + 0.001 * (claim.run.seed - 1000)
+                score = -self.sign * abs(math.log10(rate) + 2) + 0.001 * (claim.run.seed - 1000)
                 self.ledger.finish(claim, "done", result={"val/accuracy": score, "val/loss": 1.0})
             self.runs.load()
             self.runs.advance()
 
 
-def trials(path: Path) -> list[Any]:
-    sql = "select trial, id, optim_lr, optim_weight_decay, val_accuracy from trials order by trial, seed"
+@pytest.mark.slow
+def test_final_runs_of_another_choice_are_no_longer_counted(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+
+        def final() -> list[Any]:
+            places = ((run, place) for run in ledger.runs(terminal.instance.key) for place in run.memberships)
+            return [run.config["optim"]["lr"] for run, place in places if place.stage == "train"]
+
+        terminal = Terminal(ledger, SEARCH)
+        terminal.train()
+        before = final()
+        terminal = Terminal(ledger, SEARCH, fresh=True)
+        terminal.sign = -1
+        terminal.train()
+        assert len(before) == len(final()) == 1
+        assert before != final()
+        assert any(said.startswith("ring: no longer part of this ladder: 1 run ") for said in terminal.said)
+
+
+def trials(path: Path, instance: str = "%") -> list[Any]:
+    sql = (
+        "select trial, id, optim_lr, optim_weight_decay, val_accuracy from trials "
+        f"where instance like '{instance}' order by trial, seed"
+    )
     return query.select(path, sql)[1]
 
 
@@ -337,11 +359,12 @@ def test_another_space_leaves_the_old_trials_out_and_fresh_trains_all_again(tmp_
         assert not any("no longer part" in one for one in more.said)
         other = Terminal(ledger, recipe.replace("high = 0.1,", "high = 0.05,"))
         other.train()
-        assert any(one.startswith("ring: no longer part of this ladder: ") for one in other.said)
-        assert {row[2] <= 0.05 for row in trials(tmp_path / "ledger.db")} == {True}
-        before = [row[:4] for row in trials(tmp_path / "ledger.db")]
+        assert other.instance.key != more.instance.key
+        before = [row[:4] for row in trials(tmp_path / "ledger.db", other.instance.key)]
+        assert len(before) == 14 * 3
+        assert max(row[2] for row in before) <= 0.05
         Terminal(ledger, recipe.replace("high = 0.1,", "high = 0.05,"), fresh=True).train()
-        after = [row[:4] for row in trials(tmp_path / "ledger.db")]
+        after = [row[:4] for row in trials(tmp_path / "ledger.db", other.instance.key)]
         assert [row[2:] for row in after] == [row[2:] for row in before]
         assert not {row[1] for row in after} & {row[1] for row in before}
 

@@ -9,10 +9,11 @@ import shutil
 
 import pytest
 
-from lrurun.commands import recorded_ladder
-from lrurun.config import documents, sweep
+from lrurun.config import plan as planning
+from lrurun.config import sweep
 from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
+from lrurun.report import instance_documents
 from tests import results
 from tests.commands import answered, folder, lrurun, said
 from tests.machine import Machine
@@ -291,11 +292,10 @@ def test_a_ladder_without_its_file_is_reported_as_recorded(folder, capsys) -> No
     assert said(capsys, *report[:-1], "--ladder", "mine", "--by", "optim.lr")[0] == 2
     with Ledger.open("ledger.db") as ledger:
         [instance] = ledger.ladders("mine")
-        document = documents.load_ladder("away/mine.toml")
+        plan = planning.make("sDigits", ladder="away/mine.toml", profile="smoke")
         for _ in range(2):
-            recorded_ladder.remember(ledger, instance, document)
-        recorded_ladder.remember(ledger, instance, documents.load_ladder("lru"))
-        assert [event.kind for event in ledger.events(ladder_key=instance.key)].count("document") == 1
+            instance_documents.record(ledger, instance, plan)
+        assert [event.kind for event in ledger.events(ladder_key=instance.key)].count("documents") == 1
     wanted = json.loads(said(capsys, *report, "--ladder", "away/mine.toml")[1])
     assert wanted["rows"][0]["n"] == 1
     shutil.rmtree(file.parent)
@@ -306,6 +306,19 @@ def test_a_ladder_without_its_file_is_reported_as_recorded(folder, capsys) -> No
     )
     assert json.loads(out) == wanted
     assert said(capsys, *report[:-1], "--ladder", "mine", "--by", "optim.lr")[0] == 0
+
+
+def test_instances_are_found_by_resolved_values(folder, capsys) -> None:
+    """`full` is the recipe's own value: the instance that was made with it is that without it."""
+    for glu in ("full", "none"):
+        sets = [f"model.glu={glu}"]
+        results.fill(folder / "ledger.db", "sDigits", {"diagonal": [0.5]}, profile="smoke", sets=sets)
+    report = ("report", "sDigits", "--profile", "smoke", "--rung", "diagonal", "--by", "optim.lr")
+    [row] = answered(capsys, *report)["rows"]
+    assert (row["set"], row["n"]) == ({"model.glu": "full"}, 1)
+    results.fill(folder / "ledger.db", "sDigits", {"diagonal": [0.6, 0.7]}, profile="smoke", first=1)
+    results.fill(folder / "ledger.db", "sDigits", {"diagonal": [0.7]}, profile="smoke", sets=["optim.lr=0.5"])
+    assert [(row["set"], row["n"]) for row in answered(capsys, *report)["rows"]] == [({}, 2), ({"optim.lr": 0.5}, 1)]
 
 
 # `report --rung`

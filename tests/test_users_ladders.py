@@ -88,7 +88,11 @@ def test_other_commands_work_on_a_run_of_a_plug_in(machine: Machine) -> None:
     forget()
     error = machine.run("show", run, "--toml", "--load", "own/mine.py", code=1).stderr
     assert f"run {run}: own/mine.py, which has recurrence 'averages', has changed since: sha256:" in error
-    table = machine.json("report", "Majority", *arguments[1:])
+    instance = machine.json("status")["ladders"][0]
+    error = machine.run("report", "Majority", *arguments[1:], code=4).stderr
+    assert f"--instance {instance['instance']} (" in error
+    named = ("--instance", instance["instance"], "--load", "own/mine.py")
+    table = machine.json("report", "Majority", *named)
     assert [row["n"] for row in table["rows"]] == [0, 0]
     assert table["notes"][0].startswith("left out, because the plug-in own/mine.py has changed since: ")
     error = machine.run("ladder", "Majority", *arguments[1:]).stderr
@@ -126,4 +130,5 @@ def test_resume_after_the_file_has_changed_trains_its_present_code(machine: Mach
     assert old["fingerprint"] != new["fingerprint"]
     stop(again, signal.SIGTERM)
     said = again.communicate()[1]
-    assert "averages: no longer part of this ladder: 1 run, because the plug-in averages.py has changed since" in said
+    assert "its ladder, recipe or plug-ins have changed since; training another instance" in said
+    assert len(machine.json("status")["ladders"]) == 2

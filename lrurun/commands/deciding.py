@@ -33,7 +33,7 @@ def selections(
     """
     from lrurun.report.judging import design_record
 
-    found = design_record.find(plan, instance, ledger) or design_record.planned(plan, instance, ledger, max_seeds)
+    found = design_record.find(plan, instance, ledger) or design_record.planned(plan, ledger, max_seeds)
     design_record.check(found, max_seeds)
     return _rounds(ledger, plan, instance, max_seeds, display)
 
@@ -64,12 +64,12 @@ def design_of(made: planning.Plan, ledger: Ledger | None, request: LadderRequest
     """The recorded sequential design of the plan; without one, with `--decide`, the one that would be recorded."""
     from lrurun.report.judging import design_record
 
-    instance = so_far = None
+    so_far = None
     for found in ledger.ladders(made.ladder.name, made.recipe.task) if ledger is not None else ():
         if ledger is not None and found.profile == made.profile and found.spec == made.spec:
-            instance, so_far = found, design_record.find(made, found, ledger)
+            so_far = design_record.find(made, found, ledger)
     if request.decide:
-        so_far = so_far or design_record.planned(made, instance, ledger, request.max_seeds)
+        so_far = so_far or design_record.planned(made, ledger, request.max_seeds)
         design_record.check(so_far, request.max_seeds)
     return so_far
 
@@ -79,15 +79,13 @@ def next_look(
 ) -> tuple[Sequence[planning.ResolvedRung], dict[str, Sequence[int]], dict[str, Any]]:
     """What the next look of the recorded or planned design needs, rungs and the seeds of each, and the design.
 
-    Of a complete design these are all its rungs, with the seeds that they had. The rungs outside the design come with
-    as many seeds as the other rung that has most.
+    Of a complete design these are all its rungs, with the seeds that they had.
     """
     from lrurun.report import rung_runs
-    from lrurun.report.judging import design_record, sequential
+    from lrurun.report.judging import sequential
 
     summary = sequential.summary(so_far, rung_runs.first_of_same(made.ladder, made.same_as_base))
     look = so_far.next_look
     seeds = so_far.seeds if look is None else dict.fromkeys(so_far.next_rungs, look.seeds)
-    seeds |= dict.fromkeys((one.name for one in design_record.outside(made, so_far)), max(seeds.values()))
     needed: dict[str, Sequence[int]] = {name: range(count) for name, count in seeds.items()}
     return planning.choose_rungs(made, sorted(needed)), needed, msgspec.to_builtins(summary)

@@ -13,7 +13,7 @@ import typer
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import opening, recorded_ladder
+from lrurun.commands import opening
 from lrurun.commands import request as requests
 from lrurun.commands.durations import seconds_of
 from lrurun.commands.options import (
@@ -197,6 +197,7 @@ def train(
 ) -> int:
     """Trains what remains of these rungs and seeds, and prints the `report`; the exit code."""
     from lrurun.commands.plan import firm_verdict
+    from lrurun.report import instance_documents
     from lrurun.report.live import LadderView
     from lrurun.runner import records
     from lrurun.runner.signals import Stopped
@@ -223,7 +224,7 @@ def train(
                         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
                         selections = _selections(ledger, places, instance, request, plan, rungs, seeds, work, display)
                         requests.remember(ledger, instance, request, plan, seeds)
-                        recorded_ladder.remember(ledger, instance, plan.ladder)
+                        instance_documents.record(ledger, instance, plan)
                         for selection in selections:
                             supervisor = Supervisor(ledger, places, selection, display, signals, **options)
                             outcomes.append(work.train(supervisor, lambda: _prepare_data(places, plan, signals)))
@@ -360,9 +361,7 @@ def _say_what_is_left(
     plan: planning.Plan,
     outcomes: Sequence[Outcome],
 ) -> None:
-    """Says when nothing was to do, and which rungs without runs were added after the sequential design was recorded."""
-    from lrurun.report.judging import design_record
-
+    """Says when nothing was to do."""
     if not any(outcome.worked for outcome in outcomes):
         what = "the sequential design" if request.decide else "this ladder"
         console.say(f"nothing to do: every run of {what} is finished")
@@ -370,15 +369,6 @@ def _say_what_is_left(
             run.execution.get("probes") for run in ledger.runs(instance.key)
         ):
             console.say("execution.probes: runs that were trained without it have none; --fresh trains them again")
-    if not request.decide:
-        return
-    found = design_record.find(plan, instance, ledger)
-    outside = design_record.outside(plan, found) if found is not None else []
-    places = [place for run in ledger.runs(instance.key, brief=True) for place in run.memberships]
-    has_runs = {place.rung for place in places if place.ladder_key == instance.key}
-    if found is not None and (names := [rung.name for rung in outside if rung.name not in has_runs]):
-        seeds = max(found.seeds.values(), default=found.design.looks[0].seeds)
-        console.say(request.outside_design(names, seeds))
 
 
 def _print_report(ledger: Ledger, plan: planning.Plan, instance: LadderInstance, rungs: Sequence[str]) -> None:

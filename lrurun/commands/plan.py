@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -68,8 +68,6 @@ class PlannedRung(Struct, frozen=True, kw_only=True):
     runs_done: int
     starts_again: list[str]
     """Ids of unfinished runs that start again from step 0, because they began with an earlier numerics version."""
-    outside_design: bool = False
-    """With `--decide`: whether the rung was added to the ladder after the design was recorded. `--seeds` trains it."""
     refused: list[str]
     """Ids of unfinished runs that this lrurun does not continue, because they began with a later one."""
     steps_per_second: float | None
@@ -116,6 +114,7 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     firm: FirmVerdict | None = None
     """Without `--decide` and with too few seeds for firm verdicts: what these need."""
     rungs: list[PlannedRung]
+    notes: list[str]
 
 
 def plan(
@@ -186,19 +185,19 @@ def planned(
 ) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.Progress | None]:
     """What a request would train, its rungs, and its sequential design."""
     from lrurun.commands import deciding
-    from lrurun.report.judging import design_record
+    from lrurun.report import selection
 
     rungs, seeds = request.chosen(made)
-    design, outside = None, set[str]()
+    design = None
     seeds_of = dict.fromkeys((one.name for one in rungs), seeds)
     so_far = deciding.design_of(made, ledger, request)
     if so_far is not None and request.decide:
         rungs, seeds_of, design = deciding.next_look(made, so_far)
         seeds = max(seeds_of.values(), key=len)
-        outside = {one.name for one in design_record.outside(made, so_far)}
     speeds = ledger.newest_speeds() if ledger is not None else []
-    rows = [_planned(made, one, seeds_of[one.name], ledger, speeds, outside) for one in rungs]
-    return _document(places, made, rungs, seeds, design, rows), rungs, so_far
+    rows = [_planned(made, one, seeds_of[one.name], ledger, speeds) for one in rungs]
+    notes = [] if ledger is None else [sentence for sentence in [selection.other_versions(made, ledger)] if sentence]
+    return _document(places, made, rungs, seeds, design, rows, notes), rungs, so_far
 
 
 def firm_verdict(
@@ -234,6 +233,7 @@ def _document(
     seeds: Sequence[int],
     design: Mapping[str, Any] | None,
     rows: list[PlannedRung],
+    notes: list[str],
 ) -> PlanDocument:
     from lrurun import machine
     from lrurun.report.instance_label import make_label
@@ -241,7 +241,7 @@ def _document(
     devices = max(rung.execution.devices for rung in rungs)
     threads = max(rung.execution.threads for rung in rungs)
     workers = max(1, len(machine.accelerators()) // devices or machine.cores() // max(devices, threads))
-    remaining = [row.seconds_left for row in rows if row.runs_left and not row.outside_design]
+    remaining = [row.seconds_left for row in rows if row.runs_left]
     data = _data(places, made)
     label = make_label(made.recipe.task, made.profile, made.tune, made.changes, data)
     return PlanDocument(
@@ -257,6 +257,7 @@ def _document(
         workers=workers,
         eta_seconds=None if None in remaining else sum(filter(None, remaining)) / workers,
         rungs=rows,
+        notes=notes,
     )
 
 
@@ -281,7 +282,6 @@ def _planned(
     seeds: Sequence[int],
     ledger: Ledger | None,
     speeds: Sequence[tuple[dict[str, Any], float]],
-    outside: Collection[str],
 ) -> PlannedRung:
     from lrurun.config.resolve import RATE
     from lrurun.config.runs import budget, choose_point, final_runs
@@ -318,7 +318,6 @@ def _planned(
         runs=len(states),
         runs_left=0 if rung.same_as_base else len(unfinished),
         runs_done=len(states) - len(unfinished),
-        outside_design=rung.name in outside,
         starts_again=[run for run, version in versions.items() if version < NUMERICS],
         refused=[run for run, version in versions.items() if version > NUMERICS],
         steps_per_second=speed,
@@ -363,8 +362,6 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
         elif branches:
             changes = "no base" if row.on is None else f"on {row.on}: {changes}"
         time = "unknown" if row.seconds_left is None else console.duration(row.seconds_left / document.workers)
-        if row.outside_design:
-            changes = f"{changes} (outside the design)"
         table.append([row.rung, changes, f"{row.runs_done}/{row.runs}", time if row.runs_left else ""])
     title = f"ladder {made.ladder.name} ({made.ladder.path}) on {made.recipe.task} ({made.recipe.path})"
     console.table(title, ["rung", "what changes", "done", "time left"], table)
@@ -385,7 +382,9 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
             console.paragraph(sentence)
     for sentence in _other_numerics(document.rungs):
         console.paragraph(sentence)
-    count = sum(row.runs_left for row in document.rungs if not row.outside_design)
+    for note in document.notes:
+        console.paragraph(f"{note[0].upper()}{note[1:]}.")
+    count = sum(row.runs_left for row in document.rungs)
     if not count:
         console.paragraph("All runs are finished.")
         return
@@ -399,9 +398,7 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
 
 
 def _print_rest(request: LadderRequest, so_far: sequential.Progress | None, document: PlanDocument) -> None:
-    """What the options leave out: rungs that a sequential design does not have, or the design itself."""
-    if untrained := [row.rung for row in document.rungs if row.outside_design and row.runs_left]:
-        console.paragraph(f"{request.outside_design(untrained, len(document.seeds))}.")
+    """What the options leave out: a sequential design, and firm verdicts."""
     if so_far is not None and so_far.next_look is not None and not request.decide:
         console.paragraph("A sequential design is recorded; continue it with --decide.")
     if document.firm is not None:

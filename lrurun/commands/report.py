@@ -216,7 +216,7 @@ def _reports(
         hint = f"this ledger has: {_some(others)}" if others else f"run: lrurun ladder TASK --ladder {ladder}"
         raise NotFoundError(f"{wanted}: on no task of this ledger", hint)
     if others:
-        notes.append(f"left out, because profile, --set or --tune differ: {_some(others)}")
+        notes.append(f"left out, because profile, --set, --tune or the recipe differ: {_some(others)}")
     return reports, notes
 
 

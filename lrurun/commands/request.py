@@ -101,12 +101,6 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
 
         return planning.make(self.task, ladder=self.ladder, profile=self.profile, sets=self.sets, tune=self.tune)
 
-    def outside_design(self, rungs: Sequence[str], seeds: int) -> str:
-        """A phrase on rungs that the sequential design of the ladder does not have, and how to train them."""
-        options = [word for name in rungs for word in ("--rung", name)]
-        command = self.command(*options, "--seeds", str(seeds))
-        return f"outside the design, which was recorded without them: {', '.join(rungs)}; train with: {command}"
-
     def chosen(self, plan: planning.Plan) -> tuple[Sequence[planning.ResolvedRung], Sequence[int]]:
         """The rungs and seeds of the plan that are requested."""
         from lrurun.config import plan as planning
@@ -199,9 +193,14 @@ def _what(text: str) -> str:
     return json.dumps(table, sort_keys=True)
 
 
+def commands(ledger: Ledger, instance: LadderInstance) -> list[str]:
+    """The different requests for a ladder instance, without how they are executed."""
+    return list(dict.fromkeys(map(_what, texts(ledger, instance))))
+
+
 def texts(ledger: Ledger, instance: LadderInstance) -> list[str]:
     """The records of requests for a ladder instance, oldest first."""
-    return [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == ASKED]
+    return [event.text for event in ledger.events(ladder_key=instance.key, of_runs=False) if event.kind == ASKED]
 
 
 def list_of(seeds: Sequence[int]) -> str:

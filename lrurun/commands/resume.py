@@ -113,7 +113,15 @@ def _unfinished(
     shared = isinstance(places.ledger, Server) and not all_users
     with opening.write(places) as ledger:
         ledger.reap(owner.here())
-        for one in [one for one in ledger.ladders() if _is_unfinished(ledger, one)]:
+        ladders = ledger.ladders()
+        commands = {
+            one.key: [(one.name, one.task, command) for command in requests.commands(ledger, one)] for one in ladders
+        }
+        # A command that was given again after its ladder or recipe had changed belongs to the newer instance.
+        newest = {command: key for key, given in commands.items() for command in given}
+        for one in [one for one in ladders if _is_unfinished(ledger, one)]:
+            if commands[one.key] and one.key not in map(newest.get, commands[one.key]):
+                continue
             try:
                 recorded: Requests
                 if one.task.startswith(STUDY):
@@ -205,6 +213,11 @@ def _repeat(places: Places, instance: LadderInstance, request: LadderRequest, wo
             f"ladder {instance.key}: {request.ladder} is now {plan.ladder.name} on {plan.recipe.task}, "
             f"it was {instance.name} on {instance.task}",
             "restore the files, or start another ladder",
+        )
+    if plan.spec != instance.spec:
+        console.say(
+            f"ladder {instance.key}: its ladder, recipe or plug-ins have changed since; training another instance, "
+            "as they are now"
         )
     rungs, seeds = request.chosen(plan)
     return train(places, request, plan, rungs, seeds, work, signals)

@@ -98,9 +98,6 @@ class Selected(Struct, frozen=True, kw_only=True):
     def chosen(self, rung: str, results: Sequence[Any]) -> tuple[None, list[Any]]:
         raise NotImplementedError("studies are not tuned")
 
-    def settings(self, config: Any) -> Any:
-        return {name: value for name, value in config.items() if name != "seed"}
-
 
 def remember(ledger: Ledger, instance: LadderInstance, request: StudyRequest) -> None:
     """Records the request, unless it is the newest, so that `resume` can repeat it and `report` knows its seeds."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from lrurun import data as tasks
@@ -27,7 +29,7 @@ from lrurun.config.ladder_checks import check_metrics
 from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import ResolvedRung, full, resolve, with_point
-from lrurun.config.schema import KIND, TUNING_SEED, shared_settings
+from lrurun.config.schema import KIND, TUNING_SEED, fingerprint, shared_settings
 from lrurun.config.search import Search
 from lrurun.config.settings import parse_set
 from lrurun.data import imported, obtaining
@@ -61,7 +63,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     @property
     def spec(self) -> dict[str, Any]:
         """What distinguishes this instance from others of the same ladder, task and profile."""
-        return {"set": self.changes, "tune": self.tune}
+        return {"set": self.changes, "tune": self.tune, "digest": self._digest}
+
+    @property
+    def _digest(self) -> str:
+        """A digest of what decides the runs, whichever documents it is from: rungs with their bases, settings and, with
+        `tune`, what they try and how."""
+        rungs = [[rung.name, rung.on, fingerprint(rung.config)] for rung in self.rungs]
+        tuning = [self.search, len(self.tuning_seeds), [list(rung.grid.items()) for rung in self.rungs]]
+        return hashlib.sha256(msgspec.json.encode([rungs, tuning if self.tune else None])).hexdigest()[:12]
 
     @property
     def search(self) -> Search | None:

@@ -26,7 +26,8 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
     task: str
     profile: str | None
     spec: dict[str, Any]
-    """{"set": {path: value}, "tune": bool, ...}: what else distinguishes the instances of a ladder."""
+    """{"set": {path: value}, "tune": bool, "digest": text}: what else distinguishes the instances of a ladder. The
+    digest is of the resolved rungs and the design of tuning."""
     created_at: float
     user: str | None = None
     """The user of the operating system who requested it first; None in ledgers of older versions."""

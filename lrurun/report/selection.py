@@ -18,7 +18,8 @@ from lrurun.config.settings import flatten, parse_set
 from lrurun.data import published
 from lrurun.data.metric import Metric
 from lrurun.errors import LedgerError, NotFoundError, plural
-from lrurun.report import ladder_table, rung_runs, speed
+from lrurun.ledger.values import FINISHED
+from lrurun.report import instance_documents, ladder_table, rung_runs, speed
 from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, ladder_command, make_label
 from lrurun.report.judging import claims, design_record, scored_runs, sequential
 from lrurun.report.scores import form_of
@@ -49,7 +50,7 @@ def chosen(
     if plan is not None:
         return plan, _instance(ledger, plan, ladder_command(task, given))
     found = ledger.ladder(instance_id or "")
-    if found.task != task:
+    if found.task != (documents.read_recipe(task).task if task.endswith(".toml") else task):
         raise NotFoundError(
             f"instance {instance_id} belongs to task {found.task}, not {task}",
             f"run: lrurun {command} {found.task} --instance {instance_id}",
@@ -59,10 +60,7 @@ def chosen(
             f"instance {instance_id} belongs to {title(found)}, not to {', '.join(others)}",
             f"run: lrurun {command} {found.task} --instance {instance_id}",
         )
-    sets, tune = found.spec["set"], found.spec["tune"]
-    return planning.make(
-        found.task, ladder=found.name, profile=found.profile, sets=sets, tune=tune, imports=False
-    ), found
+    return instance_documents.plan_of(ledger, found), found
 
 
 def _contradicting(instance: LadderInstance, given: Mapping[str, Any]) -> list[str]:
@@ -88,7 +86,26 @@ def _instance(ledger: Ledger, plan: planning.Plan, command: str) -> LadderInstan
     others = [f"{title(o)} (--instance {o.key})" for o in ledger.ladders(None, plan.recipe.task)]
     hint = f"this ledger has: {'; '.join(others)}" if others else f"run: {command}"
     wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+    if sentence := other_versions(plan, ledger):
+        raise NotFoundError(f"{wanted}: not in this ledger with these documents; {sentence}", f"run: {command}")
     raise NotFoundError(f"{wanted}: not in this ledger", hint)
+
+
+def other_versions(plan: planning.Plan, ledger: Ledger) -> str:
+    """A phrase on the instances with results that were trained with another ladder or recipe, or with other plug-ins,
+    by a command that looks the same; empty if there are none."""
+    phrases = []
+    for other in ledger.ladders(plan.ladder.name, plan.recipe.task):
+        same = (other.profile, other.spec.get("set"), other.spec.get("tune")) == (plan.profile, plan.changes, plan.tune)
+        if same and other.spec != plan.spec:
+            counts = ledger.state_counts(other.key)
+            if finished := sum(counts.get(state, 0) for state in FINISHED):
+                design = design_record.verdict_counts(other, ledger)
+                more = f", sequential design: {design}" if design else ""
+                phrases.append(f"--instance {other.key} ({plural(finished, 'finished run')}{more})")
+    if not phrases:
+        return ""
+    return f"another version of the ladder, the recipe or their plug-ins has results: {'; '.join(phrases)}"
 
 
 def title(instance: LadderInstance) -> str:
@@ -113,10 +130,8 @@ def build(
     task = plan.task
     current, notes = _current(plan, instance, ledger.runs(instance.key))
     progress = design_record.find(plan, instance, ledger)
-    if progress is None and design_record.has_other(instance, ledger):
-        notes.append(
-            "a sequential design (--decide) was recorded for earlier settings of these rungs; it is not used here"
-        )
+    if sentence := other_versions(plan, ledger):
+        notes.append(sentence)
     notes += added_seeds(plan, instance, ledger, current)
     return ladder_table.build(
         plan.ladder,

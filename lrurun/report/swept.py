@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
@@ -10,7 +11,7 @@ from msgspec import Struct, structs
 from lrurun.config import plan as planning
 from lrurun.config.resolve import full
 from lrurun.console import clean, setting
-from lrurun.errors import LrurunError, NotFoundError
+from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.report import cells, content, selection
 from lrurun.report.content import NOTHING, PARAMETERS, RUNG, Column
 from lrurun.report.instance_label import InstanceLabel, data_sentence, instance_title, ladder_command
@@ -62,15 +63,22 @@ class SweptReport(Struct, frozen=True, kw_only=True):
 def find(ledger: Ledger, plan: planning.Plan, by: Collection[str]) -> list[tuple[planning.Plan, LadderInstance]]:
     """The instances that differ from a plan in no setting but those of `by`, oldest first, with the plan of each.
 
+    It does not matter whether a value is of `--set` or of the recipe. Of instances with equal settings, the one with
+    most runs counts.
+
     Raises:
         NotFoundError: there is none.
     """
-    found = []
-    for one in ledger.ladders(plan.ladder.name, plan.recipe.task):
-        rest = {path: value for path, value in one.spec["set"].items() if path not in by}
-        if one.profile != plan.profile or {"set": rest, "tune": one.spec["tune"]} != plan.spec:
+    equal: dict[str, list[tuple[planning.Plan, LadderInstance]]] = {}
+    for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
+        if (instance.profile, instance.spec["tune"]) != (plan.profile, plan.tune):
             continue
-        found.append((plan.with_sets(one.spec["set"]), one))
+        values = {path: value for path, value in instance.spec["set"].items() if path in by}
+        with suppress(UsageError):  # a value that does not fit the plan: the instance differs in others
+            other = plan.with_sets(plan.changes | values)
+            if other.spec["digest"] == instance.spec["digest"]:
+                equal.setdefault(instance.spec["digest"], []).append((other, instance))
+    found = [max(group, key=lambda pair: sum(ledger.state_counts(pair[1].key).values())) for group in equal.values()]
     if not found:
         wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         given = {"--ladder": plan.ladder.name, "--profile": plan.profile, "--tune": plan.tune, "--set": plan.changes}
@@ -113,7 +121,7 @@ def build(
                 set=instance.spec["set"],
                 validation=statistics.mean(scores),
             )
-            # An instance with a value that the recipe has too shares its runs.
+            # Rungs without the setting share their runs.
             if not any((made.rung, made.by, made.runs) == (other.rung, other.by, other.runs) for other in rows):
                 rows.append(made)
     order = {rung.name: k for k, rung in enumerate(plan.ladder.rungs)}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from lrurun.config import plan as planning
-from lrurun.config import plugin_code
 from lrurun.config.runs import PlannedRun, budget, choose_point, final_runs, tuning_of, tuning_runs
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
@@ -61,9 +60,6 @@ class RunSelection(Protocol):
     ) -> tuple[dict[str, Any] | None, list[PlannedRun]]:
         """The values that the results of a rung's tuning runs choose, None if none has a result; its final runs."""
 
-    def settings(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the seeds of a rung have in common."""
-
 
 class Selection(Struct, frozen=True, kw_only=True):
     """Rungs and seeds of a plan of a ladder."""
@@ -108,9 +104,6 @@ class Selection(Struct, frozen=True, kw_only=True):
         resolved = self._resolved(rung)
         point = choose_point(self.plan, resolved, results)
         return point, final_runs(self.plan, resolved, self.seeds, point)
-
-    def settings(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        return planning.common_settings(config)
 
 
 class SelectedRuns:
@@ -233,7 +226,6 @@ class SelectedRuns:
         return self.in_state("interrupted") + self.in_state("failed")
 
     def _enqueue(self, wanted: list[PlannedRun]) -> None:
-        self._unlink_stale(wanted)
         # a search may try a point again
         unique: dict[tuple[str, str, str], PlannedRun] = {}
         for one in wanted:
@@ -261,38 +253,23 @@ class SelectedRuns:
             self._earlier[run_id] = 0 if last is None else last.n - (last.ended_at is None)
         self.refresh(states)
 
-    def _unlink_stale(self, wanted: list[PlannedRun]) -> None:
-        """Takes runs of earlier settings out of the ladder.
+    def _unlink_others(self, rung: str, tuning: Collection[str], final: PlannedRun) -> None:
+        """Takes the runs out of a rung that follow from other results of its tuning.
 
-        Final runs of a rung must agree with wanted ones in all but the seed; tuning runs must be among those of the
-        rung, as soon as these are all known.
+        A tuning run that had failed, or was started over, may change what a search tries and which point is chosen.
         """
-        settings = self.selection.settings
-        final: dict[str, set[Hashable]] = {}
-        points: dict[str, set[str]] = {}
-        for want in wanted:
-            if want.stage == "tune":
-                if want.rung not in points and not self._to_come(want.rung):
-                    points[want.rung] = {one.fingerprint for one in self._tuning[want.rung]}
-            else:
-                final.setdefault(want.rung, set()).add(_hashable(settings(want.config)))
-        stale: dict[tuple[str, str, str], list[str]] = {}
+        settings = planning.common_settings(final.config)
+        others: dict[str, list[str]] = {}
         for run in self.ledger.runs(self.instance.key):
-            for member in run.memberships:
-                if member.ladder_key != self.instance.key:
-                    continue
-                if member.stage == "train":
-                    old = member.rung in final and _hashable(settings(run.config)) not in final[member.rung]
-                else:
-                    old = member.rung in points and run.fingerprint not in points[member.rung]
-                if old:
-                    changed = plugin_code.outdated(run.config)
-                    why = f", because {changed}" if changed else " of earlier settings"
-                    stale.setdefault((member.rung, member.stage, why), []).append(run.id)
-        for (rung, stage, why), ids in stale.items():
+            for place in run.memberships:
+                if (place.ladder_key, place.rung) == (self.instance.key, rung) and (
+                    run.id not in tuning if place.stage == "tune" else planning.common_settings(run.config) != settings
+                ):
+                    others.setdefault(place.stage, []).append(run.id)
+        for stage, ids in others.items():
             self.ledger.unlink(self.instance.key, ids, rung, stage)
             what = plural(len(ids), "tuning run" if stage == "tune" else "run")
-            self.say(f"{rung}: no longer part of this ladder: {what}{why}; still in the ledger")
+            self.say(f"{rung}: no longer part of this ladder: {what} of another choice of tuning; still in the ledger")
 
     def _finish_tuning(self, rung: str) -> None:
         while more := self._finish_known(rung):
@@ -324,15 +301,6 @@ class SelectedRuns:
         if text not in known:
             self.ledger.event("tuned", text, ladder=self.instance.key)
             self.say(text)
+        self._unlink_others(rung, {run.id for run in tuning}, final[0])
         self._enqueue(final)
         return []
-
-
-def _hashable(value: Any) -> Hashable:
-    """The same for equal settings, which are tables, lists and single values."""
-    if isinstance(value, Mapping):
-        return frozenset((name, _hashable(of)) for name, of in value.items())
-    if isinstance(value, list | tuple):
-        return tuple(map(_hashable, value))
-    single: Hashable = value
-    return single

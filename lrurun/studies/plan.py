@@ -45,7 +45,8 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
     @property
     def spec(self) -> dict[str, Any]:
         """What distinguishes this instance from others of the study and profile."""
-        return {"set": self.changes, "tune": False}
+        cells = json.dumps([self.study.version, [canonical(cell) for cell in self.cells]], sort_keys=True)
+        return {"set": self.changes, "tune": False, "digest": hashlib.sha256(cells.encode()).hexdigest()[:12]}
 
     @property
     def labels(self) -> tuple[str, ...]:

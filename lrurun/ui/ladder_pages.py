@@ -10,13 +10,13 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from lrurun import paths
-from lrurun.config import plan as planning
 from lrurun.config.documents import load_ladder
 from lrurun.config.schema import STUDIES, STUDY
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.filters import when
 from lrurun.report import (
+    instance_documents,
     ledger_claims,
     page_drawings,
     page_figures,
@@ -110,17 +110,10 @@ def _conclusion(ledger: Ledger, instance: LadderInstance) -> str:
         if instance.task.startswith(STUDY):
             plan = study.plan_of(ledger, instance)
             return study.build(plan, study.collect(ledger, plan)).answer or "Not finished."
-        report = selection.build(_plan(instance), instance, ledger)
+        report = selection.build(instance_documents.plan_of(ledger, instance), instance, ledger)
         return next(iter(report.conclusions), "No results yet.")
     except LrurunError as error:
         return f"No report: {error.message}"
-
-
-def _plan(instance: LadderInstance) -> planning.Plan:
-    sets, tune = instance.spec.get("set", {}), bool(instance.spec.get("tune"))
-    return planning.make(
-        instance.task, ladder=instance.name, profile=instance.profile, sets=sets, tune=tune, imports=False
-    )
 
 
 def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, Any]:
@@ -151,7 +144,7 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
 
 def _report(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     """The report of `lrurun report`, as its HTML page has it, in parts."""
-    report = selection.build(_plan(instance), instance, ledger)
+    report = selection.build(instance_documents.plan_of(ledger, instance), instance, ledger)
     content = content_of(report)
     details = run_details.collect(content, ledger, curves=False)
     groups = page_figures.own([group for group in content.groups if group.runs], details)
@@ -193,7 +186,7 @@ def ladder_curves(
 ) -> curves.Drawn:
     """The curves of a ladder instance. Raises as `ladder` does, and for reports that cannot be made."""
     instance = ledger.ladder(key)
-    plan = _plan(instance)
+    plan = instance_documents.plan_of(ledger, instance)
 
     def counted() -> dict[str, RungRuns]:
         return selection.counted(plan, instance, ledger)[0]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import msgspec
 
 from lrurun.config import plan as planning
 from lrurun.errors import LedgerError, UsageError
+from lrurun.ledger.values import FINISHED
 from lrurun.report import rung_runs
 from lrurun.report.judging import questions
 from lrurun.report.judging.sequential import MAX_SEEDS, Design, LookRecord, Progress, looks
@@ -30,17 +32,16 @@ def find(plan: planning.Plan, instance: LadderInstance, ledger: Ledger) -> Progr
     """The first design for the settings of the plan, with its looks; None where there is none."""
     recorded = _recorded(instance, ledger)
     settings = _settings(plan) if recorded else {}
-    return next((one for one in recorded if one.design.settings.items() <= settings.items()), None)
+    return next((one for one in recorded if one.design.settings == settings), None)
 
 
-def outside(plan: planning.Plan, found: Progress) -> list[planning.ResolvedRung]:
-    """The rungs that the ladder has and the design does not: they were added after it was recorded."""
-    return [rung for rung in plan.rungs if rung.name not in found.design.settings]
-
-
-def has_other(instance: LadderInstance, ledger: Ledger) -> bool:
-    """Whether a design is recorded, of whatever settings."""
-    return bool(_events(instance, ledger, DESIGN))
+def verdict_counts(instance: LadderInstance, ledger: Ledger) -> str:
+    """As in "3 supported, 1 undecided": the verdicts of the newest design of an instance; empty if it has none."""
+    recorded = _recorded(instance, ledger)
+    if not recorded:
+        return ""
+    counts = Counter(comparison.verdict for comparison in recorded[-1].answers.values())
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items()) or "no look taken"
 
 
 def is_unfinished(instance: LadderInstance, ledger: Ledger) -> bool:
@@ -57,7 +58,7 @@ def begin(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, max_see
     """
     found = find(plan, instance, ledger)
     if found is None:
-        ledger.event(DESIGN, _text(planned(plan, instance, ledger, max_seeds).design), ladder=instance.key)
+        ledger.event(DESIGN, _text(planned(plan, ledger, max_seeds).design), ladder=instance.key)
         found = find(plan, instance, ledger)  # that of another terminal, if it was faster
         assert found is not None
     check(found, max_seeds)
@@ -85,27 +86,28 @@ def digest(design: Design) -> str:
     return _digest(msgspec.to_builtins(design))
 
 
-def planned(
-    plan: planning.Plan, instance: LadderInstance | None, ledger: Ledger | None, max_seeds: int | None
-) -> Progress:
-    """What `begin` would record; without an instance, in a ledger that does not have it yet.
+def planned(plan: planning.Plan, ledger: Ledger | None, max_seeds: int | None) -> Progress:
+    """What `begin` would record.
 
     Raises:
         UsageError: there is nothing to decide.
     """
-    before = 0 if instance is None or ledger is None else _finished(plan, instance, ledger)
+    before = 0 if ledger is None else _finished(plan, ledger)
     return Progress(design=_new(plan, max_seeds or MAX_SEEDS, finished_before=before))
 
 
-def _finished(plan: planning.Plan, instance: LadderInstance, ledger: Ledger) -> int:
-    """How many final runs of the instance with the settings of the plan are finished."""
+def _finished(plan: planning.Plan, ledger: Ledger) -> int:
+    """How many final runs of the ladder with the settings of the plan are finished, of whatever instance."""
     settings = _settings(plan)
-    count = 0
-    for run in ledger.runs(instance.key):
-        rungs = [m.rung for m in run.memberships if m.stage == "train" and m.ladder_key == instance.key]
-        if rungs and run.state in ("done", "diverged"):
-            count += any(settings.get(rung) == _of_run(run.config, rung, plan) for rung in rungs)
-    return count
+    found = {
+        run.id
+        for instance in ledger.ladders(plan.ladder.name, plan.recipe.task)
+        for run in ledger.runs(instance.key, states=FINISHED)
+        for place in run.memberships
+        if (place.ladder_key, place.stage) == (instance.key, "train")
+        and settings.get(place.rung) == _of_run(run.config, place.rung, plan)
+    }
+    return len(found)
 
 
 def _new(plan: planning.Plan, max_seeds: int, *, finished_before: int) -> Design:

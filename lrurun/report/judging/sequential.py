@@ -61,7 +61,7 @@ class Design(Struct, frozen=True, kw_only=True):
     """Rung -> a digest of its settings: with others it is another experiment."""
     questions: tuple[Question, ...]
     finished_before: int
-    """Final runs of the instance that were finished when the design was recorded."""
+    """Final runs with these settings that were finished when the design was recorded."""
 
 
 class LookRecord(Struct, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ class DesignSummary(Struct, frozen=True, kw_only=True):
     questions: int
     undecided: int
     finished_before: int
-    """Final runs of the instance that were finished when the design was recorded."""
+    """Final runs with its settings that were finished when the design was recorded."""
 
 
 def summary(progress: Progress, first: Mapping[str, str]) -> DesignSummary:
