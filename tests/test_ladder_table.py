@@ -316,10 +316,10 @@ def test_where_a_seed_fails_no_number_is_given_of_the_seeds_that_a_difference_ne
     assert report.detect.failing == ("b", "c")
     assert list(report.detect.seeds) == ["d"]
     text = formats.render(report, "md")
-    assert f": {report.detect.seeds['d']} (d); no number where seeds of a rung or its base fail (b, c).\n" in text
+    assert f": {report.detect.seeds['d']} (d); no number, because a seed of it or of its base fails (b, c).\n" in text
     alone = learners(a=scores, b=(*scores[:2], failed), detect=0.02)
     assert (
-        "Holm's correction of 1 hypothesis): no number where seeds of a rung or its base fail (b).\n"
+        "Holm's correction of 1 hypothesis): no number, because a seed of it or of its base fails (b).\n"
         in formats.render(alone, "md")
     )
 

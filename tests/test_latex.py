@@ -46,7 +46,7 @@ small-phase & -- (n=0) & -- & -- & -- & -- & -- & -- & -- & -- \\
 \end{tabular}}
 \par\medskip
 \begin{minipage}{\linewidth}\footnotesize\raggedright
-Test accuracy in per cent: mean $\pm$ standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 \% interval (Welch), not corrected. p: two-sided, of means (Welch), corrected by Holm's method over all differences and claims of the ladder. Learn: seeds better than chance. Better: the chance that a run scores better than one of the base, with its 95 \% interval. Steps/s: median. Speed-up: over tanh-rnn.\par
+Test accuracy in per cent: mean $\pm$ standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 \% interval (Welch), not corrected. p: two-sided, of means (Welch), corrected by Holm's method over all differences and claims with results. Learn: seeds better than chance. Better: the chance that a run scores better than one of the base, with its 95 \% interval. Steps/s: median. Speed-up: over tanh-rnn.\par
 Diverged runs rank below all others in p and verdicts, and count in differences with the score of chance, 10.00; the means of the rungs are without them.\par
 A seed learns if its score is better than 15.20. Rate at which seeds fail to learn, 95 \% upper bound: 63 \% (tanh-rnn, linear-rnn); 86 \% (stable-exponential).\par
 One test item is 0.33 points (300 items).\par

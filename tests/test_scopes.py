@@ -164,10 +164,10 @@ def test_a_difference_that_a_claim_outside_its_scope_asks_too_is_judged() -> Non
 def test_a_sequential_design_leaves_them_out() -> None:
     plan = planning.make("MQAR", ladder="shortconv", profile="laptop")
     [no_worse] = [one for one in plan.ladder.claims if one.kind == "no-worse"]
-    design = design_record.planned(plan, None, None, None).design
+    design = design_record.planned(plan, None, None).design
     assert {one.kind for one in design.questions} == {"better"}
     one_layer = planning.make("MQAR", ladder="shortconv", profile="laptop", sets=("model.depth=1",))
-    asked = design_record.planned(one_layer, None, None, None).design.questions
+    asked = design_record.planned(one_layer, None, None).design.questions
     assert questions.of_claim(no_worse, "MQAR")[0] in asked
 
 

@@ -335,7 +335,7 @@ def test_reports_of_some_rungs(swept, capsys) -> None:
     assert [(row["on"], row["branches"]) for row in found["rows"]] == [("linear-rnn", True), ("ring-init", True)]
     assert {claim["rung"] for claim in found["claims"]} <= {"diagonal", "gamma-norm"}
     assert found["first"] == "tanh-rnn"
-    about = "These sentences are about diagonal, gamma-norm of 8 rungs; p and verdicts take all into account."
+    about = "These sentences are about diagonal, gamma-norm of 8 rungs; p and verdicts count all with results."
     assert found["conclusions"][-1] == about
     text = lrurun(capsys, *report, "--rung", "diagonal")[1]
     assert [line.split()[:2] for line in text.splitlines() if line.startswith("diagonal")] == [

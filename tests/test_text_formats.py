@@ -55,7 +55,7 @@ better [95 %], parameters, steps/s, speed-up, published.
 Test accuracy in per cent: mean ± standard error over n
 finished seeds. Difference: to the previous rung, in points.
 p: two-sided, of means (Welch), corrected by Holm's method
-over all differences and claims of the ladder.
+over all differences and claims with results.
 Diverged runs rank below all others in p and verdicts, and
 count in differences with the score of chance, 10.00; the
 means of the rungs are without them.
@@ -118,7 +118,7 @@ small-phase         – (n=0)             –                         –      �
 Not shown at this width: title, better [95 %], parameters, steps/s, speed-up.
 Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous
 rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided, of means (Welch),
-corrected by Holm's method over all differences and claims of the ladder. Learn: seeds better than
+corrected by Holm's method over all differences and claims with results. Learn: seeds better than
 chance.
 Diverged runs rank below all others in p and verdicts, and count in differences with the score of
 chance, 10.00; the means of the rungs are without them.
@@ -174,7 +174,7 @@ Which of them matters?
 | stable-exponential | stable \\| exponential | 97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions | -27.17 [-152.65, +98.32] | 0.450 | 2 of 3 | 67 % [0, 100] | 12,345 | 1234 | 12.2× | chance |
 | small-phase | small phases | – (n=0) | – | – | – | – | – | – | – | – |
 
-- Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided, of means (Welch), corrected by Holm's method over all differences and claims of the ladder. Learn: seeds better than chance. Better: the chance that a run scores better than one of the base, with its 95 % interval. Steps/s: median. Speed-up: over tanh-rnn.
+- Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided, of means (Welch), corrected by Holm's method over all differences and claims with results. Learn: seeds better than chance. Better: the chance that a run scores better than one of the base, with its 95 % interval. Steps/s: median. Speed-up: over tanh-rnn.
 - Diverged runs rank below all others in p and verdicts, and count in differences with the score of chance, 10.00; the means of the rungs are without them.
 - A seed learns if its score is better than 15.20. Rate at which seeds fail to learn, 95 % upper bound: 63 % (tanh-rnn, linear-rnn); 86 % (stable-exponential).
 - One test item is 0.33 points (300 items).

@@ -61,7 +61,7 @@ def about(rungs: Sequence[str], every: Sequence[str]) -> list[str]:
     if len(rungs) == len(every):
         return []
     which = f"the first {len(rungs)}" if rungs == every[: len(rungs)] else ", ".join(rungs)
-    return [f"These sentences are about {which} of {len(every)} rungs; p and verdicts take all into account."]
+    return [f"These sentences are about {which} of {len(every)} rungs; p and verdicts count all with results."]
 
 
 def _state(design: DesignSummary) -> str:

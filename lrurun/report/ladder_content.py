@@ -160,7 +160,7 @@ def _detect_foot(report: LadderReport) -> list[str]:
     parts = [f"{count} ({', '.join(rungs)})" for count, rungs in known]
     parts += [f"more than {statistics.MOST_SEEDS:,} ({', '.join(seeds[None])})"] if None in seeds else []
     if report.detect.failing:
-        parts.append(f"no number where seeds of a rung or its base fail ({', '.join(report.detect.failing)})")
+        parts.append(f"no number, because a seed of it or of its base fails ({', '.join(report.detect.failing)})")
     return [
         f"Seeds a side to detect {size} between a rung and its base (by means, power 80 %, spreads as seen here, "
         f"Holm's correction of {plural(report.hypotheses, 'hypothesis')}): {'; '.join(parts)}."
@@ -234,7 +234,7 @@ def _published_foot(report: LadderReport) -> str:
 
 def _columns(report: LadderReport) -> tuple[Column, ...]:
     base = Column(name="base", cell=lambda row: clean(row.on or NOTHING), right=False, priority=10)
-    corrected = f"method over all differences and claims of the ladder{', at each look' if report.design else ''}"
+    corrected = f"method over all differences and claims with results{', at each look' if report.design else ''}"
     tested = [row.comparison for row in report.rows if row.comparison and row.comparison.is_tested]
     kinds = {False: "of ranks (Brunner and Munzel, by permutation)", True: "of means (Welch)"}
     which = [kinds[few] for few in (False, True) if few in {one.provisional for one in tested}]

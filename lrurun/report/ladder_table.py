@@ -230,6 +230,8 @@ def build(
     rows = _rows(ladder, names, selected, papers, rates, judged, untuned, name)
     their_claims = tuple(one for one in judged.claims if {one.rung, one.other or one.rung} <= set(names))
     design = sequential.summary(progress, {rung: one.of for rung, one in results.items()}) if progress else None
+    # a look corrects for the questions of the design, with results or not
+    hypotheses = max(judged.hypotheses, design.hypotheses if design else 0)
     return LadderReport(
         task=task,
         ladder=ladder.name,
@@ -255,8 +257,8 @@ def build(
         first=next(iter(every), ""),
         test_step=scoring.step,
         without_spread=tuple(row.rung for row in rows if judged.samples[row.rung].of_test_set()),
-        hypotheses=judged.hypotheses,
-        detect=None if detect is None else _detect(detect, ladder, names, judged, progress),
+        hypotheses=hypotheses,
+        detect=None if detect is None else _detect(detect, ladder, names, judged, hypotheses, progress),
     )
 
 
@@ -265,12 +267,13 @@ def _detect(
     ladder: documents.Ladder,
     names: Sequence[str],
     judged: claims.Judged,
+    hypotheses: int,
     progress: Progress | None,
 ) -> Detect:
     """By the spreads seen, with a power of 80 %, at the level that Holm's method leaves to the smallest p (of a
     sequential design, at its last look); at least as many seeds as a firm verdict needs."""
     share = 1.0 if progress is None else progress.design.looks[-1].share
-    level = share * statistics.ALPHA / max(judged.hypotheses, 1)
+    level = share * statistics.ALPHA / max(hypotheses, 1)
 
     seeds: dict[str, int | None] = {}
     failing = []

@@ -207,6 +207,8 @@ def added_seeds(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, r
     """
     first: dict[str, set[int]] = {}
     added: dict[str, set[int]] = {rung.name: set() for rung in plan.rungs}
+    designed = False
+    """Whether there is a sequential design, whose verdicts later seeds do not move."""
     for event in ledger.events(ladder_key=instance.key, of_runs=False):
         if event.kind != "asked":
             continue
@@ -219,6 +221,7 @@ def added_seeds(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, r
             ) from None
         looks = range(request.max_seeds or sequential.MAX_SEEDS)
         seeds = set(looks if request.seeds is None else seeds_of(request.seeds))
+        designed |= request.seeds is None
         for rung in request.rungs or added:
             before = first.setdefault(rung, seeds)
             # Without --seeds, it is a sequential design that adds seeds, and reports describe the design.
@@ -240,6 +243,8 @@ def added_seeds(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, r
         which = "" if len(rungs) == len(added) else f" of {', '.join(rungs)}"
         verb = "was" if len(more) == 1 else "were"
         sentences.append(f"{_seed_text(more)}{which} {verb} added in a later command")
+    if sentences and not designed:
+        sentences[-1] += ": the error rate of verdicts holds only if earlier results are not the reason"
     return sentences
 
 

@@ -24,7 +24,10 @@ def keep_run(ledger: Ledger, runs: Path, run_id: str) -> None:
 
 
 def keep_ladder(ledger: Ledger, runs: Path, key: str) -> None:
-    """Writes the record of a ladder instance. That it could not be written is an event of the instance."""
+    """Writes the record of a ladder instance, if there is a runs folder. That it could not be written is an event of
+    the instance."""
+    if not runs.is_dir() and not paths.is_copy(runs):
+        return
     try:
         _write(runs, runs / LADDERS_FOLDER / f"{key}.json", encode(ledger.ladder_record(key)))
     except OSError as error:
