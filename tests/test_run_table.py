@@ -166,7 +166,7 @@ def test_without_a_ledger_there_are_no_rows(folder: Path, capsys: pytest.Capture
     assert answered(capsys, "runs", "--by", "rung") == {"schema_version": 1, "by": ["rung"], "groups": []}
     assert answered(capsys, "runs", "--columns", "id")["runs"] == []
     code, _, err = lrurun(capsys, "runs", "--columns", "id")
-    assert (code, err) == (0, "no runs in ledger.db yet; lrurun ladder TASK starts some\n")
+    assert (code, err) == (0, "there is no ledger at ledger.db yet; lrurun ladder TASK starts one\n")
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,12 @@ def exists(places: Places) -> bool:
     return found is not None
 
 
+def nothing_yet(places: Places, what: str) -> str:
+    """That there is none of these things, and what to do next."""
+    found = f"no {what} in {places.ledger} yet" if exists(places) else f"there is no ledger at {places.ledger} yet"
+    return f"{found}; {rebuild_hint(places) or 'lrurun ladder TASK starts one'}"
+
+
 def read_for_run(places: Places, run: str) -> Ledger:
     """As `read_current`, for a command about one run.
 

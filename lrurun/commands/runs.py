@@ -80,7 +80,7 @@ def runs(
             if known:
                 console.say(f"none of {known} runs fulfils the condition")
             else:
-                console.say(f"no runs in {places.ledger} yet; lrurun ladder TASK starts some")
+                console.say(opening.nothing_yet(places, "runs"))
             return 0
         headers, rows = listing.table(found, owner.user())
     gone = console.leave_out(headers, rows, listing.least_important(headers, rows))
@@ -130,9 +130,7 @@ def _table(
     if format != "table":
         console.write(run_table.render(table, format))
     elif not table.cells:
-        console.say(
-            "no such runs" if ledger is not None else f"no runs in {places.ledger} yet; lrurun ladder TASK starts some"
-        )
+        console.say("no such runs" if ledger is not None else opening.nothing_yet(places, "runs"))
     else:
         shown = table.cells[: listing.SCREENFUL] if on_screen else table.cells
         console.table(None, table.headers, shown)

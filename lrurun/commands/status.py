@@ -101,8 +101,7 @@ def status(
         output.write_json(StatusDocument([_output(one) for one in found]))
         return 0
     if not found:
-        hint = opening.rebuild_hint(places) or "lrurun ladder TASK starts one"
-        console.say(f"no ladders in {places.ledger} yet; {hint}")
+        console.say(opening.nothing_yet(places, "ladders"))
     for number, one in enumerate(found):
         if console.is_screen():
             console.show(progress.view(one, console.width()))
