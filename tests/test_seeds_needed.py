@@ -27,7 +27,7 @@ def test_plan_and_ladder_say_what_firm_verdicts_need(capsys: pytest.CaptureFixtu
     fill_ladder(2)
     firm = answered(capsys, "plan", *LADDER, "--seeds", "2")["firm"]
     assert (firm["runs_left"], firm["eta_seconds"] > 0) == (30, True)
-    needed = f"irm verdicts need 12 seeds a rung: {COMMAND} --seeds 12 (30 runs, about "
+    needed = f"irm verdicts need 12 seeds a rung, chosen beforehand: {COMMAND} --seeds 12 (30 runs, about "
     text = " ".join(said(capsys, "plan", *LADDER, "--seeds", "2")[1].split())
     assert f"F{needed}" in text
     assert text.endswith("With fewer, verdicts are provisional: they assume that no seed fails.")

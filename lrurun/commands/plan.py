@@ -88,10 +88,11 @@ class FirmVerdict(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As in "firm verdicts need 12 seeds a rung: lrurun ladder sDigits --seeds 12 (72 runs, about 4:12)"."""
-        time = "" if self.eta_seconds is None else f", about {console.duration(self.eta_seconds)}"
+        """As in "firm verdicts need 12 seeds a rung, chosen beforehand: lrurun ladder sDigits --seeds 12
+        (72 runs, about 4:12 of training)"."""
+        time = "" if self.eta_seconds is None else f", about {console.duration(self.eta_seconds)} of training"
         runs = f"{plural(self.runs_left, 'run')}{time}"
-        return f"firm verdicts need {self.seeds} seeds a rung: {self.command} ({runs})"
+        return f"firm verdicts need {self.seeds} seeds a rung, chosen beforehand: {self.command} ({runs})"
 
 
 class PlanDocument(Struct, frozen=True, kw_only=True):
