@@ -152,7 +152,7 @@ def test_current_runs_judge_and_outdated_ones_say_why(machine: Machine, monkeypa
     recipe.unlink()
     outdated = here()
     assert outdated["verdict"] == "not judged"
-    assert "left out, because the ladder or the recipe has changed since" in outdated["detail"]
+    assert "the ladder or the recipe has changed since" in outdated["detail"]
     assert "not judged: instance" in machine.run("claims", "--task", "Reverse", "--ladder", "depth").stdout
     fill(machine.ledger, "Reverse", {"dlr-6": (0.9, 0.91), "dlr": (0.2, 0.21)}, ladder="depth", profile="smoke")
     assert (here()["verdict"], here()["profile"]) == ("supported", "smoke")

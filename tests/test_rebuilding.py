@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import signal
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from lrurun.ledger.store import Ledger
 from lrurun.runner import records
 from lrurun.server import Place
 from tests.commands import answered, folder, said
-from tests.machine import LONG, Machine, stop, training, wait_for
 from tests.results import OWNER, fill
 from tests.stores import ME, path, take, want
 
@@ -207,51 +206,29 @@ def test_a_ledger_on_a_server_is_rebuilt(full: Path, postgres: Any) -> None:
     postgres.drop(server)
 
 
-# Real ladders
+def test_a_copy_of_a_record_is_left_out(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep(full)
+    before = rows_of(full)
+    lose(full)
+    run = next((full.parent / "runs").glob("[0-9a-f]*"))
+    shutil.copytree(run, run.with_name("0123456789ab"))
+    code, _, err = said(capsys, "ledger", "rebuild")
+    assert code == 0
+    assert f"is the record of {run.name}; left out" in " ".join(err.split())
+    assert rows_of(full) == before
 
 
-def documents(machine: Machine, ladder: tuple[str, ...]) -> list[dict[str, Any]]:
-    """What commands say of all runs."""
-    runs = machine.json("runs")
-    shown = [machine.json("show", run["id"]) for run in runs["runs"]]
-    return [runs, machine.json("report", *ladder), machine.json("status"), *shown]
-
-
-@pytest.mark.slow
-def test_a_ledger_that_is_deleted_after_a_ladder(machine: Machine) -> None:
-    ladder = ("sDigits", "--profile", "smoke", "--tune")
-    command = ("ladder", *ladder, "--rung", "tanh-rnn", "--rung", "gamma-norm", "--seeds", "2")
-    machine.run(*command)
-    machine.run("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn", "--seeds", "3")
-    before, rows = documents(machine, ladder), rows_of(machine.ledger)
-    lose(machine.ledger)
-    machine.run("ledger", "rebuild")
-    assert documents(machine, ladder) == before
-    assert rows_of(machine.ledger) == rows
-    run = before[0]["runs"][0]["id"]
-    assert machine.json("verify", run)["verdict"] == "equal"
-    assert "nothing to do" in machine.run(*command).stderr
-
-
-@pytest.mark.slow
-def test_a_ledger_that_is_damaged_while_a_ladder_trains(machine: Machine, long_history: dict[Any, Any]) -> None:
-    command = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--jobs", "1")
-    process = machine.start(*command)
-    wait_for(lambda: training(machine)() and list(machine.runs.glob("*/1/checkpoints/[1-9]*")))
-    wait_for(training(machine, step=200))
-    stop(process, signal.SIGKILL)
-    process.communicate(timeout=60)
-    with machine.ledger.open("r+b") as file:
-        file.write(b"\xa5" * 4096)
-    for name in ("ledger.db-wal", "ledger.db-shm"):
-        (machine.folder / name).unlink()
-    assert "lrurun ledger rebuild" in machine.run("status", code=5).stderr
-    for file in machine.folder.glob("ledger.db*"):
-        file.rename(machine.folder / f"damaged-{file.name}")
-    machine.run("ledger", "rebuild")
-    assert machine.states() == {"interrupted": 1}
-    machine.run(*command)
-    assert machine.history() == {key: value for key, value in long_history.items() if key[0] == "gamma-norm"}
-    [attempts] = machine.attempts().values()
-    assert attempts[-1].n == 2
-    assert attempts[-1].resumed_from
+def test_a_run_that_was_started_over_for_one_ladder_is_rebuilt_in_all(folder: Path) -> None:
+    ledger = folder / "ledger.db"
+    with Ledger.open(ledger) as opened:
+        keys = [opened.add_ladder(name, "sDigits", None, {}).key for name in ("one", "two")]
+        for key in keys:
+            opened.enqueue(key, [want()])
+        opened.finish(take(opened, keys[0], ME), "done", result={"x": 1.0})
+        opened.enqueue(keys[0], [want()], fresh=True)
+        opened.finish(take(opened, keys[0], ME), "done", result={"x": 2.0})
+    keep(ledger)
+    before = rows_of(ledger)
+    lose(ledger)
+    rebuilding.rebuild(ledger, folder / "runs")
+    assert rows_of(ledger) == before

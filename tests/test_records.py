@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,31 @@ def test_a_record_that_cannot_be_written_is_an_event(folder: Path, capsys: pytes
     assert said(capsys, "tag", run, "new") == (0, f"run {run}: tags new\n", "")
     with Ledger.open(folder / "ledger.db") as ledger:
         assert [event.kind for event in ledger.events(run=run)][-1] == "record"
+
+
+def test_records_of_another_ledger_are_kept_beside_the_new_ones(folder: Path) -> None:
+    """As of one that was lost, before the same command is given again."""
+    runs = folder / "runs"
+    for name in ("lost.db", "new.db"):
+        fill(folder / name, "sDigits", {"tanh-rnn": [0.5]})
+        with Ledger.open(folder / name) as ledger:
+            [run], [instance] = ledger.run_ids(), ledger.ladders()
+            (runs / run).mkdir(parents=True, exist_ok=True)
+            for _ in range(2):  # its own records are replaced
+                records.keep_all(ledger, runs)
+            created = ledger.run(run).created_at
+        own = decode((runs / run / "run.json").read_bytes(), RunRecord)
+        assert own.run.created_at == created
+    assert len(list((runs / run).glob("run.json.*"))) == len(list((runs / "ladders").glob("*.json.*"))) == 1
+    assert (runs / "ladders" / f"{instance.key}.json").is_file()
+
+
+def test_a_key_of_a_ladder_leads_nowhere_else(folder: Path) -> None:
+    fill(folder / "ledger.db", "sDigits", {"tanh-rnn": [0.5]})
+    with contextlib.closing(sqlite3.connect(folder / "ledger.db")) as connection, connection:
+        connection.execute("UPDATE ladders SET key = '../../evil'")
+    (folder / "runs").mkdir()
+    with Ledger.open(folder / "ledger.db") as ledger:
+        records.keep_all(ledger, folder / "runs")
+        assert [event.kind for event in ledger.events(ladder_key="../../evil", of_runs=False)][-1] == "record"
+    assert not list(folder.parent.rglob("evil.json"))

@@ -111,6 +111,7 @@ def _checked(places: Places, *, quick: bool) -> _Found:
     try:
         with opening.existing(places) as ledger:
             found.problems += ledger.check()
+            folders = paths.run_folders(places.runs)  # before the runs: others may be queued meanwhile
             ids = ledger.run_ids()
             found.total = len(ids)
             for run in ledger.each(ids):  # whether each can be read
@@ -125,7 +126,7 @@ def _checked(places: Places, *, quick: bool) -> _Found:
                 else:
                     found.problems += _faults(places, ledger, c, quick=quick)
             found.counted = True
-            found.unknown = sorted(set(paths.run_folders(places.runs)) - set(ids))
+            found.unknown = sorted(set(folders) - set(ids))
     except DamagedError as error:
         from lrurun.ledger import checks
 

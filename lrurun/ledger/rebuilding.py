@@ -55,7 +55,10 @@ def rebuild(path: Place, runs: Path) -> Rebuilt:
             raise LedgerError(f"{found} exists, and is not overwritten", f"move it aside first: mv {found} {found}.old")
     try:
         with atomic(path) as partial:
-            return _rebuild(partial, runs)
+            rebuilt = _rebuild(partial, runs)
+            if path.exists():
+                raise LedgerError(f"{path} was made by another command meanwhile, and is not overwritten", None)
+        return rebuilt
     except OSError as error:
         raise LrurunError(f"{path}: {error.strerror or error}", "choose another --ledger") from None
 
@@ -66,7 +69,8 @@ def _rebuild(file: Path, runs: Path) -> Rebuilt:
     of_runs = _sorted([runs / name / records.RUN_FILE for name in paths.run_folders(runs)], problems)
     of_ladders = _sorted(sorted((runs / records.LADDERS_FOLDER).glob("*.json")), problems)
     if not of_runs:
-        raise NotFoundError(f"{runs}: no records of runs", "name the folder with --runs-dir FOLDER")
+        why = f"; {problems[0]}" if problems else ""
+        raise NotFoundError(f"{runs}: no readable records of runs{why}", "name the folder with --runs-dir FOLDER")
 
     def kept(checkpoint: str) -> bool:
         with contextlib.suppress(LrurunError, OSError):
@@ -81,12 +85,35 @@ def _rebuild(file: Path, runs: Path) -> Rebuilt:
     return Rebuilt(**counts, problems=problems)
 
 
+class _Run(Struct):
+    id: str
+
+
+class _Ladder(Struct):
+    key: str
+
+
+class _Named(Head, frozen=True, kw_only=True):
+    """A record of either kind, of which only the name counts."""
+
+    run: _Run | None = None
+    ladder: _Ladder | None = None
+
+    @property
+    def name(self) -> str:
+        """The id of the run, or the key of the ladder instance."""
+        return self.run.id if self.run else self.ladder.key if self.ladder else "nothing"
+
+
 def _sorted(found: list[Path], problems: list[str]) -> list[Path]:
     """The records that can be read, in the order of their ledger."""
     numbers = {}
     for path in found:
-        for head in _read([path], Head, problems):
-            if head.schema == SCHEMA:
+        name = path.parent.name if path.name == records.RUN_FILE else path.stem
+        for head in _read([path], _Named, problems):
+            if head.name != name:
+                problems.append(f"{path}: is the record of {head.name}; left out")
+            elif head.schema == SCHEMA:
                 numbers[path] = head.number
             else:
                 problems.append(f"{path}: of a ledger of version {head.schema}, this lrurun reads {SCHEMA}")

@@ -7,6 +7,7 @@ seconds of them may be lost in a power cut.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -236,7 +237,8 @@ class Recording(LedgerBase):
             # The event keeps the traceback: the next attempt overwrites the run's error.
             add_event(connection, time, state, error or why, run=number, attempt=claim.attempt)
         if state in FINISHED:
-            self._database.checkpoint()
+            with contextlib.suppress(LrurunError):  # as on a full disk: the log has the run
+                self._database.checkpoint()
 
     def _key_numbers(self, connection: Connection, names: set[str]) -> dict[str, int]:
         known = {name: self._metric_numbers[name] for name in names if name in self._metric_numbers}

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, structs
 from sqlalchemy import Connection, Table, exists, insert, select, update
 
+from lrurun.ledger.connection import retried
 from lrurun.ledger.curves import Curves
 from lrurun.ledger.queue import OWNER_EXITED, code_version
 from lrurun.ledger.reading import Reading
@@ -115,6 +116,7 @@ def _without_nonfinite(value: Any) -> Any:
 class Records(Recording, Reading, Curves):
     """Reading records, and adding those of another ledger to a new one."""
 
+    @retried
     def run_record(self, run_id: str) -> RunRecord:
         """What the ledger has of a run (an id)."""
         run = self.run(run_id)
@@ -137,6 +139,7 @@ class Records(Recording, Reading, Curves):
             },
         )
 
+    @retried
     def ladder_record(self, key: str) -> LadderRecord:
         """What the ledger has of a ladder instance (a key)."""
         with self._reading() as connection:

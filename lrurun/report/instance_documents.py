@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,10 +54,13 @@ def _table(value: Any) -> Any:
 
 
 def find(ledger: Ledger, instance: LadderInstance) -> InstanceDocuments | None:
-    """The documents of an instance as they were last run; None if no ladder command has made it."""
+    """The documents of an instance as they were last run; None if no ladder command has made it, or another version
+    of lrurun whose documents this one cannot read."""
     events = ledger.events(ladder_key=instance.key, of_runs=False)
     texts = [event.text for event in events if event.kind == KIND]
-    return msgspec.json.decode(texts[-1], type=InstanceDocuments) if texts else None
+    with contextlib.suppress(msgspec.DecodeError, RecursionError):
+        return msgspec.json.decode(texts[-1], type=InstanceDocuments) if texts else None
+    return None
 
 
 def find_ladder(ledger: Ledger, name: str) -> Ladder | None:

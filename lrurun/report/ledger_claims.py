@@ -223,6 +223,9 @@ def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
         sets, tune = instance.spec["set"], instance.spec["tune"]
         try:
             plan = planning.make(task, ladder=name, profile=instance.profile, sets=sets, tune=tune, imports=False)
+            if plan.spec != instance.spec:
+                unusable.append((instance, "the ladder or the recipe has changed since"))
+                continue
             report = selection.build(plan, instance, ledger)
         except LrurunError as error:  # its files have changed or are gone, or its runs have unequal data
             unusable.append((instance, str(error)))

@@ -71,13 +71,14 @@ def find(ledger: Ledger, plan: planning.Plan, by: Collection[str]) -> list[tuple
     """
     equal: dict[str, list[tuple[planning.Plan, LadderInstance]]] = {}
     for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
-        if (instance.profile, instance.spec["tune"]) != (plan.profile, plan.tune):
+        digest = instance.spec.get("digest")
+        if digest is None or (instance.profile, instance.spec["tune"]) != (plan.profile, plan.tune):
             continue
         values = {path: value for path, value in instance.spec["set"].items() if path in by}
         with suppress(UsageError):  # a value that does not fit the plan: the instance differs in others
             other = plan.with_sets(plan.changes | values)
-            if other.spec["digest"] == instance.spec["digest"]:
-                equal.setdefault(instance.spec["digest"], []).append((other, instance))
+            if other.spec["digest"] == digest:
+                equal.setdefault(digest, []).append((other, instance))
     found = [max(group, key=lambda pair: sum(ledger.state_counts(pair[1].key).values())) for group in equal.values()]
     if not found:
         wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)

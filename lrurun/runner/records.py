@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
+
+import msgspec
+from msgspec import Struct
 
 from lrurun import files, paths
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger.records import LADDERS_FOLDER, RUN_FILE, encode
 from lrurun.ledger.store import Ledger
 from lrurun.runner import object_store
+from lrurun.server import Place
+
+_OWN: set[tuple[Place, Path]] = set()
+"""Ledgers and records that are theirs, as this process has seen."""
 
 
 def keep_run(ledger: Ledger, runs: Path, run_id: str) -> None:
     """Writes the record of a run, if the run has a folder. That it could not be written is an event of the run."""
     try:
-        folder = paths.inside(runs, run_id)
-        if folder.is_dir() or paths.is_copy(runs):
-            _write(runs, folder / RUN_FILE, encode(ledger.run_record(run_id)))
+        path = paths.inside(runs, run_id, RUN_FILE)
+        if not path.parent.is_dir() and not paths.is_copy(runs):
+            return
+        _set_aside(ledger, path, ledger.run(run_id).created_at)
+        for _ in range(3):  # another process may change the run, and write its record, in the meantime
+            record = ledger.run_record(run_id)
+            _write(runs, path, encode(record))
+            now = ledger.run(run_id)
+            if (now.state, now.tags, now.excluded, ledger.events(run=run_id)) == (
+                record.run.state,
+                record.run.tags,
+                record.run.excluded,
+                record.events,
+            ):
+                return
     except LedgerError:
         raise
     except (OSError, LrurunError) as error:
@@ -29,8 +49,12 @@ def keep_ladder(ledger: Ledger, runs: Path, key: str) -> None:
     if not runs.is_dir() and not paths.is_copy(runs):
         return
     try:
-        _write(runs, runs / LADDERS_FOLDER / f"{key}.json", encode(ledger.ladder_record(key)))
-    except OSError as error:
+        path = paths.inside(runs, LADDERS_FOLDER, f"{key}.json")
+        _set_aside(ledger, path, ledger.ladder(key).created_at)
+        _write(runs, path, encode(ledger.ladder_record(key)))
+    except LedgerError:
+        raise
+    except (OSError, LrurunError) as error:
         ledger.event("record", f"the record of the ladder is not written: {error}", ladder=key)
 
 
@@ -40,6 +64,31 @@ def keep_all(ledger: Ledger, runs: Path) -> None:
         keep_run(ledger, runs, run_id)
     for ladder in ledger.ladders():
         keep_ladder(ledger, runs, ladder.key)
+
+
+class _Created(Struct):
+    created_at: float
+
+
+class _Any(Struct):
+    """A record of a run or of a ladder, of which only the time of creation counts."""
+
+    run: _Created | None = None
+    ladder: _Created | None = None
+
+
+def _set_aside(ledger: Ledger, path: Path, created_at: float) -> None:
+    """Renames the record of another ledger, such as one that was lost, so that it is not replaced."""
+    if (ledger.path, path) in _OWN:
+        return
+    if path.is_file():
+        created = 0.0
+        with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            record = msgspec.json.decode(path.read_bytes(), type=_Any)
+            created = next((one.created_at for one in (record.run, record.ladder) if one is not None), 0.0)
+        if created != created_at:
+            path.rename(path.with_name(f"{path.name}.{int(created)}"))
+    _OWN.add((ledger.path, path))
 
 
 def _write(runs: Path, path: Path, content: bytes) -> None:

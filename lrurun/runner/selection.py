@@ -196,6 +196,11 @@ class SelectedRuns:
         return self.selection.tuning_budget(rung) - len(self._tuning[rung])
 
     @property
+    def ladder_keys(self) -> set[str]:
+        """The ladder instances of the runs, which others share."""
+        return {place.ladder_key for run in self._known.values() for place in run.memberships}
+
+    @property
     def is_tuning(self) -> bool:
         """Whether final runs are still to be queued, when the tuning of their rungs is over."""
         return bool(self._tuning)

@@ -200,7 +200,10 @@ class Supervisor:
         """Writes the record of the ladder if runs were added to it."""
         if len(self.runs.needs) != self._recorded:
             self._recorded = len(self.runs.needs)
-            records.keep_ladder(self.ledger, self.places.runs, self.instance.key)
+            # a run that was started over has the places of the one before in other ladders too
+            others = self.runs.ladder_keys if self.runs.selection.fresh else set()
+            for key in sorted(others | {self.instance.key}):
+                records.keep_ladder(self.ledger, self.places.runs, key)
 
     def _reload(self) -> None:
         """Reads all runs: what another command has queued again or started over leaves no event."""

@@ -148,9 +148,11 @@ def _train(ledger: Ledger, order: TrainOrder, stop: StopRequest) -> None:
                 if one is not claims[0]:
                     logs.write(f"trained together with run {claims[0].run.id}: its log has the rest")
                 records.keep_run(ledger, runs, one.run.id)
-            work([ActiveAttempt(ledger, one, runs, data) for one in claims], stop)
-            for one in claims:
-                records.keep_run(ledger, runs, one.run.id)
+            try:
+                work([ActiveAttempt(ledger, one, runs, data) for one in claims], stop)
+            finally:
+                for one in claims:
+                    records.keep_run(ledger, runs, one.run.id)
 
 
 def _keep_log(ledger: Ledger, claim: ClaimedRun, runs: Path, folder: Path) -> None:
