@@ -204,7 +204,7 @@ def test_a_wrong_password(shared, postgres) -> None:
         assert "PGPASSFILE" in done.stderr.splitlines()[1]
         assert "wrong" not in done.stderr
     accepted = {"LRURUN_LEDGER": url, "PGPASSWORD": PASSWORD}
-    assert "no runs" in shared.run("runs", apart=True, env=accepted).stderr
+    assert "there is no ledger" in shared.run("runs", apart=True, env=accepted).stderr
 
 
 def test_a_password_is_written_nowhere(shared, postgres) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import shlex
 import signal
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,7 +43,7 @@ from lrurun.commands.options import (
 from lrurun.commands.placement import Placement, settings_of
 from lrurun.commands.report_output import Shown
 from lrurun.commands.request import LadderRequest
-from lrurun.errors import LrurunError, plural
+from lrurun.errors import LedgerError, LrurunError, plural
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning
@@ -246,7 +247,9 @@ def train(
                     raise
                 finally:
                     if supervisor is not None:
-                        records.keep_ladder(ledger, places.runs, supervisor.instance.key)
+                        # where the ledger is lost or away, what ended the training is the error to show
+                        with suppress(LedgerError):
+                            records.keep_ladder(ledger, places.runs, supervisor.instance.key)
                 for outcome in outcomes[-1:]:
                     _warn_of_unfinished(ledger, outcome.runs)
                 return max((outcome.exit_code for outcome in outcomes), default=0)

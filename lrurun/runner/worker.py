@@ -151,8 +151,9 @@ def _train(ledger: Ledger, order: TrainOrder, stop: StopRequest) -> None:
             try:
                 work([ActiveAttempt(ledger, one, runs, data) for one in claims], stop)
             finally:
-                for one in claims:
-                    records.keep_run(ledger, runs, one.run.id)
+                with contextlib.suppress(LedgerError):  # what ended the training is the error to show
+                    for one in claims:
+                        records.keep_run(ledger, runs, one.run.id)
 
 
 def _keep_log(ledger: Ledger, claim: ClaimedRun, runs: Path, folder: Path) -> None:
