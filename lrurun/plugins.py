@@ -22,10 +22,10 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -37,6 +37,7 @@ GROUP = "lrurun"
 
 PluginKind = Literal["recurrence", "task"]
 C = TypeVar("C", bound=type)
+E = TypeVar("E")
 
 
 class Source(Struct, frozen=True):
@@ -49,7 +50,42 @@ class Source(Struct, frozen=True):
     """The absolute path, where a file was named."""
 
 
-_REGISTRIES: dict[PluginKind, dict[str, Any]] = {"recurrence": {}, "task": {}}
+class Registry(MutableMapping[str, E], Generic[E]):
+    """Name -> recurrence or task: lrurun's own, whose modules are imported when they are asked for, then plug-ins."""
+
+    def __init__(self, own: Mapping[str, Callable[[], E]]) -> None:
+        """`own` has what imports and makes each of lrurun's own."""
+        self._makers: dict[str, Callable[[], E] | None] = dict(own)
+        self._entries: dict[str, E] = {}
+
+    def __getitem__(self, name: str) -> E:
+        if name not in self._entries and (make := self._makers[name]) is not None:
+            self._entries[name] = make()
+        return self._entries[name]
+
+    def __setitem__(self, name: str, entry: E) -> None:
+        self._makers.setdefault(name, None)
+        self._entries[name] = entry
+
+    def __delitem__(self, name: str) -> None:
+        del self._makers[name]
+        self._entries.pop(name, None)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def is_imported(self, name: str) -> bool:
+        """Whether the module of an entry has been imported already; False for an unknown name."""
+        return name in self._entries
+
+
+_REGISTRIES: dict[PluginKind, Registry[Any]] = {}
 _FILES: dict[str, Source] = {}
 """Real path -> what was loaded from it."""
 _NAMED: list[str] = []
@@ -66,9 +102,10 @@ _loading: list[Source] = []
 """The file that is being loaded, if any."""
 
 
-def registry(what: PluginKind) -> dict[str, Any]:
-    """Name -> entry, of all recurrences or tasks; the modules that define lrurun's own fill it."""
-    return _REGISTRIES[what]
+def registry(what: PluginKind, own: Mapping[str, Callable[[], E]]) -> Registry[E]:
+    """The registry of all recurrences or tasks: lrurun's own, and plug-ins, which are added to it."""
+    _REGISTRIES[what] = made = Registry(own)
+    return made
 
 
 def decorator(name: str | C, register: Callable[[str, C], C]) -> Callable[[C], C] | C:

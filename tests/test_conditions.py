@@ -107,7 +107,7 @@ def fill(path: Place, chance: random.Random) -> None:
         raw(path, "UPDATE ladders SET user_name = ? WHERE key = ?", user, key)
 
 
-KNOWN = columns.names(METRICS)
+KNOWN = columns.Names(METRICS)
 NAMES = [
     *(name for name in columns.FIELDS if name != "duration"),
     *METRICS[:-2],

@@ -104,6 +104,37 @@ def test_commands_that_do_not_train_load_no_jax(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+NOT_SHOWN = (
+    *("config.plan", "config.resolve", "config.search", "data.copies", "data.downloaded", "data.generated"),
+    *("data.sampled", "data.task", "nn", "report.ladder_table", "report.judging", "runner.supervisor", "studies"),
+)
+
+
+def test_lists_of_runs_import_nothing_that_they_do_not_show(tmp_path):
+    fill = """
+from pathlib import Path
+from tests.results import fill
+fill(Path("ledger.db"), "sDigits", {"tanh-rnn": [0.1], "linear-rnn": [0.2]}, profile="smoke")
+"""
+    subprocess.run(
+        [sys.executable, "-c", fill], check=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
+    )
+    run = """
+from lrurun.__main__ import run
+from lrurun.ledger.store import Ledger
+with Ledger.read("ledger.db") as ledger:
+    name = ledger.runs()[0].id
+for command in (["runs", "--limit", "1"], ["runs", "--where", "optim.lr>0"], ["status"], ["show", name]):
+    assert run(command) == 0, command
+families = {name.partition(":")[0] for name in sys.modules if name.startswith("lrurun.config.recurrences.")}
+assert families <= {"lrurun.config.recurrences.base", "lrurun.config.recurrences.dense"}, families
+"""
+    shown = [f"assert 'lrurun.{name}' not in sys.modules, {name!r}" for name in NOT_SHOWN]
+    found = loaded("\n".join([run, *shown]), tmp_path)
+    assert "sqlalchemy" in found
+    assert found & {"numpy", "scipy", "alembic", "psutil"} == set()
+
+
 def loaded_by(commands: list[list[str]], tmp_path: Path) -> set[str]:
     return loaded(
         f"from lrurun.__main__ import run\nfor command in {commands!r}: assert run(command) in (0, 4), command",

@@ -1,8 +1,12 @@
 """The defaults of every recurrence: fingerprints leave them out."""
 
+import importlib
+from pkgutil import iter_modules
+
 import msgspec
 import pytest
 
+from lrurun.config import recurrences as package
 from lrurun.config import schema
 from lrurun.config.recurrences import KINDS
 
@@ -106,6 +110,12 @@ DEFAULTS = {
     },
 }
 """Of every kind: a new one is added here."""
+
+
+def test_every_kind_that_a_module_declares_is_known():
+    modules = [importlib.import_module(f"{package.__name__}.{one.name}") for one in iter_modules(package.__path__)]
+    declared = [one.kind for module in modules for one in getattr(module, "DECLARATIONS", ())]
+    assert sorted(declared) == sorted(KINDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -227,7 +227,7 @@ def test_texts_that_postgresql_cannot_hold_are_replaced(ledger: Ledger, key: str
     assert ledger.run(run.id).error == "Traceback\ufffd"
     from lrurun.ledger import columns, filters
 
-    condition = filters.parse("optim.lr=0.5", columns.names())
+    condition = filters.parse("optim.lr=0.5", columns.Names())
     assert ledger.run_ids(condition) == [run.id], "one NUL does not keep conditions from reading the rest"
 
 

@@ -19,6 +19,7 @@ from lrurun.data import arrays, store
 from lrurun.data.generated import digits
 from lrurun.data.task import SPLITS, Options
 from lrurun.errors import LrurunError, UsageError
+from lrurun.report.scores import form_of
 
 DIGITS = tasks.get("sDigits")
 ALL = Options()
@@ -59,6 +60,14 @@ def test_every_task_declares_what_a_run_needs():
         assert task.title
         assert task.wanted or task.offline(options)
         assert not task.remotes or task.wanted
+
+
+@pytest.mark.parametrize("name", tasks.TASKS)
+def test_lists_of_runs_know_the_metrics_of_a_task_without_it(name):
+    task = tasks.TASKS[name]
+    known = tasks.METRICS[tasks._SELECTED_ON.get(name, "accuracy")]
+    assert form_of(known) == form_of(task.metric)
+    assert {metric.name for metric in task.metrics} <= set(tasks.METRICS)
 
 
 def test_the_digits_are_all_of_them_once_in_three_splits():

@@ -26,7 +26,7 @@ from lrurun.ledger.store import Ledger
 from tests.machine import Machine
 from tests.stores import ME, drop_trigger, raw, want
 
-KNOWN = columns.names(["val/extra"])
+KNOWN = columns.Names(["val/extra"])
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def names(incomplete: str) -> list[str]:
     """Names of columns, separated by commas."""
     from lrurun.ledger import columns
 
-    return _listed(incomplete, columns.names())
+    return _listed(incomplete, columns.Names())
 
 
 def paths(incomplete: str) -> list[str]:
@@ -80,7 +80,7 @@ def condition(incomplete: str) -> list[str]:
     # the shell replaces the whole argument, so the part before the name is repeated
     before, name = re.fullmatch(r"(.*?)([a-zA-Z][\w./-]*)?", incomplete, re.DOTALL).groups("")  # type: ignore[union-attr]
     compared = re.search(r"([a-zA-Z][\w./-]*)(?:=|!=)$", before)
-    known: Iterable[str] = columns.names()
+    known: Iterable[str] = columns.Names()
     if compared is not None:
         known = _compared(compared[1])
     return [before + one for one in known if one.startswith(name)]

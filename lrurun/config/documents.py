@@ -17,6 +17,7 @@ from lrurun.config.schema import KIND
 from lrurun.config.search import Kind as SearchKind
 from lrurun.config.search import Range
 from lrurun.config.settings import flatten
+from lrurun.data import TASKS
 from lrurun.errors import UsageError, hint_for
 from lrurun.paths import Kind, find, shown
 
@@ -374,7 +375,7 @@ def read_recipe(name: str) -> Recipe:
     Raises:
         UsageError: unknown name, TOML, unknown or missing keys.
     """
-    if name in plugins.registry("task") and name not in paths.names("recipes"):
+    if name in TASKS and name not in paths.names("recipes"):
         raise UsageError(f"no recipe for task {name}", f"write recipes/{name}.toml, or name the path of one: PATH.toml")
     return _load("recipes", name, Recipe)
 

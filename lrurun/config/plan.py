@@ -32,7 +32,7 @@ from lrurun.config.resolve import ResolvedRung, full, resolve, with_point
 from lrurun.config.schema import KIND, TUNING_SEED, fingerprint, shared_settings
 from lrurun.config.search import Search
 from lrurun.config.settings import parse_set
-from lrurun.data import imported, obtaining
+from lrurun.data import obtaining
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for
 
@@ -275,7 +275,7 @@ def task_of(recipe: Recipe) -> Task:
     Raises:
         UsageError: an unknown name, or wrong settings of imported arrays.
     """
-    if imported.KEY not in recipe.data and recipe.task not in tasks.TASKS:
+    if tasks.IMPORTED not in recipe.data and recipe.task not in tasks.TASKS:
         raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
     if plugins.source_of("task", recipe.task) is not None:
         obtaining.RECIPES[recipe.task] = recipe.path
@@ -297,7 +297,7 @@ def _data_name(recipe: Recipe, profile: str | None, reduced: Profile) -> str:
 
 def _data(recipe: Recipe, profile: str | None, reduced: Profile) -> tuple[Options, dict[str, str]]:
     """The settings of the data, and where each came from."""
-    if imported.KEY in recipe.data and reduced.data:
+    if tasks.IMPORTED in recipe.data and reduced.data:
         raise UsageError(
             f"{recipe.path} [profile.{profile}.data]: the settings of imported arrays cannot be changed",
             "import fewer or shorter examples under another name",

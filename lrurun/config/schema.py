@@ -215,7 +215,9 @@ class Execution(_Frozen, frozen=True, kw_only=True):
     """Whether evaluations also record gradients, eigenvalues and Adam's steps, see `lrurun.training.probes`."""
 
 
-KIND = "model.recurrence.kind"
+RECURRENCE = "model.recurrence."
+"""Before the name of a setting of a recurrence."""
+KIND = f"{RECURRENCE}kind"
 SECTIONS: dict[str, type[Struct]] = {
     "model": ModelConfig,
     "optim": OptimConfig,
@@ -270,7 +272,10 @@ CELL = "cell."
 
 def is_setting(path: str) -> bool:
     """Whether a dotted path is that of a setting, of a run or of a cell of a study."""
-    return path in known_paths() or path.startswith(CELL)
+    section, _, name = path.partition(".")
+    if section in SECTIONS and name in SECTIONS[section].__struct_fields__:
+        return True
+    return path.startswith(CELL) or (path.startswith(RECURRENCE) and path in known_paths())
 
 
 def known_paths() -> tuple[str, ...]:

@@ -4,57 +4,101 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from lrurun import decoding, plugins
-from lrurun.data import imported
-from lrurun.data.task import Options, Task
+from lrurun import plugins
+from lrurun.data.metric import METRICS, Metric
 from lrurun.errors import UsageError, hint_for
+from lrurun.plugins import Registry
 
-_CLASSES = (
-    "downloaded.images:SCifar",
-    "downloaded.images:Image",
-    "generated.listops:ListOps",
-    "generated.listops_subtrees:ListOpsSubTrees",
-    "downloaded.text:Text",
-    "downloaded.retrieval:Retrieval",
-    "generated.pathfinder:Pathfinder",
-    "generated.pathfinder:PathX",
-    "generated.pathfinder_segmentation:PathfinderSegmentation",
-    "downloaded.speech:SpeechCommands",
-    "generated.digits:Digits",
-    "generated.np_digits:NpDigits",
-    "downloaded.np_cifar:NpCifar",
-    "sampled.atomic:Shift",
-    "sampled.atomic:CumSum",
-    "sampled.atomic:CumMax",
-    "sampled.atomic:Reverse",
-    "sampled.atomic:Sort",
-    "sampled.atomic:Select",
-    "sampled.atomic:SelectFixed",
-    "sampled.atomic:Mips",
-    "sampled.atomic:ContextShift",
-    "sampled.atomic:Solve",
-    "sampled.atomic:SolveFixed",
-    "sampled.recall:Copy",
-    "sampled.recall:SelectiveCopy",
-    "sampled.recall:Mqar",
-    "sampled.recall:InductionHeads",
-    "sampled.recall:Parity",
-    "sampled.teacher:TeacherStudent",
-    "generated.source_code:SourceCode",
-    "downloaded.pg19:PG19",
-    "downloaded.pg19:PG19Tokens",
-)
+if TYPE_CHECKING:
+    from lrurun.data.task import Options, Task
 
+_CLASSES = {
+    "sCIFAR": "downloaded.images:SCifar",
+    "Image": "downloaded.images:Image",
+    "ListOps": "generated.listops:ListOps",
+    "ListOpsSubTrees": "generated.listops_subtrees:ListOpsSubTrees",
+    "Text": "downloaded.text:Text",
+    "Retrieval": "downloaded.retrieval:Retrieval",
+    "Pathfinder": "generated.pathfinder:Pathfinder",
+    "PathX": "generated.pathfinder:PathX",
+    "PathfinderSegmentation": "generated.pathfinder_segmentation:PathfinderSegmentation",
+    "SpeechCommands": "downloaded.speech:SpeechCommands",
+    "sDigits": "generated.digits:Digits",
+    "npDigits": "generated.np_digits:NpDigits",
+    "npCIFAR": "downloaded.np_cifar:NpCifar",
+    "Shift": "sampled.atomic:Shift",
+    "CumSum": "sampled.atomic:CumSum",
+    "CumMax": "sampled.atomic:CumMax",
+    "Reverse": "sampled.atomic:Reverse",
+    "Sort": "sampled.atomic:Sort",
+    "Select": "sampled.atomic:Select",
+    "SelectFixed": "sampled.atomic:SelectFixed",
+    "MIPS": "sampled.atomic:Mips",
+    "ContextShift": "sampled.atomic:ContextShift",
+    "Solve": "sampled.atomic:Solve",
+    "SolveFixed": "sampled.atomic:SolveFixed",
+    "Copy": "sampled.recall:Copy",
+    "SelectiveCopy": "sampled.recall:SelectiveCopy",
+    "MQAR": "sampled.recall:Mqar",
+    "InductionHeads": "sampled.recall:InductionHeads",
+    "Parity": "sampled.recall:Parity",
+    "TeacherStudent": "sampled.teacher:TeacherStudent",
+    "sSource": "generated.source_code:SourceCode",
+    "PG19": "downloaded.pg19:PG19",
+    "PG19Tokens": "downloaded.pg19:PG19Tokens",
+}
+_SELECTED_ON = {
+    "PathfinderSegmentation": "f1",
+    "Shift": "r2",
+    "CumSum": "r2",
+    "CumMax": "r2",
+    "Reverse": "r2",
+    "Sort": "r2",
+    "Select": "r2",
+    "SelectFixed": "r2",
+    "MIPS": "r2",
+    "ContextShift": "r2",
+    "Solve": "r2",
+    "SolveFixed": "r2",
+    "TeacherStudent": "nmse",
+    "sSource": "bits_per_byte",
+    "PG19": "bits_per_byte",
+    "PG19Tokens": "cross_entropy",
+}
+"""The metric that selects the models of a task, where it is not accuracy: lists of runs show it, without the task."""
+
+IMPORTED = "imported"
+"""The setting that only data of users' own arrays have."""
 OF_PLUG_IN = "--load FILE if it is a task of your own"
 """A hint for an unknown task."""
-TASKS: dict[str, Task] = plugins.registry("task")
-"""By name, those of plug-ins last."""
 
-for _name in _CLASSES:
-    _task: Task = pkgutil.resolve_name(f"{__name__}.{_name}")()
-    TASKS[_task.name] = _task
+
+def _make(place: str) -> Task:
+    task: Task = pkgutil.resolve_name(f"{__name__}.{place}")()
+    return task
+
+
+TASKS: Registry[Task] = plugins.registry("task", {name: partial(_make, place) for name, place in _CLASSES.items()})
+"""By name, those of plug-ins last; a task is imported when it is asked for."""
+
+
+def selected_on(name: str) -> Metric:
+    """The metric that selects the models of a task, without importing lrurun's own: its chance may be unknown."""
+    if TASKS.is_imported(name):
+        return TASKS[name].metric
+    return METRICS[_SELECTED_ON.get(name, "accuracy")]
+
+
+def metrics() -> dict[str, Metric]:
+    """The metrics of lrurun and of the plug-ins that are loaded, by name."""
+    found = dict(METRICS)
+    for task in TASKS:
+        if task not in _CLASSES:
+            found |= {metric.name: metric for metric in TASKS[task].metrics}
+    return found
 
 
 def get(name: str, data: Mapping[str, Any] | None = None, where: str = "") -> Task:
@@ -63,9 +107,11 @@ def get(name: str, data: Mapping[str, Any] | None = None, where: str = "") -> Ta
     Raises:
         UsageError: an unknown name, with the nearest known one; wrong settings of imported arrays, and `where`.
     """
-    if data is not None and imported.KEY in data:
+    if data is not None and IMPORTED in data:
         if name in TASKS:
             raise UsageError(f"task {name!r}: lrurun has one of this name", "import the arrays under another name")
+        from lrurun.data import imported
+
         return imported.make(name, data, where or f"data of {name}")
     if name not in TASKS:
         raise UsageError(f"unknown task {name!r}", hint(name))
@@ -84,4 +130,6 @@ def options_of(task: Task, data: Mapping[str, Any]) -> Options:
         UsageError: settings that this version does not know.
     """
     settings = {name: value for name, value in data.items() if name != "version"}
+    from lrurun import decoding
+
     return decoding.convert(settings, task.options, f"data of {task.name}")

@@ -14,9 +14,9 @@ import numpy as np
 from msgspec import Struct, structs
 
 from lrurun import decoding
-from lrurun.data import own_arrays, store
+from lrurun.data import IMPORTED, own_arrays, store
 from lrurun.data.arrays import Writer, count_classes, header
-from lrurun.data.imported import KEY, Imported, ImportedOptions
+from lrurun.data.imported import Imported, ImportedOptions
 from lrurun.data.own_arrays import Given
 from lrurun.data.task import SPLITS, Progress, Source
 from lrurun.errors import LrurunError
@@ -86,7 +86,8 @@ def prepared(
             steps = one.inputs.shape[1]
             ends = np.full(len(one), steps) if one.lengths is None else one.lengths
             arrays[f"{split}-lengths"] = _Rows(ends, index, own_arrays.fitting(1, steps))
-    facts = {**{split: len(index) for split, index in chosen.items()}, **of_inputs, **of_labels, KEY: _digest(arrays)}
+    counts = {split: len(index) for split, index in chosen.items()}
+    facts = {**counts, **of_inputs, **of_labels, IMPORTED: _digest(arrays)}
     options = decoding.convert(facts, ImportedOptions, f"the arrays of {name}")
     absent = [] if options.loss == "squared-error" else _absent(arrays, options.classes)
     return Imported(name, options, _source(arrays, sets, division, absent))

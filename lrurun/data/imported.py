@@ -12,8 +12,6 @@ from lrurun import decoding
 from lrurun.data.metric import R2, Accuracy, Exact, Metric
 from lrurun.data.task import Count, Options, Output, Source, Spec, Split, Task
 
-KEY = "imported"
-"""The setting that only such data have."""
 _Positive = Annotated[float, Meta(gt=0, le=3e38)]
 _Number = Annotated[float, Meta(ge=-3e38, le=3e38)]
 

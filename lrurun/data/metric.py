@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from msgspec import Struct, structs
 
-Sums = Mapping[str, np.ndarray]
+if TYPE_CHECKING:
+    import numpy as np
+
+Sums = Mapping[str, "np.ndarray"]
 """Name of a sum -> (batches, ...) float64, its value in every batch of an evaluation. The names:
 
 loss: summed over the labels. count: labels; with the default output, examples.
@@ -225,6 +227,8 @@ class MacroF1(_PerCent, frozen=True, kw_only=True):
     naive: str | None = MAJORITY
 
     def value(self, sums: Sums) -> float:
+        import numpy as np
+
         table = sums["confusion"].sum(axis=0)
         occur = table.sum(axis=0) + table.sum(axis=1)
         return float(np.mean(2 * np.diagonal(table) / np.maximum(occur, 1)))
@@ -237,6 +241,8 @@ class BalancedAccuracy(_PerCent, frozen=True, kw_only=True):
     sums: tuple[str, ...] = ("confusion",)
 
     def value(self, sums: Sums) -> float:
+        import numpy as np
+
         table = sums["confusion"].sum(axis=0)
         labels = table.sum(axis=1)
         return float(np.mean(np.diagonal(table)[labels > 0] / labels[labels > 0]))
@@ -281,6 +287,8 @@ class BatchR2(R2, frozen=True, kw_only=True):
     name: str = "r2_batch"
 
     def value(self, sums: Sums) -> float:
+        import numpy as np
+
         floor = 1e-5 * sums["count"]  # as in the published code
         return float(np.mean(1 - sums["loss"] / np.maximum(sums["variation"], floor)))
 
@@ -321,8 +329,20 @@ class Perplexity(Metric, frozen=True, kw_only=True):
         return math.exp(min(_share(sums["loss"], sums["count"]), 700.0))
 
 
+METRICS: Mapping[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        *(Accuracy(), Exact(), WorstSlot(), MacroF1(), BalancedAccuracy(), R2(), BatchR2(), Nmse()),
+        *(BitsPerByte(), CrossEntropy(), Perplexity()),
+    )
+}
+"""lrurun's own metrics by name, as no task has changed them."""
+
+
 def _unexplained(sums: Sums) -> float:
     """MSE / variance of the labels."""
+    import numpy as np
+
     count, mean = sums["count"], sums["mean"]
     between = count * np.square(mean - (count @ mean) / count.sum())
     return float(sums["loss"].sum() / np.sum(sums["variation"] + between))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Select, and_, case, exists, func, literal, nu
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.recurrences import KINDS
-from lrurun.config.schema import SECTIONS, is_setting, known_paths
+from lrurun.config.schema import CELL, KIND, RECURRENCE, SECTIONS, is_setting, known_paths
 from lrurun.ledger.dialects import NUMBERS, among, infinity, json_kind, json_number, json_text, total
 from lrurun.ledger.filters import Kind
 from lrurun.ledger.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
@@ -88,17 +88,31 @@ _RESULTS = {
 """Results with a column of their own, which is null if they are NaN."""
 
 
-def names(metrics: Iterable[str] = (), shares: Collection[str] = ("accuracy",)) -> dict[str, Kind]:
+class Names(Mapping[str, Kind]):
     """Every name with the kind of its values: fields, results and settings.
 
-    `shares` are the metrics that are fractions, and printed in per cent.
+    A recurrence is imported only for a setting of recurrences.
     """
-    results: dict[str, Kind] = {
-        name: "share" if name.rpartition("/")[2] in shares else "number"
-        for name in (*METRICS, *metrics)
-        if is_plain(name)
-    }
-    return {**{name: field.kind for name, field in FIELDS.items()}, **results, **_kinds_of_settings()}
+
+    def __init__(self, metrics: Iterable[str] = (), shares: Collection[str] = ("accuracy",)) -> None:
+        """`metrics` are further results; `shares` the metrics that are fractions, and printed in per cent."""
+        self._known: dict[str, Kind] = {name: field.kind for name, field in FIELDS.items()}
+        for name in (*METRICS, *metrics):
+            if is_plain(name):
+                self._known[name] = "share" if name.rpartition("/")[2] in shares else "number"
+
+    def __getitem__(self, name: str) -> Kind:
+        if name not in self._known:
+            if not is_setting(name) or name.startswith(CELL):
+                raise KeyError(name)
+            self._known[name] = _kind_of_setting(name)
+        return self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys([*self._known, *known_paths()]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 def is_plain(name: str) -> bool:
@@ -106,18 +120,17 @@ def is_plain(name: str) -> bool:
     return re.search(r"[^ !#-\[\]-~]", name) is None
 
 
-def _kinds_of_settings() -> dict[str, Kind]:
-    return _kinds_of(tuple(recurrence.settings for recurrence in KINDS.values()))
+def _kind_of_setting(path: str) -> Kind:
+    if path == KIND:
+        return "text"
+    types: list[type[Struct]] = [SECTIONS[path.partition(".")[0]]]
+    if path.startswith(RECURRENCE):
+        types = [declaration.settings for declaration in KINDS.values()]
+    name = path.rpartition(".")[2]
+    return next(kind(_hints(type_)[name]) for type_ in types if name in type_.__struct_fields__)
 
 
-@cache
-def _kinds_of(recurrences: tuple[Any, ...]) -> dict[str, Kind]:
-    hints: dict[str, Any] = {}
-    for section, type_ in SECTIONS.items():
-        hints |= {f"{section}.{name}": hint for name, hint in get_type_hints(type_).items()}
-    for recurrence in recurrences:
-        hints |= {f"model.recurrence.{name}": hint for name, hint in get_type_hints(recurrence).items()}
-    return {path: kind(hints.get(path, str)) for path in known_paths()}
+_hints = cache(get_type_hints)
 
 
 def kind(hint: Any) -> Kind:

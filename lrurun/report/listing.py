@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -41,11 +42,12 @@ class Choice:
 
         self._names, self._others = names, others
         try:
-            self._check(condition, sort, columns.names(_declared(), shares()))
+            self._check(condition, sort, columns.Names(_declared(), shares()))
         except UsageError:
             # It may be a metric of this ledger, and a message names the nearest one.
             metrics = ledger.result_names() if ledger is not None else ()
-            self._check(condition, sort, {**columns.names((*metrics, *_declared()), shares()), **_of_cells()})
+            names_ = columns.Names((*metrics, *_declared()), shares())
+            self._check(condition, sort, ChainMap(_of_cells(), names_))  # type: ignore[arg-type]
 
     def _check(self, condition: str | None, sort: str | None, known: Mapping[str, filters.Kind]) -> None:
         self._condition = filters.parse(condition, known, self._names[0]) if condition is not None else None
@@ -69,13 +71,12 @@ class Choice:
 
 def _declared() -> list[str]:
     """The results that the metrics of tasks give, whether or not a run has them."""
-    names = dict.fromkeys(metric.name for task in tasks.TASKS.values() for metric in task.metrics)
-    return [f"{split}/{name}" for split in ("val", "test") for name in names]
+    return [f"{split}/{name}" for split in ("val", "test") for name in tasks.metrics()]
 
 
 def shares() -> set[str]:
     """The metrics that are fractions, and printed in per cent."""
-    return {metric.name for task in tasks.TASKS.values() for metric in task.metrics if metric.symbol == "%"}
+    return {name for name, metric in tasks.metrics().items() if metric.symbol == "%"}
 
 
 def _of_cells() -> dict[str, filters.Kind]:

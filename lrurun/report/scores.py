@@ -108,8 +108,8 @@ def of_task(task: str, results: Iterable[str] = ()) -> ScoreForm:
     is that of a plug-in which has the name of a task of lrurun.
     """
     names = [name.removeprefix("val/") for name in results if name.startswith("val/") and name != "val/loss"]
-    if task in tasks.TASKS and (not names or tasks.TASKS[task].metric.name in names):
-        return form_of(tasks.TASKS[task].metric)
+    if task in tasks.TASKS and (not names or tasks.selected_on(task).name in names):
+        return form_of(tasks.selected_on(task))
     if not names or Accuracy().name in names:
         return ACCURACY
     unit = names[0].replace("_", " ")

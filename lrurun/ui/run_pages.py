@@ -59,7 +59,7 @@ class Query:
 def runs(source: Source, ledger: Ledger | None, query: Query, stamp: Stamp) -> dict[str, Any]:
     """The table of runs, or what is wrong with the condition."""
     known = [] if ledger is None else source.cached("results", results_stamp(stamp), ledger.result_names)
-    names = columns.names(known)
+    names = columns.Names(known)
     page: dict[str, Any] = {"query": query, "names": sorted(names), "total": 0, "rows": [], "pages": 1}
     try:
         choice = listing.Choice(query.where or None, query.sort or None, ledger)

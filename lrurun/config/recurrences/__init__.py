@@ -1,21 +1,49 @@
 """The recurrences: a declaration for each kind, without jax, and the registration of those of plug-ins.
 
-A family is a module of this package with `DECLARATIONS`; it needs no other entry.
+A new one is a declaration among the `DECLARATIONS` of a module here, and a line of `_FAMILIES`.
 """
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
+from functools import partial
 
 from lrurun import plugins
 from lrurun.config.recurrences.base import Declaration, RecurrenceSettings
+from lrurun.plugins import Registry
 
 __all__ = ["KINDS", "Declaration", "RecurrenceSettings"]
 
-KINDS: dict[str, Declaration] = plugins.registry("recurrence")
-"""By the value of `model.recurrence.kind`, in alphabetical order of the modules, those of plug-ins last."""
+_FAMILIES = {
+    "attention": "attention",
+    "block-diagonal": "block_diagonal",
+    "gru": "cells",
+    "lstm": "cells",
+    "dense": "dense",
+    "diagonal": "diagonal",
+    "dlr": "dlr",
+    "dss": "dlr",
+    "mingru": "minimal",
+    "minlstm": "minimal",
+    "hgrn": "minimal",
+    "rg-lru": "rg_lru",
+    "rotrnn": "rotrnn",
+    "s4": "s4",
+    "s4d": "s4d",
+    "s5": "s5",
+    "s6": "s6",
+    "sgconv": "sgconv",
+}
+"""The value of `model.recurrence.kind` and the module that declares it."""
 
-for _name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
-    _module = importlib.import_module(f"{__name__}.{_name}")
-    KINDS.update({one.kind: one for one in getattr(_module, "DECLARATIONS", ())})
+
+def _declaration(kind: str, family: str) -> Declaration:
+    module = importlib.import_module(f"{__name__}.{family}")
+    found: Declaration = next(one for one in module.DECLARATIONS if one.kind == kind)
+    return found
+
+
+KINDS: Registry[Declaration] = plugins.registry(
+    "recurrence", {kind: partial(_declaration, kind, family) for kind, family in _FAMILIES.items()}
+)
+"""By kind, those of plug-ins last; the module of a family is imported when one of its kinds is asked for."""
