@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from lrurun.config.runs import PlannedRun
-from lrurun.config.schema import Execution
+from lrurun.config.schema import CellConfig, Execution
 from lrurun.ledger import owner
 from lrurun.ledger.store import TRAINING_TIMEOUT, Ledger
 from lrurun.paths import Places
@@ -300,8 +300,8 @@ def planned(count: int) -> Iterator[PlannedRun]:
             stage="train",
             seed=0,
             steps=10**6,
-            config={"of": k},
-            execution={"threads": 1},
+            config=CellConfig(task="t", version=1, cell={"of": k}, seed=0),
+            execution=Execution(),
             sources={},
             position=k,
         )

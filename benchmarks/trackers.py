@@ -29,10 +29,12 @@ import sys, time
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.config.runs import PlannedRun
+from lrurun.config.schema import CellConfig, Execution
 
 def want(name):
-    return PlannedRun(fingerprint="sha256:" + name, task="t", rung="r", stage="train", seed=0, steps=10**6, config={},
-                  execution={"threads": 1}, sources={}, position=0)
+    return PlannedRun(fingerprint="sha256:" + name, task="t", rung="r", stage="train", seed=0, steps=10**6,
+                  config=CellConfig(task="t", version=1, cell={}, seed=0), execution=Execution(), sources={},
+                  position=0)
 
 def begin(path, name):
     ledger = Ledger.open(path)

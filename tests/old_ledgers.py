@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from lrurun.config.runs import PlannedRun
+from lrurun.config.schema import Execution
 from lrurun.ledger import migrate
 from lrurun.ledger.schema import SCHEMA
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Owner
+from tests.configs import config
 
 VERSIONS = Path(migrate.__file__).parent / "migrations" / "versions"
 
@@ -63,9 +65,9 @@ def wanted(rung: str, seed: int, position: int, stage: str = "train") -> Planned
         stage=stage,
         seed=seed,
         steps=100,
-        config={"config_version": 1, "task": "sDigits", "seed": seed, "model": {"rung": rung, "r_max": 0.99}},
-        execution={"threads": 1},
-        sources={"model.r_max": f"[rung.{rung}] of recipes/sDigits.toml"},
+        config=config({"data": {"rung": rung}, "seed": seed, "model": {"recurrence": {"r_max": 0.99}}}),
+        execution=Execution(),
+        sources={"model.recurrence.r_max": f"[rung.{rung}] of recipes/sDigits.toml"},
         position=position,
     )
 

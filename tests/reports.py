@@ -10,6 +10,7 @@ from lrurun.config import documents
 from lrurun.data.metric import Accuracy
 from lrurun.ledger import values
 from lrurun.report import formats, ladder_table
+from tests import configs
 
 
 def make_run(
@@ -23,6 +24,7 @@ def make_run(
     key: str = "k",
     speed: float | None = None,
     config: dict[str, Any] | None = None,
+    execution: dict[str, Any] | None = None,
     **more: Any,
 ) -> values.Run:
     result = None if score is None else {"test/accuracy": score, "val/accuracy": 0.01}
@@ -42,10 +44,7 @@ def make_run(
         "step": 10,
         "steps": 10,
         "parameters": 12345,
-        "config_id": hash(repr({**(config or {"model": rung}), "seed": None})),
-        "config": {"model": rung, "seed": seed} if config is None else config,
-        "execution": {},
-        "provenance": {},
+        "config_id": hash(repr({**(config or {"data": {"rung": rung}}), "seed": None})),
         "result": result,
         "error": None,
         "data_sha256": "a" * 64,
@@ -55,7 +54,12 @@ def make_run(
         "finished_at": 2.0,
         "memberships": (place,),
     }
-    return values.Run(**(fields | more))
+    settings = values.RunSettings(
+        config=configs.config({"data": {"rung": rung}, "seed": seed} if config is None else config),
+        execution=configs.execution(execution),
+        sources={},
+    )
+    return values.Run(settings=settings, **(fields | more))
 
 
 def make_rung(

@@ -19,6 +19,7 @@ from lrurun.ledger.schema import metadata
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, Owner
 from lrurun.server import Place
+from tests.configs import config, execution
 from tests.forks import ROOT
 
 ME = owner.here()
@@ -33,12 +34,13 @@ def want(rung: str = "ring", seed: int = 0, position: int = 0, stage: str = "tra
         "stage": stage,
         "seed": seed,
         "steps": 100,
-        "config": {"model": {"rung": rung}, "seed": seed},
+        "config": {"data": {"rung": rung}, "seed": seed},
         "execution": {"threads": 1},
-        "sources": {"model.rung": "recipe"},
+        "sources": {"data.rung": "recipe"},
         "position": position,
-    }
-    return PlannedRun(**fields | changes)
+    } | changes
+    tables = {"config": config(fields["config"]), "execution": execution(fields["execution"])}
+    return PlannedRun(**fields | tables)
 
 
 @pytest.fixture(params=["file", pytest.param("server", marks=pytest.mark.slow)])

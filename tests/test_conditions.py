@@ -44,13 +44,18 @@ def everything(random_ledger: Ledger) -> list[Run]:
     return random_ledger.runs(superseded=True)
 
 
-def setting(chance: random.Random) -> Any:
-    kind = chance.randrange(7)
-    return [None, True, False, [1, 2], {"a": 1}][kind] if kind < 5 else chance.choice(NUMBERS + TEXTS)
+VALUES: dict[str, list[Any]] = {
+    "optim.lr": [3.0, 0.1, 0.3, 2.5e-3, 0.0004, 1e-7, 1 / 3],
+    "optim.b1": [0, 0.1, 0.3, 2.5e-3, 0.0004, 1e-7, 1 / 3],
+    "model.glu": ["full", "half", "none"],
+    "model.recurrence.normalize": [True, False],
+    "execution.threads": [1, 3],
+    "execution.remat": [True, False],
+}
 
 
 def table(chance: random.Random, prefix: str) -> dict[str, Any]:
-    """Some of the settings that begin with `prefix`, with any value."""
+    """Some of the settings that begin with `prefix`."""
     found: dict[str, Any] = {}
     for path in SETTINGS:
         if path.startswith("execution.") == (prefix == "execution.") and chance.random() < 0.8:
@@ -58,7 +63,9 @@ def table(chance: random.Random, prefix: str) -> dict[str, Any]:
             *sections, name = path.removeprefix(prefix).split(".")
             for section in sections:
                 here = here.setdefault(section, {})
-            here[name] = setting(chance)
+            here[name] = chance.choice(VALUES[path])
+    if prefix == "" and "recurrence" not in found.get("model", {}):
+        found.setdefault("model", {})["recurrence"] = {"kind": "s5"}  # which has no `normalize`
     return found
 
 

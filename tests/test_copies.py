@@ -16,10 +16,12 @@ import pytest
 
 from lrurun.__main__ import run as command
 from lrurun.config.runs import PlannedRun
+from lrurun.config.schema import Execution
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import copies, merging, owner
 from lrurun.ledger.store import Ledger
 from lrurun.server import Place, Server
+from tests.configs import config
 from tests.stores import drop_trigger, raw
 
 ME = owner.here()
@@ -33,8 +35,8 @@ def want(rung: str, seed: int) -> PlannedRun:
         stage="train",
         seed=seed,
         steps=100,
-        config={"model": {"rung": rung}, "seed": seed},
-        execution={"threads": 1},
+        config=config({"data": {"rung": rung}, "seed": seed}),
+        execution=Execution(),
         sources={},
         position=seed,
     )
@@ -153,7 +155,7 @@ def test_merged_runs_keep_their_settings(here: Here, there: Here) -> None:
     assert raw(here.path, "SELECT DISTINCT environment FROM attempts") == environments
     assert raw(here.path, "SELECT count(DISTINCT config_id) FROM stored_runs") == [(3,)]
     with Ledger.open(here.path) as ledger:
-        assert ledger.run(half).config == {"model": {"rung": "mine"}, "seed": 1}
+        assert ledger.run(half).config == config({"data": {"rung": "mine"}, "seed": 1})
         assert ledger.check() == []
 
 
@@ -352,7 +354,7 @@ def test_export_has_every_row(here: Here, tmp_path: Path) -> None:
     assert by_table["metrics"][0] == {"table": "metrics", "run": run, "key": "train/loss", "step": 10, "value": 0.25}
     assert by_table["metrics"][1]["value"] is None
     assert [line["pairs"] for line in by_table["eigenvalues"]] == [[[0.25, "inf"]], None]
-    assert by_table["runs"][0]["config"] == {"model": {"rung": "=mine"}, "seed": 0}
+    assert by_table["runs"][0]["config"]["data"] == {"version": "1", "rung": "=mine"}
     here.lrurun("export", "--format", "csv", "--out", str(tmp_path / "tables"))
     with (tmp_path / "tables" / "ladder_runs.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)

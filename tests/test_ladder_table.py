@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 import scipy.stats
+from msgspec import structs
 
 from lrurun.config import documents
 from lrurun.config.resolve import RateSource
@@ -23,6 +24,7 @@ from lrurun.report.judging import statistics
 from lrurun.report.judging.statistics import Estimate
 from lrurun.report.judging.verdicts import Comparison
 from lrurun.report.ladder_table import LadderReport, LadderRow
+from tests import configs
 from tests.reports import (
     GRID,
     GRID_RUNS,
@@ -127,7 +129,9 @@ def test_a_shared_rung_has_the_runs_of_the_one_before() -> None:
     assert (compared(shared).difference, compared(shared).p_adjusted, compared(shared).low) == (0.0, None, None)
     # Whichever of the two a run was made for; and through several shared rungs.
     rungs = tuple(make_rung(name) for name in "abcd")
-    runs = [make_run(name, name, seed, 0.5 + seed / 10, config={}) for seed, name in enumerate("abc")]
+    runs = [
+        make_run(name, name, seed, 0.5 + seed / 10, config={"data": {"rung": "any"}}) for seed, name in enumerate("abc")
+    ]
     ladder = documents.Ladder(name="x", title="x", source="s", rungs=rungs)
     report = build(ladder, runs, same_as_before={"a", "b", "c"})
     assert [row.runs for row in report.rows] == [("a", "b", "c")] * 3 + [()]
@@ -181,8 +185,12 @@ def test_runs_are_shared_with_the_rung_that_is_changed_however_far_it_is() -> No
     # those in between keep their own, and none is counted twice
     assert rows["stable-2"].runs == ("stable-2.0", "stable-2.1", "stable-2.2")
     # a run that was made for the later of the two serves the earlier one
-    late = [msgspec.structs.replace(run, config={}) for run in GRID_RUNS[:2]]
-    late.append(make_run("late", "free-3", 2, 0.5, config={}))
+    any_rung = configs.config({"data": {"rung": "any"}})
+    late = [
+        structs.replace(run, settings=structs.replace(run.settings, config=any_rung), config_id=1)
+        for run in GRID_RUNS[:2]
+    ]
+    late.append(make_run("late", "free-3", 2, 0.5, config={"data": {"rung": "any"}}))
     report = build(GRID, late, same_as_before={"free-3"})
     assert report.rows[0].runs == report.rows[4].runs == ("free-1.0", "free-1.1", "late")
     assert report.rows[5].n == 0
@@ -416,9 +424,9 @@ def test_runs_of_unequal_data_are_refused_with_their_names() -> None:
 
 def test_runs_of_earlier_settings_are_left_out_and_named() -> None:
     runs = [
-        make_run("old", "a", 0, 0.1, config={"steps": 5, "seed": 0}, created_at=1.0),
-        make_run("new1", "a", 0, 0.5, config={"steps": 9, "seed": 0}, created_at=2.0),
-        make_run("new2", "a", 1, 0.7, config={"steps": 9, "seed": 1}, created_at=3.0),
+        make_run("old", "a", 0, 0.1, config={"train": {"steps": 5}, "seed": 0}, created_at=1.0),
+        make_run("new1", "a", 0, 0.5, config={"train": {"steps": 9}, "seed": 0}, created_at=2.0),
+        make_run("new2", "a", 1, 0.7, config={"train": {"steps": 9}, "seed": 1}, created_at=3.0),
     ]
     report = two_rungs(*runs)
     assert report.rows[0].runs == ("new1", "new2")

@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from lrurun.ledger import files, query
@@ -79,8 +80,9 @@ def test_settings_are_columns_of_runs_as_in_old_ledgers(
     monkeypatch.setattr(files, "read_query", lambda path: ("immutable=1", None))
     sql = "select config, execution, provenance, seed, result is null from runs order by seed"
     rows = json.loads(asked(capsys, sql, "--json")[1])["rows"]
-    texts = ['{"threads":1}', '{"model.rung":"recipe"}']
-    assert rows == [[f'{{"model":{{"rung":"ring"}},"seed":{n}}}', *texts, n, int(n > 0)] for n in range(3)]
+    assert [json.loads(row[0]) for row in rows] == [msgspec.to_builtins(want(seed=n).config) for n in range(3)]
+    texts = [json.dumps(msgspec.to_builtins(want().execution), separators=(",", ":")), '{"data.rung":"recipe"}']
+    assert [row[1:] for row in rows] == [[*texts, n, int(n > 0)] for n in range(3)]
     assert json.loads(asked(capsys, "select environment from attempts", "--json")[1])["rows"] == [["{}"]]
 
 

@@ -38,7 +38,7 @@ def test_enqueue_adds_each_run_once(ledger: Ledger, key: str) -> None:
     assert ledger.runs() == runs[::-1]
     run = runs[1]
     assert (run.state, run.seed, run.steps, run.step, run.result, run.code) == ("queued", 1, 100, 0, None, ())
-    assert (run.config, run.execution, run.provenance) == (wanted[1].config, wanted[1].execution, wanted[1].sources)
+    assert (run.config, run.execution, run.sources) == (wanted[1].config, wanted[1].execution, wanted[1].sources)
 
 
 def test_a_run_is_shared_by_rungs_and_ladders(ledger: Ledger, key: str) -> None:

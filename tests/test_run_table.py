@@ -80,8 +80,7 @@ def ledger(folder: Path) -> Path:
         key = opened.add_ladder("lru", "sDigits", "smoke", {"set": {}, "tune": False}).key
         rates = (0.001, 0.001, 0.004, 0.004, 0.004, 0.002)
         wanted = [
-            want("ring", seed, seed, config={"task": "sDigits", "optim": {"lr": rate}, "seed": seed})
-            for seed, rate in enumerate(rates)
+            want("ring", seed, seed, config={"optim": {"lr": rate}, "seed": seed}) for seed, rate in enumerate(rates)
         ]
         opened.enqueue(key, wanted)
         for score in (0.5, 0.6, 0.25, 0.75, None):

@@ -135,12 +135,12 @@ def test_spaces_have_the_scopes_of_grids() -> None:
     runs = tuning_runs(made, [ring])
     assert [run.seed for run in runs] == [1000, 1001, 1002] * 3
     assert runs[0].sources["optim.lr"] == "the tuning: random search, 3 trials"
-    assert len({run.config["optim"]["lr"] for run in runs}) == 3
-    assert all(0.6 <= run.config["model"]["recurrence"]["r_max"] <= 0.9 for run in runs)
+    assert len({run.config.optim.lr for run in runs}) == 3
+    assert all(0.6 <= run.config.model.recurrence.r_max <= 0.9 for run in runs)
     results = [{"val/accuracy": score, "val/loss": 1.0} for score in (0.1, 0.4, 0.3) for _ in range(3)]
     point = choose_point(made, ring, results)
     assert point is not None
-    assert point["optim.lr"] == runs[3].config["optim"]["lr"]
+    assert point["optim.lr"] == runs[3].config.optim.lr
     small = make(SEARCH.replace("seeds = 1\n", "seeds = 1\ntrials = 5\n") + OWN, tune=True, profile="small")
     assert (small.search.trials if small.search else 0) == 5
     assert list(rungs(small)["ring"].grid) == ["optim.lr", "optim.weight_decay", "optim.warmup"]
@@ -275,7 +275,7 @@ class Terminal:
             claim = self.ledger.claim(self.instance.key, owner.here(), environment={})
             if claim is None:
                 return
-            rate = claim.run.config["optim"]["lr"]
+            rate = claim.run.config.optim.lr
             if rate > 0.08 and claim.run.seed == 1001:
                 self.ledger.finish(claim, "diverged", result={})
             else:
@@ -291,7 +291,7 @@ def test_final_runs_of_another_choice_are_no_longer_counted(tmp_path: Path) -> N
 
         def final() -> list[Any]:
             places = ((run, place) for run in ledger.runs(terminal.instance.key) for place in run.memberships)
-            return [run.config["optim"]["lr"] for run, place in places if place.stage == "train"]
+            return [run.config.optim.lr for run, place in places if place.stage == "train"]
 
         terminal = Terminal(ledger, SEARCH)
         terminal.train()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from lrurun.config import documents
 from lrurun.config import plan as planning
@@ -18,6 +19,7 @@ from lrurun.errors import LrurunError
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.report import formats
+from tests import configs
 from tests.commands import said
 from tests.reports import make_run
 from tests.speeds import H100, HERE, MADE, MINI, XEON, body, build, document, runs_of
@@ -55,7 +57,10 @@ def test_a_mean_never_mixes_settings(execution, environment, field, value) -> No
         ("c", "lru", 90.0, XEON | environment),
     ]
     runs = runs_of(made)
-    runs[1:] = [msgspec.structs.replace(run, execution=HERE | execution) for run in runs[1:]]
+    runs[1:] = [
+        structs.replace(run, settings=structs.replace(run.settings, execution=configs.execution(HERE | execution)))
+        for run in runs[1:]
+    ]
     rows = document(build(made, runs))["rows"]
     assert [(r["rung"], r["steps_per_second"], r["speedup"]) for r in rows if r["n"]] == [
         ("tanh-rnn", 10.0, 1.0),

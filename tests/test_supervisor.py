@@ -88,8 +88,8 @@ def test_final_runs_have_the_point_that_tuning_chose(scores: tuple[float, float]
         final, *tuning = ledger.runs()
         [best] = [run for run in tuning if run.result and run.result["val/accuracy"] == 0.75]
         assert [run.id for run in command.runs.in_state("queued")] == [final.id]
-        assert final.config["optim"]["lr"] == best.config["optim"]["lr"]
-        assert command.said == [f"diagonal: chosen on validation with 1 seed: optim.lr = {final.config['optim']['lr']}"]
+        assert final.config.optim.lr == best.config.optim.lr
+        assert command.said == [f"diagonal: chosen on validation with 1 seed: optim.lr = {final.config.optim.lr}"]
         assert command.runs.remaining() == (1, 3)
 
 

@@ -76,7 +76,7 @@ def test_each_rung_has_the_runs_of_its_own_grid() -> None:
     named = rungs(made)
     assert [len(tuning_runs(made, [rung])) for rung in made.rungs] == [6, 0, 12, 6]
     decay = [
-        (w.config["model"]["recurrence"]["r_max"], w.config["optim"]["weight_decay"], w.seed)
+        (w.config.model.recurrence.r_max, w.config.optim.weight_decay, w.seed)
         for w in tuning_runs(made, [named["ring"]])
     ]
     points = [(0.7, 0.0), (0.7, 0.1), (0.8, 0.0), (0.8, 0.1)]
@@ -88,7 +88,7 @@ def test_each_rung_has_the_runs_of_its_own_grid() -> None:
     assert [(w.rung, w.seed) for w in chosen.final()] == [("plane", 0), ("plane", 1)]
     point, final = chosen.chosen("norm", results[:6])
     assert point == {RMAX: 0.8}
-    assert {w.config["model"]["recurrence"]["r_max"] for w in final} == {0.8}
+    assert {w.config.model.recurrence.r_max for w in final} == {0.8}
     assert {rung.name: rung.rate_source.kind for rung in made.rungs} == {
         "dense": "default", "plane": "default", "ring": "chosen", "norm": "default",
     }  # fmt: skip
@@ -196,7 +196,7 @@ def test_a_setting_that_a_rung_takes_is_tuned_with_several_seeds_and_the_report_
         runs.enqueue()
         assert runs.remaining() == (10, 10)
         while (claim := ledger.claim(instance.key, owner.here(), environment={})) is not None:
-            seed, low = claim.run.seed, claim.run.config["model"]["recurrence"]["r_min"]
+            seed, low = claim.run.seed, claim.run.config.model.recurrence.r_min
             score = scores[low][seed - 1000] if seed else 0.5
             ledger.finish(claim, "done", result={"val/accuracy": score, "test/accuracy": score, "val/loss": 1.0})
             runs.load()
@@ -206,8 +206,8 @@ def test_a_setting_that_a_rung_takes_is_tuned_with_several_seeds_and_the_report_
         report = selection.build(made, instance, ledger)
         assert "chosen on validation with 3 seeds: model.recurrence.r_min = 0.2 (taking)" in report.notes
         final = next(run for run in ledger.runs() if run.seed == 0)
-        assert final.provenance["model.recurrence.r_min"] == "tuned on validation with 3 seeds"
-        assert final.config["model"]["recurrence"]["r_max"] == 0.9, "as mine/ring has it"
+        assert final.sources["model.recurrence.r_min"] == "tuned on validation with 3 seeds"
+        assert final.config.model.recurrence.r_max == 0.9, "as mine/ring has it"
 
 
 def test_a_profile_with_fewer_seeds_tunes_with_as_few_unless_it_says_how_many() -> None:

@@ -105,7 +105,7 @@ def test_conditions_that_are_true(text: str, holds: Callable[[str], bool]) -> No
         "profile!=''",
         "stage=tune",
         "stage!=train",
-        "model.recurrence.r_max<=1",
+        "model.recurrence.kernel_length>=0",
         "(state=done or state=done) and state=failed",
         "val/extra>0",
         "val/extra<=0",

@@ -11,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from lrurun.bench import loop
 from lrurun.config import plan as planning
@@ -45,7 +46,8 @@ def attempt(tmp_path):
         def make(look, **execution):
             ledger, claim, plan = loop.claimed(tmp_path, "small")
             stack.enter_context(ledger)
-            claim.run.execution.update(execution)
+            settings = structs.replace(claim.run.settings, execution=structs.replace(claim.run.execution, **execution))
+            claim = structs.replace(claim, run=structs.replace(claim.run, settings=settings))
             return (
                 ledger,
                 claim,

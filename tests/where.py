@@ -10,6 +10,7 @@ from lrurun.config.schema import is_setting
 from lrurun.ledger.columns import FIELDS
 from lrurun.ledger.filters import OPERATORS, And, Comparison, Condition, Not, Or, when
 from lrurun.ledger.values import Run
+from lrurun.report.listing import flat
 
 PLACES = ("ladder", "rung", "stage", "profile", "user")
 
@@ -50,10 +51,16 @@ def value(run: Run, name: str) -> Any:
         return getattr(run, name)
     if not is_setting(name):
         return (run.result or {}).get(name)
-    at: Any = run.execution if name.startswith("execution.") else run.config
-    for step in name.removeprefix("execution.").split("."):
-        at = at.get(step) if isinstance(at, dict) else None
-    return None if isinstance(at, dict | list) else at
+    return _settings(run.id, run).get(name)
+
+
+_TABLES: dict[str, dict[str, Any]] = {}
+
+
+def _settings(name: str, run: Run) -> dict[str, Any]:
+    if name not in _TABLES:
+        _TABLES[name] = flat(run)
+    return _TABLES[name]
 
 
 def in_order(runs: Iterable[Run], sort: str | None) -> list[str]:

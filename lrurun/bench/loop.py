@@ -22,9 +22,8 @@ import numpy as np
 from lrurun.bench import LOOP_MODELS, LOOP_RUNG, LOOP_TASK
 from lrurun.config import plan as planning
 from lrurun.config.runs import final_runs
-from lrurun.config.schema import Execution, RunConfig, decode
+from lrurun.config.schema import RunConfig, decode
 from lrurun.data import store
-from lrurun.decoding import convert
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun
@@ -115,7 +114,7 @@ def bare(model: str) -> Turn:
     with tempfile.TemporaryDirectory() as place:
         ledger, claim, plan = claimed(Path(place), model)
         config = decode(claim.run.config, RunConfig, "bench")
-        execution = convert(claim.run.execution, Execution, "bench")
+        execution = claim.run.execution
         data = store.load(plan.task, plan.options, Path(place) / plan.data_name)
         ledger.close()
     compiled = programs_for(config, execution, data)

@@ -369,7 +369,7 @@ def _say_what_is_left(
         what = "the sequential design" if request.decide else "this ladder"
         console.say(f"nothing to do: every run of {what} is finished")
         if any(rung.execution.probes for rung in plan.rungs) and not all(
-            run.execution.get("probes") for run in ledger.runs(instance.key)
+            run.execution.probes for run in ledger.runs(instance.key)
         ):
             console.say("execution.probes: runs that were trained without it have none; --fresh trains them again")
 

@@ -33,6 +33,7 @@ from lrurun.errors import plural
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning
+    from lrurun.config.schema import Config, RunConfig
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
@@ -282,7 +283,7 @@ def _planned(
     rung: planning.ResolvedRung,
     seeds: Sequence[int],
     ledger: Ledger | None,
-    speeds: Sequence[tuple[dict[str, Any], float]],
+    speeds: Sequence[tuple[Config, float]],
 ) -> PlannedRung:
     from lrurun.config.resolve import RATE
     from lrurun.config.runs import budget, choose_point, final_runs
@@ -336,16 +337,15 @@ def _state(known: dict[str, Run], fingerprint: str) -> str:
     return known[fingerprint].state if fingerprint in known else "queued"
 
 
-def _past_speed(rung: planning.ResolvedRung, speeds: Sequence[tuple[dict[str, Any], float]]) -> float | None:
+def _past_speed(rung: planning.ResolvedRung, speeds: Sequence[tuple[Config, float]]) -> float | None:
     """Steps a second of the newest run with this rung's model and batch."""
-    from lrurun.config import plan as planning
+    from lrurun.config.schema import RunConfig
 
-    def alike(config: Mapping[str, Any]) -> list[Any]:
-        table = planning.common_settings(config)
-        return [table["task"], table["data"], table["model"], table["train"]["batch"]]
+    def alike(config: RunConfig) -> tuple[Any, ...]:
+        return config.task, config.data, config.model, config.code, config.train.batch
 
-    wanted = alike(msgspec.to_builtins(rung.config))
-    return next((speed for config, speed in speeds if alike(config) == wanted), None)
+    wanted = alike(rung.config)
+    return next((speed for config, speed in speeds if isinstance(config, RunConfig) and alike(config) == wanted), None)
 
 
 def _print_plan(made: planning.Plan, document: PlanDocument) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 from msgspec import Struct
 
@@ -123,9 +124,9 @@ def _document(
 
     return RunDocument(
         run=output.run_output(run),
-        config=run.config,
-        execution=run.execution,
-        provenance=run.provenance,
+        config=msgspec.to_builtins(run.config),
+        execution=msgspec.to_builtins(run.execution),
+        provenance=run.sources,
         error=run.error,
         attempts=[
             AttemptOutput(

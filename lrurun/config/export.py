@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lrurun import data as tasks
-from lrurun import decoding
 from lrurun.config import plan as planning
 from lrurun.config import plugin_code
 from lrurun.config.documents import About, Ladder, Recipe
@@ -37,7 +36,7 @@ def toml(run: Run) -> str:
             "name one of its final runs: lrurun runs --where 'stage=train'",
         )
     config = plugin_code.config_of(run.config, f"run {run.id}")
-    execution = decoding.convert(run.execution, Execution, f"run {run.id}")
+    execution = run.execution
     document = _document(run, config)
     for task, profile in {(m.task, m.profile): None for m in run.memberships} | {(run.task, None): None}:
         found = _resolve(document, task, profile)
@@ -68,9 +67,9 @@ def plan_of(run: Run) -> planning.Plan:
         title="",
         on=None,
         values={},
-        sources=run.provenance,
+        sources=run.sources,
         config=config,
-        execution=decoding.convert(run.execution, Execution, f"run {run.id}"),
+        execution=run.execution,
         differences=(),
         same_as_base=False,
         rate_source=RateSource("set", "the run's"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -12,7 +11,7 @@ from msgspec import Struct
 
 from lrurun import data as tasks
 from lrurun import decoding, paths, plugins
-from lrurun.config import grid, plugin_code
+from lrurun.config import grid
 from lrurun.config.claim import outside_scope
 from lrurun.config.documents import (
     Ladder,
@@ -29,14 +28,14 @@ from lrurun.config.ladder_checks import check_metrics
 from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import ResolvedRung, full, resolve, with_point
-from lrurun.config.schema import KIND, TUNING_SEED, fingerprint, shared_settings
+from lrurun.config.schema import KIND, TUNING_SEED, fingerprint
 from lrurun.config.search import Search
 from lrurun.config.settings import parse_set
 from lrurun.data import obtaining
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for
 
-__all__ = ["Plan", "ResolvedRung", "choose_rungs", "common_settings", "data_of", "make", "of_documents", "rung_names"]
+__all__ = ["Plan", "ResolvedRung", "choose_rungs", "data_of", "make", "of_documents", "rung_names"]
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -325,22 +324,3 @@ def rung_names(ladder: Ladder, names: Sequence[str]) -> list[str]:
         if name not in known:
             raise UsageError(f"{ladder.path}: unknown rung {name!r}", hint_for(name, known, "rungs"))
     return [name for name in known if not names or name in names]
-
-
-def common_settings(config: Mapping[str, Any], without: Sequence[str] = ()) -> dict[str, Any]:
-    """What all seeds of a rung have in common: a run's configuration less its seed and the paths `without`.
-
-    A run whose plug-ins are not those that are loaded has settings unlike any other's.
-    """
-    table = (
-        shared_settings(config) if plugin_code.is_loaded(config) else {k: v for k, v in config.items() if k != "seed"}
-    )
-    if without:
-        table = copy.deepcopy(table)
-    for path in without:
-        *sections, name = path.split(".")
-        here = table
-        for section in sections:
-            here = here.get(section, {})
-        here.pop(name, None)
-    return table

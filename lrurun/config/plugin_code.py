@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+
+import msgspec
 
 from lrurun import plugins
-from lrurun.config.schema import STUDY, Code, RunConfig, decode
+from lrurun.config.schema import STUDY, CellConfig, Code, Config, RunConfig, decode
 from lrurun.errors import LrurunError, UsageError
 from lrurun.plugins import PluginKind, Source
 
@@ -22,7 +23,7 @@ def code_of(kind: str, task: str) -> tuple[Code | None, dict[str, str]]:
     )
 
 
-def _mismatch(config: Mapping[str, Any], where: str) -> LrurunError | None:
+def _mismatch(config: RunConfig, where: str) -> LrurunError | None:
     """Why a run's configuration cannot be used with the loaded code; None if it can."""
     for what, name, recorded, source in _pairs(config):
         if recorded is not None and source is None:
@@ -40,25 +41,17 @@ def _mismatch(config: Mapping[str, Any], where: str) -> LrurunError | None:
     return None
 
 
-def _pairs(config: Mapping[str, Any]) -> Iterator[tuple[PluginKind, Any, Any, Source | None]]:
+def _pairs(config: RunConfig) -> Iterator[tuple[PluginKind, str, str | None, Source | None]]:
     """Of recurrence and task of a run: what it is, its name, the recorded digest, and where the loaded one is from."""
-    kind: Any = config
-    for step in ("model", "recurrence", "kind"):
-        kind = kind.get(step) if isinstance(kind, Mapping) else None
-    names: dict[PluginKind, Any] = {"recurrence": kind, "task": config.get("task")}
-    code = config.get("code")
-    for what, name in names.items():
-        yield what, name, code.get(what) if isinstance(code, Mapping) else None, plugins.source_of(what, name)
+    code = config.code or Code()
+    kind = str(config.model.recurrence.__struct_config__.tag)
+    yield "recurrence", kind, code.recurrence, plugins.source_of("recurrence", kind)
+    yield "task", config.task, code.task, plugins.source_of("task", config.task)
 
 
-def is_loaded(config: Mapping[str, Any]) -> bool:
-    """Whether the code that a run's plain configuration names is loaded."""
-    return _mismatch(config, "") is None
-
-
-def outdated(config: Mapping[str, Any]) -> str | None:
-    """Which plug-in of a run's plain configuration has changed, or is not loaded, as a clause; None if none."""
-    for what, name, recorded, source in _pairs(config):
+def outdated(config: Config) -> str | None:
+    """Which plug-in of a run's configuration has changed, or is not loaded, as a clause; None if none."""
+    for what, name, recorded, source in _pairs(config) if isinstance(config, RunConfig) else ():
         if recorded is not None and source is None:
             return f"the plug-in with their {what} {name!r} is not loaded"
         if source is not None and recorded != source.sha256:
@@ -66,23 +59,23 @@ def outdated(config: Mapping[str, Any]) -> str | None:
     return None
 
 
-def config_of(config: Mapping[str, Any], where: str) -> RunConfig:
-    """The decoded configuration of a run in the ledger, for building its model or task.
+def config_of(config: Config, where: str) -> RunConfig:
+    """The configuration of a run in the ledger, for building its model or task.
 
     Raises:
         LrurunError: a plug-in that it needs is not loaded, or has changed.
-        UsageError: it does not fit this version.
+        UsageError: it is a cell of a study, or does not fit this version.
     """
-    task = config.get("task")
-    if isinstance(task, str) and task.startswith(STUDY):
-        name = task.removeprefix(STUDY)
+    if isinstance(config, CellConfig):
+        name = config.task.removeprefix(STUDY)
         raise UsageError(
             f"{where}: is a cell of the study {name}, not a trained model", f"lrurun study {name} shows it"
         )
     wrong = _mismatch(config, where)
     if wrong is not None:
         raise wrong
-    return decode(config, RunConfig, where)
+    # Its plug-in may have been loaded after it was read.
+    return decode(msgspec.to_builtins(config), RunConfig, where)
 
 
 def files_of(config: RunConfig) -> list[str]:

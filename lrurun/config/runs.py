@@ -15,7 +15,7 @@ from msgspec import Struct
 from lrurun.config import position
 from lrurun.config.grid import Tried, examples
 from lrurun.config.resolve import ResolvedRung, full, with_point
-from lrurun.config.schema import TUNING_SEED, fingerprint
+from lrurun.config.schema import TUNING_SEED, Config, Execution, fingerprint
 from lrurun.config.search import Range, proposed
 from lrurun.errors import UsageError, plural
 
@@ -33,8 +33,8 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     """"tune" or "train"."""
     seed: int
     steps: int
-    config: dict[str, Any]
-    execution: dict[str, Any]
+    config: Config
+    execution: Execution
     sources: dict[str, str]
     """Dotted path -> where its value comes from."""
     position: int
@@ -227,8 +227,8 @@ def _planned(plan: Plan, rung: ResolvedRung, stage: Literal["tune", "train"], se
         stage=stage,
         seed=seed,
         steps=config.train.steps,
-        config=msgspec.to_builtins(config),
-        execution=msgspec.to_builtins(rung.execution),
+        config=config,
+        execution=rung.execution,
         sources={**rung.sources, "seed": "the seeds of tuning runs" if stage == "tune" else "the ladder's seeds"},
         position=position.pack(index, stage, number),
     )

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
-from lrurun import decoding
+from lrurun import decoding, plugins
 from lrurun.config.recurrences import KINDS, RecurrenceSettings
 from lrurun.decoding import canonical
 from lrurun.decoding.explain import missing, not_one_of
@@ -195,19 +195,28 @@ class RunConfig(_Frozen, Generic[R], frozen=True, kw_only=True, omit_defaults=Tr
             raise ValueError('gates = "shuffled" needs other sequences: train.batch must be at least 2, found 1')
 
 
-class Execution(_Frozen, frozen=True, kw_only=True):
-    """How a run is carried out: recorded, never hashed, because it should not change a result."""
+class FixedExecution(_Frozen, frozen=True, kw_only=True):
+    """The part of `Execution` on which last bits depend: a run's first attempt fixes it for all later ones."""
 
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
-    """Size of XLA's thread pool; fixed at a run's first attempt, because sums depend on it."""
+    """Size of XLA's thread pool."""
     steps_per_dispatch: Annotated[int, Meta(ge=1, le=100_000)] = 25
-    checkpoint_seconds: Annotated[float, Meta(ge=0, le=1e6)] = 60.0
-    hang_after_seconds: Annotated[float, Meta(gt=0, le=1e7)] = 1800.0
     scan_backend: Literal["auto", "sequential", "chunked", "associative"] = "auto"
-    devices: Annotated[int, Meta(ge=1, le=4096)] = 1
-    """Over how many devices of one process each batch is split; parameters and data are on each of them."""
     remat: bool = False
     """Whether the backward pass recomputes the blocks instead of keeping their activations: less memory, more time."""
+
+
+class Execution(FixedExecution, frozen=True, kw_only=True):
+    """How a run is carried out: recorded, never hashed, because it should not change a result.
+
+    The fields of its own may be changed when a run is resumed.
+    """
+
+    checkpoint_seconds: Annotated[float, Meta(ge=0, le=1e6)] = 60.0
+    hang_after_seconds: Annotated[float, Meta(gt=0, le=1e7)] = 1800.0
+    devices: Annotated[int, Meta(ge=1, le=4096)] = 1
+    """Over how many devices of one process each batch is split; parameters and data are on each of them. A run that was
+    interrupted may go on with another number, for which its events have a note."""
     feed: Literal["auto", "device", "stream"] = "auto"
     """Where batches are gathered: on the device, where the training data then live, or on the host, which holds up to
     five blocks of steps_per_dispatch * train.batch examples; "auto" decides by the size of the data."""
@@ -227,6 +236,63 @@ SECTIONS: dict[str, type[Struct]] = {
 
 
 C = TypeVar("C", bound="RunConfig")
+
+
+class CellConfig(_Frozen, frozen=True, kw_only=True):
+    """One cell of a study with one result."""
+
+    task: str
+    """`STUDY` and the name of the study."""
+    version: int
+    """Of the study: another one computes other numbers."""
+    cell: dict[str, Any]
+    """The settings of the cell, as the study declares them."""
+    seed: int
+
+
+Config = RunConfig[Any] | CellConfig
+"""What determines the result of a run."""
+
+
+def recorded(table: Mapping[str, Any]) -> Config:
+    """The configuration of a run as a ledger has it.
+
+    Of a recurrence whose plug-in is not loaded, or has changed, the settings are as they were recorded, unchecked.
+
+    Raises:
+        msgspec.ValidationError: it does not fit this version.
+    """
+    if "cell" in table:
+        return msgspec.convert(table, CellConfig)
+    settings = _settings_as_recorded(table)
+    config: Config = msgspec.convert(table, RunConfig[settings])  # type: ignore[valid-type]
+    return config
+
+
+def _settings_as_recorded(table: Any) -> type[RecurrenceSettings]:
+    try:
+        found = table["model"]["recurrence"]
+        kind, names = found["kind"], tuple(found)
+    except (KeyError, TypeError):
+        return RecurrenceSettings  # an error, which converting the table raises
+    source, code = plugins.source_of("recurrence", kind), table.get("code") or {}
+    if kind in KINDS and (source.sha256 if source is not None else None) == code.get("recurrence"):
+        return KINDS[kind].settings
+    return _unchecked(kind, names)
+
+
+@cache
+def _unchecked(kind: str, names: tuple[str, ...]) -> type[RecurrenceSettings]:
+    made: type[RecurrenceSettings] = msgspec.defstruct(  # type: ignore[assignment]
+        "UncheckedSettings",
+        [(name, Any) for name in names if name != "kind"],
+        bases=(RecurrenceSettings,),
+        frozen=True,
+        kw_only=True,
+        tag_field="kind",
+        tag=kind,
+    )
+    return made
 
 
 def decode(table: Any, type_: type[C], where: str, sources: dict[str, str] | None = None) -> C:
@@ -303,32 +369,22 @@ def fingerprint(config: RunConfig) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def shared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that all seeds of a rung share: the canonical form of a plain configuration without its seed.
-
-    The result must not be changed: it is shared.
-
-    Raises:
-        UsageError: the configuration does not fit this version.
-    """
-    where = "a run of the ledger"
-    settings = settings_type(config, where, {})
-    try:
-        return _shared(msgspec.json.encode({**config, "seed": 0}), settings)
-    except msgspec.ValidationError:
-        decode(config, RunConfig, where)  # which says what is wrong
-        raise
-
-
-@cache
-def _shared(text: bytes, settings: type[RecurrenceSettings]) -> dict[str, Any]:
-    table: dict[str, Any] = canonical(msgspec.json.decode(text, type=RunConfig[settings]))  # type: ignore[valid-type]
-    del table["seed"]
+def common_settings(config: Config, without: Sequence[str] = ()) -> dict[str, Any]:
+    """What all seeds of a rung have in common: the canonical configuration less its seed and the paths `without`."""
+    table: dict[str, Any] = canonical(config)
+    for path in ("seed", *without):
+        *sections, name = path.split(".")
+        here = table
+        for section in sections:
+            here = here.get(section, {})
+        here.pop(name, None)
     return table
 
 
 def program_key(config: RunConfig, execution: Execution) -> str:
-    """Runs with equal keys use the same compiled programs: everything but the seed and the peak learning rate."""
-    table = canonical(config)
-    del table["seed"], table["optim"]["lr"]
-    return json.dumps([table, execution.scan_backend, execution.remat, execution.devices], sort_keys=True)
+    """Runs with equal keys are the same program: they are compiled once, and may be trained together.
+
+    They may differ in the seed, the peak learning rate, and when they are saved.
+    """
+    how = [execution.steps_per_dispatch, execution.scan_backend, execution.remat, execution.devices, execution.probes]
+    return json.dumps([common_settings(config, ["optim.lr"]), *how], sort_keys=True)

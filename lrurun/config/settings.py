@@ -6,14 +6,18 @@ import tomllib
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from lrurun import decoding
 from lrurun.config.schema import KIND, known_paths
 from lrurun.errors import Sink, UsageError, nearest, raising
 
 
-def flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(table: dict[str, Any] | Struct, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Nested tables as dotted paths; a quoted key may already be one."""
-    for key, value in table.items():
+    plain: dict[str, Any] = msgspec.to_builtins(table) if isinstance(table, Struct) else table
+    for key, value in plain.items():
         if isinstance(value, dict):
             yield from flatten(value, f"{prefix}{key}.")
         else:

@@ -27,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from lrurun.config.schema import FixedExecution
 from lrurun.errors import LaterVersionError, LrurunError, plural
 from lrurun.ledger import owner as owners
 from lrurun.ledger.connection import LedgerBase, retried
@@ -57,7 +58,6 @@ RETURN_SECONDS = 30.0
 OWNER_EXITED = "interrupted: owner gone"
 """The reason of an attempt that `reap` ended, as ledgers of every version store it."""
 
-_FIXED_BY_THE_FIRST_ATTEMPT = ("threads", "steps_per_dispatch", "scan_backend", "remat")
 """The keys of a run's execution on which results could depend: a later command cannot change them."""
 
 
@@ -325,8 +325,8 @@ def _set_execution(connection: Connection, row: Row[Any], want: PlannedRun) -> N
     """Set the execution of an unfinished run to that in `want`, except what its first attempt has fixed."""
     if row.state not in ("queued", "interrupted", "failed"):
         return
-    fixed = {k: v for k, v in unpack(row.execution).items() if k in _FIXED_BY_THE_FIRST_ATTEMPT and row.attempt}
-    execution = Document.of({**want.execution, **fixed})
+    fixed = {k: v for k, v in unpack(row.execution).items() if k in FixedExecution.__struct_fields__ and row.attempt}
+    execution = Document.of(structs.replace(want.execution, **fixed))
     if execution.text != row.execution:
         number = share(connection, [execution])[execution]
         connection.execute(update(runs).where(runs.c.number == row.number).values(execution_id=number))

@@ -19,6 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
+from lrurun.config.schema import Config
 from lrurun.errors import DamagedError, NotFoundError
 from lrurun.ledger import checks, columns, conditions, progress, views
 from lrurun.ledger.connection import LedgerBase, retried
@@ -30,6 +31,7 @@ from lrurun.ledger.rows import (
     ladder_instance,
     load_runs,
     read_shared,
+    recorded_config,
     unpack,
     unpack_complex,
     unpack_numbers,
@@ -280,7 +282,7 @@ class Reading(LedgerBase):
         return found
 
     @retried
-    def newest_speeds(self) -> list[tuple[dict[str, Any], float]]:
+    def newest_speeds(self) -> list[tuple[Config, float]]:
         """Configuration, with any seed, and steps per second of the newest run of each that has recorded a speed;
         newest first."""
         recorded = and_(runs.c.steps_per_second.is_not(None), runs.c.superseded == 0)
@@ -289,7 +291,7 @@ class Reading(LedgerBase):
         with self._reading() as connection:
             found = connection.execute(wanted.order_by(runs.c.number.desc())).all()
             shared = read_shared(connection, [row.config_id for row in found])
-        return [(shared[row.config_id][1], row.steps_per_second) for row in found]
+        return [(recorded_config(*shared[row.config_id]), row.steps_per_second) for row in found]
 
     @retried
     def metrics(self, run_id: str, keys: Iterable[str] | None = None) -> dict[str, list[tuple[int, float]]]:

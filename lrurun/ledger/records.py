@@ -50,10 +50,19 @@ class Head(Struct, frozen=True, kw_only=True):
     """By which the records of one ledger are in its order."""
 
 
+class RunRow(Run, frozen=True, kw_only=True):
+    """A run without its settings, which its record has as plain tables: its plug-ins may not be loaded."""
+
+    settings: None = None
+
+
 class RunRecord(Head, frozen=True, kw_only=True):
     """A run, without its places in ladders, which the records of these have."""
 
-    run: Run
+    run: RunRow
+    config: dict[str, Any]
+    execution: dict[str, Any]
+    sources: dict[str, str]
     result: dict[str, int | float] | None
     attempts: list[Attempt]
     checkpoints: list[Checkpoint]
@@ -125,7 +134,10 @@ class Records(Recording, Reading, Curves):
         moments = self.eigenvalues(run.id)
         return RunRecord(
             number=number,
-            run=structs.replace(run, memberships=(), result=None),
+            run=RunRow(**structs.asdict(run) | {"memberships": (), "result": None, "settings": None}),
+            config=msgspec.to_builtins(run.config),
+            execution=msgspec.to_builtins(run.execution),
+            sources=run.sources,
             result=run.result,
             attempts=self.attempts(run.id),
             checkpoints=self.checkpoints(run.id, "committed"),
@@ -184,7 +196,7 @@ class Records(Recording, Reading, Curves):
 
     def _restore_run(self, connection: Connection, record: RunRecord, kept: Callable[[str], bool]) -> int:
         run, result = record.run, record.result
-        settings = [Document.of(run.config, run.seed), Document.of(run.execution), Document.of(run.provenance)]
+        settings = [Document.of(record.config, run.seed), Document.of(record.execution), Document.of(record.sources)]
         environments = [Document.of(attempt.environment) for attempt in record.attempts]
         documents = share(connection, [*settings, *environments])
         names = ("config_id", "execution_id", "provenance_id")

@@ -6,13 +6,15 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
+from msgspec import structs
 from sqlalchemy import Connection, Row, Select, and_, func, insert, select
 from sqlalchemy.sql.elements import ColumnElement
 
+from lrurun.config.schema import Config, Execution, recorded
 from lrurun.errors import LedgerError
 from lrurun.ledger.dialects import EVENTS, among, on_server, upsert
 from lrurun.ledger.schema import (
@@ -25,7 +27,7 @@ from lrurun.ledger.schema import (
     runs,
     tags,
 )
-from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
+from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run, RunSettings
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -67,9 +69,9 @@ class Document(msgspec.Struct, frozen=True):
     """How many characters precede the null that stands for the seed; None if there is none."""
 
     @classmethod
-    def of(cls, table: Mapping[str, Any], seed: int | None = None) -> Document:
+    def of(cls, table: Mapping[str, Any] | msgspec.Struct, seed: int | None = None) -> Document:
         """A table as JSON, without the `seed` that it contains."""
-        text = pack(table)
+        text = pack(msgspec.to_builtins(table))
         before, found, after = text.rpartition(f'"seed":{seed}')
         if not found or not after.startswith((",", "}")):
             return cls(text)
@@ -138,28 +140,23 @@ def load_runs(
     """
     columns: list[ColumnElement[Any]] = [c for c in runs.c if c.name in Run.__struct_fields__]
     if not brief:
-        columns += [getattr(runs.c, f"{field}_id").label(field) for field in _SETTINGS]
+        columns += [runs.c.execution_id, runs.c.provenance_id]
     wanted = select(runs.c.number, *columns).where(condition).order_by(runs.c.number.desc()).limit(limit)
     names = [column.name for column in columns]
-    settings: dict[int, tuple[Document, dict[str, Any]]] = {}
+    settings = None if brief else _Settings(connection)
     loaded: list[Run] = []
     for part in connection.execute(wanted).partitions(_AT_ONCE):
         found = {row[0]: dict(zip(names, row[1:], strict=True)) for row in part}
-        if not brief:
-            new = {fields[name] for fields in found.values() for name in _SETTINGS} - settings.keys()
-            settings |= read_shared(connection, new) if new else {}
-            for number in new & {fields["provenance"] for fields in found.values()}:
-                msgspec.convert(settings[number][1], dict[str, str])  # refuses anything else
-        loaded += _with_relations(connection, found, settings, brief=brief)
+        if settings is not None:
+            settings.read(found.values())
+        loaded += _with_relations(connection, found, settings)
     return loaded
 
 
 def _with_relations(
     connection: Connection,
     found: Mapping[int, dict[str, Any]],
-    settings: Mapping[int, tuple[Document, dict[str, Any]]],
-    *,
-    brief: bool,
+    settings: _Settings | None,
 ) -> list[Run]:
     """Runs from the columns of their rows, by number."""
     numbers = list(found)
@@ -171,7 +168,7 @@ def _with_relations(
     newest = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt)
     numerics = select(runs.c.number, attempts.c.numerics).join(attempts, newest).where(among(runs.c.number, numbers))
     known = {row.number: row.numerics for row in connection.execute(numerics)}
-    codes = {} if brief else _codes(connection, numbers, known)
+    codes = {} if settings is None else _codes(connection, numbers, known)
     return [
         Run(
             **_decoded(fields, settings),
@@ -204,31 +201,53 @@ def _codes(connection: Connection, numbers: list[int], numerics: Mapping[int, in
 
 _AT_ONCE = 1000
 """How many rows are in memory beside the runs that are made of them."""
-_SETTINGS = ("config", "execution", "provenance")
-"""The fields of a run that documents hold."""
 
 
-def _decoded(fields: dict[str, Any], settings: Mapping[int, tuple[Document, dict[str, Any]]]) -> dict[str, Any]:
-    """The fields of a run from its columns; settings that were not read are empty."""
+def recorded_config(document: Document, table: dict[str, Any]) -> Config:
+    """The configuration that a document holds, with any seed where it has none."""
+    return recorded(table if document.seed_at is None else {**table, "seed": 0})
+
+
+class _Settings:
+    """The settings of runs, from the documents that these share, each of which is decoded once."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._configs: dict[int, tuple[Document, Config]] = {}
+        self._executions: dict[int, Execution] = {}
+        self._sources: dict[int, dict[str, str]] = {}
+
+    def read(self, rows: Collection[Mapping[str, Any]]) -> None:
+        """Reads the documents that these rows of `runs` name."""
+        configs = {row["config_id"] for row in rows} - self._configs.keys()
+        executions = {row["execution_id"] for row in rows} - self._executions.keys()
+        sources = {row["provenance_id"] for row in rows} - self._sources.keys()
+        read = read_shared(self._connection, configs | executions | sources)
+        for number in configs:
+            self._configs[number] = read[number][0], recorded_config(*read[number])
+        self._executions |= {number: msgspec.convert(read[number][1], Execution) for number in executions}
+        self._sources |= {number: msgspec.convert(read[number][1], dict[str, str]) for number in sources}
+
+    def pop(self, fields: dict[str, Any]) -> RunSettings:
+        """Those of a row, whose columns are no field of `Run`."""
+        document, config = self._configs[fields["config_id"]]
+        if document.seed_at is not None:
+            config = structs.replace(config, seed=fields["seed"])
+        execution, sources = self._executions[fields.pop("execution_id")], self._sources[fields.pop("provenance_id")]
+        return RunSettings(config=config, execution=execution, sources=sources)
+
+
+def _decoded(fields: dict[str, Any], settings: _Settings | None) -> dict[str, Any]:
+    """The fields of a run from its columns."""
     fields["superseded"] = bool(fields["superseded"])
     # One copy of the texts that thousands of runs have in common.
     fields["task"], fields["state"] = sys.intern(fields["task"]), sys.intern(fields["state"])
     if fields["data_sha256"] is not None:
         fields["data_sha256"] = sys.intern(fields["data_sha256"])
-    for field in _SETTINGS:
-        fields[field] = _with_seed(*settings[fields[field]], fields["seed"]) if field in fields else {}
+    fields["settings"] = None if settings is None else settings.pop(fields)
     if fields["result"] is not None:
         fields["result"] = _result(fields["result"])
     return fields
-
-
-def _with_seed(document: Document, table: dict[str, Any], seed: int) -> dict[str, Any]:
-    if document.seed_at is None:
-        return table
-    if table.get("seed", 0) is None:
-        return {**table, "seed": seed}
-    before, after = document.text[: document.seed_at], document.text[document.seed_at + len("null") :]
-    return unpack(f"{before}{seed}{after}")  # a null within another table
 
 
 def _memberships(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Membership]]:

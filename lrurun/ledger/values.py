@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from lrurun.config.schema import Config, Execution
+
 STATES = ("queued", "running", "done", "diverged", "failed", "interrupted")
 FINISHED = ("done", "diverged")
 """States that are results: a run in one of them never changes again."""
@@ -48,6 +50,15 @@ class Membership(Struct, frozen=True, kw_only=True):
     position: int
 
 
+class RunSettings(Struct, frozen=True, kw_only=True):
+    """What a run is to do. Runs share them; nothing may change them."""
+
+    config: Config
+    execution: Execution
+    sources: dict[str, str]
+    """Dotted path -> where its value comes from."""
+
+
 class Run(Struct, frozen=True, kw_only=True):
     """One training with one result."""
 
@@ -70,10 +81,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """The newest steps per second."""
     config_id: int
     """The same for runs whose configurations differ only in the seed."""
-    config: dict[str, Any]
-    execution: dict[str, Any]
-    provenance: dict[str, str]
-    """These three are shared by many runs, and must not be changed."""
+    settings: RunSettings | None
+    """None where they were not read, see `Ledger.runs`."""
     result: dict[str, float] | None
     """Metrics at the best validation step ("val/accuracy", "test/accuracy", "best_step", ...), "steps_per_second"."""
     error: str | None
@@ -90,6 +99,26 @@ class Run(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     excluded: str | None = None
     """Why reports leave it out; None if they do not."""
+
+    @property
+    def config(self) -> Config:
+        """What determines its result."""
+        return self._read().config
+
+    @property
+    def execution(self) -> Execution:
+        """How it is carried out."""
+        return self._read().execution
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Dotted path -> where the value of a setting comes from."""
+        return self._read().sources
+
+    def _read(self) -> RunSettings:
+        if self.settings is None:
+            raise ValueError(f"run {self.id} was read without its settings")
+        return self.settings
 
 
 class Curve(Struct, frozen=True, kw_only=True):

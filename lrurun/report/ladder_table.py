@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from lrurun.config import documents
 from lrurun.config.resolve import RateSource
+from lrurun.config.schema import RunConfig
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.report import row_scores
 from lrurun.report.conclusions import about, conclude
@@ -404,12 +405,12 @@ def settings_of(rows: Iterable[LadderRow]) -> tuple[str, ...]:
 
 def _learning_rate(runs: Sequence[Run], planned: float | None) -> float | None:
     """The one that the runs have; the planned one where there are none."""
-    found = {run.config.get("optim", {}).get("lr") for run in runs}
+    found = {run.config.optim.lr for run in runs if isinstance(run.config, RunConfig)}
     return next(iter(found)) if len(found) == 1 else planned
 
 
 def _test_selected(run: Run) -> bool:
-    return bool(run.config.get("train", {}).get("protocol") == "paper")
+    return isinstance(run.config, RunConfig) and run.config.train.protocol == "paper"
 
 
 def _speed(runs: Sequence[Run]) -> float | None:

@@ -121,7 +121,7 @@ def _silent(
         rung, stage, _ = _member(run, ladder.key)
         speed, since = speeds.get((rung, stage)), now - attempts[run.id].seen_at
         if run.step and speed:
-            usual = run.execution.get("steps_per_dispatch", 1) / speed
+            usual = run.execution.steps_per_dispatch / speed
             if since > max(SILENT_SECONDS, SILENT_DISPATCHES * usual):
                 found[run.id] = since, usual
     return found

@@ -57,7 +57,7 @@ def result(run: Run) -> TextTable:
 def configuration(run: Run) -> TextTable:
     """All settings, with the source of each value."""
     settings = {**dict(flatten(run.config)), **dict(flatten(run.execution, "execution."))}
-    rows = [[path, setting(value), run.provenance.get(path, "default")] for path, value in settings.items()]
+    rows = [[path, setting(value), run.sources.get(path, "default")] for path, value in settings.items()]
     return _table("configuration", ["path", "value", "source"], rows)
 
 

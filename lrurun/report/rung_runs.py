@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from lrurun.config import documents
-from lrurun.config.schema import shared_settings
+from lrurun.config.schema import common_settings
 from lrurun.data.metric import ESCAPE, LONGEST
-from lrurun.errors import LrurunError, UsageError, plural
+from lrurun.errors import LrurunError, plural
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run
@@ -126,7 +126,7 @@ def _of_one_setting(rung: str, runs: list[Run], notes: list[str]) -> list[Run]:
     for run in runs:
         by_config.setdefault(run.config_id, []).append(run)
     for some in by_config.values():
-        settings = _settings(some[0].config)
+        settings = common_settings(some[0].config)
         for known, group in groups:
             if known == settings:
                 group.extend(some)
@@ -139,14 +139,6 @@ def _of_one_setting(rung: str, runs: list[Run], notes: list[str]) -> list[Run]:
     left_out = ", ".join(sorted(run.id for _, group in groups[:-1] for run in group))
     notes.append(f"{rung}: left out, because their settings are older: {left_out}")
     return sorted(groups[-1][1], key=_seed)
-
-
-def _settings(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What the seeds of a rung have in common. A run of an earlier version may lack newer fields."""
-    try:
-        return shared_settings(run)
-    except UsageError:
-        return {name: value for name, value in run.items() if name != "seed"}
 
 
 def _scored(rung: str, runs: Sequence[Run], metric: str, notes: list[str]) -> list[Run]:

@@ -14,6 +14,7 @@ from lrurun.config import documents, grid, plugin_code
 from lrurun.config import plan as planning
 from lrurun.config.resolve import RATE
 from lrurun.config.runs import seeds_of
+from lrurun.config.schema import common_settings
 from lrurun.config.settings import flatten, parse_set
 from lrurun.data import published
 from lrurun.data.metric import Metric
@@ -366,15 +367,13 @@ def _data(plan: planning.Plan, ledger: Ledger, found: list[Run]) -> dict[str, An
 def _current(plan: planning.Plan, instance: LadderInstance, found: list[Run]) -> tuple[list[Run], list[str]]:
     """The runs whose settings are those that ladder and recipe have now, and notes on the others."""
     free = {rung.name: plan.free(rung.name) for rung in plan.rungs}
-    wanted = {
-        rung.name: planning.common_settings(msgspec.to_builtins(rung.config), free[rung.name]) for rung in plan.rungs
-    }
+    wanted = {rung.name: common_settings(rung.config, free[rung.name]) for rung in plan.rungs}
     settings: dict[tuple[int, tuple[str, ...]], dict[str, Any]] = {}
 
     def is_current(run: Run, rung: str) -> bool:
         key = (run.config_id, free[rung])
         if key not in settings:
-            settings[key] = planning.common_settings(run.config, free[rung])
+            settings[key] = common_settings(run.config, free[rung])
         return settings[key] == wanted[rung]
 
     current: list[Run] = []

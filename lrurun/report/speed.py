@@ -213,9 +213,9 @@ def _setting(run: Run, attempt: Attempt) -> SpeedSetting:
     packed = attempt.environment.get("packed", 1)
     return SpeedSetting(
         device=device if device is None else f"{device}{several(attempt)}",  # a ledger may hold anything
-        threads=run.execution.get("threads"),
+        threads=run.execution.threads,
         packed=packed if isinstance(packed, int) else 1,
-        steps_per_dispatch=run.execution.get("steps_per_dispatch"),
+        steps_per_dispatch=run.execution.steps_per_dispatch,
     )
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lrurun import data as tasks
-from lrurun import decoding
 from lrurun.config import plugin_code
 from lrurun.config.schema import Execution, RunConfig, program_key
 from lrurun.data import store
@@ -67,10 +66,9 @@ class ActiveAttempt:
         return self.claim.run.memberships[0].stage == "tune"
 
     @property
-    def program(self) -> tuple[str, int, bool]:
+    def program(self) -> str:
         """What runs must share to be trained in one program."""
-        execution = self.execution
-        return program_key(self.config, execution), execution.steps_per_dispatch, execution.probes
+        return program_key(self.config, self.execution)
 
     def load(self) -> None:
         """Reads the run's configuration and the data.
@@ -79,7 +77,7 @@ class ActiveAttempt:
             MachineFault: the data cannot be read, or the plug-ins are not those of the command that queued the run.
             LrurunError: the run began on other data.
         """
-        self.execution = decoding.convert(self.claim.run.execution, Execution, f"run {self.id}")
+        self.execution = self.claim.run.execution
         try:
             self.config = plugin_code.config_of(self.claim.run.config, f"run {self.id}")
             self.data = _loaded(self.config, self.data_folder)

@@ -46,7 +46,7 @@ def execute(active: list[ActiveAttempt], stop: StopRequest) -> None:
         first = members[0].attempt
         compiling = stack.enter_context(contextlib.ExitStack())
         if not programs_for(first.config, first.execution, first.data, len(members)).ready:
-            compiling.enter_context(turn(json.dumps([*first.program, len(members)]), stop))
+            compiling.enter_context(turn(json.dumps([first.program, len(members)]), stop))
         if _stopped(active, stop):
             return
         events = loop.train_together(

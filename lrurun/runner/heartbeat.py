@@ -43,7 +43,7 @@ class Heartbeat:
             seen, silence = self._silence.get((run, attempt.n), (attempt.seen_at, -watched))
             silence = silence + watched if seen == attempt.seen_at else 0.0
             self._silence[run, attempt.n] = attempt.seen_at, silence
-            limit = float(self.ledger.run(run).execution.get("hang_after_seconds", 1800.0))
+            limit = self.ledger.run(run).execution.hang_after_seconds
             if silence > limit:
                 self.say(f"{run}: its worker wrote nothing for {limit:.0f} s and was killed")
                 by_pid[attempt.pid].kill()

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from lrurun.config import plan as planning
 from lrurun.config.runs import PlannedRun, budget, choose_point, final_runs, tuning_of, tuning_runs
+from lrurun.config.schema import common_settings
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.ledger.store import Ledger, refuse_later
@@ -243,8 +244,7 @@ class SelectedRuns:
         states: dict[str, str] = {}
         for group, fresh in ((again, True), (known, False)):
             for run in self.ledger.enqueue(self.instance.key, group, fresh=fresh) if group else []:
-                threads, devices = (int(run.execution.get(name, 1)) for name in ("threads", "devices"))
-                self.needs[run.id] = Needs(threads, devices)
+                self.needs[run.id] = Needs(run.execution.threads, run.execution.devices)
                 self._ids[run.fingerprint] = run.id
                 states[run.id] = run.state
         new = self.needs.keys() - self._earlier.keys()
@@ -263,12 +263,12 @@ class SelectedRuns:
 
         A tuning run that had failed, or was started over, may change what a search tries and which point is chosen.
         """
-        settings = planning.common_settings(final.config)
+        settings = common_settings(final.config)
         others: dict[str, list[str]] = {}
         for run in self.ledger.runs(self.instance.key):
             for place in run.memberships:
                 if (place.ladder_key, place.rung) == (self.instance.key, rung) and (
-                    run.id not in tuning if place.stage == "tune" else planning.common_settings(run.config) != settings
+                    run.id not in tuning if place.stage == "tune" else common_settings(run.config) != settings
                 ):
                     others.setdefault(place.stage, []).append(run.id)
         for stage, ids in others.items():

@@ -14,7 +14,7 @@ from msgspec import Struct
 from lrurun import decoding
 from lrurun.config import position
 from lrurun.config.runs import PlannedRun
-from lrurun.config.schema import STUDIES, STUDY, Execution
+from lrurun.config.schema import STUDIES, STUDY, CellConfig, Config, Execution
 from lrurun.decoding import canonical
 from lrurun.errors import LrurunError, UsageError, hint_for
 from lrurun.studies.study import Settings, Study
@@ -119,22 +119,24 @@ def make(study: Study[Any], profile: str, changes: Mapping[str, Any], seeds: Seq
     )
 
 
-def cell_of(study: Study[Any], config: Mapping[str, Any], where: str) -> Settings:
+def cell_of(study: Study[Any], config: Config, where: str) -> Settings:
     """The settings of a cell from the configuration of its run.
 
     Raises:
         UsageError: they do not fit this version.
     """
-    if config.get("version") != study.version:
+    if not isinstance(config, CellConfig):
+        raise UsageError(f"{where}: is no cell of a study", f"lrurun study {study.name} makes its cells")
+    if config.version != study.version:
         raise UsageError(
-            f"{where}: a cell of version {config.get('version')} of the study {study.name}, this is {study.version}",
+            f"{where}: a cell of version {config.version} of the study {study.name}, this is {study.version}",
             f"run lrurun study {study.name}, which makes new cells",
         )
-    cell: Settings = decoding.convert(config.get("cell"), study.settings, where)
+    cell: Settings = decoding.convert(config.cell, study.settings, where)
     return cell
 
 
-def described(task: str, config: Mapping[str, Any]) -> str:
+def described(task: str, config: Config) -> str:
     """The label of a cell and the settings that distinguish it; empty if this version does not know it."""
     from lrurun import studies
 
@@ -157,8 +159,8 @@ def _planned(plan: StudyPlan, cell: Any, seed: int, place: int) -> PlannedRun:
         stage="train",
         seed=seed,
         steps=study.steps(cell),
-        config={**hashed, "cell": msgspec.to_builtins(cell)},
-        execution=msgspec.to_builtins(Execution()),
+        config=CellConfig(task=plan.task, version=study.version, cell=msgspec.to_builtins(cell), seed=seed),
+        execution=Execution(),
         sources={
             f"cell.{name}": "--set"
             if name in plan.changes

@@ -240,7 +240,7 @@ _CACHE: OrderedDict[str, Programs] = OrderedDict()
 
 def programs_for(config: RunConfig, execution: Execution, data: Data, pack: int = 1) -> Programs:
     """The programs of a configuration on its data, cached for the next run of the same rung."""
-    key = program_key(config, execution) + f"|{execution.steps_per_dispatch}|{data.spec}|{data.metrics}|{pack}"
+    key = program_key(config, execution) + f"|{data.spec}|{data.metrics}|{pack}"
     if key not in _CACHE:
         _CACHE[key] = Programs(config, execution, data.spec, pack, metrics=data.metrics, sampler=data.sampler)
         while len(_CACHE) > PROGRAMS_KEPT:

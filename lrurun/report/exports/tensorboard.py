@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from lrurun.config.settings import flatten
 from lrurun.ledger.values import FINISHED
 from lrurun.report.exports import RESULT, missing, result_step
@@ -92,7 +94,7 @@ class Events:
         for path, value in flatten(run.config):
             _set(start.hparams[path], value)
         data = HParamsPluginData(session_start_info=start, version=0)
-        config = json.dumps(run.config, indent=1)
+        config = json.dumps(msgspec.to_builtins(run.config), indent=1)
         return b"".join(
             (
                 _record(Event(wall_time=run.created_at, file_version="brain.Event:2")),

@@ -8,12 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lrurun.config import plan as planning
+from lrurun.config.schema import Config, common_settings
 from lrurun.errors import LedgerError, UsageError
 from lrurun.ledger.values import FINISHED
 from lrurun.report import rung_runs
@@ -133,11 +133,11 @@ def _new(plan: planning.Plan, max_seeds: int, *, finished_before: int) -> Design
 
 def _settings(plan: planning.Plan) -> dict[str, str]:
     """Rung -> a digest of its settings, without those that tuning chooses."""
-    return {rung.name: _of_run(msgspec.to_builtins(rung.config), rung.name, plan) for rung in plan.rungs}
+    return {rung.name: _of_run(rung.config, rung.name, plan) for rung in plan.rungs}
 
 
-def _of_run(config: Mapping[str, Any], rung: str, plan: planning.Plan) -> str:
-    return _digest(planning.common_settings(config, plan.free(rung)))
+def _of_run(config: Config, rung: str, plan: planning.Plan) -> str:
+    return _digest(common_settings(config, plan.free(rung)))
 
 
 def _recorded(instance: LadderInstance, ledger: Ledger) -> list[Progress]:
