@@ -25,8 +25,8 @@ import msgspec
 import numpy as np
 
 from lrurun.bench import PAPER, Shape, forms
-from lrurun.config import documents
 from lrurun.config import plan as planning
+from lrurun.config.ladder import load_ladder
 from lrurun.nn.scan import BACKENDS, chunk_count, linear_scan, split
 from lrurun.training.programs import Programs
 
@@ -120,7 +120,7 @@ def step(task: str, rung: str, precision: str, small: bool) -> Row:
 
     speed = programs.rows / seconds_per_call(call, 0.05 if small else 0.8)
     row |= {"steps_per_second": speed, "parameters": programs.parameters}
-    for published in documents.load_ladder("lru").speeds:
+    for published in load_ladder("lru").speeds:
         if published.rung == rung and task in published.steps_per_second:
             row |= {"published": published.steps_per_second[task], "published_device": published.device}
     return row

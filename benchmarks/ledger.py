@@ -59,7 +59,7 @@ def fill(path: Path, count: int, rows: int) -> None:
     Ladders, runs and memberships are made by the ledger itself, what training would have added by plain SQL.
     """
     from lrurun.config import plan as planning
-    from lrurun.config.runs import final_runs
+    from lrurun.config.plan import final_runs
     from lrurun.ledger.store import Ledger
 
     reported = min(count, REPORTED)

@@ -55,7 +55,7 @@ def main() -> None:
 def write(path: Path, seconds: float) -> dict[str, float]:
     """Record rows for some seconds; how long the transactions waited for the lock, in milliseconds."""
     from lrurun.config import plan as planning
-    from lrurun.config.runs import final_runs
+    from lrurun.config.plan import final_runs
     from lrurun.ledger import owner
     from lrurun.ledger.store import Ledger
 

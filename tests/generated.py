@@ -28,7 +28,7 @@ PART = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTAL
 
 
 def ladders() -> str:
-    from lrurun.config.documents import load_ladder
+    from lrurun.config.ladder import load_ladder
 
     names = ["lru", *sorted(path.stem for path in (ROOT / "ablations").glob("*.toml") if path.stem != "lru")]
     found = [load_ladder(name) for name in names]
@@ -72,7 +72,7 @@ def schema() -> str:
 
 
 def claims() -> str:
-    from lrurun.config.documents import load_ladder
+    from lrurun.config.ladder import load_ladder
     from lrurun.report import published_claims
 
     ladders = [load_ladder(path.stem) for path in sorted((ROOT / "ablations").glob("*.toml"))]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.config import documents
+from lrurun.config.ladder import load_ladder
 from lrurun.errors import UsageError
 
 LADDER = """
@@ -36,7 +36,7 @@ def folder(tmp_path, monkeypatch):
 def ladder_error(text: str) -> tuple[str, str | None]:
     Path("l.toml").write_text(text)
     with pytest.raises(UsageError) as caught:
-        documents.load_ladder("./l.toml")
+        load_ladder("./l.toml")
     assert [path.name for path in Path().iterdir()] == ["l.toml"]
     return caught.value.message, caught.value.hint
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from lrurun.config import documents
+from lrurun.config.ladder import Claim, Ladder, Published, Rung
 from lrurun.data.metric import Accuracy
 from lrurun.ledger import values
 from lrurun.report import formats, ladder_table
@@ -62,16 +62,14 @@ def make_run(
     return values.Run(settings=settings, **(fields | more))
 
 
-def make_rung(
-    name: str, title: str = "a rung", *, on: str | None = None, **published: tuple[documents.Published, ...]
-) -> documents.Rung:
-    return documents.Rung(name=name, title=title, on=on, change={"x": 1}, published=published)
+def make_rung(name: str, title: str = "a rung", *, on: str | None = None, **published: tuple[Published, ...]) -> Rung:
+    return Rung(name=name, title=title, on=on, change={"x": 1}, published=published)
 
 
-PAPER = documents.Published(source="Paper, Table 1", value=0.699, stderr=0.003)
-AT_CHANCE = documents.Published(source="Paper, Table 2", note="not above chance")
+PAPER = Published(source="Paper, Table 1", value=0.699, stderr=0.003)
+AT_CHANCE = Published(source="Paper, Table 2", note="not above chance")
 
-MINI = documents.Ladder(
+MINI = Ladder(
     name="mini",
     title="four rungs",
     source="Paper",
@@ -84,12 +82,10 @@ MINI = documents.Ladder(
         make_rung("small-phase", "small phases"),
     ),
     claims=(
-        documents.Claim(
-            text="Linear is better", source="Paper, 1", rung="linear-rnn", than="tanh-rnn", tasks=("sCIFAR",)
-        ),
-        documents.Claim(text="The ring helps", source="Paper, 2", rung="ring-init", than="linear-rnn"),
-        documents.Claim(text="Stable is better", source="Paper, 3", rung="stable-exponential", than="ring-init"),
-        documents.Claim(text="Phases do not matter", source="Paper, 4", rung="small-phase", than="tanh-rnn"),
+        Claim(text="Linear is better", source="Paper, 1", rung="linear-rnn", than="tanh-rnn", tasks=("sCIFAR",)),
+        Claim(text="The ring helps", source="Paper, 2", rung="ring-init", than="linear-rnn"),
+        Claim(text="Stable is better", source="Paper, 3", rung="stable-exponential", than="ring-init"),
+        Claim(text="Phases do not matter", source="Paper, 4", rung="small-phase", than="tanh-rnn"),
     ),
 )
 
@@ -110,9 +106,7 @@ RUNS = [
 ]
 
 
-def build(
-    ladder: documents.Ladder = MINI, runs: list[values.Run] | None = None, **more: Any
-) -> ladder_table.LadderReport:
+def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: Any) -> ladder_table.LadderReport:
     fields: dict[str, Any] = {
         "task": "sDigits",
         "profile": None,
@@ -126,11 +120,11 @@ def build(
 
 
 def two_rungs(*runs: values.Run, **more: Any) -> ladder_table.LadderReport:
-    ladder = documents.Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))
+    ladder = Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))
     return build(ladder, list(runs), **more)
 
 
-GRID = documents.Ladder(
+GRID = Ladder(
     name="grid",
     title="two forms on two rings",
     source="s",
@@ -174,14 +168,14 @@ EVIL = "50 % of a_b & c #1 $x$ ~ ^ \\ {y} é – ± × −3 λ 中 --set [a] *b*
 
 def evil():
     """A report whose every text means something else to LaTeX, HTML and Markdown."""
-    published = documents.Published(source=EVIL, value=0.5, note=EVIL)
-    ladder = documents.Ladder(
+    published = Published(source=EVIL, value=0.5, note=EVIL)
+    ladder = Ladder(
         name="evil",
         title=EVIL,
         source="s",
         question=EVIL,
         rungs=(make_rung("a", EVIL, sDigits=(published,)), make_rung("b")),
-        claims=(documents.Claim(text=EVIL, source=EVIL, rung="b", than="a"),),
+        claims=(Claim(text=EVIL, source=EVIL, rung="b", than="a"),),
     )
     runs = [make_run("1", "a", 0, 0.5, code=(EVIL, "y")), make_run("2", "b", 0, 0.25)]
     return build(ladder, runs, notes=[EVIL, "*", "[x]"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from lrurun.config import documents
+from lrurun.config.ladder import Ladder, TrainingSpeed
 from lrurun.ledger import values
 from lrurun.report import formats, speed
 from tests.reports import make_run, make_rung
@@ -15,15 +15,15 @@ H100 = {"device": "NVIDIA H100"}
 HERE = {"threads": 1, "steps_per_dispatch": 25}
 
 PAPER = {"source": "Paper, Table 4", "device": "A100"}
-MINI = documents.Ladder(
+MINI = Ladder(
     name="mini",
     title="three rungs",
     source="Paper",
     rungs=(make_rung("tanh-rnn", "dense RNN"), make_rung("diagonal", "diagonal"), make_rung("lru", "the | whole")),
     speeds=(
-        documents.TrainingSpeed(system="tanh RNN", rung="tanh-rnn", steps_per_second={"sDigits": 2.0}, **PAPER),
-        documents.TrainingSpeed(system="LRU", rung="lru", steps_per_second={"sDigits": 15.0, "Text": 14.7}, **PAPER),
-        documents.TrainingSpeed(system="S4D", steps_per_second={"sDigits": 13.0}, **PAPER),
+        TrainingSpeed(system="tanh RNN", rung="tanh-rnn", steps_per_second={"sDigits": 2.0}, **PAPER),
+        TrainingSpeed(system="LRU", rung="lru", steps_per_second={"sDigits": 15.0, "Text": 14.7}, **PAPER),
+        TrainingSpeed(system="S4D", steps_per_second={"sDigits": 13.0}, **PAPER),
     ),
 )
 
@@ -52,7 +52,7 @@ def runs_of(made: list[tuple[str, str, float | None, dict[str, Any]]]) -> list[v
 def build(
     made: list[tuple[str, str, float | None, dict[str, Any]]] = MADE,
     runs: list[values.Run] | None = None,
-    ladder: documents.Ladder = MINI,
+    ladder: Ladder = MINI,
     hosts: dict[str, str] | None = None,
     **more: Any,
 ) -> speed.SpeedReport:

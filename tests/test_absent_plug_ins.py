@@ -8,7 +8,7 @@ import pytest
 
 from lrurun import plugins
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs
+from lrurun.config.plan import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.report import scores
 from tests.commands import said

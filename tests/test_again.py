@@ -10,7 +10,8 @@ import pytest
 
 from lrurun.commands.request import LadderRequest, recorded, remember
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs, seeds_of, tuning_runs
+from lrurun.config.plan import final_runs, tuning_runs
+from lrurun.config.runs import seeds_of
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
 from tests.commands import said

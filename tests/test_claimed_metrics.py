@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.config import documents
 from lrurun.config import plan as planning
+from lrurun.config.ladder import Claim, Ladder, load_ladder
 from lrurun.data.metric import Exact, Metric
 from lrurun.errors import UsageError
 from lrurun.report.judging import design_record, questions, sequential
@@ -31,9 +31,9 @@ def test_a_claim_may_name_another_metric_of_the_task() -> None:
         for seed in range(3)
     ]
     claims = [
-        documents.Claim(text="t", source="s", rung="b", than="a"),
-        documents.Claim(text="t", source="s", rung="b", than="a", metric="exact"),
-        documents.Claim(text="t", source="s", rung="a", kind="above-chance", margin=0.5, metric="exact"),
+        Claim(text="t", source="s", rung="b", than="a"),
+        Claim(text="t", source="s", rung="b", than="a", metric="exact"),
+        Claim(text="t", source="s", rung="a", kind="above-chance", margin=0.5, metric="exact"),
     ]
     found = build(BITS, runs, *claims, metrics=(BITS, exact), test_items=None).claims
     assert [one.verdict for one in found] == ["supported", "contradicted", "supported"]
@@ -50,10 +50,8 @@ def test_a_claim_may_name_another_metric_of_the_task() -> None:
 
 
 def test_a_look_judges_a_claim_by_the_metric_that_it_names() -> None:
-    claim = documents.Claim(text="t", source="s", rung="b", than="a", metric="exact")
-    ladder = documents.Ladder(
-        name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")), claims=(claim,)
-    )
+    claim = Claim(text="t", source="s", rung="b", than="a", metric="exact")
+    ladder = Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")), claims=(claim,))
 
     def scored(metric: Metric, a: float, b: float) -> Scored:
         rungs = {
@@ -158,10 +156,10 @@ def test_published_scores_are_in_the_units_of_the_metric(
     file = tmp_path / "ablations" / "sizes.toml"
     file.write_text(f'{LADDER}\n[[rung.published.{task}]]\nsource = "s"\n{line}\n')
     if wrong is None:
-        documents.load_ladder("sizes")
+        load_ladder("sizes")
         return
     with pytest.raises(UsageError) as caught:
-        documents.load_ladder("sizes")
+        load_ladder("sizes")
     assert caught.value.message == f"ablations/sizes.toml, rung[many].published.{task}[0].{wrong}"
 
 

@@ -11,9 +11,8 @@ import pytest
 import scipy.stats
 
 from lrurun import data as tasks
-from lrurun.config import documents
 from lrurun.config import plan as planning
-from lrurun.config.documents import load_ladder
+from lrurun.config.ladder import Claim, Ladder, load_ladder
 from lrurun.config.resolve import RateSource
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.errors import UsageError
@@ -45,9 +44,9 @@ def test_claims_say_what_they_rest_on() -> None:
 
 def report_on(scores: dict[str, list[float | None]], *claims: dict[str, Any], **more: Any) -> LadderReport:
     """Of a ladder with these rungs, one after another, and these claims; None is a diverged run."""
-    made = tuple(documents.Claim(**({"text": "c", "source": "s", "rung": "b"} | claim)) for claim in claims)
+    made = tuple(Claim(**({"text": "c", "source": "s", "rung": "b"} | claim)) for claim in claims)
     rungs = tuple(make_rung(name) for name in scores)
-    ladder = documents.Ladder(name="some", title="some", source="s", rungs=rungs, claims=made)
+    ladder = Ladder(name="some", title="some", source="s", rungs=rungs, claims=made)
     runs = [
         make_run(f"{rung}{seed}", rung, seed, score, state="diverged" if score is None else "done")
         for rung, found in scores.items()
@@ -190,7 +189,7 @@ def test_the_majority_class_of_the_data_is_chance() -> None:
 def test_an_excluded_run_moves_no_verdict() -> None:
     runs = [make_run(f"a{seed}", "a", seed, 0.90 + seed / 100) for seed in range(3)]
     runs += [make_run(f"b{seed}", "b", seed, 0.95 + seed / 100) for seed in range(3)]
-    claim = documents.Claim(text="c", source="s", rung="b", than="a")
+    claim = Claim(text="c", source="s", rung="b", than="a")
     ladder = msgspec.structs.replace(MINI, rungs=(make_rung("a"), make_rung("b")), claims=(claim,))
     without = build(ladder, runs).claims[0]
     more = [make_run("a9", "a", 9, 0.1, excluded="a broken disk"), make_run("b9", "b", 9, 0.1, superseded=True)]
@@ -250,7 +249,7 @@ def test_a_claim_is_not_run_until_both_rungs_have_results() -> None:
     queued = [
         make_run(name, rung, 0, state=state) for name, rung, state in (("1", "a", "queued"), ("2", "b", "failed"))
     ]
-    claim = documents.Claim(text="c", source="s", rung="b", than="a")
+    claim = Claim(text="c", source="s", rung="b", than="a")
     ladder = msgspec.structs.replace(MINI, rungs=(make_rung("a"), make_rung("b")), claims=(claim,))
     assert build(ladder, queued).claims[0].verdict == "not run"
     assert build(ladder, [], same_as_before={"b"}).claims[0].verdict == "not run"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lrurun.config import documents
+from lrurun.config.recipe import read_recipe
 from lrurun.ledger import Ledger
 from tests import results
 from tests.commands import folder, lrurun
@@ -68,7 +68,7 @@ def test_the_shell_completes_settings_and_their_values(monkeypatch, capsys):
         *("model.bidirectional=true", "model.bidirectional=false"),
     ]
     assert "model.recurrence.kind=diagonal" in complete(monkeypatch, capsys, *plan, "--set", "model.recurrence.kind=d")
-    grid = documents.read_recipe("sDigits").tune.grid["optim.lr"]
+    grid = read_recipe("sDigits").tune.grid["optim.lr"]
     assert complete(monkeypatch, capsys, "plan", "sDigits", "--sweep", "optim.lr=") == [
         f"optim.lr={rate}" for rate in grid
     ]

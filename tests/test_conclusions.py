@@ -8,7 +8,7 @@ from typing import Any
 import scipy.stats
 from msgspec import structs
 
-from lrurun.config.documents import Ladder
+from lrurun.config.ladder import Ladder
 from lrurun.report import formats
 from lrurun.report.conclusions import conclude
 from lrurun.report.judging import claims

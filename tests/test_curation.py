@@ -220,7 +220,7 @@ def test_an_older_ledger_is_not_migrated(
 def test_tags_and_notes_stay_with_their_generation(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     """A run that is repeated with --fresh is a new run, without tags and notes."""
     from lrurun.config import plan as planning
-    from lrurun.config.runs import final_runs
+    from lrurun.config.plan import final_runs
 
     assert said(capsys, "exclude", runs[0].id, "--why", "x")[0] == 0
     assert said(capsys, "tag", runs[0].id, "t")[0] == 0

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from lrurun.config import plan as planning
-from lrurun.config import runs
 from tests.machine import Machine, stop, wait_for
 
 N, STEPS = 120, 12
@@ -176,7 +175,7 @@ def test_other_arrays_give_other_runs(own, monkeypatch):
     own.run("data", "import", "wells", *OWN[:3], "Z.npy", "--data-dir", "e", "--recipe", "z.toml", "--classes", "3")
     monkeypatch.chdir(own.folder)
     plans = [planning.make(name) for name in ("wells", "z.toml")]
-    fingerprints = {runs.final_runs(plan, plan.rungs[0], [0])[0].fingerprint for plan in plans}
+    fingerprints = {planning.final_runs(plan, plan.rungs[0], [0])[0].fingerprint for plan in plans}
     assert len(fingerprints) == 2
     tables = [dict(plan.rungs[0].config.data) for plan in plans]
     assert [tables[0].pop(key) != tables[1].pop(key) for key in ("imported", "version")] == [True, True]

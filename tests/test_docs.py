@@ -14,7 +14,7 @@ import typer.main
 
 from lrurun import paths
 from lrurun.cli import make_app
-from lrurun.config.documents import load_ladder
+from lrurun.config.ladder import load_ladder
 from tests import generated, transcripts
 from tests.conftest import FLAGS
 from tests.machine import Machine

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lrurun import decoding, paths
-from lrurun.config import documents
-from lrurun.config.recipe_checks import NEEDS_SEARCH
+from lrurun.config.ladder import load_ladder
+from lrurun.config.recipe import NEEDS_SEARCH, Profile, Recipe, get_profile, load_recipe
 from lrurun.config.settings import settings
 from lrurun.errors import LrurunError, UsageError
 from tests.mistakes import LADDER, changed, folder, ladder_error
@@ -22,7 +22,7 @@ __all__ = ["folder"]  # a fixture
 def recipe_error(text: str) -> tuple[str, str | None]:
     Path("r.toml").write_text(text)
     with pytest.raises(UsageError) as caught:
-        documents.load_recipe("./r.toml")
+        load_recipe("./r.toml")
     assert [path.name for path in Path().iterdir()] == ["r.toml"]
     return caught.value.message, caught.value.hint
 
@@ -30,13 +30,13 @@ def recipe_error(text: str) -> tuple[str, str | None]:
 def test_every_shipped_document_loads_and_says_where_it_comes_from():
     assert {"lru", "nonlinearity"} <= set(paths.names("ablations"))
     for name in paths.names("ablations"):
-        ladder = documents.load_ladder(name)
+        ladder = load_ladder(name)
         assert ladder.name == name
         assert ladder.source
         assert all(row.source for rung in ladder.rungs for rows in rung.published.values() for row in rows)
     assert "sDigits" in paths.names("recipes")
     for name in paths.names("recipes"):
-        recipe = documents.load_recipe(name)
+        recipe = load_recipe(name)
         assert recipe.task == name
         assert recipe.about.source
         assert recipe.about.checked
@@ -47,9 +47,9 @@ def test_a_file_by_path_and_a_file_by_name_are_the_same_document(folder):
         (folder / place).parent.mkdir()
     (folder / "recipes/mine.toml").write_text(RECIPE)
     (folder / "ablations/mine.toml").write_text(LADDER)
-    assert documents.load_recipe("mine") == documents.load_recipe(str(folder / "recipes/mine.toml"))
-    assert documents.load_ladder("mine") == documents.load_ladder("ablations/mine.toml")
-    assert documents.load_ladder("mine").path == "ablations/mine.toml"
+    assert load_recipe("mine") == load_recipe(str(folder / "recipes/mine.toml"))
+    assert load_ladder("mine") == load_ladder("ablations/mine.toml")
+    assert load_ladder("mine").path == "ablations/mine.toml"
     assert "mine" in paths.names("recipes")
 
 
@@ -61,7 +61,7 @@ def test_a_local_file_hides_the_packaged_one_and_only_then(folder):
     (folder / "recipes").mkdir()
     (folder / "recipes/sDigits.toml").write_text(RECIPE)
     local = paths.find("recipes", "sDigits")
-    assert documents.load_recipe("sDigits").about.expect == "anything"
+    assert load_recipe("sDigits").about.expect == "anything"
     assert paths.shown(local) == "recipes/sDigits.toml"
     assert paths.hides_packaged("recipes", local)
     # the hidden one is no longer called by the name that now means another file
@@ -71,11 +71,11 @@ def test_a_local_file_hides_the_packaged_one_and_only_then(folder):
 @pytest.mark.parametrize(
     ("load", "name", "message", "hint"),
     [
-        (documents.load_ladder, "lrv", "unknown ladder 'lrv'", "did you mean 'lru'? ladders: "),
-        (documents.load_recipe, "SDIGITS", "unknown task 'SDIGITS'", "did you mean 'sDigits'? tasks: "),
-        (documents.load_recipe, "", "unknown task ''", "tasks: "),
-        (documents.load_ladder, "./no.toml", "ladder: there is no file ./no.toml", "give a path to a TOML file, or a "),
-        (documents.load_recipe, "a/b", "recipe: there is no file a/b", "give a path to a TOML file, or a name: "),
+        (load_ladder, "lrv", "unknown ladder 'lrv'", "did you mean 'lru'? ladders: "),
+        (load_recipe, "SDIGITS", "unknown task 'SDIGITS'", "did you mean 'sDigits'? tasks: "),
+        (load_recipe, "", "unknown task ''", "tasks: "),
+        (load_ladder, "./no.toml", "ladder: there is no file ./no.toml", "give a path to a TOML file, or a "),
+        (load_recipe, "a/b", "recipe: there is no file a/b", "give a path to a TOML file, or a name: "),
     ],
 )
 def test_unknown_names_get_the_nearest_one(load, name, message, hint):
@@ -103,7 +103,7 @@ def test_unknown_names_get_the_nearest_one(load, name, message, hint):
 def test_invalid_toml_is_reported_with_file_and_line(content, message, hint):
     Path("l.toml").write_bytes(content)
     with pytest.raises(UsageError) as caught:
-        documents.load_ladder("l.toml")
+        load_ladder("l.toml")
     assert caught.value.message.startswith(f"l.toml: {message}")
     assert caught.value.hint == hint
 
@@ -115,7 +115,7 @@ def test_a_file_that_cannot_be_read_is_no_usage_error(monkeypatch):
     Path("l.toml").write_text(LADDER)
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(LrurunError) as caught:
-        documents.load_ladder("l.toml")
+        load_ladder("l.toml")
     assert (caught.value.message, caught.value.exit_code) == ("l.toml: Permission denied", 1)
 
 
@@ -264,13 +264,13 @@ def test_an_error_below_free_keys_names_the_key_even_where_two_are_wrong():
 
 def test_an_unknown_profile_gets_the_nearest_one(folder):
     (folder / "r.toml").write_text(RECIPE + "\n[profile.smoke]\nseeds = 1\n")
-    recipe = documents.load_recipe("r.toml")
+    recipe = load_recipe("r.toml")
     with pytest.raises(UsageError) as caught:
-        documents.get_profile(recipe, "smok")
+        get_profile(recipe, "smok")
     assert caught.value.message == "r.toml: unknown profile 'smok'"
     assert caught.value.hint == "did you mean 'smoke'? profiles: smoke"
-    assert documents.get_profile(recipe, "smoke").seeds == 1
-    assert documents.get_profile(recipe, None) == documents.Profile()
+    assert get_profile(recipe, "smoke").seeds == 1
+    assert get_profile(recipe, None) == Profile()
 
 
 def test_nested_tables_and_dotted_keys_are_the_same_paths():
@@ -292,9 +292,9 @@ def test_any_key_anywhere_is_an_error_of_the_file_never_of_the_program(name):
             inner = table if section is None else table.setdefault(section, {})
             inner[name] = value
             with contextlib.suppress(UsageError):
-                decoding.convert(table, documents.Recipe, "r.toml")
+                decoding.convert(table, Recipe, "r.toml")
     with pytest.raises(UsageError) as caught:
-        decoding.convert(tomllib.loads(RECIPE) | {name: 1}, documents.Recipe, "r.toml")
+        decoding.convert(tomllib.loads(RECIPE) | {name: 1}, Recipe, "r.toml")
     shown = name or '""'
     assert caught.value.message == f"r.toml, {shown}: unknown name"
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from lrurun import paths
-from lrurun.config import documents
 from lrurun.config import plan as planning
+from lrurun.config.recipe import load_recipe
 from lrurun.errors import UsageError
 from tests.mistakes import folder
 from tests.plans import SMALL_RECIPE
@@ -27,8 +27,8 @@ def test_a_recipe_has_the_tables_that_it_extends_under_its_own(folder):
     whole = SMALL_RECIPE.replace("[optim]", "[optim]\nwarmup = 0.25")
     write('extends = "shared/x.toml"\ntask = "sDigits"\n[optim]\nwarmup = 0.5\n[train]\nbatch = 8\n', whole)
     Path("shared/x.toml").write_text(whole.replace('checked = "never"', 'checked = "2026-01-02"'))
-    base = documents.load_recipe(str(folder / "shared/x.toml"))
-    recipe = documents.load_recipe("./r.toml")
+    base = load_recipe(str(folder / "shared/x.toml"))
+    recipe = load_recipe("./r.toml")
     assert base.about.checked == "2026-01-02"
     base = msgspec.structs.replace(base, about=msgspec.structs.replace(base.about, checked="never"))  # that one alone
     assert recipe.optim == base.optim | {"warmup": 0.5}
@@ -74,6 +74,6 @@ def test_shared_tables_are_no_recipes_and_copies_of_packaged_recipes_find_them(f
 def test_errors_name_the_file_that_has_the_mistake(folder, recipe, base, message, hint):
     write(recipe, base)
     with pytest.raises(UsageError) as caught:
-        documents.load_recipe("./r.toml")
+        load_recipe("./r.toml")
     assert caught.value.message.startswith(message)
     assert (caught.value.hint or "").startswith(hint)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lrurun.config import plan as planning
-from lrurun.config.documents import load_ladder
+from lrurun.config.ladder import load_ladder
 from lrurun.errors import UsageError
 from tests.commands import folder, said  # noqa: F401
 from tests.conftest import FLAGS

@@ -15,17 +15,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from lrurun.config import documents
+from lrurun.config.ladder import Grid, Ladder, Published, load_ladder
 from lrurun.errors import UsageError
 from lrurun.report import formats
 from tests.printed import read
 from tests.reports import body, build, make_run, make_rung
 
 PUBLISHED = {
-    "free-1": documents.Published(source="Paper", value=0.7, stderr=0.01),
-    "stable-2": documents.Published(source="Paper", note="not above chance"),
+    "free-1": Published(source="Paper", value=0.7, stderr=0.01),
+    "stable-2": Published(source="Paper", note="not above chance"),
 }
-LADDER = documents.Ladder(
+LADDER = Ladder(
     name="forms",
     title="two forms on three rings",
     source="Paper",
@@ -33,7 +33,7 @@ LADDER = documents.Ladder(
         make_rung(name, **({"sDigits": (PUBLISHED[name],)} if name in PUBLISHED else {}))
         for name in ("free-1", "stable-1", "free-2", "stable-2", "free-3")
     ),
-    grid=documents.Grid(
+    grid=Grid(
         down="form",
         across="ring",
         columns=("one", "two", "th|ree"),
@@ -155,7 +155,7 @@ def test_some_rungs_of_a_grid_are_none() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="pdflatex is not installed")
 def test_the_grid_of_the_paper_fits_a_page(tmp_path: Path) -> None:
-    ladder = documents.load_ladder("stability")
+    ladder = load_ladder("stability")
     runs = [make_run(rung.name, rung.name, 0, 0.5) for rung in ladder.rungs]
     (tmp_path / "grid.tex").write_text(formats.render(build(ladder, runs, task="sCIFAR"), "latex"))
     document = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}\input{grid}\end{document}"
@@ -171,7 +171,7 @@ def test_the_grid_of_the_paper_fits_a_page(tmp_path: Path) -> None:
 
 
 def test_the_ladder_of_stability_is_table_5() -> None:
-    ladder = documents.load_ladder("stability")
+    ladder = load_ladder("stability")
     assert ladder.grid is not None
     forms = dict(zip(("free", "stable", "gamma"), ladder.grid.rows, strict=True))
     for form, row in forms.items():
@@ -201,9 +201,9 @@ kept = ["kept-1", ""]
 """
 
 
-def load(tmp_path: Path, text: str) -> documents.Ladder:
+def load(tmp_path: Path, text: str) -> Ladder:
     (tmp_path / "forms.toml").write_text(text)
-    return documents.load_ladder(str(tmp_path / "forms.toml"))
+    return load_ladder(str(tmp_path / "forms.toml"))
 
 
 def test_a_grid_may_have_empty_cells(tmp_path: Path) -> None:

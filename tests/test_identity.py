@@ -11,7 +11,7 @@ from lrurun import paths
 from lrurun.commands import request as requests
 from lrurun.commands.request import LadderRequest
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs
+from lrurun.config.plan import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.report import instance_documents
 from tests.commands import answered, folder, said

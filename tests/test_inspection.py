@@ -13,7 +13,7 @@ from msgspec import structs
 
 from lrurun import console
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs
+from lrurun.config.plan import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, Run
 from lrurun.report import sparkline

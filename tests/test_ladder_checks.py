@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lrurun.__main__ import run
-from lrurun.config import documents
+from lrurun.config.ladder import load_ladder
 from lrurun.data import TASKS
 from tests.mistakes import LADDER, changed, folder, ladder_error
 
@@ -119,7 +119,7 @@ def test_a_rung_changes_the_one_before_it_unless_it_names_another(folder):
     third = '\n[[rung]]\nname = "third"\ntitle = "x"\non = "first"\nchange = { "model.depth" = 2 }\n'
     fourth = third.replace("third", "fourth").replace('on = "first"\n', "")
     (folder / "l.toml").write_text(LADDER + third + fourth)
-    assert documents.load_ladder("./l.toml").bases == {
+    assert load_ladder("./l.toml").bases == {
         "first": None,
         "second": "first",
         "third": "first",
@@ -232,7 +232,7 @@ def test_speeds_of_other_sources_devices_and_systems_are_no_repetition(folder):
     others = [changed(SPEED, 's"\nd', 't"\nd'), changed(SPEED, '"d"', '"e"'), changed(SPEED, 'rung = "first"\n', "")]
     text = (SPEED + "".join(others)).replace("{ A =", "{ Text =").replace("B =", "PathX =")
     (folder / "l.toml").write_text(LADDER + text)
-    assert [one.rung for one in documents.load_ladder("./l.toml").speeds] == ["first", "first", "first", None]
+    assert [one.rung for one in load_ladder("./l.toml").speeds] == ["first", "first", "first", None]
 
 
 @pytest.mark.parametrize(
@@ -249,15 +249,13 @@ def test_an_unknown_task_is_refused(text, where, folder, capsys):
     own = "--load FILE if it is a task of your own, other_tasks = ['Txet'] if only a paper has it"
     hint = f"did you mean 'Text'? tasks: {', '.join(TASKS)}; {own}"
     assert ladder_error(LADDER + text) == (error, hint)
-    assert documents.load_ladder("./l.toml", imports=False).name == "mine"  # a plug-in of it may not be loaded
+    assert load_ladder("./l.toml", imports=False).name == "mine"  # a plug-in of it may not be loaded
     for arguments in (["check", "ladder", "l.toml"], ["plan", "sDigits", "--ladder", "l.toml"]):
         assert run(arguments) == 2
         assert capsys.readouterr().err == f"error: {error}\nhint: {hint}\n"
     (folder / "recipes").mkdir()
     (folder / "recipes" / "Txet.toml").write_text("")
-    assert (
-        documents.load_ladder("./l.toml").name == "mine"
-    )  # a task of the user's own, which this command does not need
+    assert load_ladder("./l.toml").name == "mine"  # a task of the user's own, which this command does not need
     (folder / "recipes" / "Txet.toml").unlink()
     (folder / "l.toml").write_text('other_tasks = ["Txet"]' + LADDER + text)
     assert run(["check", "ladder", "l.toml"]) == 0

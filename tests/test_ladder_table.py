@@ -14,7 +14,7 @@ import pytest
 import scipy.stats
 from msgspec import structs
 
-from lrurun.config import documents
+from lrurun.config.ladder import Claim, Ladder
 from lrurun.config.resolve import RateSource
 from lrurun.data.metric import Accuracy
 from lrurun.errors import LrurunError
@@ -95,7 +95,7 @@ def test_the_change_of_a_rung_is_its_comparison_with_its_base() -> None:
 def test_verdicts_of_twelve_seeds_are_firm_and_by_ranks() -> None:
     scores = {"a": 0.5, "b": 0.8, "c": 0.3}
     rungs = tuple(make_rung(rung) for rung in scores)
-    ladder = documents.Ladder(name="x", title="x", source="s", rungs=rungs)
+    ladder = Ladder(name="x", title="x", source="s", rungs=rungs)
     runs = [make_run(f"{rung}{k}", rung, k, center + 0.01 * k) for rung, center in scores.items() for k in range(12)]
     report = build(ladder, runs)
     assert [row.verdict for row in report.rows] == ["", "helps", "hurts"]
@@ -132,7 +132,7 @@ def test_a_shared_rung_has_the_runs_of_the_one_before() -> None:
     runs = [
         make_run(name, name, seed, 0.5 + seed / 10, config={"data": {"rung": "any"}}) for seed, name in enumerate("abc")
     ]
-    ladder = documents.Ladder(name="x", title="x", source="s", rungs=rungs)
+    ladder = Ladder(name="x", title="x", source="s", rungs=rungs)
     report = build(ladder, runs, same_as_before={"a", "b", "c"})
     assert [row.runs for row in report.rows] == [("a", "b", "c")] * 3 + [()]
     assert [row.same_as_before for row in report.rows] == [False, True, True, False]
@@ -157,7 +157,7 @@ def test_a_rung_is_compared_with_the_one_that_it_changes() -> None:
 
 def test_a_root_is_compared_with_no_rung() -> None:
     rungs = (make_rung("a"), msgspec.structs.replace(make_rung("b"), root=True), make_rung("c"))
-    ladder = documents.Ladder(name="x", title="x", source="s", rungs=rungs)
+    ladder = Ladder(name="x", title="x", source="s", rungs=rungs)
     runs = [make_run(f"{name}{seed}", name, seed, 0.5 + seed / 10) for name in "abc" for seed in (0, 1)]
     rows = build(ladder, runs).rows
     assert [row.on for row in rows] == [None, None, "b"]
@@ -287,7 +287,7 @@ def of_seeds(spread: dict[str, float], seeds: int = 3) -> list[values.Run]:
 
 def test_the_seeds_that_a_difference_needs_are_those_of_welchs_test_at_the_level_of_holm() -> None:
     rungs = tuple(make_rung(rung) for rung in "abcde")
-    ladder = documents.Ladder(name="x", title="x", source="s", rungs=rungs)
+    ladder = Ladder(name="x", title="x", source="s", rungs=rungs)
     runs = [*of_seeds({"a": 0.005, "b": 0.03, "c": 0.03}), make_run("d0", "d", 0, 0.5)]
     report = build(ladder, runs, detect=0.02)
     assert report.hypotheses == 3, "of e there are no runs; the one seed of d counts"
@@ -334,7 +334,7 @@ def test_where_a_seed_fails_no_number_is_given_of_the_seeds_that_a_difference_ne
 
 def learners(detect: float | None = None, **scores: tuple[float | None, ...]) -> LadderReport:
     """A report on rungs with these scores; None: diverged. Chance is 10 %, and a seed learns above 15.20 %."""
-    ladder = documents.Ladder(name="x", title="x", source="s", rungs=tuple(make_rung(rung) for rung in scores))
+    ladder = Ladder(name="x", title="x", source="s", rungs=tuple(make_rung(rung) for rung in scores))
     return build(
         ladder,
         [
@@ -396,12 +396,12 @@ def test_rungs_are_still_improving_where_most_seeds_score_best_at_the_last_step(
     sentence = f"{said} at the last step in most seeds: verdicts may change with more steps."
     assert [one for one in report.conclusions if "improving" in one] == ([sentence] if said else [])
     improving = tuple(rung for rung, steps in best.items() if 2 * steps.count(10) > len(steps))
-    ladder = documents.Ladder(
+    ladder = Ladder(
         name="x",
         title="x",
         source="s",
         rungs=(make_rung("a"), make_rung("b")),
-        claims=(documents.Claim(text="b is better", source="s", rung="b", than="a"),),
+        claims=(Claim(text="b is better", source="s", rung="b", than="a"),),
     )
     scored = [
         msgspec.structs.replace(run, result={**(run.result or {}), "test/accuracy": 0.5 + run.seed / 9}) for run in runs
@@ -493,7 +493,7 @@ DEFAULT = RateSource("default", "the recipe's default, untuned")
 
 def test_differences_with_an_untuned_side_are_named() -> None:
     rungs = tuple(make_rung(name) for name in "abcd")
-    ladder = documents.Ladder(name="x", title="x", source="s", rungs=rungs)
+    ladder = Ladder(name="x", title="x", source="s", rungs=rungs)
     chosen = RateSource("chosen", "chosen for this rung: it is ours")
     rates = {rung: (0.1, DEFAULT if rung == "b" else chosen) for rung in "abcd"}
     runs_of_all = [make_run(rung, rung, 0, 0.5) for rung in "abcd"]

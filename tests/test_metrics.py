@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from lrurun.__main__ import run as command
-from lrurun.config import documents
+from lrurun.config.ladder import Claim, Grid, Ladder, Published
 from lrurun.data.metric import R2 as RSquared
 from lrurun.data.metric import Accuracy, BitsPerByte, Exact, Metric
 from lrurun.errors import UsageError
@@ -39,7 +39,7 @@ from tests.scored import LADDER, tasks  # noqa: F401
 BITS = BitsPerByte(chance=8.0)
 R2 = RSquared()
 FORMATS: tuple[formats.Format, ...] = ("table", "markdown", "latex", "csv", "json")
-CLAIM = documents.Claim(text="b is as good", source="s", rung="b", than="a", kind="no-worse", margin=0.25)
+CLAIM = Claim(text="b is as good", source="s", rung="b", than="a", kind="no-worse", margin=0.25)
 
 
 def runs_of(metric: Metric, rung: str, scores: Sequence[float], **settings: Sequence[float]) -> list[Run]:
@@ -52,10 +52,10 @@ def runs_of(metric: Metric, rung: str, scores: Sequence[float], **settings: Sequ
     return found
 
 
-def build(metric: Metric, runs: Sequence[Run], *claims: documents.Claim, **more: Any) -> LadderReport:
-    published = documents.Published(source="Paper", value=-1.5 if metric is R2 else 1.25, stderr=0.5)
+def build(metric: Metric, runs: Sequence[Run], *claims: Claim, **more: Any) -> LadderReport:
+    published = Published(source="Paper", value=-1.5 if metric is R2 else 1.25, stderr=0.5)
     rungs = (make_rung("a", sDigits=(published,)), make_rung("b"))
-    ladder = documents.Ladder(name="two", title="two", source="s", rungs=rungs, claims=claims)
+    ladder = Ladder(name="two", title="two", source="s", rungs=rungs, claims=claims)
     return build_report(ladder, list(runs), metric=metric, **more)
 
 
@@ -130,7 +130,7 @@ def test_the_best_cell_of_a_grid_is_the_lowest_where_less_is_better() -> None:
     scores = {"free-1": 3.0, "stable-1": 2.0, "free-2": 2.00004, "stable-2": 2.5}
     runs = [run for rung, score in scores.items() for run in runs_of(BITS, rung, (score,))]
     rows = {form: tuple(f"{form}-{k}" for k in (1, 2, 3)) for form in ("free", "stable")}
-    ladder = structs.replace(GRID, grid=documents.Grid(down="form", across="ring", columns=("1", "2", "3"), rows=rows))
+    ladder = structs.replace(GRID, grid=Grid(down="form", across="ring", columns=("1", "2", "3"), rows=rows))
     [wide, tall] = formats.content_of(build_report(ladder, runs, metric=BITS)).above
     for table in (wide, tall):
         cells = [(column.cell(row), column.is_marked(row)) for row in table.rows for column in table.columns[1:]]
@@ -173,7 +173,7 @@ def test_scores_in_other_settings_are_columns_of_every_format() -> None:
 def test_scores_in_other_settings_are_on_the_page_and_in_the_table_of_all_tasks() -> None:
     page = formats.render(lengths(), "html", details={})
     assert "r2 at 256" in page
-    ladder = documents.Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))
+    ladder = Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))
     text = formats.render(all_tasks.build(ladder, [lengths()]), "table", width=200)
     assert "at 256: 0.3750 ± 0.1250" in text
     assert "at 1024: -1.2500 ± 0.2500" in text
@@ -183,7 +183,7 @@ def test_scores_in_other_settings_are_on_the_page_and_in_the_table_of_all_tasks(
 
 
 def test_columns_of_all_tasks_have_metrics_of_their_own() -> None:
-    ladder = documents.Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))
+    ladder = Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))
     accuracy = build(Accuracy(chance=0.5), runs_of(Accuracy(), "a", (0.5, 0.75)), task="sCIFAR")
     report = all_tasks.build(ladder, [bits(), accuracy])
     table = " ".join(formats.render(report, "table", width=200).split())
@@ -205,7 +205,7 @@ def test_the_page_names_the_metric_of_every_run() -> None:
     page = formats.render(bits(), "html", details={"a0": detail(2.5)})
     assert '<th scope="col" class="right">test bits per byte</th>' in page
     assert '<td class="right">2.5000</td>' in page
-    ladder = documents.Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))
+    ladder = Ladder(name="two", title="two", source="s", rungs=(make_rung("a"), make_rung("b")))
     accuracy = build(Accuracy(chance=0.5), [make_run("c0", "a", 0, 0.5)], task="sCIFAR")
     page = formats.render(
         all_tasks.build(ladder, [bits(), accuracy]), "html", details={"a0": detail(2.5), "c0": detail(0.5)}

@@ -12,7 +12,7 @@ import pytest
 import lrurun
 from lrurun.commands import request, resume
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs
+from lrurun.config.plan import final_runs
 from lrurun.data import store
 from lrurun.errors import LedgerError
 from lrurun.ledger import owner

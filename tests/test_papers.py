@@ -7,7 +7,8 @@ import shlex
 import pytest
 
 from lrurun import data, paths, studies
-from lrurun.config.documents import load_ladder, load_recipe
+from lrurun.config.ladder import load_ladder
+from lrurun.config.recipe import load_recipe
 from lrurun.report import ledger_claims, papers
 from lrurun.report.ledger_claims import Evidence, LedgerClaim
 from tests import generated

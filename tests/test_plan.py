@@ -10,8 +10,8 @@ import pytest
 
 from lrurun.__main__ import run
 from lrurun.config import plan as planning
+from lrurun.config.plan import final_runs
 from lrurun.config.resolve import Difference
-from lrurun.config.runs import final_runs
 from lrurun.config.schema import Execution, fingerprint
 from lrurun.errors import UsageError
 from tests.plans import LADDER, RECIPE, changed, differences, error, make, on, rungs, write_documents

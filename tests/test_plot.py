@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs
+from lrurun.config.plan import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.report import figure_style, figures

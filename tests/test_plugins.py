@@ -15,7 +15,7 @@ from lrurun import plugins
 from lrurun.commands import request as requests
 from lrurun.config import plan as planning
 from lrurun.config import schema
-from lrurun.config.runs import final_runs
+from lrurun.config.plan import final_runs
 from lrurun.data import TASKS
 from lrurun.data.store import load, prepare
 from lrurun.errors import LrurunError

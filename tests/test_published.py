@@ -10,18 +10,19 @@ import msgspec
 import pytest
 import scipy.stats
 
-from lrurun.config import documents
+from lrurun.config.ladder import Ladder
+from lrurun.config.recipe import load_recipe
 from lrurun.report.judging.published import judge, rows_for
 from lrurun.report.judging.questions import difference, of_claim
 
 ABLATIONS = Path(__file__).parent.parent / "ablations"
 
 
-def load(name: str) -> documents.Ladder:
-    return msgspec.convert(tomllib.loads((ABLATIONS / f"{name}.toml").read_text()), documents.Ladder)
+def load(name: str) -> Ladder:
+    return msgspec.convert(tomllib.loads((ABLATIONS / f"{name}.toml").read_text()), Ladder)
 
 
-def scores(ladder: documents.Ladder, rung: str) -> dict[str, tuple[float | None, float | None]]:
+def scores(ladder: Ladder, rung: str) -> dict[str, tuple[float | None, float | None]]:
     (found,) = [one for one in ladder.rungs if one.name == rung]
     assert all(len(rows) == 1 for rows in found.published.values())
     return {task: (rows[0].value, rows[0].stderr) for task, rows in found.published.items()}
@@ -158,7 +159,7 @@ TASKS_1 = ("ListOps", "Text", "Retrieval", "Image", "Pathfinder", "PathX")
 TABLE_1 = {"lru": "57.9 89.4 89.4 85.2 90.0 92.8", "rotrnn": "61.1 89.6 89.9 85.9 93.0 89.2"}
 
 
-def values_from(ladder: documents.Ladder, rung: str, source: str) -> dict[str, tuple[float | None, ...]]:
+def values_from(ladder: Ladder, rung: str, source: str) -> dict[str, tuple[float | None, ...]]:
     """Task -> the values that a source gives, in the order of the file."""
     [found] = [one for one in ladder.rungs if one.name == rung]
     rows = {task: [row for row in rows if row.source == source] for task, rows in found.published.items()}
@@ -250,7 +251,7 @@ def test_published_scores_name_profiles_that_exist_and_their_metric() -> None:
     ladder = load("dlr")
     dlr = ladder.rungs[1]
     for task in dlr.published:
-        recipe = documents.load_recipe(task)
+        recipe = load_recipe(task)
         named = {row.profile for rung in ladder.rungs for row in rung.published.get(task, ()) if row.profile}
         assert named == {name for name in recipe.profile if name.startswith(("length-", "size-"))} - {"length-512"}
     found = rows_for(ladder, "Shift", "length-65536")
@@ -267,7 +268,7 @@ def test_published_scores_name_profiles_that_exist_and_their_metric() -> None:
     assert judged[difference("dlr-prod", "dlr")].difference == pytest.approx(0.61)
 
 
-def spread_of_models(ladder: documents.Ladder, rungs: tuple[str, ...], task: str) -> float:
+def spread_of_models(ladder: Ladder, rungs: tuple[str, ...], task: str) -> float:
     """The largest difference between two publications' scores of one model."""
     known = [[row.value for row in rung.published[task]] for rung in ladder.rungs if rung.name in rungs]
     return max(abs((one[0] or 0.0) - (one[1] or 0.0)) for one in known)

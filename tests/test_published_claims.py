@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lrurun.__main__ import run
-from lrurun.config.documents import load_ladder
+from lrurun.config.ladder import load_ladder
 from lrurun.report import published_claims
 from tests.commands import folder
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lrurun import decoding, paths
-from lrurun.config import documents, recipe_checks, recipe_faults
-from lrurun.config.documents import Recipe
+from lrurun.config import recipe, recipe_faults
+from lrurun.config.recipe import NEUTRAL, About, Recipe, load_recipe, read_recipe
 from lrurun.decoding.faults import faults, repaired
 from lrurun.errors import UsageError
 from tests.commands import folder, said
@@ -33,7 +33,7 @@ max_phase = 0.3
 
 @pytest.fixture(autouse=True)
 def warned() -> None:
-    recipe_checks._warn.cache_clear()
+    recipe._warn.cache_clear()
 
 
 def found(
@@ -188,8 +188,8 @@ def test_faults_of_documentation_warn_and_do_not_stop_a_recipe_of_ones_own(capsy
             f"warning: {one.replace('; ', ': only documentation, the recipe is used without it; ', 1)}"
             for one in expected
         ]
-        read = documents.read_recipe("./r.toml").about
-        assert read == documents.About(source="ours" * bool(text), expect="", device="", hours=0, checked="never")
+        read = read_recipe("./r.toml").about
+        assert read == About(source="ours" * bool(text), expect="", device="", hours=0, checked="never")
 
 
 def test_documentation_of_the_packaged_recipes_is_complete_and_its_faults_count(
@@ -205,7 +205,7 @@ def test_documentation_of_the_packaged_recipes_is_complete_and_its_faults_count(
     failed = [one.detail for one in recipe_faults.find("sDigits", ["lru"]) if not one.passed]
     assert [one.partition(":")[0].rpartition(", ")[2] for one in failed] == ["about.hour", "about.hours"]
     with pytest.raises(UsageError, match=r"about\.hour: unknown name"):
-        documents.load_recipe("sDigits")
+        load_recipe("sDigits")
 
 
 def test_options_that_are_not_for_recipes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -230,7 +230,7 @@ def test_the_first_of_all_faults_is_the_one_that_decoding_raises() -> None:
                 message = error.message
             messages = [one.error.message for one in faults(other, Recipe, "r")]
             assert (message in messages) if message else not messages, (name, value, message, messages)
-            sound = repaired(other, Recipe, recipe_checks.NEUTRAL)
+            sound = repaired(other, Recipe, NEUTRAL)
             assert (sound is None) == (name == "task")
             if sound is not None:
                 decoding.convert(sound, Recipe, "r")

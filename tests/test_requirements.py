@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs
+from lrurun.config.plan import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.runner import environment
 from tests.commands import said

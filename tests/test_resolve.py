@@ -12,8 +12,8 @@ from lrurun import __main__ as entry
 from lrurun import machine
 from lrurun.commands import request as requests
 from lrurun.config import plan as planning
+from lrurun.config.plan import tuning_runs
 from lrurun.config.resolve import RateSource
-from lrurun.config.runs import tuning_runs
 from lrurun.ledger.store import Ledger
 from lrurun.runner import supervisor
 from tests.plans import LADDER, RECIPE, changed, error, make, rungs, write_documents

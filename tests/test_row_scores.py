@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from lrurun import data as tasks
-from lrurun.config import documents
 from lrurun.config import plan as planning
+from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy, WorstSlot, named
 from lrurun.errors import NotFoundError, UsageError
 from lrurun.ledger.values import Run
@@ -60,10 +60,8 @@ def rung(name: str, steps: Sequence[float], scores: Sequence[float] = (0.5, 0.6,
     ]
 
 
-def build(runs: Sequence[Run], *claims: documents.Claim) -> LadderReport:
-    ladder = documents.Ladder(
-        name="mini", title="two rungs", source="s", rungs=(make_rung("a"), make_rung("b")), claims=claims
-    )
+def build(runs: Sequence[Run], *claims: Claim) -> LadderReport:
+    ladder = Ladder(name="mini", title="two rungs", source="s", rungs=(make_rung("a"), make_rung("b")), claims=claims)
     return build_report(ladder=ladder, runs=runs, metric=METRIC, metrics=(METRIC, WorstSlot()), task="Parity")
 
 
@@ -117,9 +115,9 @@ def test_figures_have_the_slots_and_the_lengths_on_their_axes(report: LadderRepo
         profiles.slots(build([make_run("a0", "a", 0, 0.5)]))
 
 
-def claim(metric: str, **more: Any) -> documents.Claim:
+def claim(metric: str, **more: Any) -> Claim:
     fields: dict[str, Any] = {"text": "t", "source": "s", "rung": "b", "than": "a", "metric": metric}
-    return documents.Claim(**(fields | more))
+    return Claim(**(fields | more))
 
 
 def test_a_claim_may_be_about_the_escape_or_about_a_longer_test() -> None:

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from lrurun.config import plan as planning
-from lrurun.config.runs import choose_point, final_runs, grid_points, seeds_of, tuning_runs
+from lrurun.config.plan import choose_point, final_runs, tuning_runs
+from lrurun.config.runs import seeds_of
 from lrurun.config.schema import fingerprint
-from lrurun.config.settings import flatten
+from lrurun.config.settings import combinations, flatten
 from lrurun.errors import UsageError
 from tests.plans import RECIPE, changed, error, make, write_documents
 from tests.scored import tasks  # noqa: F401
@@ -49,7 +50,7 @@ def test_planned_runs_come_in_ladder_order_tuning_before_training():
 
 def test_the_grid_is_every_combination_and_tuning_uses_its_own_seed():
     made = make(profile="small", tune=True)
-    points = grid_points(made.grid)
+    points = combinations(made.grid)
     assert points == [{"optim.lr": lr, "optim.weight_decay": wd} for lr in (0.1, 0.2, 0.3) for wd in (0, 0.1)]
     wanted = tuning_runs(made, made.rungs[2:3])
     assert [(w.config.optim.lr, w.config.optim.weight_decay) for w in wanted] == [
@@ -168,7 +169,7 @@ def test_other_seeds_are_refused(text, message, hint):
 
 def test_point_is_chosen_on_validation_and_ties_go_to_the_lower_loss() -> None:
     made = planning.make("sDigits", profile="smoke", tune=True)
-    low, high = grid_points(made.grid)
+    low, high = combinations(made.grid)
 
     def result(accuracy: float, loss: float) -> dict[str, float]:
         return {"val/accuracy": accuracy, "val/loss": loss, "test/accuracy": 1 - accuracy}
@@ -193,6 +194,6 @@ def test_point_is_chosen_by_the_metric_of_the_task_and_its_direction(task: str, 
         found = [{f"val/{name}": score, "val/accuracy": 1 - score, "val/loss": 1.0} for of in scores for score in of]
         return choose_point(made, made.rungs[0], found)
 
-    assert chosen() == grid_points(made.grid)[better]
+    assert chosen() == combinations(made.grid)[better]
     scores[better] = [float("nan")] * seeds
-    assert chosen() == grid_points(made.grid)[1 - better]
+    assert chosen() == combinations(made.grid)[1 - better]

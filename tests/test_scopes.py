@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from lrurun import paths
-from lrurun.config import documents
 from lrurun.config import plan as planning
-from lrurun.config.claim import outside_scope
-from lrurun.config.documents import Claim, load_ladder
+from lrurun.config.ladder import Claim, Ladder, load_ladder, outside_scope
 from lrurun.report.judging import design_record, published, questions
 from lrurun.report.ladder_table import LadderReport
 from tests.machine import Machine
@@ -129,7 +127,7 @@ def report(scope: str, **more: Any) -> LadderReport:
         Claim(text="long", source="Paper, 1", rung="b", than="a", kind="equal", margin=0.01, tasks=("sCIFAR",)),
         Claim(text="any", source="Paper, 1", rung="b", than="a", tasks=("sCIFAR",)),
     )
-    ladder = documents.Ladder(name="x", title="x", source="s", rungs=(make_rung("a"), make_rung("b")), claims=claims)
+    ladder = Ladder(name="x", title="x", source="s", rungs=(make_rung("a"), make_rung("b")), claims=claims)
     scores = {"a": (0.90, 0.91, 0.92), "b": (0.95, 0.96, 0.955)}
     runs = [make_run(f"{rung}{k}", rung, k, score) for rung, found in scores.items() for k, score in enumerate(found)]
     return build(ladder, runs, outside={"long": scope} if scope else {}, **more)
@@ -157,7 +155,7 @@ def test_a_claim_outside_its_scope_is_not_judged_and_enters_no_correction() -> N
 
 def test_a_difference_that_a_claim_outside_its_scope_asks_too_is_judged() -> None:
     claim = Claim(text="long", source="s", rung="b", than="a")
-    ladder = documents.Ladder(name="x", title="x", source="s", rungs=(make_rung("a"), make_rung("b")), claims=(claim,))
+    ladder = Ladder(name="x", title="x", source="s", rungs=(make_rung("a"), make_rung("b")), claims=(claim,))
     assert questions.asked(ladder, "sDigits", {"long"}) == [questions.difference("b", "a")]
 
 

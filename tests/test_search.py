@@ -14,8 +14,9 @@ import pytest
 
 from lrurun.__main__ import run as command
 from lrurun.config import plan as planning
-from lrurun.config.runs import choose_point, tuning_of, tuning_runs
-from lrurun.config.search import Range, Search, proposed
+from lrurun.config.plan import choose_point, tuning_of, tuning_runs
+from lrurun.config.recipe import Range
+from lrurun.config.tuning import Search, proposed
 from lrurun.errors import UsageError
 from lrurun.ledger import owner, query
 from lrurun.ledger.store import Ledger

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from lrurun.config.documents import Claim, Ladder
+from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy
 from lrurun.report.judging import claims, questions, sequential, verdicts
 from lrurun.report.judging.claims import RungResults

@@ -11,9 +11,9 @@ import pytest
 
 from lrurun import paths
 from lrurun.config import plan as planning
-from lrurun.config.documents import load_ladder, load_recipe
-from lrurun.config.ladder_checks import named_tasks
-from lrurun.config.runs import final_runs, tuning_runs
+from lrurun.config.ladder import load_ladder, named_tasks
+from lrurun.config.plan import final_runs, tuning_runs
+from lrurun.config.recipe import load_recipe
 from lrurun.config.schema import KIND, fingerprint
 from lrurun.config.settings import flatten
 from lrurun.data import TASKS

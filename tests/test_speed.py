@@ -12,9 +12,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from lrurun.config import documents
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs
+from lrurun.config.ladder import TrainingSpeed, load_ladder
+from lrurun.config.plan import final_runs
 from lrurun.errors import LrurunError
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
@@ -144,9 +144,7 @@ def test_hosts_and_code_versions_are_not_hidden() -> None:
 
 
 def test_published_speedups_are_over_the_first_rung_of_the_same_source_and_device() -> None:
-    other = documents.TrainingSpeed(
-        system="LRU", rung="lru", steps_per_second={"sDigits": 7.0}, source="Other", device="A100"
-    )
+    other = TrainingSpeed(system="LRU", rung="lru", steps_per_second={"sDigits": 7.0}, source="Other", device="A100")
     report = build(ladder=msgspec.structs.replace(MINI, speeds=(*MINI.speeds, other)))
     rows = document(report)["rows"]
     one = {"system": "tanh RNN", "source": "Paper, Table 4", "device": "A100", "value": 2.0, "speedup": 1.0}
@@ -178,7 +176,7 @@ S5 15.9 2.2 14.4 5.7 15.6 2.3"""
 
 def test_the_published_speeds_are_those_of_the_paper() -> None:
     tasks, *lines = [line.split() for line in re.sub(r" \([\d.]+x\)", "", TABLE_4).split("\n")]
-    ladder = documents.load_ladder("lru")
+    ladder = load_ladder("lru")
     table = {(line[0], task): float(cell) for line in lines for task, cell in zip(tasks, line[1:], strict=True)}
     found = {
         (one.rung if one.rung == "tanh-rnn" else one.system.split()[0], task): value

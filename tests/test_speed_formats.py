@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from lrurun.config import documents
+from lrurun.config.ladder import Ladder, TrainingSpeed
 from lrurun.report import formats
 from tests.reports import make_rung
 from tests.speeds import XEON, body, build, document, laptop
@@ -189,11 +189,9 @@ def test_no_runs_make_a_table_of_nothing() -> None:
 
 def test_text_from_files_and_the_ledger_is_data() -> None:
     evil = "=X(1)|\x1b[31m*y*\u202e"
-    speeds = (
-        documents.TrainingSpeed(system=evil, rung="a", source=evil, device=evil, steps_per_second={"sDigits": 1.0}),
-    )
-    others = (documents.TrainingSpeed(system=evil, source=evil, device=evil, steps_per_second={"sDigits": 1.0}),)
-    ladder = documents.Ladder(name="e", title=evil, source="s", rungs=(make_rung("a", evil),), speeds=speeds + others)
+    speeds = (TrainingSpeed(system=evil, rung="a", source=evil, device=evil, steps_per_second={"sDigits": 1.0}),)
+    others = (TrainingSpeed(system=evil, source=evil, device=evil, steps_per_second={"sDigits": 1.0}),)
+    ladder = Ladder(name="e", title=evil, source="s", rungs=(make_rung("a", evil),), speeds=speeds + others)
     report = build([("x", "a", 1.0, {"device": evil}), ("y", "a", 1.0, XEON)], ladder=ladder)
     for width in (30, 60, 200):
         assert not set(formats.render(report, "table", width=width)) & {"\x1b", "\u202e"}

@@ -11,7 +11,7 @@ import pytest
 
 from lrurun import machine
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs, tuning_runs
+from lrurun.config.plan import final_runs, tuning_runs
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger

@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from lrurun.config import plan as planning
-from lrurun.config import sweep
+from lrurun.config.settings import by_paths, sweep_points
 from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
 from lrurun.report import instance_documents
@@ -23,21 +23,21 @@ __all__ = ["folder"]  # a fixture
 
 
 def test_a_sweep_is_every_combination() -> None:
-    assert sweep.points([], ["a=1"]) == [["a=1"]]
-    assert sweep.points(["optim.lr=0.001, 0.004", "model.pooling=mean,last"], ["train.steps=7"]) == [
+    assert sweep_points([], ["a=1"]) == [["a=1"]]
+    assert sweep_points(["optim.lr=0.001, 0.004", "model.pooling=mean,last"], ["train.steps=7"]) == [
         ["train.steps=7", "optim.lr=0.001", "model.pooling=mean"],
         ["train.steps=7", "optim.lr=0.001", "model.pooling=last"],
         ["train.steps=7", "optim.lr=0.004", "model.pooling=mean"],
         ["train.steps=7", "optim.lr=0.004", "model.pooling=last"],
     ]
     # the kind comes first, because the other settings depend on it
-    [first, _] = sweep.points(["model.recurrence.r_min=0.1,0.2", "model.recurrence.kind=diagonal"], [])
+    [first, _] = sweep_points(["model.recurrence.r_min=0.1,0.2", "model.recurrence.kind=diagonal"], [])
     assert first == ["model.recurrence.kind=diagonal", "model.recurrence.r_min=0.1"]
-    assert sweep.points(['model.glu="full","none"', "model.bidirectional=true"], []) == [
+    assert sweep_points(['model.glu="full","none"', "model.bidirectional=true"], []) == [
         ["model.glu=full", "model.bidirectional=true"],
         ["model.glu=none", "model.bidirectional=true"],
     ]
-    assert sweep.paths(["optim.lr, train.batch", "model.depth"]) == ("optim.lr", "train.batch", "model.depth")
+    assert by_paths(["optim.lr, train.batch", "model.depth"]) == ("optim.lr", "train.batch", "model.depth")
 
 
 LIKE = "as in --sweep optim.lr=0.001,0.004"
@@ -77,7 +77,7 @@ LIKE = "as in --sweep optim.lr=0.001,0.004"
 )
 def test_wrong_sweeps_are_refused(texts: list[str], message: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
-        sweep.points(texts, ["train.steps=3"])
+        sweep_points(texts, ["train.steps=3"])
     assert (caught.value.message, caught.value.hint) == (message, hint)
 
 

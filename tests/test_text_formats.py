@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from lrurun.config import documents
+from lrurun.config.ladder import Claim, Ladder, Published
 from lrurun.report import formats
 from lrurun.report.judging.verdicts import Comparison, Side
 from lrurun.report.ladder_table import LadderRow
@@ -204,11 +204,11 @@ def test_the_whole_table(width: int, expected: str) -> None:
 
 
 def test_a_published_score_of_another_metric_says_so_and_those_of_the_profile_come_first() -> None:
-    def one(value: float, **more: str) -> documents.Published:
-        return documents.Published(source="P", value=value, **more)
+    def one(value: float, **more: str) -> Published:
+        return Published(source="P", value=value, **more)
 
     rung = make_rung("a", sDigits=(one(0.5, metric="accuracy"), one(0.25, profile="small", metric="exact")))
-    ladder = documents.Ladder(name="one", title="t", source="s", rungs=(rung,))
+    ladder = Ladder(name="one", title="t", source="s", rungs=(rung,))
     for profile, text, metric, sentence in [
         (None, "50.0", "accuracy", False),
         ("small", "25.0 exact", "exact", False),
@@ -256,7 +256,7 @@ def test_the_notes_explain_the_columns_that_are_shown(width: int) -> None:
 def test_rungs_without_spread_are_named_in_every_format() -> None:
     runs = [make_run(f"{rung}{k}", rung, k, 0.2) for rung in ("a", "b") for k in range(2)]
     runs += [make_run("c0", "c", 0, 0.5), make_run("c1", "c", 1, 0.6)]
-    ladder = documents.Ladder(name="x", title="x", source="s", rungs=tuple(make_rung(name) for name in "abc"))
+    ladder = Ladder(name="x", title="x", source="s", rungs=tuple(make_rung(name) for name in "abc"))
     report = build(ladder, runs)
     assert report.without_spread == ("a", "b")
     note = "No spread over seeds: the error of 300 test items is used in tests and claims (a, b)."
@@ -281,7 +281,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_value_is_broken(width: int) -
 
 def test_a_pipe_cuts_nothing_however_wide() -> None:
     title = "long " * 60
-    ladder = documents.Ladder(name="x", title="x", source="s", rungs=(make_rung("a", title.strip()),))
+    ladder = Ladder(name="x", title="x", source="s", rungs=(make_rung("a", title.strip()),))
     report = build(ladder, [make_run("1", "a", 0, 0.5)])
     (line,) = [line for line in formats.render(report, "table", width=200).split("\n") if line.startswith("a ")]
     assert title.strip() in line
@@ -422,14 +422,14 @@ def test_every_format_has_the_same_numbers() -> None:
 
 def test_text_from_files_and_the_ledger_is_data() -> None:
     evil = "=HYPERLINK(1)|\x1b[31m[bold]*x*</td><script>\n__y__ [a](b) r_max\u202e"
-    published = documents.Published(source="@SUM(A1)\x1b]0;t\x07", value=0.5)
-    ladder = documents.Ladder(
+    published = Published(source="@SUM(A1)\x1b]0;t\x07", value=0.5)
+    ladder = Ladder(
         name="evil",
         title=evil,
         source="s",
         question=evil,
         rungs=(make_rung("a", evil, sDigits=(published,)), make_rung("b")),
-        claims=(documents.Claim(text=evil, source=evil, rung="b", than="a"),),
+        claims=(Claim(text=evil, source=evil, rung="b", than="a"),),
     )
     report = build(
         ladder, [make_run("-1+1", "a", 0, 0.5, code=("+cmd", "y")), make_run("2", "b", 0, 0.25)], notes=[evil]

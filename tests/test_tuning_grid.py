@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from lrurun.__main__ import run
-from lrurun.config.runs import choose_point, final_runs, grid_points, tuning_runs
+from lrurun.config.plan import choose_point, final_runs, tuning_runs
+from lrurun.config.settings import combinations
 from lrurun.data import TASKS
 from lrurun.data.metric import Accuracy
 from lrurun.ledger import owner
@@ -82,7 +83,7 @@ def test_each_rung_has_the_runs_of_its_own_grid() -> None:
     points = [(0.7, 0.0), (0.7, 0.1), (0.8, 0.0), (0.8, 0.1)]
     assert decay == [(*point, seed) for point in points for seed in (1000, 1001, 1002)]
     results = results_of([[score] * 3 for score in (0.1, 0.4, 0.3, 0.2)])
-    assert choose_point(made, named["ring"], results) == grid_points(named["ring"].grid)[1]
+    assert choose_point(made, named["ring"], results) == combinations(named["ring"].grid)[1]
     chosen = Selection(plan=made, rungs=made.rungs, seeds=(0, 1))
     assert list(chosen.tuning()) == ["dense", "ring", "norm"]
     assert [(w.rung, w.seed) for w in chosen.final()] == [("plane", 0), ("plane", 1)]
@@ -162,7 +163,7 @@ def test_where_chance_is_not_known_a_point_with_fewer_finished_seeds_is_worse(mo
 def test_the_middle_of_several_settings_is_the_tied_point_nearest_to_the_middle_along_each() -> None:
     grid = f'"optim.lr" = {RATES}\n"model.recurrence.activation" = ["relu", "identity", "tanh"]\n'
     made = make(changed(RECIPE, EVERY, grid), tune=True)
-    points = grid_points(made.rungs[0].grid)
+    points = combinations(made.rungs[0].grid)
 
     def chosen(*tied: tuple[float, str]) -> tuple[float, str]:
         scores = [[0.9 if tuple(point.values()) in tied else 0.1] * 3 for point in points]

@@ -15,7 +15,7 @@ import pytest
 
 from lrurun import console
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs
+from lrurun.config.plan import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.report import figures, formats, selection
 from lrurun.report.formats import html

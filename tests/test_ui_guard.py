@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs
+from lrurun.config.plan import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.ui import guard
 from tests.browsing import HOST, TOKEN, View, closed, words

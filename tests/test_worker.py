@@ -15,7 +15,7 @@ from msgspec import structs
 
 from lrurun.bench import loop
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs
+from lrurun.config.plan import final_runs
 from lrurun.data import store
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner

@@ -21,7 +21,7 @@ import numpy as np
 
 from lrurun.bench import LOOP_MODELS, LOOP_RUNG, LOOP_TASK
 from lrurun.config import plan as planning
-from lrurun.config.runs import final_runs
+from lrurun.config.plan import final_runs
 from lrurun.config.schema import RunConfig, decode
 from lrurun.data import store
 from lrurun.ledger import owner

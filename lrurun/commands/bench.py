@@ -155,7 +155,7 @@ def _comparison(result: Result) -> Comparison:
 
 def _claims(machine: MachineSpeed, results: Sequence[Result]) -> list[SpeedClaim]:
     """What the paper claims of the LRU's speed over a dense tanh RNN, on the tasks whose sizes were measured."""
-    from lrurun.config.documents import load_ladder
+    from lrurun.config.ladder import load_ladder
     from lrurun.report.judging.claims import SpeedRatio, judge_speed
 
     found = []

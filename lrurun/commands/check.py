@@ -58,7 +58,7 @@ def check(
     study fails.
     """
     from lrurun import studies
-    from lrurun.config import documents
+    from lrurun.config.ladder import read_ladder
     from lrurun.config.recurrences import KINDS
 
     names = {
@@ -81,7 +81,7 @@ def check(
     }
     findings: list[CheckResult] = []
     for one in chosen:
-        if all_ and what == "ladder" and (files := documents.read_ladder(one).load):
+        if all_ and what == "ladder" and (files := read_ladder(one).load):
             detail = f"not checked: loads {', '.join(files)}; lrurun check ladder {one} does"
             findings.append(CheckResult(one, "the document", True, detail))
         else:
@@ -116,10 +116,10 @@ class ChecksFailed(LrurunError):
 
 
 def _check_ladder(name: str) -> list[CheckResult]:
-    from lrurun.config import documents
     from lrurun.config import plan as planning
+    from lrurun.config.ladder import load_ladder
 
-    ladder = documents.load_ladder(name)
+    ladder = load_ladder(name)
     others: list[CheckResult] = []
     """Recipes that a ladder of the user's own cannot run on, where it names none: it need not be meant for them."""
     detail = f"{plural(len(ladder.rungs), 'rung')}, {plural(len(ladder.claims), 'claim')}"
@@ -129,7 +129,7 @@ def _check_ladder(name: str) -> list[CheckResult]:
             made = planning.make(task, ladder=name)
         except UsageError as error:
             wrong = CheckResult(name, f"on {task}", False, f"{error.message}; {error.hint}")
-            (findings if ladder.recipes or documents.is_packaged(ladder) else others).append(wrong)
+            (findings if ladder.recipes or ladder.is_packaged else others).append(wrong)
             continue
         changed = {rung.name: _changes(rung) for rung in made.rungs if rung.on is not None}
         detail = "; ".join(f"{rung}: {text}" for rung, text in changed.items())

@@ -36,7 +36,7 @@ def claims(
     The rule is the same for both. Claims about theory figures are decided by the checks of studies.
     """
     from lrurun import paths
-    from lrurun.config.documents import load_ladder
+    from lrurun.config.ladder import load_ladder
     from lrurun.report import ledger_claims, papers
 
     ledger_claims.check_paper(paper)

@@ -281,7 +281,7 @@ def _selections(
 
 def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None:
     """Checks the folders. Prepares the data before a new ledger is created, so that none is left after a failure."""
-    from lrurun.config.search import require_optuna
+    from lrurun.config.tuning import require_optuna
     from lrurun.runner.preparation import check_data_folder, check_runs_folder
 
     if plan.tune and plan.search is not None:

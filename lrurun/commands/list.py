@@ -123,21 +123,21 @@ def list_(
 
 
 def _ladders() -> list[ListedLadder]:
-    from lrurun.config import documents
+    from lrurun.config.ladder import read_ladder
 
     found = []
     for name, path in paths.names("ablations").items():
-        ladder = documents.read_ladder(name)
+        ladder = read_ladder(name)
         found.append(ListedLadder(name, ladder.title, [rung.name for rung in ladder.rungs], paths.shown(path)))
     return found
 
 
 def _recipes() -> list[ListedRecipe]:
-    from lrurun.config import documents
+    from lrurun.config.recipe import read_recipe
 
     found = []
     for name, path in paths.names("recipes").items():
-        recipe = documents.read_recipe(name)
+        recipe = read_recipe(name)
         about = recipe.about
         found.append(ListedRecipe(name, about.expect, list(recipe.profile), about.checked, paths.shown(path)))
     return found

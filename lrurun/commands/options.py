@@ -29,7 +29,7 @@ def _ladders(incomplete: str) -> list[str]:
 
 
 def _rungs(context: typer.Context, incomplete: str) -> list[str]:
-    from lrurun.config.documents import read_ladder
+    from lrurun.config.ladder import read_ladder
 
     with suppress(LrurunError):
         ladder = read_ladder(context.params.get("ladder") or "lru")
@@ -38,7 +38,7 @@ def _rungs(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _profiles(context: typer.Context, incomplete: str) -> list[str]:
-    from lrurun.config.documents import read_recipe
+    from lrurun.config.recipe import read_recipe
 
     with suppress(LrurunError):
         # a line that ends in an option without its value is not parsed: its arguments are still in args

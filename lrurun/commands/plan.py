@@ -285,8 +285,8 @@ def _planned(
     ledger: Ledger | None,
     speeds: Sequence[tuple[Config, float]],
 ) -> PlannedRung:
+    from lrurun.config.plan import budget, choose_point, final_runs
     from lrurun.config.resolve import RATE
-    from lrurun.config.runs import budget, choose_point, final_runs
     from lrurun.ledger.values import FINISHED
     from lrurun.training import NUMERICS
 
@@ -349,7 +349,7 @@ def _past_speed(rung: planning.ResolvedRung, speeds: Sequence[tuple[Config, floa
 
 
 def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
-    from lrurun.config import grid
+    from lrurun.config import tuning
     from lrurun.report.instance_label import data_sentence
     from lrurun.report.judging import sequential
 
@@ -377,7 +377,7 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
         console.paragraph(sentence)
     if made.tune:
         shown = {row.rung for row in document.rungs}
-        for sentence in grid.sentences(
+        for sentence in tuning.sentences(
             {rung.name: rung.grid for rung in made.rungs if rung.name in shown}, len(made.tuning_seeds), made.search
         ):
             console.paragraph(sentence)
@@ -454,11 +454,11 @@ def _other_numerics(rows: Sequence[PlannedRung]) -> list[str]:
 
 def _changes(row: PlannedRung, made: planning.Plan) -> list[str]:
     """What a rung changes, without the values that tuning replaces."""
-    from lrurun.config import grid
+    from lrurun.config import tuning
 
     tuned = made.free(row.rung)
     changes = [
-        f"{change.path.removeprefix('model.').removeprefix('recurrence.')} = {grid.short(change.after)}"
+        f"{change.path.removeprefix('model.').removeprefix('recurrence.')} = {tuning.short(change.after)}"
         for change in row.moves
         if change.after is not None and not change.path.startswith("code.") and change.path not in tuned
     ]

@@ -16,7 +16,7 @@ def tuning(
     made: planning.Plan, rung: planning.ResolvedRung, ledger: Ledger | None
 ) -> tuple[list[PlannedRun], dict[str, Run], list[Any] | None]:
     """The tuning runs of a rung that are known, those in the ledger, and their results; None if some are unfinished."""
-    from lrurun.config.runs import tuning_of
+    from lrurun.config.plan import tuning_of
     from lrurun.ledger.values import FINISHED
 
     wanted: list[PlannedRun] = []

@@ -19,8 +19,8 @@ def plan(request: LadderRequest, ledger: Ledger | None) -> planning.Plan:
     Raises:
         UsageError: as `LadderRequest.plan`; the recorded ladder needs a plug-in that is not loaded.
     """
-    from lrurun.config import documents
     from lrurun.config import plan as planning
+    from lrurun.config.recipe import load_recipe
     from lrurun.report import instance_documents
 
     try:
@@ -33,7 +33,7 @@ def plan(request: LadderRequest, ledger: Ledger | None) -> planning.Plan:
         return request.plan()
     instance_documents.check_loaded(ladder)
     console.say(f"ladder {ladder.name}: as the ledger records it, from {ladder.path}; there is no such file here")
-    recipe = documents.load_recipe(request.task)
+    recipe = load_recipe(request.task)
     return planning.of_documents(
         ladder, recipe, profile=request.profile, sets=request.sets, tune=request.tune, imports=True
     )

@@ -155,10 +155,10 @@ def _report(
 
 def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
     """One table of a ladder on all tasks of the ledger, with a column for each task and profile."""
-    from lrurun.config import documents
+    from lrurun.config.ladder import load_ladder
     from lrurun.report import all_tasks
 
-    ladder = documents.load_ladder(request.ladder)
+    ladder = load_ladder(request.ladder)
     rungs = show.of(ladder)
     ledger = opening.read(places)
     if ledger is None:

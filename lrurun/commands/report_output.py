@@ -13,7 +13,7 @@ from lrurun.commands import output
 from lrurun.commands.options import FormatName
 
 if TYPE_CHECKING:
-    from lrurun.config.documents import Ladder
+    from lrurun.config.ladder import Ladder
     from lrurun.ledger.store import Ledger
     from lrurun.report.formats import AnyReport
 

@@ -129,12 +129,13 @@ def remember(
 ) -> None:
     """Records the request for `lrurun resume`, from any folder, unless it is the newest for its runs."""
     from lrurun import plugins
-    from lrurun.config import ladder_checks, plugin_code
+    from lrurun.config import plugin_code
+    from lrurun.config.ladder import named_tasks
 
     folder = paths.find("ablations", request.ladder).parent
     own = {os.path.realpath(folder / file) for file in plan.ladder.load}
     used = {file for rung in plan.rungs for file in plugin_code.files_of(rung.config)}
-    sources = (plugins.source_of("task", task) for _, task in ladder_checks.named_tasks(plan.ladder))
+    sources = (plugins.source_of("task", task) for _, task in named_tasks(plan.ladder))
     used |= {source.file for source in sources if source is not None and source.file is not None}
     load = [file for file in plugins.named_files() if os.path.realpath(file) in used - own]
     table = {
@@ -264,12 +265,12 @@ def warn_of_jobs(jobs: int | None, threads: int = 1) -> None:
 
 def report_hidden(request: LadderRequest) -> None:
     """Reports a local ladder or recipe that is used instead of a packaged one of the same name."""
-    from lrurun.config import documents
+    from lrurun.config.ladder import read_ladder
 
     for path in (paths.find("recipes", request.task), paths.find("ablations", request.ladder)):
         if paths.hides_packaged("recipes", path) or paths.hides_packaged("ablations", path):
             console.say(f"using {path}, which hides the packaged file of that name")
-    ladder = documents.read_ladder(request.ladder)
+    ladder = read_ladder(request.ladder)
     packaged = paths.packaged("ablations") / f"{ladder.name}.toml"
     own = paths.find("ablations", request.ladder)
     if packaged.is_file() and own.resolve() != packaged.resolve() and own.stem != ladder.name:

@@ -96,9 +96,9 @@ def show(
         attempts, metrics, events = ledger.attempts(found.id), ledger.metrics(found.id), ledger.events(run=found.id)
         checkpoints, eigenvalues = ledger.checkpoints(found.id), ledger.eigenvalues(found.id)
     if toml:
-        from lrurun.config import export
+        from lrurun.report import again
 
-        console.write(export.toml(found))
+        console.write(again.toml(found))
     elif requirements:
         from lrurun.report import requirements as versions
 

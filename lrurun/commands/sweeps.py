@@ -14,7 +14,7 @@ from lrurun.commands import output, swept_report
 from lrurun.commands import request as requests
 from lrurun.commands.report_output import Shown
 from lrurun.commands.request import LadderRequest
-from lrurun.config import sweep as sweeps
+from lrurun.config.settings import sweep_points
 from lrurun.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def points(request: LadderRequest, sweep: Sequence[str]) -> list[Point]:
     assert isinstance(request.sets, list)
     swept = [text.partition("=")[0].strip() for text in sweep]
     found: list[Point] = []
-    for sets in sweeps.points(sweep, request.sets):
+    for sets in sweep_points(sweep, request.sets):
         one = msgspec.structs.replace(request, sets=sets)
         try:
             plan = one.plan()

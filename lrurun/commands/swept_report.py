@@ -27,11 +27,10 @@ def write_report(
         UsageError: one of these is among the values of `--set`.
         NotFoundError: there is no such instance.
     """
-    from lrurun.config import sweep
-    from lrurun.config.settings import parse_set
+    from lrurun.config.settings import by_paths, parse_set
     from lrurun.report import swept
 
-    by = sweep.paths(by)
+    by = by_paths(by)
     for text in request.sets:
         if (path := parse_set(text)[0]) in by:
             raise UsageError(f"--set {path} and --by {path} exclude each other", "leave one of them out")

@@ -104,8 +104,8 @@ def _plan(places: Places, run: Run) -> Plan:
     Raises:
         LrurunError: it is unfinished, a plug-in is not loaded, or its data are not in the data folder.
     """
-    from lrurun.config import export
     from lrurun.ledger.values import FINISHED
+    from lrurun.report import again
 
     if run.state not in FINISHED:
         hints = {"failed": f"its error: lrurun show {run.id}", "running": "wait for its end: lrurun status --watch"}
@@ -113,7 +113,7 @@ def _plan(places: Places, run: Run) -> Plan:
             f"run {run.id} is {run.state}, at step {run.step} of {run.steps}: only finished runs can be verified",
             hints.get(run.state, "finish it first: lrurun resume"),
         )
-    plan = export.plan_of(run)
+    plan = again.plan_of(run)
     return structs.replace(plan, data_name=_data_folder(places, plan, run))
 
 

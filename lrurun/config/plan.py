@@ -1,41 +1,32 @@
-"""A ladder on a recipe: every rung resolved, the tuning grid, and the data. No jax here."""
+"""A ladder on a recipe: every rung resolved, the tuning, the data, and the runs that it needs. No jax here."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import fmean, median_low, stdev
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from lrurun import data as tasks
 from lrurun import decoding, paths, plugins
-from lrurun.config import grid
-from lrurun.config.claim import outside_scope
-from lrurun.config.documents import (
-    Ladder,
-    Profile,
-    Recipe,
-    check_scopes,
-    get_profile,
-    is_packaged,
-    load_ladder,
-    load_recipe,
-    read_recipe,
-)
-from lrurun.config.ladder_checks import check_metrics
+from lrurun.config import tuning
+from lrurun.config.ladder import Ladder, check_metrics, load_ladder, outside_scope
+from lrurun.config.recipe import Profile, Range, Recipe, check_scopes, get_profile, load_recipe, read_recipe
 from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
-from lrurun.config.resolve import ResolvedRung, full, resolve, with_point
+from lrurun.config.resolve import ResolvedRung as ResolvedRung
+from lrurun.config.resolve import full, resolve, with_point
+from lrurun.config.runs import PlannedRun, pack
 from lrurun.config.schema import KIND, TUNING_SEED, fingerprint
-from lrurun.config.search import Search
-from lrurun.config.settings import parse_set
+from lrurun.config.settings import combinations, parse_set
+from lrurun.config.tuning import Search, proposed
 from lrurun.data import obtaining
 from lrurun.data.task import Options, Task
-from lrurun.errors import UsageError, hint_for
-
-__all__ = ["Plan", "ResolvedRung", "choose_rungs", "data_of", "make", "of_documents", "rung_names"]
+from lrurun.errors import UsageError, hint_for, plural
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -69,21 +60,21 @@ class Plan(Struct, frozen=True, kw_only=True):
         """A digest of what decides the runs, whichever documents it is from: rungs with their bases, settings and, with
         `tune`, what they try and how."""
         rungs = [[rung.name, rung.on, fingerprint(rung.config)] for rung in self.rungs]
-        tuning = [self.search, len(self.tuning_seeds), [list(rung.grid.items()) for rung in self.rungs]]
-        return hashlib.sha256(msgspec.json.encode([rungs, tuning if self.tune else None])).hexdigest()[:12]
+        tried = [self.search, len(self.tuning_seeds), [list(rung.grid.items()) for rung in self.rungs]]
+        return hashlib.sha256(msgspec.json.encode([rungs, tried if self.tune else None])).hexdigest()[:12]
 
     @property
     def search(self) -> Search | None:
         """How settings are searched; None for a grid."""
-        return grid.search_of(self.recipe, self.profile)
+        return tuning.search_of(self.recipe, self.profile)
 
     @property
     def tuning_seeds(self) -> range:
         """The seeds that each point of the grid, or trial of the search, is trained with."""
-        return range(TUNING_SEED, TUNING_SEED + grid.seeds_of(self.recipe, self.profile))
+        return range(TUNING_SEED, TUNING_SEED + tuning.seeds_of(self.recipe, self.profile))
 
     @property
-    def grid(self) -> dict[str, grid.Tried]:
+    def grid(self) -> dict[str, tuning.Tried]:
         """Dotted path -> values to try, or their range, of the first rung that tries any."""
         return {path: values for rung in reversed(self.rungs) for path, values in rung.grid.items()}
 
@@ -170,7 +161,7 @@ def of_documents(
         _check_pooling(rung, options)
         _check_frame(rung, options)
         for path, (values, source) in rung.tried.items():
-            for value in grid.examples(values):
+            for value in tuning.examples(values):
                 _check_length(with_point(rung, {path: value}, source), options)
     if tune and not any(rung.tried for rung in rungs):
         raise _nothing_to_tune(document, recipe, profile, changes)
@@ -201,7 +192,7 @@ def _smaller_radius(rung: ResolvedRung, base: ResolvedRung) -> str:
 
 def _nothing_to_tune(ladder: Ladder, recipe: Recipe, profile: str | None, changes: dict[str, Any]) -> UsageError:
     tables = [table for rung in ladder.rungs for table in recipe.tables(ladder.scopes(rung), profile)]
-    paths = dict.fromkeys([*grid.common(recipe, profile), *(path for table in tables for path in table.notes.tune)])
+    paths = dict.fromkeys([*tuning.common(recipe, profile), *(path for table in tables for path in table.notes.tune)])
     if not paths:
         return UsageError(f"{recipe.path}: has no grid to tune over", "add a table [tune.grid], or omit --tune")
     if fixed := [path for path in paths if path in changes]:
@@ -284,7 +275,7 @@ def task_of(recipe: Recipe) -> Task:
 def _profiles(recipe: Recipe) -> list[str]:
     """The profiles of a recipe, and those of lrurun's own for its task, for which published scores may be too."""
     packaged = paths.packaged("recipes") / f"{recipe.task}.toml"
-    if is_packaged(recipe) or not packaged.is_file():
+    if recipe.is_packaged or not packaged.is_file():
         return list(recipe.profile)
     return [*recipe.profile, *read_recipe(str(packaged)).profile]
 
@@ -324,3 +315,154 @@ def rung_names(ladder: Ladder, names: Sequence[str]) -> list[str]:
         if name not in known:
             raise UsageError(f"{ladder.path}: unknown rung {name!r}", hint_for(name, known, "rungs"))
     return [name for name in known if not names or name in names]
+
+
+Results = Sequence["dict[str, float] | None"]
+"""The metrics of tuning runs, in their order; None for one without a result."""
+
+
+def tuning_runs(plan: Plan, rungs: Iterable[ResolvedRung]) -> list[PlannedRun]:
+    """The tuning runs of rungs that need no results of others, see `tuning_of`."""
+    return [run for rung in rungs for run in tuning_of(plan, rung, ())]
+
+
+def tuning_of(plan: Plan, rung: ResolvedRung, results: Results) -> list[PlannedRun]:
+    """The tuning runs of a rung: those of its grid; of a search, those that follow from the first results.
+
+    The seeds of a point are side by side. There are none of a rung that tries nothing. A search may propose a point
+    twice, which has the same runs.
+
+    Raises:
+        LrurunError: a search without Optuna.
+    """
+    source = "the tuning grid" if plan.search is None else f"the tuning: {plan.search.text}"
+    points = _points(plan, rung, results)
+    tried = [with_point(rung, point, source) for point in points]
+    return [_planned(plan, one, "tune", seed, k) for k, one in enumerate(tried) for seed in plan.tuning_seeds]
+
+
+def budget(plan: Plan, rung: ResolvedRung) -> int:
+    """The number of tuning runs of a rung, in the end."""
+    points = plan.search.trials if plan.search is not None and rung.grid else len(_points(plan, rung, ()))
+    return points * len(plan.tuning_seeds)
+
+
+def _points(plan: Plan, rung: ResolvedRung, results: Results) -> list[dict[str, Any]]:
+    if not rung.grid:
+        return []
+    if plan.search is None:
+        return combinations({path: tuning.examples(tried) for path, tried in rung.grid.items()})
+    seeds = len(plan.tuning_seeds)
+    scores = [trial.mean if trial.scores and trial.count == seeds else None for trial in _trained(plan, results)]
+    return proposed(plan.search, rung.grid, full(rung.config), scores)
+
+
+class _Trained(Struct, frozen=True):
+    """What the tuning runs of a point have shown."""
+
+    scores: list[float]
+    """Of the seeds with a finite score and loss; more is better."""
+    losses: list[float]
+    """Of the same seeds."""
+    lost: list[float]
+    """Of the other seeds: the score of chance, if it is known."""
+
+    @property
+    def mean(self) -> float:
+        return fmean(self.scores + self.lost)
+
+    @property
+    def count(self) -> int:
+        """Seeds that the mean is over."""
+        return len(self.scores) + len(self.lost)
+
+
+def _trained(plan: Plan, results: Results) -> list[_Trained]:
+    """The points, one for the results of all its seeds."""
+    metric, seeds = plan.task.metric, len(plan.tuning_seeds)
+    found = []
+    for first in range(0, len(results), seeds):
+        known = [result for result in results[first : first + seeds] if result is not None]
+        pairs = [(metric.oriented(result[f"val/{metric.name}"]), result["val/loss"]) for result in known]
+        finite = [pair for pair in pairs if all(map(math.isfinite, pair))]
+        lost = [] if metric.chance is None else [metric.oriented(metric.chance)] * (seeds - len(finite))
+        found.append(_Trained([score for score, _ in finite], [loss for _, loss in finite], lost))
+    return found
+
+
+def final_runs(
+    plan: Plan, rung: ResolvedRung, seeds: Iterable[int], point: dict[str, Any] | None = None
+) -> list[PlannedRun]:
+    """The final runs of a rung; `point` holds the tuned values."""
+    how = f"tuned on validation with {plural(len(plan.tuning_seeds), 'seed')}"
+    tuned = rung if point is None else with_point(rung, point, how)
+    return [_planned(plan, tuned, "train", seed, seed) for seed in seeds]
+
+
+def choose_point(plan: Plan, rung: ResolvedRung, results: Results) -> dict[str, Any] | None:
+    """The point that the validation scores of a rung's tuning runs choose; None if no score is finite.
+
+    `results` are in the order of `tuning_of`. A seed that diverged or failed scores chance. Where chance is not known,
+    a point with fewer finite seeds is worse. The best point has the best mean score; of equal means it has the lower
+    mean loss, then it comes first. With one seed it is chosen.
+
+    With n seeds, a point ties with the best one if its mean is worse by at most sqrt(2 / n) s, where s is the standard
+    deviation of the best point's scores: one standard error of a difference of two means with that spread. The spread
+    of the other point does not count, because with it a point with one bad seed would always tie. Of the points that
+    tie, the middle is chosen, see `_middle`.
+    """
+    trained = _trained(plan, results)
+    most = max((one.count for one in trained if one.scores), default=0)
+    if not most:
+        return None
+    points = _points(plan, rung, results)
+    ranked = sorted(
+        (k for k, one in enumerate(trained) if one.scores and one.count == most),
+        key=lambda k: (-trained[k].mean, fmean(trained[k].losses)),
+    )
+    best = trained[ranked[0]]
+    if len(best.scores) == 1:
+        return points[ranked[0]]
+    least = best.mean - math.sqrt(2 / most) * stdev(best.scores)
+    return _middle(rung.grid, points, [points[k] for k in ranked if trained[k].mean >= least])
+
+
+def _middle(
+    grid: dict[str, tuning.Tried], points: Sequence[dict[str, Any]], tied: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """The middle of the points that tie, which are in the order of their scores.
+
+    For each path, the values that were tried are ranked, numbers by size, others as they are listed. In the middle is
+    the lower median of the ranks of the points that tie. Chosen is the point that is nearest to it, by the sum of the
+    distances in rank over all paths; of equally near ones the first. In a grid of one path this is the middle of the
+    values that tie, or the lower one of two.
+    """
+    orders = [_order(tried, [point[path] for point in points]) for path, tried in grid.items()]
+    ranks = [[order.index(point[path]) for path, order in zip(grid, orders, strict=True)] for point in tied]
+    middle = [median_low(column) for column in zip(*ranks, strict=True)]
+    distances = [sum(abs(a - b) for a, b in zip(one, middle, strict=True)) for one in ranks]
+    return tied[distances.index(min(distances))]
+
+
+def _order(tried: tuning.Tried, values: list[Any]) -> list[Any]:
+    """The values of a path in the order of their ranks; `values` are those that points of a search have tried."""
+    listed = values if isinstance(tried, Range) else tried
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed)
+    return sorted(listed) if numbers else listed
+
+
+def _planned(plan: Plan, rung: ResolvedRung, stage: Literal["tune", "train"], seed: int, number: int) -> PlannedRun:
+    config = msgspec.structs.replace(rung.config, seed=seed)  # a checked int: nothing else changes
+    index = [one.name for one in plan.rungs].index(rung.name)
+    return PlannedRun(
+        fingerprint=fingerprint(config),
+        task=config.task,
+        rung=rung.name,
+        stage=stage,
+        seed=seed,
+        steps=config.train.steps,
+        config=config,
+        execution=rung.execution,
+        sources={**rung.sources, "seed": "the seeds of tuning runs" if stage == "tune" else "the ladder's seeds"},
+        position=pack(index, stage, number),
+    )

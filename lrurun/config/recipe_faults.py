@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from lrurun import decoding, paths
-from lrurun.config import documents, recipe_checks, resolve
 from lrurun.config import plan as planning
-from lrurun.config.documents import Ladder, Profile, Recipe
-from lrurun.config.extends import extended
+from lrurun.config import recipe as recipes
+from lrurun.config import resolve
+from lrurun.config.ladder import Ladder, load_ladder, read_ladder
+from lrurun.config.recipe import NEUTRAL, Profile, Recipe, check_scopes, extended, is_packaged, load_installed
 from lrurun.decoding.faults import faults, repaired
 from lrurun.errors import UsageError, nearest, plural
 
@@ -38,7 +39,7 @@ def find(name: str, ladders: Sequence[str]) -> list[Finding]:
     if recipe is None:
         return found
     errors: list[UsageError] = []
-    for step in (documents.load_installed, planning.task_of, lambda one: recipe_checks.check(one, errors.append)):
+    for step in (load_installed, planning.task_of, lambda one: recipes.check(one, errors.append)):
         try:
             step(recipe)
         except UsageError as fault:
@@ -79,10 +80,10 @@ def _read(name: str) -> tuple[Recipe | None, list[UsageError], list[UsageError]]
         wrong = [UsageError(f"{where}, path: unknown name", "remove it: lrurun knows the path of the file")]
     else:
         wrong = []
-    own = not documents.comes_with_lrurun(path)
+    own = not is_packaged(path)
     harmless = [one.error for one in found if own and one.path[0] == "about"]
     wrong += [one.error for one in found if not own or one.path[0] != "about"]
-    table = repaired(table, Recipe, recipe_checks.NEUTRAL)
+    table = repaired(table, Recipe, NEUTRAL)
     recipe = None if table is None else decoding.convert({**table, "path": where}, Recipe, where)
     return recipe, wrong, harmless
 
@@ -103,7 +104,7 @@ def _of_data(recipe: Recipe) -> Iterator[UsageError]:
 def _ladders(recipe: Recipe, names: Sequence[str]) -> tuple[list[Ladder], list[Finding]]:
     """The ladders to check the recipe on, and those of its own that cannot be checked."""
     if names:
-        return [documents.load_ladder(name) for name in names], []
+        return [load_ladder(name) for name in names], []
     values: list[Recipe | Profile] = [recipe, *recipe.profile.values()]
     own = dict.fromkeys(ladder for one in values for ladder in one.ladder)
     chosen: list[Ladder] = []
@@ -114,11 +115,11 @@ def _ladders(recipe: Recipe, names: Sequence[str]) -> tuple[list[Ladder], list[F
             close = nearest(name, there)
             detail = f"not checked: there is no ladder {name!r} here" + (f", did you mean {close!r}?" if close else "")
             skipped.append(Finding(f"on {name}", True, f"{detail}; --ladder PATH.toml checks one", is_warning=True))
-        elif files := documents.read_ladder(name).load:
+        elif files := read_ladder(name).load:
             detail = f"not checked: loads {', '.join(files)}; --ladder {name} does"
             skipped.append(Finding(f"on {name}", True, detail, is_warning=True))
         else:
-            chosen.append(documents.load_ladder(name))
+            chosen.append(load_ladder(name))
     if not own:
         detail = "not checked: the recipe has values for none; --ladder NAME checks one"
         skipped.append(Finding("ladders", True, detail, is_warning=True))
@@ -135,7 +136,7 @@ def _values(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> I
         yield from resolve.value_faults(resolve.common(recipe, profile, known), recipe.task, recipe.path)
     for ladder in ladders:
         try:
-            documents.check_scopes(ladder, recipe)
+            check_scopes(ladder, recipe)
         except UsageError as error:
             yield error
         for one in resolve.valued(ladder, recipe, profile, {}, sink=known):

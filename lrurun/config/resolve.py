@@ -10,8 +10,9 @@ from msgspec import Struct
 
 from lrurun import data as tasks
 from lrurun import decoding
-from lrurun.config import grid, plugin_code
-from lrurun.config.documents import Ladder, Recipe, Rung, RungTable, Scope, get_profile
+from lrurun.config import plugin_code, tuning
+from lrurun.config.ladder import Ladder, Rung, Scope
+from lrurun.config.recipe import Recipe, RungTable, get_profile
 from lrurun.config.recurrences import RecurrenceSettings
 from lrurun.config.schema import KIND, SECTIONS, Execution, R, RunConfig, decode, settings_type
 from lrurun.config.settings import flatten, settings
@@ -43,7 +44,7 @@ class RateSource(Struct, frozen=True):
 
 
 def _tuned(recipe: Recipe, profile: str | None) -> RateSource:
-    search, seeds = grid.search_of(recipe, profile), plural(grid.seeds_of(recipe, profile), "seed")
+    search, seeds = tuning.search_of(recipe, profile), plural(tuning.seeds_of(recipe, profile), "seed")
     how = "" if search is None else f": {search.text}"
     return RateSource("tuned", f"tuned on validation here with {seeds}{how}")
 
@@ -67,11 +68,11 @@ class ResolvedRung(Struct, frozen=True, kw_only=True):
     same_as_base: bool
     """Its runs are those of its base."""
     rate_source: RateSource
-    tried: grid.Grid = {}
+    tried: tuning.Grid = {}
     """What tuning tries for it."""
 
     @property
-    def grid(self) -> dict[str, grid.Tried]:
+    def grid(self) -> dict[str, tuning.Tried]:
         """Dotted path -> values to try, or their range."""
         return {path: values for path, (values, _) in self.tried.items()}
 
@@ -123,7 +124,7 @@ class Valued(Struct, frozen=True, kw_only=True):
     values: _Values
     scopes: list[Scope]
     tables: list[RungTable]
-    tried: grid.Grid
+    tried: tuning.Grid
     used: set[str]
     """The paths of `--set` that it has."""
     unset: list[UsageError]
@@ -144,9 +145,9 @@ def valued(
     Raises:
         UsageError: `--set` does not fit, or a rung takes the values of an unknown one. Wrong paths are for `sink`.
     """
-    for_all, common_grid, bases = common(recipe, profile, sink), grid.common(recipe, profile), ladder.bases
+    for_all, common_grid, bases = common(recipe, profile, sink), tuning.common(recipe, profile), ladder.bases
     inherited: dict[str, _Values] = {}
-    grids: dict[str | None, grid.Grid] = {None: {}}
+    grids: dict[str | None, tuning.Grid] = {None: {}}
     for rung in ladder.rungs:
         base = bases[rung.name]
         values = dict(for_all if base is None else inherited[base])
@@ -155,11 +156,11 @@ def valued(
         alone = _apply(values, ladder, rung, tables, sink)
         inherited[rung.name] = dict(values)
         declared = {path for table in tables for path, _ in flatten(table.settings)}
-        grids[rung.name] = grid.inherited(grids[base], tables, {*dict(flatten(rung.change)), *declared})
+        grids[rung.name] = tuning.inherited(grids[base], tables, {*dict(flatten(rung.change)), *declared})
         for path, (value, source) in alone.items():
             put(values, path, value, source)
         used = _override(values, sets, kept=_defaults(recipe, profile), rung=rung.name)
-        tried = grid.applying(common_grid | grids[rung.name], _kind(values), sets)
+        tried = tuning.applying(common_grid | grids[rung.name], _kind(values), sets)
         unset = [
             _unset(path, ladder, rung, recipe)
             for path in rung.tunes
@@ -210,7 +211,7 @@ def _unset(path: str, ladder: Ladder, rung: Rung, recipe: Recipe) -> UsageError:
 def put(values: _Values, path: str, value: Any, source: str) -> None:
     """Sets a value. A new kind of recurrence removes the settings of the old one."""
     if path == KIND and path in values and values[path][0] != value:
-        for old in [p for p in values if p.startswith(grid.RECURRENCE)]:
+        for old in [p for p in values if p.startswith(tuning.RECURRENCE)]:
             del values[old]
     # to the end: an error about several values names the one that was set last
     values.pop(path, None)
@@ -224,10 +225,10 @@ def _override(values: _Values, sets: dict[str, Any], *, kept: tuple[str, ...], r
         UsageError: it sets another kind of recurrence, without a setting that the rung changes.
     """
     if KIND in sets:
-        fields = grid.fields(sets[KIND])
+        fields = tuning.fields(sets[KIND])
         for path, (_, source) in values.items():
-            if fields and path.startswith(grid.RECURRENCE) and path != KIND and source not in kept:
-                if path.removeprefix(grid.RECURRENCE) not in fields:
+            if fields and path.startswith(tuning.RECURRENCE) and path != KIND and source not in kept:
+                if path.removeprefix(tuning.RECURRENCE) not in fields:
                     raise UsageError(
                         f"--set {KIND}={sets[KIND]}: rung {rung} sets {path}, which this kind does not have ({source})",
                         "leave it out: what the rungs change belongs to the ladder",
@@ -236,7 +237,7 @@ def _override(values: _Values, sets: dict[str, Any], *, kept: tuple[str, ...], r
     kind = _kind(values)
     used = set()
     for path, value in sets.items():
-        if grid.has(kind, path):
+        if tuning.has(kind, path):
             put(values, path, value, f"--set {path}")
             used.add(path)
     return used
@@ -363,7 +364,7 @@ def grid_faults(one: Valued, task: str, where: str) -> Iterator[UsageError]:
     """Every wrong value of what a rung tries."""
     before = {error.message for error in value_faults(one.values, task, where)}
     for path, (tried, source) in one.tried.items():
-        for value in grid.examples(tried):
+        for value in tuning.examples(tried):
             values = {**one.values, path: (value, source)}
             yield from (error for error in value_faults(values, task, where) if error.message not in before)
 
@@ -400,7 +401,7 @@ def full(config: RunConfig) -> dict[str, Any]:
 
 
 def with_point(rung: ResolvedRung, point: dict[str, Any], source: str) -> ResolvedRung:
-    """The rung with the values of a point of the grid."""
+    """The rung with the values of a point of the tuning."""
     values = {path: (value, rung.sources[path]) for path, value in rung.values.items()}
     for path, value in point.items():
         put(values, path, value, source)

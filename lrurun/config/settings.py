@@ -1,9 +1,11 @@
-"""Settings in documents and in `--set`: dotted paths and the tables that they flatten."""
+"""Settings in documents, `--set`, `--sweep` and `--by`: dotted paths, and the tables that they flatten."""
 
 from __future__ import annotations
 
+import json
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -11,6 +13,7 @@ from msgspec import Struct
 
 from lrurun import decoding
 from lrurun.config.schema import KIND, known_paths
+from lrurun.console import clean, setting
 from lrurun.errors import Sink, UsageError, nearest, raising
 
 
@@ -94,3 +97,96 @@ def split_set(text: str, example: str) -> tuple[str, Any]:
     except (ValueError, RecursionError):
         table = {}
     return name, table["x"] if list(table) == ["x"] else value
+
+
+_EXAMPLE = "optim.lr=0.001,0.004"
+
+
+def sweep_points(sweep: Sequence[str], sets: Sequence[str]) -> list[list[str]]:
+    """The values of `--set` at each combination, those of `sets` first; the first path of the sweep is the slowest.
+
+    Without a sweep there is one combination.
+
+    Raises:
+        UsageError: an unknown path, or one that is set twice; no value, or one that is named twice.
+    """
+    grid: dict[str, list[Any]] = {}
+    for text in sweep:
+        path, values = _parse_sweep(text)
+        if path in grid:
+            raise UsageError(f"--sweep {path}: named twice", f"give all values at once: --sweep {path}=V,V")
+        grid[path] = values
+    for text in sets if sweep else ():
+        if (path := parse_set(text)[0]) in grid:
+            raise UsageError(f"--set {path} and --sweep {path} exclude each other", "leave one of them out")
+    # the kind first, because the other settings depend on it
+    grid = dict(sorted(grid.items(), key=lambda item: item[0] != KIND))
+    return [[*sets, *(f"{path}={setting(value)}" for path, value in point.items())] for point in combinations(grid)]
+
+
+def by_paths(by: Sequence[str], option: str = "--by") -> tuple[str, ...]:
+    """The settings that `option` names, in one text or several.
+
+    Raises:
+        UsageError: one is unknown, named twice, or no setting of a ladder instance.
+    """
+    found = [name.strip() for text in by for name in text.split(",")]
+    for path in found:
+        _check_swept(path, option)
+        if found.count(path) > 1:
+            raise UsageError(f"{option} {path}: named twice", "leave one of them out")
+    return tuple(found)
+
+
+def _parse_sweep(text: str) -> tuple[str, list[Any]]:
+    """A path and its values: in TOML, separated by commas; what is not TOML are strings."""
+    path, equals, _ = text.partition("=")
+    path = path.strip()
+    if not equals or not path:
+        raise UsageError(f"--sweep {text}: expected path=value,value", f"as in --sweep {_EXAMPLE}")
+    if path in ("seed", "seeds"):
+        raise UsageError(f"--sweep {path}: seeds are not set this way", "use --seeds 0-4")
+    _check_swept(path, "--sweep")
+    given = text.partition("=")[2]
+    try:
+        table = tomllib.loads(f"x = [{given}]")
+        values = table["x"] if list(table) == ["x"] else None
+    except (ValueError, RecursionError):
+        values = None
+    if values is None:
+        values = [split_set(f"{path}={one.strip()}", _EXAMPLE)[1] for one in given.split(",")]
+    if not values or "" in values:
+        raise UsageError(f"--sweep {text}: expected values, separated by commas", f"as in --sweep {_EXAMPLE}")
+    texts = [setting(value) for value in values]
+    for value in texts:
+        if texts.count(value) > 1:
+            raise UsageError(f"--sweep {path}: {value} is named twice", "leave one of them out")
+    return path, values
+
+
+def _check_swept(path: str, option: str) -> None:
+    if path.startswith("data."):
+        raise UsageError(
+            f"{option} {path}: settings of the data cannot be set on the command line",
+            "write a recipe with a profile for each: [profile.<name>.data]",
+        )
+    check_path(path, f"{option} {path}")
+    if path.startswith("execution."):
+        raise UsageError(
+            f"{option} {path}: says how runs are executed, and distinguishes no instances of a ladder",
+            f"set it for all of them: --set {path}=V",
+        )
+
+
+def combinations(values: dict[str, list[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values of some paths, the first path slowest."""
+    return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+
+
+def toml_value(value: Any) -> str:
+    """A string, number, boolean or list of them as TOML writes it."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(clean(value), ensure_ascii=False)
+    return str(value).lower() if isinstance(value, bool) else repr(value)

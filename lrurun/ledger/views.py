@@ -19,7 +19,7 @@ from msgspec import Struct
 from sqlalchemy import Connection, Dialect, FromClause, Select, case, func, literal_column, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from lrurun.config import position
+from lrurun.config.runs import POSITIONS
 from lrurun.config.schema import STUDY
 from lrurun.config.settings import flatten
 from lrurun.errors import nearest
@@ -125,7 +125,7 @@ def _curves() -> tuple[list[Column], Select[Any]]:
 
 def _columns(connection: Connection, *, tuning: bool) -> list[Column]:
     # the literal is in the text: the position's packing never changes
-    trial = ladder_runs.c.position % literal_column(str(position.RUNG)) + 1
+    trial = ladder_runs.c.position % literal_column(str(POSITIONS)) + 1
     columns = [
         *_FIRST,
         *([Column("trial", "number of the point that it tries in its rung, from 1", trial)] if tuning else []),

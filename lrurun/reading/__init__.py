@@ -189,7 +189,7 @@ class OpenLedger:
         Raises:
             UsageError: unknown names.
         """
-        from lrurun.config.documents import load_ladder
+        from lrurun.config.ladder import load_ladder
         from lrurun.report import ledger_claims
 
         _check_texts('as in claims(ladder="lru", task="sDigits")', ladder=ladder, task=task, paper=paper)

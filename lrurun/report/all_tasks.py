@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from lrurun.config import documents
+from lrurun.config.ladder import Ladder
 from lrurun.report import cells, content
 from lrurun.report.instance_label import InstanceLabel, data_sentence
 from lrurun.report.ladder_table import PAPER_PROTOCOL, LadderReport, LadderRow, settings_of
@@ -83,7 +83,7 @@ class AllTasksReport(Struct, frozen=True, kw_only=True):
     """What all columns share: tuned or not, `--set`."""
 
 
-def build(ladder: documents.Ladder, reports: Sequence[LadderReport], notes: Sequence[str] = ()) -> AllTasksReport:
+def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] = ()) -> AllTasksReport:
     """The table of these reports on `ladder`, with a column for each; `notes` are sentences for the footnotes."""
     columns = tuple(
         TaskColumn(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from lrurun.config.documents import Published
+from lrurun.config.ladder import Published
 from lrurun.report import content
 from lrurun.report.content import NOTHING, mixed_versions
 from lrurun.report.ladder_table import LadderRow

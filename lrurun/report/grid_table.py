@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from lrurun.config import documents
+from lrurun.config.ladder import Grid
 from lrurun.console import clean
 from lrurun.report import content
 from lrurun.report.content import Column, Table
@@ -23,7 +23,7 @@ class GridLine(Struct, frozen=True, kw_only=True):
 
 
 def tables(
-    grid: documents.Grid, rows: Sequence[LadderRow], text: Callable[[LadderRow], str], form: ScoreForm
+    grid: Grid, rows: Sequence[LadderRow], text: Callable[[LadderRow], str], form: ScoreForm
 ) -> tuple[Table, ...]:
     """The grid as declared, and transposed; `text` gives the cell of a rung, `form` says which score is better."""
     by_rung = {row.rung: row for row in rows}

@@ -12,7 +12,8 @@ from msgspec import Struct, structs
 
 from lrurun import plugins
 from lrurun.config import plan as planning
-from lrurun.config.documents import Ladder, Recipe
+from lrurun.config.ladder import Ladder
+from lrurun.config.recipe import Recipe
 from lrurun.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lrurun.config import documents
+from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
 from lrurun.config.schema import RunConfig
 from lrurun.data.metric import Accuracy, Metric
@@ -63,7 +63,7 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     """Of its runs, or planned; None where tuning has yet to choose it."""
     rate_source: RateSource | None
     """None where it is not known."""
-    published: tuple[documents.Published, ...]
+    published: tuple[Published, ...]
     runs: tuple[str, ...]
     """Ids that n counts, in order of their seeds."""
     other_runs: tuple[OtherRun, ...]
@@ -130,7 +130,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """Of the data that the runs were trained on: "source", "kind", "baselines", "published", "sha256", for classes at
     positions "test_labels"; empty where that is not recorded."""
     notes: tuple[str, ...]
-    grid: documents.Grid | None = None
+    grid: Grid | None = None
     """The rows on two axes."""
     set: dict[str, Any] = {}
     """The values of `--set` that this instance was trained with, by their dotted paths."""
@@ -161,7 +161,7 @@ class LadderReport(Struct, frozen=True, kw_only=True):
 
 
 def build(
-    ladder: documents.Ladder,
+    ladder: Ladder,
     *,
     task: str,
     profile: str | None,
@@ -265,7 +265,7 @@ def build(
 
 def _detect(
     difference: float,
-    ladder: documents.Ladder,
+    ladder: Ladder,
     names: Sequence[str],
     judged: claims.Judged,
     hypotheses: int,
@@ -291,10 +291,10 @@ def _detect(
 
 
 def _rows(
-    ladder: documents.Ladder,
+    ladder: Ladder,
     names: Sequence[str],
     selected: Mapping[str, RungRuns],
-    papers: Mapping[str, tuple[documents.Published, ...]],
+    papers: Mapping[str, tuple[Published, ...]],
     rates: Mapping[str, tuple[float | None, RateSource]],
     judged: claims.Judged,
     untuned: Collection[str],
@@ -324,13 +324,13 @@ def _rows(
 
 
 def _row(
-    rung: documents.Rung,
+    rung: Rung,
     runs: RungRuns,
     *,
     base: str | None,
     branches: bool,
     first_speed: float | None,
-    published: tuple[documents.Published, ...],
+    published: tuple[Published, ...],
     rate: tuple[float | None, RateSource | None],
     judged: Comparison | None,
     sample: Sample,

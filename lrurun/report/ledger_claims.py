@@ -11,7 +11,8 @@ from msgspec import Struct, structs
 from lrurun import data as tasks
 from lrurun import studies
 from lrurun.config import plan as planning
-from lrurun.config.documents import Claim, Ladder, load_recipe
+from lrurun.config.ladder import Claim, Ladder
+from lrurun.config.recipe import load_recipe
 from lrurun.config.schema import STUDIES, STUDY
 from lrurun.errors import LrurunError, UsageError, hint_for, plural
 from lrurun.ledger.values import FINISHED

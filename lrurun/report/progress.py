@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from lrurun import data as tasks
-from lrurun.config.position import point
+from lrurun.config.runs import point
 from lrurun.config.schema import STUDY
 from lrurun.console import clean, duration, setting
 from lrurun.ledger import owner

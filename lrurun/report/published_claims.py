@@ -8,7 +8,7 @@ from types import MappingProxyType
 from msgspec import structs
 
 from lrurun import data as tasks
-from lrurun.config.documents import Claim, Ladder
+from lrurun.config.ladder import Claim, Ladder
 from lrurun.report.judging import claims, published, questions
 from lrurun.report.judging.verdicts import NOT_JUDGED, Comparison, Question
 from lrurun.report.scores import ScoreForm, of_task

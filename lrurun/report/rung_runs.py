@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lrurun.config import documents
+from lrurun.config.ladder import Ladder
 from lrurun.config.schema import common_settings
 from lrurun.data.metric import ESCAPE, LONGEST
 from lrurun.errors import LrurunError, plural
@@ -37,7 +37,7 @@ class RungRuns(Struct, frozen=True, kw_only=True):
 
 
 def select(
-    ladder: documents.Ladder,
+    ladder: Ladder,
     *,
     instance: str,
     runs: Sequence[Run],
@@ -73,7 +73,7 @@ def numerics(runs: Sequence[Run]) -> tuple[int, ...]:
     return tuple(sorted({run.numerics for run in runs if run.numerics is not None}))
 
 
-def _groups(ladder: documents.Ladder, same_as_before: Collection[str]) -> list[list[str]]:
+def _groups(ladder: Ladder, same_as_before: Collection[str]) -> list[list[str]]:
     """The names of the rungs. Those that share their runs are in one group, the rung that has them first."""
     groups: dict[str, list[str]] = {}
     for name, on in ladder.bases.items():
@@ -83,7 +83,7 @@ def _groups(ladder: documents.Ladder, same_as_before: Collection[str]) -> list[l
     return [group for name, group in groups.items() if group[0] == name]
 
 
-def first_of_same(ladder: documents.Ladder, same_as_before: Collection[str]) -> dict[str, str]:
+def first_of_same(ladder: Ladder, same_as_before: Collection[str]) -> dict[str, str]:
     """Rung -> the rung that its runs belong to."""
     return {name: group[0] for group in _groups(ladder, same_as_before) for name in group}
 
@@ -106,7 +106,7 @@ def _seed(run: Run) -> tuple[int, str]:
     return run.seed, run.id
 
 
-def _excluded(ladder: documents.Ladder, instance: str, runs: Sequence[Run]) -> list[str]:
+def _excluded(ladder: Ladder, instance: str, runs: Sequence[Run]) -> list[str]:
     """A sentence on the excluded runs, with the reasons, if there are any."""
     names = {rung.name for rung in ladder.rungs}
     whys = [

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from lrurun import data as tasks
-from lrurun.config import documents, grid, plugin_code
 from lrurun.config import plan as planning
+from lrurun.config import plugin_code, tuning
+from lrurun.config.ladder import read_ladder
+from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE
 from lrurun.config.runs import seeds_of
 from lrurun.config.schema import common_settings
@@ -51,7 +53,7 @@ def chosen(
     if plan is not None:
         return plan, _instance(ledger, plan, ladder_command(task, given))
     found = ledger.ladder(instance_id or "")
-    if found.task != (documents.read_recipe(task).task if task.endswith(".toml") else task):
+    if found.task != (read_recipe(task).task if task.endswith(".toml") else task):
         raise NotFoundError(
             f"instance {instance_id} belongs to task {found.task}, not {task}",
             f"run: lrurun {command} {found.task} --instance {instance_id}",
@@ -67,7 +69,7 @@ def chosen(
 def _contradicting(instance: LadderInstance, given: Mapping[str, Any]) -> list[str]:
     """The options, as they were given, that name another instance."""
     others = []
-    if (name := given.get("--ladder")) is not None and documents.read_ladder(name).name != instance.name:
+    if (name := given.get("--ladder")) is not None and read_ladder(name).name != instance.name:
         others.append(f"--ladder {name}")
     if (profile := given.get("--profile")) and profile != instance.profile:
         others.append(f"--profile {profile}")
@@ -275,7 +277,7 @@ def _tuned(plan: planning.Plan, instance: LadderInstance, runs: Sequence[Run]) -
         final = (run for run in runs for place in run.memberships if _is_final(place, instance, rung.name))
         if paths and (run := next(final, None)) is not None:
             settings = dict(flatten(run.config))
-            values = ", ".join(f"{path} = {grid.short(settings[path])}" for path in paths)
+            values = ", ".join(f"{path} = {tuning.short(settings[path])}" for path in paths)
             chosen.setdefault(values, []).append(rung.name)
     listed = "; ".join(f"{values} ({', '.join(names)})" for values, names in chosen.items())
     return [f"chosen on validation with {plural(len(plan.tuning_seeds), 'seed')}: {listed}"] if listed else []

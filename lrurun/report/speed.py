@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from lrurun.config import documents
+from lrurun.config.ladder import Ladder, Rung
 from lrurun.console import clean
 from lrurun.report import content
 from lrurun.report.content import NOTHING, PARAMETERS, RUNG, TITLE, Column
@@ -111,7 +111,7 @@ class SpeedReport(Struct, frozen=True, kw_only=True):
 
 
 def build(
-    ladder: documents.Ladder,
+    ladder: Ladder,
     *,
     task: str,
     profile: str | None,
@@ -180,7 +180,7 @@ def _several_hosts(attempts: Iterable[Attempt]) -> list[str]:
 
 
 def _row(
-    rung: documents.Rung,
+    rung: Rung,
     runs: RungRuns,
     setting: SpeedSetting | None,
     members: Sequence[Run],
@@ -219,7 +219,7 @@ def _setting(run: Run, attempt: Attempt) -> SpeedSetting:
     )
 
 
-def _published(ladder: documents.Ladder, task: str, rung: str | None) -> tuple[PublishedSpeed, ...]:
+def _published(ladder: Ladder, task: str, rung: str | None) -> tuple[PublishedSpeed, ...]:
     """The published speeds on the task of a rung, or of the systems that are not rungs."""
     bases = {
         (speed.source, speed.device): speed.steps_per_second[task]

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from lrurun.config import plan as planning
-from lrurun.config.runs import PlannedRun, budget, choose_point, final_runs, tuning_of, tuning_runs
+from lrurun.config.plan import budget, choose_point, final_runs, tuning_of, tuning_runs
+from lrurun.config.runs import PlannedRun
 from lrurun.config.schema import common_settings
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural

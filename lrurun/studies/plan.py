@@ -12,8 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import decoding
-from lrurun.config import position
-from lrurun.config.runs import PlannedRun
+from lrurun.config.runs import PlannedRun, pack
 from lrurun.config.schema import STUDIES, STUDY, CellConfig, Config, Execution
 from lrurun.decoding import canonical
 from lrurun.errors import LrurunError, UsageError, hint_for
@@ -57,7 +56,7 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
         """The runs of the cells with these labels; of all cells without any."""
         rungs, chosen = {label: rung for rung, label in enumerate(self.labels)}, set(labels)
         return [
-            _planned(self, cell, seed, position.pack(rungs[self.study.label(cell)], "train", min(number, 4999)))
+            _planned(self, cell, seed, pack(rungs[self.study.label(cell)], "train", min(number, 4999)))
             for number, (cell, seed) in enumerate(product(self.cells, self.seeds))
             if not chosen or self.study.label(cell) in chosen
         ]

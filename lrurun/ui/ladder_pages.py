@@ -10,7 +10,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from lrurun import paths
-from lrurun.config.documents import load_ladder
+from lrurun.config.ladder import load_ladder
 from lrurun.config.schema import STUDIES, STUDY
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
@@ -32,7 +32,7 @@ from lrurun.report.formats import content_of, html
 from lrurun.ui import curves
 
 if TYPE_CHECKING:
-    from lrurun.config.documents import Ladder
+    from lrurun.config.ladder import Ladder
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.rung_runs import RungRuns

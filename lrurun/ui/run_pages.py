@@ -9,10 +9,9 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from lrurun.config import export
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import columns, filters, owner
-from lrurun.report import listing, page_drawings, run_table, run_tables
+from lrurun.report import again, listing, page_drawings, run_table, run_tables
 from lrurun.report.figures import SpectrumPanel
 from lrurun.runner import logs
 from lrurun.ui import curves
@@ -167,7 +166,7 @@ def _log(source: Source, found: Run, attempt: int) -> list[str] | None:
 def _again(found: Run) -> str | Failure:
     """The command and the TOML that train the run again."""
     try:
-        return export.toml(found)
+        return again.toml(found)
     except LrurunError as error:
         return Failure(error.message, error.hint)
 

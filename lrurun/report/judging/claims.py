@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from msgspec import Struct, structs
 
-from lrurun.config import documents
+from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Metric
 from lrurun.report.judging import published, questions, sequential, verdicts
 from lrurun.report.judging.sequential import LookRecord, Progress
@@ -99,7 +99,7 @@ class Judged(Struct, frozen=True, kw_only=True):
 
 
 def judge(
-    ladder: documents.Ladder,
+    ladder: Ladder,
     rungs: Mapping[str, RungResults],
     *,
     task: str,
@@ -207,7 +207,7 @@ def _pairs(scored: Mapping[str, Scored]) -> Callable[[Question], Pair]:
 
 
 def _judged(
-    claim: documents.Claim,
+    claim: Claim,
     task: str,
     found: Mapping[Question, Comparison],
     by_paper: Callable[[str], Mapping[Question, Comparison]],
@@ -268,9 +268,7 @@ class SpeedRatio(Struct, frozen=True, kw_only=True):
     device: str
 
 
-def judge_speed(
-    ladder: documents.Ladder, claim: documents.Claim, task: str, measured: SpeedRatio | None = None
-) -> JudgedClaim:
+def judge_speed(ladder: Ladder, claim: Claim, task: str, measured: SpeedRatio | None = None) -> JudgedClaim:
     """A claim about speed. Speeds of runs depend on what else ran: only a measurement in turns is judged.
 
     It is judged on the device of the paper alone, since another one may be better at either form.

@@ -9,8 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from lrurun import data as tasks
-from lrurun.config import documents
-from lrurun.config.documents import Ladder, Published
+from lrurun.config.ladder import Claim, Ladder, Published
 from lrurun.data.metric import Metric
 from lrurun.report.judging import questions
 from lrurun.report.judging.statistics import Estimate
@@ -113,7 +112,7 @@ def _reported(one: Published, metric: Metric) -> str:
     return form.short(one.value) + ("" if one.stderr is None else f" ± {form.short(one.stderr)}")
 
 
-def speed_ratio(ladder: Ladder, claim: documents.Claim, task: str) -> tuple[float, str] | None:
+def speed_ratio(ladder: Ladder, claim: Claim, task: str) -> tuple[float, str] | None:
     """The published speed of a claim's rung over that of the other on one device, and the device."""
     for mine in ladder.speeds:
         for other in ladder.speeds:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec import structs
 
 from lrurun import data as tasks
-from lrurun.config.documents import Claim, Ladder
+from lrurun.config.ladder import Claim, Ladder
 from lrurun.errors import UsageError
 from lrurun.report.judging import verdicts
 from lrurun.report.judging.verdicts import Comparison, Pair, Question

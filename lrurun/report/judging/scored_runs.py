@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lrurun.config import documents
+from lrurun.config.ladder import Ladder
 from lrurun.data.metric import ESCAPE, Metric, named
 from lrurun.report.judging import claims, questions
 from lrurun.report.judging.verdicts import Result, Scoring
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import Run
 
 
-def claimed_metrics(ladder: documents.Ladder, task: str, metrics: Sequence[Metric]) -> list[Metric]:
+def claimed_metrics(ladder: Ladder, task: str, metrics: Sequence[Metric]) -> list[Metric]:
     """Those of a task's metrics, beside the one that selects the model, that claims on it name."""
     names = dict.fromkeys(questions.metric_of(claim, task) for claim in ladder.claims if claim.is_about(task))
     return [metric for name in names if name and (metric := named(name, metrics)) is not None]

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from lrurun import data as tasks
 from lrurun.config import plan as planning
 from lrurun.config import plugin_code
-from lrurun.config.documents import About, Ladder, Recipe
+from lrurun.config.ladder import Ladder
+from lrurun.config.recipe import About, Recipe
 from lrurun.config.resolve import RateSource, ResolvedRung
 from lrurun.config.schema import KIND, TUNING_SEED, Execution, RunConfig, decode, fingerprint
-from lrurun.config.settings import flatten
+from lrurun.config.settings import flatten, toml_value
 from lrurun.console import clean
 from lrurun.errors import LrurunError, UsageError
-
-if TYPE_CHECKING:
-    from lrurun.ledger.values import Run
+from lrurun.ledger.values import Run
 
 
 def toml(run: Run) -> str:
@@ -88,7 +86,7 @@ def plan_of(run: Run) -> planning.Plan:
     )
 
 
-def _document(run: Run, config: RunConfig) -> str:
+def _document(run: Run, config: RunConfig[Any]) -> str:
     places = [f"ladder {m.ladder}, rung {m.rung}" for m in run.memberships[:1]]
     table = msgspec.to_builtins(config)
     changes = dict(flatten({name: table[name] for name in ("model", "optim", "train")}))
@@ -113,15 +111,6 @@ def _document(run: Run, config: RunConfig) -> str:
     return "\n".join(lines) + "\n"
 
 
-def toml_value(value: Any) -> str:
-    """A string, number, boolean or list of them as TOML writes it."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(toml_value, value))}]"
-    if isinstance(value, str):
-        return json.dumps(clean(value), ensure_ascii=False)
-    return str(value).lower() if isinstance(value, bool) else repr(value)
-
-
 def _resolve(document: str, task: str, profile: str | None) -> planning.ResolvedRung | None:
     """The rung of the ladder on that task, as a ladder command would resolve it; None where that fails."""
     with tempfile.TemporaryDirectory() as folder:
@@ -133,7 +122,7 @@ def _resolve(document: str, task: str, profile: str | None) -> planning.Resolved
             return None
 
 
-def _of_seed(config: RunConfig, seed: int) -> RunConfig:
+def _of_seed(config: RunConfig[Any], seed: int) -> RunConfig[Any]:
     return decode({**msgspec.to_builtins(config), "seed": seed}, RunConfig, "the ladder")
 
 

@@ -1,0 +1,483 @@
+"""Ladders: the tables of their TOML files, with the claims of papers; how the files are read, and their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta, Struct, field
+
+from lrurun import decoding, paths, plugins
+from lrurun.config.schema import KIND
+from lrurun.config.settings import check_path, flatten, settings
+from lrurun.errors import UsageError, hint_for, plural
+from lrurun.paths import find, shown
+
+if TYPE_CHECKING:
+    from lrurun.data.metric import Metric
+    from lrurun.data.task import Task
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
+_SCOPE = rf"^{NAME}/{NAME}\Z"
+LARGEST = 1e9
+"""Of scores and margins in documents, which excludes infinity; shares are at most 1, see `_check_share`."""
+
+
+class Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The base of every document table."""
+
+
+class Claim(Document, frozen=True, kw_only=True):
+    """A statement of a paper about a rung, in comparison with another one or with chance."""
+
+    text: str
+    source: str
+    rung: Name
+    """The rung that the claim calls better, as good, above chance, ..."""
+    than: Name | None = None
+    """None: chance."""
+    kind: Literal["better", "no-worse", "equal", "above-chance", "at-chance", "faster"] = "better"
+    margin: Annotated[float, Meta(gt=0, le=LARGEST)] | None = None
+    """In the units of the metric: 0.005 is half a point of accuracy. For "equal" and "at-chance": the largest
+    difference at which two scores count as equal. For "no-worse": the largest loss that does not count as one. For
+    "above-chance", optional: what does not count yet."""
+    margins: dict[str, Annotated[float, Meta(gt=0, le=LARGEST)]] = field(default_factory=dict)
+    """Task -> margin, instead of `margin`."""
+    metric: str = ""
+    """What the claim is judged on; empty: the metric that selects the model. Another one of the task's metrics; one of
+    them in a further test, as in "accuracy@256", or "accuracy@longest"; "escape_step", the step at which a run leaves
+    its plateau."""
+    tasks: tuple[str, ...] = ()
+    """Tasks for which the paper states it; on others the report says so, or leaves out a claim on chance or speed."""
+    min_length: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    """The least number of steps of the sequences that it is about, as for "very long sequences"; None: any."""
+    depth: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    """The number of layers of `rung` that it is about, as for "one layer"; None: any."""
+
+    def is_about(self, task: str) -> bool:
+        """Whether it is judged on that task: elsewhere too, unless it needs what not every task has."""
+        special = self.kind.endswith(("-chance", "faster")) or "@" in self.metric or self.metric == "escape_step"
+        return task in self.tasks or not self.tasks or not special
+
+    def margin_on(self, task: str) -> float:
+        """Its margin on that task; 0 where it has none."""
+        return self.margins.get(task, self.margin or 0.0)
+
+
+def outside_scope(claim: Claim, length: int, depth: int) -> str:
+    """Why a claim is not about sequences of this length and networks of this depth; empty where it is."""
+    reasons = []
+    if claim.min_length is not None and length < claim.min_length:
+        reasons.append(f"about sequences of at least {claim.min_length:,} steps; these have {length:,}")
+    if claim.depth is not None and depth != claim.depth:
+        reasons.append(f"about networks of {plural(claim.depth, 'layer')}; these have {depth:,}")
+    return ", and ".join(reasons)
+
+
+class Published(Document, frozen=True, kw_only=True):
+    """A published score of a rung on a task."""
+
+    source: str
+    """Paper and table."""
+    value: Annotated[float, Meta(ge=-LARGEST, le=LARGEST)] | None = None
+    """Of `metric`, not scaled: accuracy is a fraction (0.699 for 69.9 %). None where the paper says that the model
+    stayed at chance."""
+    stderr: Annotated[float, Meta(ge=0, le=LARGEST)] | None = None
+    n: Annotated[int, Meta(ge=2, le=1000)] | None = None
+    """Seeds that the standard error is over."""
+    note: str = ""
+    metric: str = ""
+    """One of the task's metrics, with the scale of the one that selects the model; empty: that one."""
+    profile: str = ""
+    """The profile of the recipe whose sizes it is for; empty: the plain recipe. Reports prefer theirs."""
+
+
+class Rung(Document, frozen=True, kw_only=True):
+    """One named change to an earlier rung."""
+
+    name: Name
+    title: str
+    """What the rung is, as tables show it."""
+    on: Name | None = None
+    """Its base: the rung that it changes, and is compared with; the previous rung where this is left out."""
+    root: bool = False
+    """Whether it has no base, as the first rung: it begins a comparison of its own."""
+    why: str = ""
+    change: dict[str, Any] = field(default_factory=dict)
+    """Dotted path -> value: what the ladder itself sets."""
+    takes: Annotated[str, Meta(pattern=_SCOPE)] = ""
+    """"ladder/rung": the rung also takes what recipes set for that rung of that ladder, found by its name. What recipes
+    set for this rung itself, `[ladder.<ladder>.rung.<rung>]`, comes after it."""
+    tunes: tuple[str, ...] = ()
+    """Dotted paths whose values the recipe must set for this rung."""
+    published: dict[str, tuple[Published, ...]] = field(default_factory=dict)
+    """Task -> published rows."""
+
+
+class TrainingSpeed(Document, frozen=True, kw_only=True):
+    """The published training speed of a model, which the paper calls a system."""
+
+    system: str
+    """Its name in the paper."""
+    rung: Name | None = None
+    """The rung of this system; none where the ladder does not have it."""
+    source: str
+    """Paper and table."""
+    device: str
+    steps_per_second: Annotated[dict[str, Annotated[float, Meta(gt=0, le=1e9)]], Meta(min_length=1)]
+    """Task -> steps per second."""
+
+
+class Grid(Document, frozen=True, kw_only=True):
+    """The rungs of a ladder on two axes, for reports."""
+
+    down: str
+    """Heading of the rows."""
+    across: str
+    """Heading of the columns."""
+    columns: Annotated[tuple[str, ...], Meta(min_length=1)]
+    rows: Annotated[dict[str, tuple[str, ...]], Meta(min_length=1)]
+    """Row -> its rungs, one a column; "" where the ladder has none."""
+
+
+class Scope(Struct, frozen=True):
+    """A rung and its ladder by name; recipes set values for it."""
+
+    ladder: str
+    rung: str
+
+
+class Ladder(Document, frozen=True, kw_only=True):
+    """An ordered list of rungs."""
+
+    name: Name
+    title: str
+    source: str
+    question: str = ""
+    other_tasks: tuple[str, ...] = ()
+    """Tasks of the papers that lrurun does not have: claims and published scores may name them."""
+    recipes: tuple[str, ...] = ()
+    """The recipes that have the values of its rungs, on which it is checked; empty: all. Others need tables of it."""
+    load: tuple[str, ...] = ()
+    """Files of plug-ins, `lrurun.plugins`, from the folder of this one."""
+    rungs: tuple[Rung, ...] = field(name="rung", default=())
+    speeds: tuple[TrainingSpeed, ...] = field(name="speed", default=())
+    claims: tuple[Claim, ...] = field(name="claim", default=())
+    grid: Grid | None = None
+    path: str = ""
+    """The file it was read from."""
+
+    def scopes(self, rung: Rung) -> list[Scope]:
+        """The rungs whose values in recipes hold for `rung`, in the order in which they apply, itself last.
+
+        Raises:
+            UsageError: it takes the values of an unknown rung, or of itself.
+        """
+        where = f"{self.path}, rung {rung.name}, takes"
+        found = [Scope(self.name, rung.name)]
+        while rung.takes:
+            name, _, taken = rung.takes.partition("/")
+            try:
+                ladder = self if name == self.name else read_ladder(name)
+            except UsageError as error:
+                raise UsageError(f"{where}: {error.message}", error.hint) from None
+            rungs = {one.name: one for one in ladder.rungs}
+            if taken not in rungs:
+                raise UsageError(f"{where}: ladder {name} has no rung {taken!r}", hint_for(taken, rungs, "rungs"))
+            rung = rungs[taken]
+            scope = Scope(name, taken)
+            if scope in found:
+                raise UsageError(f"{where}: {name}/{taken} takes its own values", "remove one `takes`")
+            found.insert(0, scope)
+        return found
+
+    @property
+    def bases(self) -> dict[str, str | None]:
+        """Rung -> the rung that it changes; the first changes none, nor does a root."""
+        before = (None, *(rung.name for rung in self.rungs))
+        return {
+            rung.name: None if rung.root else rung.on or name for name, rung in zip(before, self.rungs, strict=False)
+        }
+
+    @property
+    def is_packaged(self) -> bool:
+        """Whether it was read from the file of its name that comes with lrurun."""
+        return comes_with_lrurun("ablations", self.name, self.path)
+
+
+def comes_with_lrurun(kind: paths.Kind, name: str, read_from: str) -> bool:
+    """Whether a document was read from the file of that name that comes with lrurun."""
+    path = paths.packaged(kind) / f"{name}.toml"
+    return path.is_file() and read_from == shown(path)
+
+
+def read_ladder(name: str) -> Ladder:
+    """The ladder of that name, or in that file, unchecked and without loading its plug-ins.
+
+    Raises:
+        UsageError: unknown name, TOML, unknown or missing keys.
+    """
+    path = find("ablations", name)
+    return as_document(decoding.load_toml(path), Ladder, shown(path))
+
+
+def load_ladder(name: str, *, imports: bool = True) -> Ladder:
+    """The ladder of that name, or in that file, with the plug-ins that it loads.
+
+    Without `imports` no plug-in is loaded; see `lrurun.plugins` for when one is.
+
+    Raises:
+        UsageError: unknown name, a plug-in that cannot be loaded, TOML, unknown or missing keys, a rung that declares
+            nothing or an unknown path, two rungs of one name, a rung that changes none of the earlier ones, a speed of
+            an unknown rung or one that is listed twice, a claim about an unknown rung, a grid whose cells are not the
+            rungs; with `imports`, an unknown task.
+    """
+    ladder = read_ladder(name)
+    where = ladder.path
+    folder = find("ablations", name).parent
+    for file in ladder.load:
+        if imports:
+            plugins.load(file, base=folder, named=f"{where}, load")
+        elif not plugins.is_loaded(file, folder):
+            raise UsageError(
+                f"{where}: needs {file}, which this command does not load", f"name it: --load {folder / file}"
+            )
+    if imports:
+        for rung in ladder.rungs:
+            find_recurrence(rung.change)
+    _check(ladder)
+    if imports:
+        _check_tasks(ladder)
+    return ladder
+
+
+def find_recurrence(table: dict[str, Any]) -> None:
+    """Loads the installed package that has the recurrence of these settings."""
+    plugins.load_installed("recurrence", dict(flatten(table)).get(KIND))
+
+
+T = TypeVar("T", bound=Document)
+
+
+def as_document(table: dict[str, Any], type_: type[T], where: str, sources: dict[str, str] | None = None) -> T:
+    """The table of the file `where`, which may not have the field `path`, because lrurun fills it in.
+
+    Raises:
+        UsageError: unknown, missing or wrong values.
+    """
+    if "path" in table:
+        raise UsageError(f"{where}, path: unknown name", "remove it: lrurun knows the path of the file")
+    return decoding.convert({**table, "path": where}, type_, where, sources)
+
+
+def _check(ladder: Ladder) -> None:
+    """Refuse a ladder whose rungs, speeds, claims or grid are inconsistent; see `load_ladder`."""
+    _check_rungs(ladder)
+    _check_speeds(ladder)
+    _check_claims(ladder)
+    if ladder.grid is not None:
+        _check_cells(ladder.grid, list(ladder.bases), f"{ladder.path} [grid]")
+
+
+def _check_rungs(ladder: Ladder) -> None:
+    where = ladder.path
+    if not ladder.rungs:
+        raise UsageError(f"{where}: a ladder needs at least one [[rung]]", "add one: name, title, change")
+    seen: list[str] = []
+    for rung in ladder.rungs:
+        source = f"{where}, rung {rung.name}"
+        if rung.name in seen:
+            raise UsageError(f"{source}: there are two rungs of this name", "rename one of them")
+        if rung.root and rung.on is not None:
+            raise UsageError(
+                f"{source}: has root = true and on = {rung.on!r}", "remove one of them: a root has no base"
+            )
+        if rung.on is not None and rung.on not in seen:
+            wrong = f"unknown rung {rung.on!r}"
+            if rung.on == rung.name:
+                wrong = "a rung cannot change itself"
+            elif rung.on in ladder.bases:
+                wrong = f"{rung.on} does not come before it"
+            raise UsageError(f"{source}, on: {wrong}", hint_for(rung.on, seen, "rungs before it"))
+        seen.append(rung.name)
+        if not rung.change and not rung.tunes:
+            raise UsageError(
+                f"{source}: declares no change",
+                'say what it changes: change = { "model.recurrence.activation" = "identity" }, or tunes = ["path"]',
+            )
+        settings(rung.change, source, within=("model", "optim", "train"))
+        for path in rung.tunes:
+            check_path(path, source, within=("model", "optim"))
+        if rung.takes:
+            ladder.scopes(rung)
+
+
+def _check_speeds(ladder: Ladder) -> None:
+    rungs = list(ladder.bases)
+    seen: set[tuple[str | None, ...]] = set()
+    for speed in ladder.speeds:
+        source = f"{ladder.path}, speed of {speed.system!r}"
+        if speed.rung is not None and speed.rung not in rungs:
+            raise UsageError(f"{source}: unknown rung {speed.rung!r}", hint_for(speed.rung, rungs, "rungs"))
+        for task in speed.steps_per_second:
+            one = (speed.rung or speed.system, speed.source, speed.device, task)
+            if one in seen:
+                raise UsageError(f"{source}: {task} is listed twice", "remove one of them")
+            seen.add(one)
+
+
+def _check_claims(ladder: Ladder) -> None:
+    rungs = list(ladder.bases)
+    texts = [claim.text for claim in ladder.claims]
+    for claim in ladder.claims:
+        source = f"{ladder.path}, claim {claim.text!r}"
+        if texts.count(claim.text) > 1:
+            raise UsageError(f"{source}: two claims have this text", "say in each what distinguishes it")
+        for name in (claim.rung, claim.than):
+            if name is not None and name not in rungs:
+                raise UsageError(f"{source}: unknown rung {name!r}", hint_for(name, rungs, "rungs"))
+        if claim.rung == claim.than:
+            raise UsageError(f"{source}: compares {claim.rung} with itself", "name another rung in `than`")
+        kind = f'kind = "{claim.kind}"'
+        if claim.kind.endswith("-chance") and claim.than is not None:
+            raise UsageError(f"{source}: {kind} compares with chance, not with {claim.than}", "remove `than`")
+        if not claim.kind.endswith("-chance") and claim.than is None:
+            raise UsageError(f"{source}: {kind} needs another rung", 'name it: than = "RUNG"')
+        if claim.kind in ("better", "faster") and (claim.margin is not None or claim.margins):
+            hint = 'remove it, or set kind = "no-worse" or "equal"'
+            raise UsageError(f"{source}: {kind} has no margin", hint)
+        if claim.kind == "faster" and claim.metric:
+            raise UsageError(f"{source}: {kind} is about speed, not about a metric", "remove `metric`")
+        if claim.kind == "faster" and (claim.min_length, claim.depth) != (None, None):
+            hint = "remove `min_length` and `depth`: `lrurun bench` measures speed at the sizes of its tasks"
+            raise UsageError(f"{source}: {kind} has no scope", hint)
+        if claim.kind in ("no-worse", "equal", "at-chance") and claim.margin is None:
+            raise UsageError(f"{source}: {kind} needs a margin", "add one, as in margin = 0.005")
+        for task in claim.margins:
+            if claim.tasks and task not in claim.tasks:
+                hint = hint_for(task, claim.tasks, "its tasks")
+                raise UsageError(f"{source}, margins: {task!r} is not among the tasks of the claim", hint)
+
+
+def named_tasks(ladder: Ladder) -> Iterator[tuple[str, str]]:
+    """Where the ladder names a task, and which."""
+    for rung in ladder.rungs:
+        yield from ((f"rung {rung.name}, published", task) for task in rung.published)
+    for speed in ladder.speeds:
+        yield from ((f"speed of {speed.system!r}, steps_per_second", task) for task in speed.steps_per_second)
+    for claim in ladder.claims:
+        yield from ((f"claim {claim.text!r}, tasks", task) for task in claim.tasks)
+        yield from ((f"claim {claim.text!r}, margins", task) for task in claim.margins)
+
+
+def _check_tasks(ladder: Ladder) -> None:
+    """Refuse unknown tasks, once the plug-ins of the command are loaded.
+
+    Those of installed packages and of recipes here are known without an import.
+    """
+    # Documents are also read without tasks, to complete names quickly.
+    from lrurun import data as tasks
+
+    for where, name in named_tasks(ladder):
+        if name in tasks.TASKS:
+            check_metrics(ladder, tasks.TASKS[name])
+        if name in tasks.TASKS or name in ladder.other_tasks:
+            continue
+        known = dict.fromkeys([*tasks.TASKS, *plugins.installed_names(), *paths.names("recipes"), *ladder.other_tasks])
+        if name not in known:
+            hint = (
+                f"{hint_for(name, known, 'tasks')}; {tasks.OF_PLUG_IN}, other_tasks = [{name!r}] if only a paper has it"
+            )
+            raise UsageError(f"{ladder.path}, {where}: unknown task {name!r}", hint)
+
+
+def check_metrics(ladder: Ladder, task: Task, profiles: Collection[str] | None = None) -> None:
+    """Refuse what a ladder says about scores on a task, if that does not fit the metrics that the task declares.
+
+    With `profiles`, those that a recipe of the task has, published scores must be for one of them.
+    """
+    for claim in ladder.claims:
+        if not claim.is_about(task.name) or claim.kind == "faster":
+            continue
+        source = f"{ladder.path}, claim {claim.text!r}"
+        metric = _claimed(claim.metric or task.metric.name, task, f"{source}, metric")
+        if metric.chance is None and claim.kind.endswith("-chance"):
+            raise UsageError(
+                f'{source}: kind = "{claim.kind}" needs a score of chance on {task.name}',
+                f"declare it in the metric of {task.name} (chance = ...), or restrict the claim to other tasks",
+            )
+        _check_share(claim.margin_on(task.name), metric, f"{source}, margin")
+    for rung in ladder.rungs:
+        for k, one in enumerate(rung.published.get(task.name, ())):
+            source = f"{ladder.path}, rung[{rung.name}].published.{task.name}[{k}]"
+            _check_metric(one.metric, task, f"{source}.metric")
+            if one.profile and profiles is not None and one.profile not in profiles:
+                hint = hint_for(one.profile, profiles, f"profiles of {task.name}")
+                raise UsageError(f"{source}.profile: unknown profile {one.profile!r}", hint)
+            _check_share(one.value, task.metric, f"{source}.value")
+            _check_share(one.stderr, task.metric, f"{source}.stderr")
+
+
+def _claimed(name: str, task: Task, source: str) -> Metric:
+    """The metric that a claim names, see `Claim.metric`."""
+    from lrurun.data.metric import ESCAPE, named
+    from lrurun.data.task import Task
+
+    found = named(name, task.metrics)
+    if found is not None and "@" in name and type(task).settings is Task.settings:
+        raise UsageError(f"{source}: {task.name} has no further tests, found {name!r}", "leave out what follows the @")
+    if found is None:
+        if name == ESCAPE:
+            hint = f"declare escape = ... in the metric of {task.name}, or restrict the claim to other tasks"
+            raise UsageError(f"{source}: {task.name} declares no plateau, found {name!r}", hint)
+        hint = hint_for(name, [one.name for one in task.metrics], f"metrics of {task.name}")
+        raise UsageError(f"{source}: {task.name} has no metric {name!r}", hint)
+    return found
+
+
+def _check_metric(name: str, task: Task, source: str) -> None:
+    """Refuse published scores that cannot be printed beside those of the metric that selects the model."""
+    metrics = {metric.name: metric for metric in task.metrics}
+    if name and name not in metrics:
+        hint = hint_for(name, metrics, f"metrics of {task.name}")
+        raise UsageError(f"{source}: {task.name} has no metric {name!r}", hint)
+    if name and metrics[name].scale != task.metric.scale:
+        raise UsageError(
+            f"{source}: {name} has another scale than {task.metric.name}, which selects the model",
+            "leave this score out",
+        )
+
+
+def _check_share(value: float | None, metric: Metric, source: str) -> None:
+    """Refuse a score in per cent, where the metric is a fraction that is only printed as such."""
+    if metric.symbol == "%" and value is not None and not 0 <= value <= 1:
+        bound = ">= 0" if value < 0 else "<= 1"
+        hint = f"{metric.name.replace('_', ' ')} is a fraction here: 0.699 for 69.9 %"
+        raise UsageError(f"{source}: expected a number {bound}, found {value:g}", hint)
+
+
+def _check_cells(grid: Grid, rungs: list[str], where: str) -> None:
+    for column in grid.columns:
+        if grid.columns.count(column) > 1:
+            raise UsageError(f"{where}, columns: {column!r} is listed twice", "rename one of them")
+    cells: dict[str, str] = {}
+    for row, names in grid.rows.items():
+        source = f"{where}, row {row!r}"
+        if len(names) != len(grid.columns):
+            raise UsageError(
+                f"{source}: expected a rung for each of the {len(grid.columns)} columns, found {len(names)}",
+                'leave a cell empty with ""',
+            )
+        for name, column in zip(names, grid.columns, strict=True):
+            if name and name not in rungs:
+                raise UsageError(f"{source}, column {column!r}: unknown rung {name!r}", hint_for(name, rungs, "rungs"))
+            if name in cells:
+                raise UsageError(
+                    f"{source}, column {column!r}: {name} is in {cells[name]} already", "remove one of them"
+                )
+            if name:
+                cells[name] = f"row {row!r}, column {column!r}"
+    for name in rungs:
+        if name not in cells:
+            raise UsageError(f"{where}: rung {name} is in no cell", "add it to a row, or remove [grid]")
