@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -54,13 +54,10 @@ class LedgerFileError(LedgerError):
     exit_code = 1
 
 
-Sink = Callable[["UsageError"], None]
-"""What is done with an error of a document: raise it, or keep it and go on."""
-
-
-def raising(error: UsageError) -> None:
-    """The `Sink` that ends at the first error."""
-    raise error
+def raise_first(errors: Iterable[LrurunError]) -> None:
+    """Raises the first of these errors, if there is one."""
+    for error in errors:
+        raise error
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

@@ -307,12 +307,12 @@ def test_runs_that_differ_in_seed_and_peak_rate_alone_share_a_program():
         ),
         (
             {"optim__lr": 10**400},
-            f"optim.lr: number out of range, found 1{'0' * 56}...",
+            f"optim.lr: expected a number <= 10, found 1{'0' * 56}...",
             "change optim.lr in recipes/x.toml",
         ),
         (
             {"optim__lr": 10**5000},
-            "optim.lr: number out of range, found a very long number",
+            "optim.lr: expected a number <= 10, found a very long number",
             "change optim.lr in recipes/x.toml",
         ),
         (

@@ -236,7 +236,7 @@ def test_a_file_that_cannot_be_read_is_no_usage_error(monkeypatch):
             "task =",
             'path = "x"\ntask =',
             "r.toml, path: unknown name",
-            "remove it: lrurun knows the path of the file",
+            "known names here: task, about, seeds, data, model, optim, train, execution, ours, ladder, tune, profile",
         ),
         (
             '"sDigits"',

@@ -133,7 +133,7 @@ CLAIM = '\n[[claim]]\ntext = "t"\nsource = "s"\nrung = "second"\nthan = "first"\
 CLAIM_T = "l.toml, claim 't': "
 
 
-KINDS = "better, no-worse, equal, above-chance, at-chance, faster"
+KINDS = "above-chance, at-chance, better, equal, faster, no-worse"
 
 
 @pytest.mark.parametrize(
@@ -250,15 +250,34 @@ def test_an_unknown_task_is_refused(text, where, folder, capsys):
     hint = f"did you mean 'Text'? tasks: {', '.join(TASKS)}; {own}"
     assert ladder_error(LADDER + text) == (error, hint)
     assert load_ladder("./l.toml", imports=False).name == "mine"  # a plug-in of it may not be loaded
-    for arguments in (["check", "ladder", "l.toml"], ["plan", "sDigits", "--ladder", "l.toml"]):
-        assert run(arguments) == 2
-        assert capsys.readouterr().err == f"error: {error}\nhint: {hint}\n"
+    assert run(["plan", "sDigits", "--ladder", "l.toml"]) == 2
+    assert capsys.readouterr().err == f"error: {error}\nhint: {hint}\n"
+    assert run(["check", "ladder", "l.toml"]) == 2
+    assert f"{error}; {hint}" in capsys.readouterr().out
     (folder / "recipes").mkdir()
     (folder / "recipes" / "Txet.toml").write_text("")
     assert load_ladder("./l.toml").name == "mine"  # a task of the user's own, which this command does not need
     (folder / "recipes" / "Txet.toml").unlink()
     (folder / "l.toml").write_text('other_tasks = ["Txet"]' + LADDER + text)
     assert run(["check", "ladder", "l.toml"]) == 0
+
+
+def test_check_lists_everything_that_is_wrong_in_a_ladder(folder, capsys):
+    claims = changed(CLAIM, '"first"', '"frist"') + CLAIM.replace('"t"', '"u"') + "margin = 0.1\n"
+    (folder / "l.toml").write_text(on("second", "third") + claims)
+    assert run(["check", "ladder", "l.toml", "--json"]) == 2
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [one["detail"].partition(";")[0] for one in findings] == [
+        "l.toml, rung second, on: unknown rung 'third'",
+        "l.toml, claim 't': unknown rung 'frist'",
+        "l.toml, claim 'u': kind = \"better\" has no margin",
+    ]
+    (folder / "l.toml").write_text(changed(LADDER, 'title = "the second"', "titel = 2") + claims + "depth = 0\n")
+    assert run(["check", "ladder", "l.toml", "--json"]) == 2
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [one["detail"].partition(":")[0] for one in findings] == [
+        "l.toml, rung[second].titel", "l.toml, rung[second].title", "l.toml, claim[1].depth",
+    ]  # fmt: skip
 
 
 def test_check_says_which_rungs_share_runs_and_counts_in_the_right_number(capsys):

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from lrurun import decoding, paths
-from lrurun.config import recipe, recipe_faults
-from lrurun.config.recipe import NEUTRAL, About, Recipe, load_recipe, read_recipe
-from lrurun.decoding.faults import faults, repaired
+from lrurun.commands.check import _check_recipe
+from lrurun.config import plan as planning
+from lrurun.config import recipe
+from lrurun.config.ladder import Ladder
+from lrurun.config.recipe import About, Recipe, load_recipe, read_recipe
+from lrurun.config.recurrences import KINDS
+from lrurun.config.schema import RunConfig
 from lrurun.errors import UsageError
 from tests.commands import folder, said
 from tests.plans import LADDER, RECIPE, changed
@@ -83,7 +91,7 @@ def test_a_recipe_with_six_faults_lists_six(capsys: pytest.CaptureFixture[str]) 
     [
         ('task = "sDigits"', "", ["r.toml, task: missing; add task to the file"]),
         ('task = "sDigits"', 'path = "x"\ntask = "sDigits"', [
-            "r.toml, path: unknown name; remove it: lrurun knows the path of the file",
+            "r.toml, path: unknown name; known names here: task, about, ",
         ]),
         ("[optim]", "[optimiser]", [
             "r.toml, optimiser: unknown name; did you mean 'optim'? known names here: task, about, seeds, data, model, "
@@ -172,11 +180,11 @@ def test_faults_of_documentation_warn_and_do_not_stop_a_recipe_of_ones_own(capsy
     about = RECIPE[RECIPE.index("[about]") : RECIPE.index("[model]")]
     for text, expected in (
         ('[about]\nsource = "ours"\nhours = -1\nauthor = "me"\n', [
+            "r.toml, about.hours: expected a number >= 0, found -1; change about.hours in r.toml",
             "r.toml, about.author: unknown name; known names here: source, expect, device, hours, checked, notes",
             "r.toml, about.expect: missing; add expect to about",
             "r.toml, about.device: missing; add device to about",
             "r.toml, about.checked: missing; add checked to about",
-            "r.toml, about.hours: expected a number >= 0, found -1; change about.hours in r.toml",
         ]),
         ("", ["r.toml, about: missing; add about to the file"]),
     ):  # fmt: skip
@@ -202,7 +210,7 @@ def test_documentation_of_the_packaged_recipes_is_complete_and_its_faults_count(
     )
     original = paths.packaged
     monkeypatch.setattr(paths, "packaged", lambda kind: packaged.absolute() if kind == "recipes" else original(kind))
-    failed = [one.detail for one in recipe_faults.find("sDigits", ["lru"]) if not one.passed]
+    failed = [one.detail for one in _check_recipe("sDigits", ["lru"]) if not one.passed]
     assert [one.partition(":")[0].rpartition(", ")[2] for one in failed] == ["about.hour", "about.hours"]
     with pytest.raises(UsageError, match=r"about\.hour: unknown name"):
         load_recipe("sDigits")
@@ -216,21 +224,51 @@ def test_options_that_are_not_for_recipes_are_refused(capsys: pytest.CaptureFixt
     )
 
 
-def test_the_first_of_all_faults_is_the_one_that_decoding_raises() -> None:
-    """Both ways agree on what is valid, over a recipe with each of its values removed or replaced."""
-    table = decoding.load_toml(paths.packaged("recipes") / "sDigits.toml")
-    assert faults(table, Recipe, "r") == []
-    for name in table:
-        for value in (None, 3, {"x": 1}):
-            other = {key: one for key, one in table.items() if key != name} | ({} if value is None else {name: value})
-            try:
-                decoding.convert(other, Recipe, "r")
-                message = ""
-            except UsageError as error:
-                message = error.message
-            messages = [one.error.message for one in faults(other, Recipe, "r")]
-            assert (message in messages) if message else not messages, (name, value, message, messages)
-            sound = repaired(other, Recipe, NEUTRAL)
-            assert (sound is None) == (name == "task")
-            if sound is not None:
-                decoding.convert(sound, Recipe, "r")
+def replaced(table: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """A copy in which the value at `path` is another one, or is left out if that is None."""
+    first, *rest = path
+    other = dict(table) if isinstance(table, dict) else list(table)
+    if rest or value is not None:
+        other[first] = replaced(table[first], tuple(rest), value) if rest else value
+    else:
+        del other[first]
+    return other
+
+
+def paths_of(table: Any) -> Iterator[tuple[Any, ...]]:
+    """Every key and index in a table, from its top."""
+    for key in table if isinstance(table, dict) else range(len(table)):
+        yield (key,)
+        if isinstance(table[key], dict | list):
+            yield from ((key, *path) for path in paths_of(table[key]))
+
+
+def documents() -> list[tuple[dict[str, Any], type]]:
+    config = msgspec.to_builtins(planning.make("sDigits").rungs[-1].config)
+    settings: Any = KINDS[config["model"]["recurrence"]["kind"]].settings
+    ladder = decoding.load_toml(paths.packaged("ablations") / "lru.toml")
+    return [
+        (config, RunConfig[settings]),
+        (tomllib.loads(RECIPE), Recipe),
+        ({**ladder, "rung": ladder["rung"][-1:], "claim": ladder["claim"][-1:], "speed": ladder["speed"][:1]}, Ladder),
+    ]
+
+
+def test_examining_agrees_with_msgspec_and_finds_two_faults_at_once() -> None:
+    """Over documents in which each value is replaced by each of several others, or left out."""
+    none = {"nothing": decoding.missing("", "x")}  # so that valid tables are walked through too
+    for table, type_ in documents():
+        for path in paths_of(table):
+            for value in (None, -3, 1e300, "x y", True, [], {"x": 1}):
+                other = replaced(table, path, value)
+                got, faults = decoding.examine(other, type_, "r", wrong=none)
+                try:
+                    assert (got, faults) == (msgspec.convert(other, type_, strict=True), [])
+                except msgspec.ValidationError:
+                    assert faults, (path, value)
+                    second = decoding.examine({**other, "x y": 3}, type_, "r")[1]
+                    assert [(one.path, one.rule) for one in second] != [(one.path, one.rule) for one in faults]
+                    assert {(one.path, one.rule) for one in second} >= {
+                        ("x y", decoding.UNKNOWN_NAME),
+                        *((one.path, one.rule) for one in faults),
+                    }, (path, value)

@@ -74,7 +74,7 @@ def test_values_for_the_rung_itself_come_after_those_that_it_takes():
     [
         ("ssn/lru", "takes: unknown ladder 'ssn'", "did you mean 'ssm'?"),
         ("ssm/lrv", "takes: ladder ssm has no rung 'lrv'", "did you mean 'lru'? rungs: lru, s4d, s4, s5"),
-        ("lru", ".takes: expected a name", "change rung[lru].takes in l.toml"),
+        ("lru", ".takes: expected a rung with its ladder", "change rung[lru].takes in l.toml"),
         ("other/lru", "takes: other/lru takes its own values", "remove one `takes`"),
     ],
 )

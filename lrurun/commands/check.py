@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Optional
@@ -13,9 +13,11 @@ from msgspec import Struct, structs
 from lrurun import console, paths
 from lrurun.commands import output
 from lrurun.commands.options import Json, OnLadders, choice
-from lrurun.errors import LrurunError, UsageError, hint_for, plural
+from lrurun.errors import LrurunError, UsageError, hint_for, nearest, plural
 
 if TYPE_CHECKING:
+    from lrurun.config.ladder import Ladder
+    from lrurun.config.recipe import Profile, Recipe
     from lrurun.config.resolve import ResolvedRung
 
 
@@ -117,9 +119,15 @@ class ChecksFailed(LrurunError):
 
 def _check_ladder(name: str) -> list[CheckResult]:
     from lrurun.config import plan as planning
-    from lrurun.config.ladder import load_ladder
+    from lrurun.config.ladder import examine_ladder, load_plug_ins, rules
 
-    ladder = load_ladder(name)
+    ladder, faults = examine_ladder(name)
+    errors: list[UsageError] = [*faults]
+    if ladder is not None and not faults:
+        load_plug_ins(ladder, name)
+        errors += rules(ladder)
+    if errors or ladder is None:
+        return [CheckResult(name, "the document", False, text) for text in _texts(errors)]
     others: list[CheckResult] = []
     """Recipes that a ladder of the user's own cannot run on, where it names none: it need not be meant for them."""
     detail = f"{plural(len(ladder.rungs), 'rung')}, {plural(len(ladder.claims), 'claim')}"
@@ -128,7 +136,7 @@ def _check_ladder(name: str) -> list[CheckResult]:
         try:
             made = planning.make(task, ladder=name)
         except UsageError as error:
-            wrong = CheckResult(name, f"on {task}", False, f"{error.message}; {error.hint}")
+            wrong = CheckResult(name, f"on {task}", False, _texts([error])[0])
             (findings if ladder.recipes or ladder.is_packaged else others).append(wrong)
             continue
         changed = {rung.name: _changes(rung) for rung in made.rungs if rung.on is not None}
@@ -136,6 +144,11 @@ def _check_ladder(name: str) -> list[CheckResult]:
         findings.append(CheckResult(name, f"on {task}", True, detail))
     runs = len(findings) > 1
     return findings + [structs.replace(one, passed=runs, warning=runs) for one in others]
+
+
+def _texts(errors: Iterable[UsageError]) -> list[str]:
+    """Each error in one line, those that several checks have found once."""
+    return list(dict.fromkeys(f"{one.message}; {one.hint}" if one.hint else one.message for one in errors))
 
 
 def _changes(rung: ResolvedRung) -> str:
@@ -146,12 +159,120 @@ def _changes(rung: ResolvedRung) -> str:
 
 
 def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:
-    from lrurun.config import recipe_faults
+    """What is wrong with a recipe: its fields, and its values on the ladders of these names.
 
-    return [
-        CheckResult(name, one.check, one.passed, one.detail, one.is_warning)
-        for one in recipe_faults.find(name, ladders)
-    ]
+    Without `ladders`, it is checked on those that it has values for.
+    """
+    from lrurun.config.plan import task_of
+    from lrurun.config.recipe import examine_recipe, load_installed, rules
+
+    recipe, faults, warnings = examine_recipe(name)
+    errors: list[UsageError] = [*faults]
+    if recipe is not None:
+        for step in (load_installed, task_of):
+            try:
+                step(recipe)
+            except UsageError as error:
+                errors.append(error)
+        errors += [*rules(recipe), *_data_faults(recipe)]
+    fields = _texts(errors)
+    findings = [CheckResult(name, "fields", False, text) for text in fields]
+    findings += [CheckResult(name, "documentation", True, text, warning=True) for text in _texts(warnings)]
+    if recipe is None:
+        return findings
+    known = {one.detail for one in findings}
+    chosen, skipped = _ladders(recipe, name, ladders)
+    for profile in (None, *recipe.profile):
+        sound = all(one.passed for one in findings)
+        detail, first = _trained(recipe, profile, chosen) if sound else ("", [])
+        errors = [*_value_faults(recipe, profile, chosen)] if first or not sound or not chosen else []
+        new = [text for text in _texts(errors or first) if text not in known]
+        known.update(new)
+        where = f"profile {profile or '(none)'}"
+        findings += [CheckResult(name, where, False, text) for text in new]
+        if sound and not new:
+            findings.append(CheckResult(name, where, True, detail))
+    if all(one.passed for one in findings):
+        findings.insert(0, CheckResult(name, "the document", True, f"checked: {recipe.about.checked}"))
+    return findings + skipped
+
+
+def _data_faults(recipe: Recipe) -> Iterator[UsageError]:
+    """Wrong settings of the data, of the recipe and its profiles."""
+    from lrurun import decoding
+    from lrurun.config.plan import task_of
+
+    try:
+        task = task_of(recipe)
+    except UsageError:
+        return  # found before
+    for name, data in (("", {}), *((f"profile.{name}.", one.data) for name, one in recipe.profile.items())):
+        sources = dict.fromkeys(recipe.data, f"{recipe.path} [data]")
+        sources |= dict.fromkeys(data, f"{recipe.path} [{name}data]")
+        yield from decoding.examine(recipe.data | data, task.options, f"{recipe.path} [data]", sources)[1]
+
+
+def _ladders(recipe: Recipe, name: str, names: Sequence[str]) -> tuple[list[Ladder], list[CheckResult]]:
+    """The ladders to check the recipe on, and those of its own that cannot be checked."""
+    from lrurun.config.ladder import load_ladder, read_ladder
+
+    if names:
+        return [load_ladder(one) for one in names], []
+    values: list[Recipe | Profile] = [recipe, *recipe.profile.values()]
+    own = dict.fromkeys(ladder for one in values for ladder in one.ladder)
+    chosen: list[Ladder] = []
+    skipped: list[CheckResult] = []
+    there = paths.names("ablations")
+    for one in own:
+        if one not in there:
+            close = nearest(one, there)
+            detail = f"not checked: there is no ladder {one!r} here" + (f", did you mean {close!r}?" if close else "")
+            detail = f"{detail}; --ladder PATH.toml checks one"
+        elif files := read_ladder(one).load:
+            detail = f"not checked: loads {', '.join(files)}; --ladder {one} does"
+        else:
+            chosen.append(load_ladder(one))
+            continue
+        skipped.append(CheckResult(name, f"on {one}", True, detail, warning=True))
+    if not own:
+        detail = "not checked: the recipe has values for none; --ladder NAME checks one"
+        skipped.append(CheckResult(name, "ladders", True, detail, warning=True))
+    return chosen, skipped
+
+
+def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> Iterator[UsageError]:
+    """Missing and wrong values on the rungs of these ladders; without any, of the recipe alone."""
+    from lrurun.config import resolve
+    from lrurun.config.recipe import check_scopes
+
+    if not ladders:
+        values = resolve.common(recipe, profile, skip_unknown=True)  # unknown paths are found before
+        yield from resolve.value_faults(values, recipe.task, recipe.path)
+    for ladder in ladders:
+        try:
+            check_scopes(ladder, recipe)
+        except UsageError as error:
+            yield error
+        for one in resolve.valued(ladder, recipe, profile, {}, skip_unknown=True):
+            yield from one.unset
+            yield from resolve.value_faults(one.values, recipe.task, recipe.path)
+            yield from resolve.grid_faults(one, recipe.task, recipe.path)
+
+
+def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> tuple[str, list[UsageError]]:
+    """What a profile trains, or the first error, also of rules between values."""
+    from lrurun.config import plan as planning
+
+    counts: list[str] = []
+    length = ""
+    try:
+        for ladder in ladders:
+            made = planning.of_documents(ladder, recipe, profile=profile, sets=(), tune=False)
+            counts.append(f"{plural(len(made.rungs), 'rung')} of ladder {ladder.name}")
+            length = f", {plural(made.rungs[0].config.train.steps, 'step')}, {plural(made.seeds, 'seed')}"
+    except UsageError as error:
+        return "", [error]
+    return (", ".join(counts) or "its values") + length, []
 
 
 def _check_recurrence(name: str) -> list[CheckResult]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
 from lrurun import decoding, paths, plugins
 from lrurun.config.schema import KIND
-from lrurun.config.settings import check_path, flatten, settings
-from lrurun.errors import UsageError, hint_for, plural
+from lrurun.config.settings import flatten, path_fault, setting_faults
+from lrurun.decoding import Fault
+from lrurun.errors import UsageError, hint_for, plural, raise_first
 from lrurun.paths import find, shown
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from lrurun.data.task import Task
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z")]
+_NAMED = "a name of letters, digits, '.', '_' and '-'"
+Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z", description=_NAMED)]
 _SCOPE = rf"^{NAME}/{NAME}\Z"
 LARGEST = 1e9
 """Of scores and margins in documents, which excludes infinity; shares are at most 1, see `_check_share`."""
@@ -106,7 +108,7 @@ class Rung(Document, frozen=True, kw_only=True):
     why: str = ""
     change: dict[str, Any] = field(default_factory=dict)
     """Dotted path -> value: what the ladder itself sets."""
-    takes: Annotated[str, Meta(pattern=_SCOPE)] = ""
+    takes: Annotated[str, Meta(pattern=_SCOPE, description='a rung with its ladder, as in "lru/ring-init"')] = ""
     """"ladder/rung": the rung also takes what recipes set for that rung of that ladder, found by its name. What recipes
     set for this rung itself, `[ladder.<ladder>.rung.<rung>]`, comes after it."""
     tunes: tuple[str, ...] = ()
@@ -218,8 +220,19 @@ def read_ladder(name: str) -> Ladder:
     Raises:
         UsageError: unknown name, TOML, unknown or missing keys.
     """
+    ladder, faults = examine_ladder(name)
+    raise_first(faults)
+    return ladder  # type: ignore[return-value]
+
+
+def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
+    """The ladder of that name, or in that file, without what is wrong in its tables; and all that is.
+
+    Raises:
+        UsageError: an unknown name; it is not TOML.
+    """
     path = find("ablations", name)
-    return as_document(decoding.load_toml(path), Ladder, shown(path))
+    return decoding.examine(decoding.load_toml(path), Ladder, shown(path), filled={"path": shown(path)})
 
 
 def load_ladder(name: str, *, imports: bool = True) -> Ladder:
@@ -234,22 +247,28 @@ def load_ladder(name: str, *, imports: bool = True) -> Ladder:
             rungs; with `imports`, an unknown task.
     """
     ladder = read_ladder(name)
-    where = ladder.path
+    load_plug_ins(ladder, name, imports=imports)
+    raise_first(rules(ladder, imports=imports))
+    return ladder
+
+
+def load_plug_ins(ladder: Ladder, name: str, *, imports: bool = True) -> None:
+    """Loads the plug-ins of the ladder that was read by this name; without `imports` they must be loaded already.
+
+    Raises:
+        UsageError: one cannot be loaded, or is not.
+    """
     folder = find("ablations", name).parent
     for file in ladder.load:
         if imports:
-            plugins.load(file, base=folder, named=f"{where}, load")
+            plugins.load(file, base=folder, named=f"{ladder.path}, load")
         elif not plugins.is_loaded(file, folder):
             raise UsageError(
-                f"{where}: needs {file}, which this command does not load", f"name it: --load {folder / file}"
+                f"{ladder.path}: needs {file}, which this command does not load", f"name it: --load {folder / file}"
             )
     if imports:
         for rung in ladder.rungs:
             find_recurrence(rung.change)
-    _check(ladder)
-    if imports:
-        _check_tasks(ladder)
-    return ladder
 
 
 def find_recurrence(table: dict[str, Any]) -> None:
@@ -257,40 +276,28 @@ def find_recurrence(table: dict[str, Any]) -> None:
     plugins.load_installed("recurrence", dict(flatten(table)).get(KIND))
 
 
-T = TypeVar("T", bound=Document)
-
-
-def as_document(table: dict[str, Any], type_: type[T], where: str, sources: dict[str, str] | None = None) -> T:
-    """The table of the file `where`, which may not have the field `path`, because lrurun fills it in.
-
-    Raises:
-        UsageError: unknown, missing or wrong values.
-    """
-    if "path" in table:
-        raise UsageError(f"{where}, path: unknown name", "remove it: lrurun knows the path of the file")
-    return decoding.convert({**table, "path": where}, type_, where, sources)
-
-
-def _check(ladder: Ladder) -> None:
-    """Refuse a ladder whose rungs, speeds, claims or grid are inconsistent; see `load_ladder`."""
-    _check_rungs(ladder)
-    _check_speeds(ladder)
-    _check_claims(ladder)
+def rules(ladder: Ladder, *, imports: bool = True) -> Iterator[UsageError]:
+    """What is wrong between the tables of a ladder; with `imports`, also with the tasks that it names."""
+    yield from _rung_rules(ladder)
+    yield from _speed_rules(ladder)
+    yield from _claim_rules(ladder)
     if ladder.grid is not None:
-        _check_cells(ladder.grid, list(ladder.bases), f"{ladder.path} [grid]")
+        yield from _cell_rules(ladder.grid, list(ladder.bases), f"{ladder.path} [grid]")
+    if imports:
+        yield from _task_rules(ladder)
 
 
-def _check_rungs(ladder: Ladder) -> None:
+def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
     where = ladder.path
     if not ladder.rungs:
-        raise UsageError(f"{where}: a ladder needs at least one [[rung]]", "add one: name, title, change")
+        yield UsageError(f"{where}: a ladder needs at least one [[rung]]", "add one: name, title, change")
     seen: list[str] = []
     for rung in ladder.rungs:
         source = f"{where}, rung {rung.name}"
         if rung.name in seen:
-            raise UsageError(f"{source}: there are two rungs of this name", "rename one of them")
+            yield UsageError(f"{source}: there are two rungs of this name", "rename one of them")
         if rung.root and rung.on is not None:
-            raise UsageError(
+            yield UsageError(
                 f"{source}: has root = true and on = {rung.on!r}", "remove one of them: a root has no base"
             )
         if rung.on is not None and rung.on not in seen:
@@ -299,65 +306,68 @@ def _check_rungs(ladder: Ladder) -> None:
                 wrong = "a rung cannot change itself"
             elif rung.on in ladder.bases:
                 wrong = f"{rung.on} does not come before it"
-            raise UsageError(f"{source}, on: {wrong}", hint_for(rung.on, seen, "rungs before it"))
+            yield UsageError(f"{source}, on: {wrong}", hint_for(rung.on, seen, "rungs before it"))
         seen.append(rung.name)
         if not rung.change and not rung.tunes:
-            raise UsageError(
+            yield UsageError(
                 f"{source}: declares no change",
                 'say what it changes: change = { "model.recurrence.activation" = "identity" }, or tunes = ["path"]',
             )
-        settings(rung.change, source, within=("model", "optim", "train"))
+        yield from setting_faults(rung.change, source, within=("model", "optim", "train"))
         for path in rung.tunes:
-            check_path(path, source, within=("model", "optim"))
-        if rung.takes:
+            if fault := path_fault(path, source, within=("model", "optim")):
+                yield fault
+        try:
             ladder.scopes(rung)
+        except UsageError as error:
+            yield error
 
 
-def _check_speeds(ladder: Ladder) -> None:
+def _speed_rules(ladder: Ladder) -> Iterator[UsageError]:
     rungs = list(ladder.bases)
     seen: set[tuple[str | None, ...]] = set()
     for speed in ladder.speeds:
         source = f"{ladder.path}, speed of {speed.system!r}"
         if speed.rung is not None and speed.rung not in rungs:
-            raise UsageError(f"{source}: unknown rung {speed.rung!r}", hint_for(speed.rung, rungs, "rungs"))
+            yield UsageError(f"{source}: unknown rung {speed.rung!r}", hint_for(speed.rung, rungs, "rungs"))
         for task in speed.steps_per_second:
             one = (speed.rung or speed.system, speed.source, speed.device, task)
             if one in seen:
-                raise UsageError(f"{source}: {task} is listed twice", "remove one of them")
+                yield UsageError(f"{source}: {task} is listed twice", "remove one of them")
             seen.add(one)
 
 
-def _check_claims(ladder: Ladder) -> None:
+def _claim_rules(ladder: Ladder) -> Iterator[UsageError]:
     rungs = list(ladder.bases)
     texts = [claim.text for claim in ladder.claims]
     for claim in ladder.claims:
         source = f"{ladder.path}, claim {claim.text!r}"
         if texts.count(claim.text) > 1:
-            raise UsageError(f"{source}: two claims have this text", "say in each what distinguishes it")
+            yield UsageError(f"{source}: two claims have this text", "say in each what distinguishes it")
         for name in (claim.rung, claim.than):
             if name is not None and name not in rungs:
-                raise UsageError(f"{source}: unknown rung {name!r}", hint_for(name, rungs, "rungs"))
+                yield UsageError(f"{source}: unknown rung {name!r}", hint_for(name, rungs, "rungs"))
         if claim.rung == claim.than:
-            raise UsageError(f"{source}: compares {claim.rung} with itself", "name another rung in `than`")
+            yield UsageError(f"{source}: compares {claim.rung} with itself", "name another rung in `than`")
         kind = f'kind = "{claim.kind}"'
         if claim.kind.endswith("-chance") and claim.than is not None:
-            raise UsageError(f"{source}: {kind} compares with chance, not with {claim.than}", "remove `than`")
+            yield UsageError(f"{source}: {kind} compares with chance, not with {claim.than}", "remove `than`")
         if not claim.kind.endswith("-chance") and claim.than is None:
-            raise UsageError(f"{source}: {kind} needs another rung", 'name it: than = "RUNG"')
+            yield UsageError(f"{source}: {kind} needs another rung", 'name it: than = "RUNG"')
         if claim.kind in ("better", "faster") and (claim.margin is not None or claim.margins):
             hint = 'remove it, or set kind = "no-worse" or "equal"'
-            raise UsageError(f"{source}: {kind} has no margin", hint)
+            yield UsageError(f"{source}: {kind} has no margin", hint)
         if claim.kind == "faster" and claim.metric:
-            raise UsageError(f"{source}: {kind} is about speed, not about a metric", "remove `metric`")
+            yield UsageError(f"{source}: {kind} is about speed, not about a metric", "remove `metric`")
         if claim.kind == "faster" and (claim.min_length, claim.depth) != (None, None):
             hint = "remove `min_length` and `depth`: `lrurun bench` measures speed at the sizes of its tasks"
-            raise UsageError(f"{source}: {kind} has no scope", hint)
+            yield UsageError(f"{source}: {kind} has no scope", hint)
         if claim.kind in ("no-worse", "equal", "at-chance") and claim.margin is None:
-            raise UsageError(f"{source}: {kind} needs a margin", "add one, as in margin = 0.005")
+            yield UsageError(f"{source}: {kind} needs a margin", "add one, as in margin = 0.005")
         for task in claim.margins:
             if claim.tasks and task not in claim.tasks:
                 hint = hint_for(task, claim.tasks, "its tasks")
-                raise UsageError(f"{source}, margins: {task!r} is not among the tasks of the claim", hint)
+                yield UsageError(f"{source}, margins: {task!r} is not among the tasks of the claim", hint)
 
 
 def named_tasks(ladder: Ladder) -> Iterator[tuple[str, str]]:
@@ -371,17 +381,18 @@ def named_tasks(ladder: Ladder) -> Iterator[tuple[str, str]]:
         yield from ((f"claim {claim.text!r}, margins", task) for task in claim.margins)
 
 
-def _check_tasks(ladder: Ladder) -> None:
-    """Refuse unknown tasks, once the plug-ins of the command are loaded.
+def _task_rules(ladder: Ladder) -> Iterator[UsageError]:
+    """Unknown tasks, once the plug-ins of the command are loaded.
 
     Those of installed packages and of recipes here are known without an import.
     """
     # Documents are also read without tasks, to complete names quickly.
     from lrurun import data as tasks
 
-    for where, name in named_tasks(ladder):
+    for name in dict.fromkeys(task for _, task in named_tasks(ladder)):
         if name in tasks.TASKS:
-            check_metrics(ladder, tasks.TASKS[name])
+            yield from metric_rules(ladder, tasks.TASKS[name])
+    for where, name in named_tasks(ladder):
         if name in tasks.TASKS or name in ladder.other_tasks:
             continue
         known = dict.fromkeys([*tasks.TASKS, *plugins.installed_names(), *paths.names("recipes"), *ladder.other_tasks])
@@ -389,11 +400,11 @@ def _check_tasks(ladder: Ladder) -> None:
             hint = (
                 f"{hint_for(name, known, 'tasks')}; {tasks.OF_PLUG_IN}, other_tasks = [{name!r}] if only a paper has it"
             )
-            raise UsageError(f"{ladder.path}, {where}: unknown task {name!r}", hint)
+            yield UsageError(f"{ladder.path}, {where}: unknown task {name!r}", hint)
 
 
-def check_metrics(ladder: Ladder, task: Task, profiles: Collection[str] | None = None) -> None:
-    """Refuse what a ladder says about scores on a task, if that does not fit the metrics that the task declares.
+def metric_rules(ladder: Ladder, task: Task, profiles: Collection[str] | None = None) -> Iterator[UsageError]:
+    """What a ladder says about scores on a task and does not fit the metrics that the task declares.
 
     With `profiles`, those that a recipe of the task has, published scores must be for one of them.
     """
@@ -401,22 +412,26 @@ def check_metrics(ladder: Ladder, task: Task, profiles: Collection[str] | None =
         if not claim.is_about(task.name) or claim.kind == "faster":
             continue
         source = f"{ladder.path}, claim {claim.text!r}"
-        metric = _claimed(claim.metric or task.metric.name, task, f"{source}, metric")
+        try:
+            metric = _claimed(claim.metric or task.metric.name, task, f"{source}, metric")
+        except UsageError as error:
+            yield error
+            continue
         if metric.chance is None and claim.kind.endswith("-chance"):
-            raise UsageError(
+            yield UsageError(
                 f'{source}: kind = "{claim.kind}" needs a score of chance on {task.name}',
                 f"declare it in the metric of {task.name} (chance = ...), or restrict the claim to other tasks",
             )
-        _check_share(claim.margin_on(task.name), metric, f"{source}, margin")
+        yield from _share_rules(claim.margin_on(task.name), metric, f"{source}, margin")
     for rung in ladder.rungs:
         for k, one in enumerate(rung.published.get(task.name, ())):
             source = f"{ladder.path}, rung[{rung.name}].published.{task.name}[{k}]"
-            _check_metric(one.metric, task, f"{source}.metric")
+            yield from _published_rules(one.metric, task, f"{source}.metric")
             if one.profile and profiles is not None and one.profile not in profiles:
                 hint = hint_for(one.profile, profiles, f"profiles of {task.name}")
-                raise UsageError(f"{source}.profile: unknown profile {one.profile!r}", hint)
-            _check_share(one.value, task.metric, f"{source}.value")
-            _check_share(one.stderr, task.metric, f"{source}.stderr")
+                yield UsageError(f"{source}.profile: unknown profile {one.profile!r}", hint)
+            yield from _share_rules(one.value, task.metric, f"{source}.value")
+            yield from _share_rules(one.stderr, task.metric, f"{source}.stderr")
 
 
 def _claimed(name: str, task: Task, source: str) -> Metric:
@@ -436,48 +451,49 @@ def _claimed(name: str, task: Task, source: str) -> Metric:
     return found
 
 
-def _check_metric(name: str, task: Task, source: str) -> None:
-    """Refuse published scores that cannot be printed beside those of the metric that selects the model."""
+def _published_rules(name: str, task: Task, source: str) -> Iterator[UsageError]:
+    """Published scores that cannot be printed beside those of the metric that selects the model."""
     metrics = {metric.name: metric for metric in task.metrics}
     if name and name not in metrics:
         hint = hint_for(name, metrics, f"metrics of {task.name}")
-        raise UsageError(f"{source}: {task.name} has no metric {name!r}", hint)
-    if name and metrics[name].scale != task.metric.scale:
-        raise UsageError(
+        yield UsageError(f"{source}: {task.name} has no metric {name!r}", hint)
+    elif name and metrics[name].scale != task.metric.scale:
+        yield UsageError(
             f"{source}: {name} has another scale than {task.metric.name}, which selects the model",
             "leave this score out",
         )
 
 
-def _check_share(value: float | None, metric: Metric, source: str) -> None:
-    """Refuse a score in per cent, where the metric is a fraction that is only printed as such."""
+def _share_rules(value: float | None, metric: Metric, source: str) -> Iterator[UsageError]:
+    """A score in per cent, where the metric is a fraction that is only printed as such."""
     if metric.symbol == "%" and value is not None and not 0 <= value <= 1:
         bound = ">= 0" if value < 0 else "<= 1"
         hint = f"{metric.name.replace('_', ' ')} is a fraction here: 0.699 for 69.9 %"
-        raise UsageError(f"{source}: expected a number {bound}, found {value:g}", hint)
+        yield UsageError(f"{source}: expected a number {bound}, found {value:g}", hint)
 
 
-def _check_cells(grid: Grid, rungs: list[str], where: str) -> None:
+def _cell_rules(grid: Grid, rungs: list[str], where: str) -> Iterator[UsageError]:
     for column in grid.columns:
         if grid.columns.count(column) > 1:
-            raise UsageError(f"{where}, columns: {column!r} is listed twice", "rename one of them")
+            yield UsageError(f"{where}, columns: {column!r} is listed twice", "rename one of them")
     cells: dict[str, str] = {}
     for row, names in grid.rows.items():
         source = f"{where}, row {row!r}"
         if len(names) != len(grid.columns):
-            raise UsageError(
+            yield UsageError(
                 f"{source}: expected a rung for each of the {len(grid.columns)} columns, found {len(names)}",
                 'leave a cell empty with ""',
             )
+            continue
         for name, column in zip(names, grid.columns, strict=True):
             if name and name not in rungs:
-                raise UsageError(f"{source}, column {column!r}: unknown rung {name!r}", hint_for(name, rungs, "rungs"))
+                yield UsageError(f"{source}, column {column!r}: unknown rung {name!r}", hint_for(name, rungs, "rungs"))
             if name in cells:
-                raise UsageError(
+                yield UsageError(
                     f"{source}, column {column!r}: {name} is in {cells[name]} already", "remove one of them"
                 )
             if name:
                 cells[name] = f"row {row!r}, column {column!r}"
     for name in rungs:
         if name not in cells:
-            raise UsageError(f"{where}: rung {name} is in no cell", "add it to a row, or remove [grid]")
+            yield UsageError(f"{where}: rung {name} is in no cell", "add it to a row, or remove [grid]")

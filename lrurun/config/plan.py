@@ -14,7 +14,7 @@ from msgspec import Struct
 from lrurun import data as tasks
 from lrurun import decoding, paths, plugins
 from lrurun.config import tuning
-from lrurun.config.ladder import Ladder, check_metrics, load_ladder, outside_scope
+from lrurun.config.ladder import Ladder, load_ladder, metric_rules, outside_scope
 from lrurun.config.recipe import Profile, Range, Recipe, check_scopes, get_profile, load_recipe, read_recipe
 from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
@@ -26,7 +26,7 @@ from lrurun.config.settings import combinations, parse_set
 from lrurun.config.tuning import Search, proposed
 from lrurun.data import obtaining
 from lrurun.data.task import Options, Task
-from lrurun.errors import UsageError, hint_for, plural
+from lrurun.errors import UsageError, hint_for, plural, raise_first
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ def of_documents(
 ) -> Plan:
     """As `make`, of documents that have been read."""
     check_scopes(document, recipe)
-    check_metrics(document, task_of(recipe), _profiles(recipe))
+    raise_first(metric_rules(document, task_of(recipe), _profiles(recipe)))
     reduced = get_profile(recipe, profile)
     changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text) for text in sets)
     if imports:

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from lrurun import console, decoding, paths, plugins
-from lrurun.config.ladder import LARGEST, Document, Ladder, Name, Scope, as_document, comes_with_lrurun, find_recurrence
+from lrurun.config.ladder import LARGEST, Document, Ladder, Name, Scope, comes_with_lrurun, find_recurrence
 from lrurun.config.schema import SECTIONS
-from lrurun.config.settings import check_path, flatten, settings
+from lrurun.config.settings import flatten, path_fault, setting_faults
 from lrurun.data import TASKS
-from lrurun.decoding.faults import faults, repaired
-from lrurun.errors import Sink, UsageError, hint_for, raising
+from lrurun.decoding import Fault
+from lrurun.errors import UsageError, hint_for, raise_first
 from lrurun.paths import find, shown
 
 
@@ -34,12 +34,6 @@ class About(Document, frozen=True, kw_only=True):
     notes: str = ""
 
 
-class _Documentation(Document, frozen=True):
-    """The part of a recipe that no command needs."""
-
-    about: About
-
-
 SearchKind = Literal["random", "tpe"]
 _Number = Annotated[int, Meta(ge=-int(LARGEST), le=int(LARGEST))] | Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]
 
@@ -54,17 +48,19 @@ class Range(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     step: _Number | None = None
     """Only `low` plus multiples of this."""
 
-    def fault(self, where: str) -> UsageError | None:
-        """The error about a range without values; None if it has some."""
-        found = f"{where}: low = {self.low}, high = {self.high}"
+    def fault(self, where: str, path: str) -> Fault | None:
+        """What is wrong with a range that has no values, at this place; None if it has some."""
+        found = f"low = {self.low}, high = {self.high}"
         if self.low >= self.high:
-            return UsageError(f"{found}: low must be less than high", "a list has single values: [0.9]")
+            return Fault(f"{found}: low must be less than high", where, path, hint="a list has single values: [0.9]")
         if self.log and self.low <= 0:
-            return UsageError(f"{found}: a logarithmic range begins above 0", "raise low, or omit log = true")
+            hint = "raise low, or omit log = true"
+            return Fault(f"{found}: a logarithmic range begins above 0", where, path, hint=hint)
         if self.log and self.step is not None:
-            return UsageError(f"{found}: log and step exclude each other", "omit one of them")
+            return Fault(f"{found}: log and step exclude each other", where, path, hint="omit one of them")
         if self.step is not None and not 0 < self.step <= self.high - self.low:
-            return UsageError(f"{found}: step = {self.step} does not fit into it", "above 0, at most high - low")
+            rule = f"{found}: step = {self.step} does not fit into it"
+            return Fault(rule, where, path, hint="above 0, at most high - low")
         return None
 
     def __str__(self) -> str:
@@ -225,12 +221,45 @@ def read_recipe(name: str) -> Recipe:
     """
     if name in TASKS and name not in paths.names("recipes"):
         raise UsageError(f"no recipe for task {name}", f"write recipes/{name}.toml, or name the path of one: PATH.toml")
+    recipe, faults, warnings = examine_recipe(name)
+    raise_first(faults)
+    for fault in warnings:
+        _warn(f"{fault.message}: only documentation, the recipe is used without it; {fault.hint}")
+    return recipe  # type: ignore[return-value]
+
+
+@cache
+def _warn(text: str) -> None:
+    """Once for each recipe, which a command may read several times."""
+    console.warn(text)
+
+
+_UNDOCUMENTED = About(source="", expect="", device="", hours=0, checked="never")
+_NEUTRAL: dict[str, Any] = {
+    "about": _UNDOCUMENTED,
+    **{f"about.{name}": getattr(_UNDOCUMENTED, name) for name in About.__struct_fields__},
+    "model": {},
+    "optim": {},
+    "train": {},
+}
+"""What stands for missing tables and documentation, so that the rest of a recipe can be used or checked."""
+
+
+def examine_recipe(name: str) -> tuple[Recipe | None, list[Fault], list[Fault]]:
+    """The recipe of that task, or in that file, without what is wrong in its tables; and all that is.
+
+    The last ones are only warnings: about the documentation of a recipe that does not come with lrurun.
+
+    Raises:
+        UsageError: an unknown name; it, or the file that it extends, is not TOML.
+    """
     path = find("recipes", name)
     where = shown(path)
     table, sources = extended(decoding.load_toml(path), path)
-    if not is_packaged(path):
-        table = _documentation(table, where, sources)
-    return as_document(table, Recipe, where, sources)
+    recipe, faults = decoding.examine(table, Recipe, where, sources, filled={"path": where}, neutral=_NEUTRAL)
+    own = path.resolve().parent != paths.packaged("recipes").resolve()
+    harmless = [fault for fault in faults if own and fault.path.partition(".")[0] == "about"]
+    return recipe, [fault for fault in faults if fault not in harmless], harmless
 
 
 def load_recipe(name: str, *, imports: bool = True) -> Recipe:
@@ -244,7 +273,7 @@ def load_recipe(name: str, *, imports: bool = True) -> Recipe:
     recipe = read_recipe(name)
     if imports:
         load_installed(recipe)
-    check(recipe)
+    raise_first(rules(recipe))
     return recipe
 
 
@@ -260,11 +289,6 @@ def load_installed(recipe: Recipe) -> None:
         scoped = [rung.settings for ladder in document.ladder.values() for rung in ladder.rung.values()]
         for table in ({"model": document.model}, *scoped):
             find_recurrence(table)
-
-
-def is_packaged(path: Path) -> bool:
-    """Whether the file of a recipe is one of lrurun's own."""
-    return path.resolve().parent == paths.packaged("recipes").resolve()
 
 
 def get_profile(recipe: Recipe, name: str | None) -> Profile:
@@ -319,29 +343,29 @@ def _merged(below: Any, above: Any) -> Any:
     return below | {key: _merged(below.get(key), value) for key, value in above.items()}
 
 
-def check(recipe: Recipe, sink: Sink = raising) -> None:
-    """Unknown paths, and values that are given twice, are errors for `sink`; see `load_recipe`."""
+def rules(recipe: Recipe) -> Iterator[UsageError]:
+    """What is wrong in a recipe beside its types: unknown paths, values that are given twice, tuning."""
     where = recipe.path
     for path in recipe.ours:
-        _check_path(path, f"{where} [ours]", sink)
+        if fault := path_fault(path, f"{where} [ours]"):
+            yield fault
     searches = recipe.tune is not None and recipe.tune.search is not None
     if recipe.tune:
-        for fault in _of_tune(recipe.tune, where):
-            sink(fault)
-        _check_grid(recipe.tune.grid, f"{where} [tune.grid]", sink)
-        _check_grid(recipe.tune.space, f"{where} [tune.space]", sink, searches=True)
-    _check_tables(recipe, where, "", sink, searches=searches)
+        yield from _tune_rules(recipe.tune, where)
+        yield from _grid_rules(recipe.tune.grid, f"{where} [tune.grid]", searches=False)
+        yield from _grid_rules(recipe.tune.space, f"{where} [tune.space]", searches=True)
+    yield from _table_rules(recipe, where, "", searches=searches)
     for name, profile in recipe.profile.items():
-        _check_grid(profile.tune or {}, f"{where} [profile.{name}.tune]", sink, searches=searches)
+        yield from _grid_rules(profile.tune or {}, f"{where} [profile.{name}.tune]", searches=searches)
         if profile.trials is not None and not searches:
-            sink(UsageError(f"{where} [profile.{name}], trials: the recipe has no search", NEEDS_SEARCH))
-        _check_tables(profile, where, f"profile.{name}.", sink, searches=searches)
+            yield UsageError(f"{where} [profile.{name}], trials: the recipe has no search", NEEDS_SEARCH)
+        yield from _table_rules(profile, where, f"profile.{name}.", searches=searches)
 
 
 NEEDS_SEARCH = 'add search = "random" or "tpe" to [tune], and what it tries to [tune.space]'
 
 
-def _of_tune(tune: Tune, where: str) -> Iterator[UsageError]:
+def _tune_rules(tune: Tune, where: str) -> Iterator[UsageError]:
     """A mixture of a grid and a search, and either of them without what it needs."""
     if tune.search is None:
         if tune.space or tune.trials is not None:
@@ -361,65 +385,30 @@ def _of_tune(tune: Tune, where: str) -> Iterator[UsageError]:
         yield UsageError(f"{found} without a budget", "as in trials = 20")
 
 
-def _check_path(path: str, where: str, sink: Sink, within: tuple[str, ...] = ()) -> None:
-    try:
-        check_path(path, where, within=within)
-    except UsageError as error:
-        sink(error)
-
-
-def _check_tables(document: Recipe | Profile, where: str, prefix: str, sink: Sink, *, searches: bool) -> None:
+def _table_rules(document: Recipe | Profile, where: str, prefix: str, *, searches: bool) -> Iterator[UsageError]:
     for section in SECTIONS:
         table = {section: getattr(document, section)}
-        settings(table, f"{where} [{prefix}{section}]" if prefix else where, sink=sink)
+        yield from setting_faults(table, f"{where} [{prefix}{section}]" if prefix else where)
     for name, ladder in document.ladder.items():
         for rung, values in ladder.rung.items():
-            of_rung = f"{where} [{prefix}ladder.{name}.rung.{rung}]"
-            settings(values.settings, of_rung, sink=sink)
-            _check_grid(values.tune, f"{where} [{prefix}ladder.{name}.rung.{rung}.tune]", sink, searches=searches)
+            of_rung = f"{prefix}ladder.{name}.rung.{rung}"
+            yield from setting_faults(values.settings, f"{where} [{of_rung}]")
+            yield from _grid_rules(values.tune, f"{where} [{of_rung}.tune]", searches=searches)
             if values.lr_published and values.lr_chosen:
-                sink(UsageError(f"{of_rung}: has both lr_published and lr_chosen", "remove one of them"))
+                yield UsageError(f"{where} [{of_rung}]: has both lr_published and lr_chosen", "remove one of them")
 
 
-def _check_grid(grid: dict[str, Any], where: str, sink: Sink, *, searches: bool = False) -> None:
+def _grid_rules(grid: dict[str, Any], where: str, *, searches: bool) -> Iterator[Fault]:
     """Paths that tuning cannot set, and values that it cannot try; a search tries ranges too."""
     for path, values in grid.items():
-        _check_path(path, where, sink, within=("model", "optim", "train"))
+        if fault := path_fault(path, where, within=("model", "optim", "train")):
+            yield fault
         if isinstance(values, Range):
-            at = decoding.place(where, path)
-            fault = values.fault(at) if searches else UsageError(f"{at}: a range is for a search", NEEDS_SEARCH)
-            if fault is not None:
-                sink(fault)
+            if not searches:
+                yield Fault("a range is for a search", where, path, hint=NEEDS_SEARCH)
+            elif fault := values.fault(where, path):
+                yield fault
             continue
         for number, value in enumerate(values):
             if value in values[:number]:
-                sink(UsageError(f"{decoding.place(where, path)}: {value!r} is listed twice", "remove one of them"))
-
-
-NEUTRAL: dict[tuple[str, ...], Any] = {
-    ("about", "source"): "",
-    ("about", "expect"): "",
-    ("about", "device"): "",
-    ("about", "hours"): 0.0,
-    ("about", "checked"): "never",
-    ("about",): {},
-    ("model",): {},
-    ("optim",): {},
-    ("train",): {},
-}
-"""What stands for missing tables and documentation, so that the rest of a recipe can be used or checked."""
-
-
-def _documentation(table: dict[str, Any], where: str, sources: dict[str, str]) -> dict[str, Any]:
-    """The table of a recipe with neutral values for what is wrong in `[about]`, of which it warns."""
-    about = {name: value for name, value in table.items() if name == "about"}
-    found = faults(about, _Documentation, where, sources)
-    for one in found:
-        _warn(f"{one.error.message}: only documentation, the recipe is used without it; {one.error.hint}")
-    return {**table, **repaired(about, _Documentation, NEUTRAL)} if found else table
-
-
-@cache
-def _warn(text: str) -> None:
-    """Once for each recipe, which a command may read several times."""
-    console.warn(text)
+                yield Fault(f"{value!r} is listed twice", where, path, hint="remove one of them")

@@ -13,13 +13,11 @@ from lrurun import decoding
 from lrurun.config import plugin_code, tuning
 from lrurun.config.ladder import Ladder, Rung, Scope
 from lrurun.config.recipe import Recipe, RungTable, get_profile
-from lrurun.config.recurrences import RecurrenceSettings
-from lrurun.config.schema import KIND, SECTIONS, Execution, R, RunConfig, decode, settings_type
+from lrurun.config.schema import KIND, SECTIONS, Execution, R, RunConfig, decode, examine, is_inherited
 from lrurun.config.settings import flatten, settings
 from lrurun.data.task import Options
-from lrurun.decoding import canonical
-from lrurun.decoding.faults import faults
-from lrurun.errors import Sink, UsageError, plural, raising
+from lrurun.decoding import Fault, canonical
+from lrurun.errors import UsageError, plural
 
 RATE = "optim.lr"
 _Values = dict[str, tuple[Any, str]]
@@ -138,14 +136,16 @@ def valued(
     sets: dict[str, Any],
     *,
     tune: bool = False,
-    sink: Sink = raising,
+    skip_unknown: bool = False,
 ) -> Iterator[Valued]:
     """The rungs of the ladder in their order, each with its values, as `resolve` describes.
 
     Raises:
-        UsageError: `--set` does not fit, or a rung takes the values of an unknown one. Wrong paths are for `sink`.
+        UsageError: `--set` does not fit, or a rung takes the values of an unknown one; without `skip_unknown`, an
+            unknown path.
     """
-    for_all, common_grid, bases = common(recipe, profile, sink), tuning.common(recipe, profile), ladder.bases
+    for_all = common(recipe, profile, skip_unknown=skip_unknown)
+    common_grid, bases = tuning.common(recipe, profile), ladder.bases
     inherited: dict[str, _Values] = {}
     grids: dict[str | None, tuning.Grid] = {None: {}}
     for rung in ladder.rungs:
@@ -153,7 +153,7 @@ def valued(
         values = dict(for_all if base is None else inherited[base])
         scopes = ladder.scopes(rung)
         tables = recipe.tables(scopes, profile)
-        alone = _apply(values, ladder, rung, tables, sink)
+        alone = _apply(values, ladder, rung, tables, skip_unknown)
         inherited[rung.name] = dict(values)
         declared = {path for table in tables for path, _ in flatten(table.settings)}
         grids[rung.name] = tuning.inherited(grids[base], tables, {*dict(flatten(rung.change)), *declared})
@@ -178,25 +178,25 @@ def _defaults(recipe: Recipe, profile: str | None) -> tuple[str, str]:
     return recipe.path, f"{recipe.path} [profile.{profile}]"
 
 
-def common(recipe: Recipe, profile: str | None, sink: Sink = raising) -> _Values:
+def common(recipe: Recipe, profile: str | None, *, skip_unknown: bool = False) -> _Values:
     """What the recipe and its profile set for all rungs."""
     values: _Values = {}
     for document, source in zip((recipe, get_profile(recipe, profile)), _defaults(recipe, profile), strict=True):
         tables = {name: getattr(document, name) for name in SECTIONS}
-        for path, value in settings(tables, source, sink=sink).items():
+        for path, value in settings(tables, source, skip_unknown=skip_unknown).items():
             put(values, path, value, source)
     return values
 
 
-def _apply(values: _Values, ladder: Ladder, rung: Rung, tables: list[RungTable], sink: Sink) -> _Values:
+def _apply(values: _Values, ladder: Ladder, rung: Rung, tables: list[RungTable], skip_unknown: bool) -> _Values:
     """Applies the rung's changes to `values`; returns those that hold for this rung alone."""
     source = f"{ladder.path}, rung {rung.name}"
-    for path, value in settings(rung.change, source).items():
+    for path, value in settings(rung.change, source, skip_unknown=skip_unknown).items():
         put(values, path, value, source)
     alone: _Values = {}
     for table in tables:
-        for path, value in settings(table.settings, table.where, sink=sink).items():
-            put(values if path.startswith("model.") else alone, path, value, table.where)
+        for path, value in settings(table.settings, table.where, skip_unknown=skip_unknown).items():
+            put(values if is_inherited(path) else alone, path, value, table.where)
     return alone
 
 
@@ -344,23 +344,15 @@ def converted(values: _Values, task: str, data: dict[str, Any], where: str) -> t
     return config, whole.execution
 
 
-def value_faults(values: _Values, task: str, where: str) -> Iterator[UsageError]:
+def value_faults(values: _Values, task: str, where: str) -> Iterator[Fault]:
     """Every missing or wrong value of a rung, or of a recipe for all rungs, which may have no recurrence."""
     table, sources = _table(values, task, {})
-    table["execution"].pop("scan_backend", None)
-    try:
-        kind = settings_type(table, where, sources)
-    except UsageError as error:
-        if KIND in values:
-            yield error
-        table["model"].pop("recurrence", None)
-        kind = RecurrenceSettings
-    for one in faults(table, _Whole[kind], where, sources):  # type: ignore[valid-type]
-        if one.path != ("model", "recurrence"):
-            yield one.error
+    for fault in examine(table, _Whole, where, sources)[1]:
+        if KIND in values or fault.path not in ("model.recurrence", KIND):
+            yield fault
 
 
-def grid_faults(one: Valued, task: str, where: str) -> Iterator[UsageError]:
+def grid_faults(one: Valued, task: str, where: str) -> Iterator[Fault]:
     """Every wrong value of what a rung tries."""
     before = {error.message for error in value_faults(one.values, task, where)}
     for path, (tried, source) in one.tried.items():

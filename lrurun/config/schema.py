@@ -11,15 +11,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from lrurun import decoding, plugins
 from lrurun.config.recurrences import KINDS, RecurrenceSettings
-from lrurun.decoding import canonical
-from lrurun.decoding.explain import missing, not_one_of
+from lrurun.decoding import Fault, canonical, missing, not_one_of
 
 CONFIG_VERSION = 1
 """Hashed into every fingerprint: it changes when the meaning of a field or a default changes."""
@@ -34,6 +33,9 @@ Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 class _Frozen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of every table: immutable, keyword-only, unknown keys refused."""
 
+    inherited: ClassVar[bool] = False
+    """Whether what a recipe sets for one rung holds for the rungs that change it too."""
+
 
 R = TypeVar("R", bound=RecurrenceSettings)
 """A configuration is decoded with the settings of its kind, see `decode`; in annotations the kind is left open."""
@@ -41,6 +43,8 @@ R = TypeVar("R", bound=RecurrenceSettings)
 
 class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     """The network around the recurrence (Orvieto et al. 2023, figure 1 and appendix D)."""
+
+    inherited: ClassVar[bool] = True
 
     recurrence: R
     depth: Annotated[int, Meta(ge=1, le=1000)]
@@ -227,12 +231,17 @@ class Execution(FixedExecution, frozen=True, kw_only=True):
 RECURRENCE = "model.recurrence."
 """Before the name of a setting of a recurrence."""
 KIND = f"{RECURRENCE}kind"
-SECTIONS: dict[str, type[Struct]] = {
+SECTIONS: dict[str, type[_Frozen]] = {
     "model": ModelConfig,
     "optim": OptimConfig,
     "train": TrainConfig,
     "execution": Execution,
 }
+
+
+def is_inherited(path: str) -> bool:
+    """Whether the value of this setting that a recipe has for one rung holds for the rungs that change it too."""
+    return SECTIONS[path.partition(".")[0]].inherited
 
 
 C = TypeVar("C", bound="RunConfig")
@@ -295,7 +304,7 @@ def _unchecked(kind: str, names: tuple[str, ...]) -> type[RecurrenceSettings]:
     return made
 
 
-def decode(table: Any, type_: type[C], where: str, sources: dict[str, str] | None = None) -> C:
+def decode(table: Any, type_: type[C], where: str, sources: Mapping[str, str] | None = None) -> C:
     """The plain `table` as `type_`, `RunConfig` or a subclass: first the kind of its recurrence, then all of it.
 
     `where` and `sources` are those of `lrurun.decoding.convert`.
@@ -303,28 +312,42 @@ def decode(table: Any, type_: type[C], where: str, sources: dict[str, str] | Non
     Raises:
         UsageError: where, dotted path, rule, what was found, nearest known name.
     """
-    settings = settings_type(table, where, sources or {})
+    config, faults = examine(table, type_, where, sources)
+    if faults:
+        raise faults[0]
+    return config  # type: ignore[return-value]
+
+
+def examine(
+    table: Any, type_: type[C], where: str, sources: Mapping[str, str] | None = None
+) -> tuple[C | None, list[Fault]]:
+    """The plain `table` as `type_`, and everything that is wrong with it, see `lrurun.decoding.examine`."""
+    try:
+        settings = settings_type(table, where, sources or {})
+    except Fault as fault:
+        open_: type[C] = type_[RecurrenceSettings]  # type: ignore[index]
+        return decoding.examine(table, open_, where, sources, wrong={"model.recurrence": fault})
     specialised: type[C] = type_[settings]  # type: ignore[index]
-    return decoding.convert(table, specialised, where, sources)
+    return decoding.examine(table, specialised, where, sources)
 
 
 def settings_type(table: Any, where: str, sources: Mapping[str, str]) -> type[RecurrenceSettings]:
     """The type of the table `model.recurrence`, by its kind.
 
     Raises:
-        UsageError: it has none, or an unknown one.
+        Fault: it has none, or an unknown one.
     """
     settings = table
     for name in ("model", "recurrence"):
         settings = settings.get(name) if isinstance(settings, Mapping) else None
     if not isinstance(settings, Mapping):
         return RecurrenceSettings  # an error, which decoding the whole table reports
-    at = decoding.place(sources.get(KIND, where), KIND)
+    source = sources.get(KIND, where)
     if "kind" not in settings:
-        raise missing(at, "kind", "model.recurrence")
+        raise missing(source, KIND)
     kind = settings["kind"]
     if not isinstance(kind, str) or kind not in KINDS:
-        raise not_one_of(at, kind, list(KINDS))
+        raise not_one_of(source, KIND, kind, KINDS)
     return KINDS[kind].settings
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from lrurun import decoding
 from lrurun.config.schema import KIND, known_paths
 from lrurun.console import clean, setting
-from lrurun.errors import Sink, UsageError, nearest, raising
+from lrurun.decoding import UNKNOWN_NAME, Fault
+from lrurun.errors import UsageError, nearest, raise_first
 
 
 def flatten(table: dict[str, Any] | Struct, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -27,41 +27,47 @@ def flatten(table: dict[str, Any] | Struct, prefix: str = "") -> Iterator[tuple[
             yield f"{prefix}{key}", value
 
 
-def settings(
-    table: dict[str, Any], where: str, *, within: tuple[str, ...] = (), sink: Sink = raising
-) -> dict[str, Any]:
-    """Dotted path -> value, all of them known; the recurrence's kind first, because the other settings depend on it.
+def settings(table: dict[str, Any], where: str, *, skip_unknown: bool = False) -> dict[str, Any]:
+    """Dotted path -> value; the recurrence's kind first, because the other settings depend on it.
 
-    An unknown path, one outside the sections `within`, and one that is set twice are errors for `sink`.
+    Raises:
+        Fault: the first one of `setting_faults`; with `skip_unknown` none.
     """
-    found: dict[str, Any] = {}
-    for path, value in flatten(table):
-        try:
-            check_path(path, where, within=within)
-        except UsageError as error:
-            sink(error)
-            continue
-        if path in found:
-            sink(UsageError(f"{decoding.place(where, path)}: set twice", "remove one of them"))
-        found[path] = value
+    if not skip_unknown:
+        raise_first(setting_faults(table, where))
+    found = {path: value for path, value in flatten(table) if not skip_unknown or path in known_paths()}
     return dict(sorted(found.items(), key=lambda item: item[0] != KIND))
 
 
-def check_path(path: str, where: str, *, within: tuple[str, ...] = ()) -> None:
-    """Refuse a `path` that names no setting, or one outside the sections `within`.
+def setting_faults(table: dict[str, Any], where: str, *, within: tuple[str, ...] = ()) -> Iterator[Fault]:
+    """Of these settings: unknown paths, those outside the sections `within`, and those that are set twice."""
+    found: set[str] = set()
+    for path, _ in flatten(table):
+        if fault := path_fault(path, where, within=within):
+            yield fault
+        elif path in found:
+            yield Fault("set twice", where, path, hint="remove one of them")
+        found.add(path)
 
-    Raises:
-        UsageError: with the nearest known path.
-    """
+
+def path_fault(path: str, where: str, *, within: tuple[str, ...] = ()) -> Fault | None:
+    """What is wrong with a `path` that names no setting, or one outside the sections `within`."""
     known = known_paths()
     if path not in known:
         last = path.rpartition(".")[2]
         close = nearest(path, known) or next((p for p in known if p.rpartition(".")[2] == last), None)
         hint = f"did you mean {close!r}?" if close else "paths begin with model., optim., train. or execution."
-        raise UsageError(f"{decoding.place(where, path)}: unknown name", hint)
+        return Fault(UNKNOWN_NAME, where, path, hint=hint)
     if within and path.partition(".")[0] not in within:
         allowed = ", ".join(f"{section}.*" for section in within)
-        raise UsageError(f"{decoding.place(where, path)}: cannot be set here", f"what can: {allowed}")
+        return Fault("cannot be set here", where, path, hint=f"what can: {allowed}")
+    return None
+
+
+def check_path(path: str, where: str) -> None:
+    """Refuse a `path` that names no setting. Raises Fault."""
+    if fault := path_fault(path, where):
+        raise fault
 
 
 def parse_set(text: str) -> tuple[str, Any]:

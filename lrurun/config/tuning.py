@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from lrurun.config.recipe import Range, Recipe, RungTable, SearchKind, Tune, get_profile
 from lrurun.config.recurrences import KINDS
-from lrurun.config.schema import KIND
+from lrurun.config.schema import KIND, is_inherited
 from lrurun.errors import LrurunError, plural
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def inherited(base: Grid, tables: Sequence[RungTable], declared: Collection[str]
         tables: what the recipe has for the rung.
         declared: the paths that the ladder or the recipe sets for it, which are not tried any more.
     """
-    kept = {path: one for path, one in base.items() if path.startswith("model.") and path not in declared}
+    kept = {path: one for path, one in base.items() if is_inherited(path) and path not in declared}
     if KIND in declared:
         kept = {path: one for path, one in kept.items() if not path.startswith(RECURRENCE)}
     return kept | {path: (tried, f"{one.where[:-1]}.tune]") for one in tables for path, tried in one.notes.tune.items()}
