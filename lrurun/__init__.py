@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from lrurun.version import VERSION
+
 if TYPE_CHECKING:
     from lrurun.config.recurrences.registration import recurrence
     from lrurun.data.registration import task
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from lrurun.reading import open
     from lrurun.trained import load
 
-__version__ = "0.2.0.dev0"
+__version__ = VERSION
 __all__ = ["Recurrence", "Task", "__version__", "load", "open", "recurrence", "task"]
 
 _PLACES = {

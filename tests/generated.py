@@ -131,7 +131,6 @@ def json_fields() -> str:
         runs,
         show,
         status,
-        sweeps,
         verify,
     )
     from lrurun.commands.list import Listing
@@ -152,7 +151,7 @@ def json_fields() -> str:
         "show": show.RunDocument,
         "status": status.StatusDocument,
         "plan": plan.PlanDocument,
-        "plan --sweep": sweeps.SweepDocument,
+        "plan --sweep": plan.SweepDocument,
         "report TASK": LadderReport,
         "report TASK --by": SweptReport,
         "report TASK --speed": SpeedReport,

@@ -23,7 +23,8 @@ from lrurun.report import formats
 from lrurun.report.judging import statistics
 from lrurun.report.judging.statistics import Estimate
 from lrurun.report.judging.verdicts import Comparison
-from lrurun.report.ladder_table import LadderReport, LadderRow
+from lrurun.report.ladder_table import LadderReport
+from lrurun.report.row_scores import LadderRow
 from tests import configs
 from tests.reports import (
     GRID,

@@ -8,8 +8,9 @@ from typing import Annotated, Optional
 import typer
 from msgspec import Struct
 
-from lrurun import __version__, console
+from lrurun import console
 from lrurun.paths import Places, places
+from lrurun.version import VERSION
 
 EPILOG = """\b
 Exit codes:
@@ -66,7 +67,7 @@ class Globals(Struct, frozen=True):
 
 def _version(value: bool) -> None:
     if value:
-        console.write(f"lrurun {__version__}")
+        console.write(f"lrurun {VERSION}")
         raise typer.Exit
 
 

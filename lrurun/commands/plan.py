@@ -32,6 +32,7 @@ from lrurun.commands.request import LadderRequest
 from lrurun.errors import plural
 
 if TYPE_CHECKING:
+    from lrurun.commands import sweeps
     from lrurun.config import plan as planning
     from lrurun.config.schema import Config, RunConfig
     from lrurun.ledger.store import Ledger
@@ -119,6 +120,16 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
+class SweepDocument(Struct, frozen=True, kw_only=True):
+    """The JSON of `lrurun plan --sweep`."""
+
+    sweep: dict[str, list[Any]]
+    """Dotted path -> its values."""
+    eta_seconds: float | None
+    plans: Sequence[Any]
+    """One for each combination of values, as without `--sweep`."""
+
+
 def plan(
     context: typer.Context,
     task: Task,
@@ -156,7 +167,7 @@ def plan(
         found = sweeps.points(request, sweep)
         with opening.read(places) or nullcontext() as ledger:
             documents = [_complete(places, one.request, one.plan, ledger)[0] for one in found]
-        return sweeps.show_plan(found, documents, json=json)
+        return _show_sweep(found, documents, json=json)
     made = request.plan()
     rungs, _ = request.chosen(made)
     requests.report_hidden(request)
@@ -484,3 +495,33 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
             for path, shape, group in model.listing(params, decay_norm_bias=rung.config.optim.decay_norm_bias)
         ]
         console.table(f"{rung.name}: parameters", ["parameter", "shape", "group", "peak learning rate"], rows)
+
+
+def _show_sweep(found: Sequence[sweeps.Point], documents: Sequence[PlanDocument], *, json: bool) -> int:
+    """What each instance would train, and what is done."""
+    times = [one.eta_seconds for one in documents]
+    eta = None if None in times else sum(filter(None, times))
+    if json:
+        sweep = {path: list(dict.fromkeys(one.values[path] for one in found)) for path in found[0].values}
+        output.write_json(SweepDocument(sweep=sweep, eta_seconds=eta, plans=documents))
+        return 0
+    first = documents[0]
+    rows = []
+    for point, document in zip(found, documents, strict=True):
+        left = sum(row.runs_left for row in document.rungs)
+        seconds = document.eta_seconds
+        time = "" if not left else "unknown" if seconds is None else console.duration(seconds)
+        done, runs = (sum(getattr(row, field) for row in document.rungs) for field in ("runs_done", "runs"))
+        rows.append([*(console.setting(value) for value in point.values.values()), f"{done}/{runs}", time])
+    profile = "" if first.profile is None else f", profile {first.profile}"
+    console.table(f"ladder {first.ladder} on {first.task}{profile}", [*found[0].values, "done", "time left"], rows)
+    left = sum(row.runs_left for document in documents for row in document.rungs)
+    if not left:
+        console.paragraph("All runs are finished.")
+    else:
+        time = "time unknown, because no finished run shows how fast these rungs train here"
+        if eta is not None:
+            time = f"about {console.duration(eta)}, one instance after another"
+        console.paragraph(f"{left} runs remaining: {time}.")
+    console.paragraph("lrurun plan with --set instead of --sweep shows the rungs of one instance.")
+    return 0

@@ -24,13 +24,12 @@ from lrurun.commands.request import LadderRequest, instance_options
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from lrurun.config import plan as planning
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
     from lrurun.report.drawing import Layers, SpectraOf
+    from lrurun.report.figure_style import Figure
 
 Kind = Literal["curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths"]
 OF_TASKS = ("ladder", "speed", "slots", "lengths")

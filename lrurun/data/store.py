@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, structs
 
-from lrurun import __version__, decoding, files, plugins
+from lrurun import decoding, files, plugins
 from lrurun.data import array_checks, arrays, download, obtaining, published
 from lrurun.data.arrays import Writer, sha256
 from lrurun.data.copies import reading
@@ -23,6 +23,7 @@ from lrurun.data.metric import MAJORITY
 from lrurun.data.task import SPLITS, Data, Options, Progress, Published, Reduction, Source, Spec, Split, Task
 from lrurun.decoding import canonical
 from lrurun.errors import LrurunError
+from lrurun.version import VERSION
 
 PARTS = ("inputs", "labels", "lengths")
 
@@ -200,7 +201,7 @@ def _make(task: Task, options: Options, where: Path, source: Source, progress: P
             "vocabulary": writer.vocabulary,
             "baselines": baselines,
             "notes": [*note, *writer.notes, *_count_notes(task, options, found, where)],
-            "lrurun": __version__,
+            "lrurun": VERSION,
         }
         path = work / "manifest.json"
         path.write_text(json.dumps({k: v for k, v in table.items() if v not in ([], {}, "", None)}, indent=1) + "\n")

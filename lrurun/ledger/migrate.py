@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, cast
 from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.pool import NullPool
 
-from lrurun import __version__
 from lrurun.errors import LedgerError
 from lrurun.ledger import files, schema
 from lrurun.ledger.dialects import MIGRATION
 from lrurun.ledger.schema import APPLICATION_ID, SCHEMA, VERSION_TABLE
 from lrurun.server import Place, Server
+from lrurun.version import VERSION
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -94,7 +94,7 @@ class _Migration:
             command.stamp(self._settings, SCHEMA)
         command.upgrade(self._settings, "head")
         connection.execute(schema.info.delete().where(schema.info.c.name == "lrurun"))
-        connection.execute(schema.info.insert().values(name="lrurun", value=__version__))
+        connection.execute(schema.info.insert().values(name="lrurun", value=VERSION))
 
 
 def _settings(versions: Path | None) -> Config:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     import polars
 
     from lrurun.ledger.values import Curve, Run
-    from lrurun.report.ladder_table import LadderReport, LadderRow
+    from lrurun.report.ladder_table import LadderReport
     from lrurun.report.ledger_claims import LedgerClaim
+    from lrurun.report.row_scores import LadderRow
 
 T = TypeVar("T")
 
@@ -124,7 +125,7 @@ class ReportRows(Rows["LadderRow"]):
 
 
 def _fields_of_rows() -> tuple[str, ...]:
-    from lrurun.report.ladder_table import LadderRow
+    from lrurun.report.row_scores import LadderRow
 
     return LadderRow.__struct_fields__
 

@@ -13,7 +13,8 @@ from msgspec import Struct, structs
 from lrurun.config.ladder import Ladder
 from lrurun.report import cells, content
 from lrurun.report.instance_label import InstanceLabel, data_sentence
-from lrurun.report.ladder_table import PAPER_PROTOCOL, LadderReport, LadderRow, settings_of
+from lrurun.report.ladder_table import PAPER_PROTOCOL, LadderReport, settings_of
+from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from lrurun.config.ladder import Published
 from lrurun.report import content
 from lrurun.report.content import NOTHING, mixed_versions
-from lrurun.report.ladder_table import LadderRow
+from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
 
 

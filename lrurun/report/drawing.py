@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 from lrurun import console
 from lrurun.errors import NoEigenvaluesError, NotFoundError, hint_for
-from lrurun.report import cells, content, figures, ladder_table, rung_runs, speed
+from lrurun.report import cells, content, figures, ladder_table, row_scores, rung_runs, speed
 from lrurun.report.figures import Mark, Panel, RungMeans, SpectrumPanel
 from lrurun.report.instance_label import InstanceLabel, label_of
 from lrurun.report.scores import curves_of, form_of, of_task
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from lrurun.config import plan as planning
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
+    from lrurun.report.figure_style import Figure
 
 NORM = "norm/layer"
 """A metric's name before the number of the layer, counted from 0."""
@@ -74,7 +73,7 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
     )
 
 
-def _note(row: ladder_table.LadderRow) -> str:
+def _note(row: row_scores.LadderRow) -> str:
     """The text under a rung's name."""
     counts = {"diverged": row.diverged, "failed": row.failed, "unfinished": row.unfinished}
     sentences = [f"n = {row.n}", *(f"{count} {state}" for state, count in counts.items() if count)]

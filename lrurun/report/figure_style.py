@@ -20,7 +20,7 @@ from lrurun.console import clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from lrurun.config.ladder import Grid
 from lrurun.console import clean
 from lrurun.report import content
 from lrurun.report.content import Column, Table
-from lrurun.report.ladder_table import LadderRow
+from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
 
 

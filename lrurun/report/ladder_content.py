@@ -15,8 +15,8 @@ from lrurun.report.instance_label import data_sentence, label_of
 from lrurun.report.judging import claims, sequential, statistics, verdicts
 from lrurun.report.judging.claims import look_text
 from lrurun.report.judging.sequential import DesignSummary
-from lrurun.report.ladder_table import LadderReport, LadderRow, settings_of
-from lrurun.report.row_scores import every_slot
+from lrurun.report.ladder_table import LadderReport, settings_of
+from lrurun.report.row_scores import LadderRow, every_slot
 from lrurun.report.scores import ScoreForm
 
 

@@ -20,7 +20,7 @@ from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.judging.scored_runs import claimed_metrics, results_of, scored, scoring_of
 from lrurun.report.judging.sequential import Progress
 from lrurun.report.judging.verdicts import Comparison, Sample
-from lrurun.report.row_scores import SettingScore, SlotScore
+from lrurun.report.row_scores import LadderRow, OtherRun
 from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
 from lrurun.report.scores import ScoreForm, form_of
 
@@ -29,78 +29,6 @@ if TYPE_CHECKING:
 
 PAPER_PROTOCOL = 'protocol = "paper": models were selected as published, where that used the test split'
 """The note on runs that were trained with this protocol."""
-
-
-class OtherRun(Struct, frozen=True, kw_only=True):
-    """A run that is not counted."""
-
-    id: str
-    state: str
-
-
-class LadderRow(Struct, frozen=True, kw_only=True):
-    """A rung. Scores and differences are as the metric has them, not scaled."""
-
-    rung: str
-    title: str
-    on: str | None
-    """Its base rung; the first rung has none."""
-    branches: bool
-    """Whether its base is not the previous rung."""
-    n: int
-    """Finished seeds with a score: those that the mean is over."""
-    mean: float | None
-    stderr: float | None
-    diverged: int
-    failed: int
-    unfinished: int
-    parameters: int | None
-    steps_per_second: float | None
-    """Median over the finished seeds."""
-    speedup: float | None
-    """Over the first rung of the ladder."""
-    learning_rate: float | None
-    """Of its runs, or planned; None where tuning has yet to choose it."""
-    rate_source: RateSource | None
-    """None where it is not known."""
-    published: tuple[Published, ...]
-    runs: tuple[str, ...]
-    """Ids that n counts, in order of their seeds."""
-    other_runs: tuple[OtherRun, ...]
-    same_as_before: bool
-    """Its settings, and so its runs, are those of the base rung."""
-    code_versions: tuple[str, ...]
-    numerics: tuple[int, ...]
-    """The numerics versions of the counted runs."""
-    test_selected: bool
-    """Whether a counted model was selected on the test split."""
-    verdict: str = ""
-    """On the change to the base: helps, hurts, undecided, not run, not judged, same runs; empty without a base."""
-    comparison: Comparison | None = None
-    """With the base rung; None where there is none. In a sequential design, it is of the seeds of its look."""
-    paper: Comparison | None = None
-    """The same by the paper's own numbers, where it has any."""
-    learning: int | None = None
-    """Seeds that learn, of all that finished or diverged; None where chance is not known."""
-    failure_bound: float | None = None
-    """The 95 % upper bound of the rate at which seeds fail to learn; where that is not known, to finish."""
-    improving: int = 0
-    """Finished seeds whose best validation score is that of the last step."""
-    untuned: tuple[str, ...] = ()
-    """Of this rung and its base, those whose learning rate is the recipe's default: the verdict is about that rate."""
-    settings: tuple[SettingScore, ...] = ()
-    """The test scores in other settings than those of training."""
-    slots: tuple[SlotScore, ...] = ()
-    """The test accuracy by slot, where the task records it."""
-    escape_step: float | None = None
-    """The median step at which runs left their plateau, of those that did."""
-    escaped: int | None = None
-    """How many of the finished runs left it; None where that is not recorded."""
-
-    @property
-    def still_improving(self) -> bool:
-        """Whether most of its seeds might score better with more steps."""
-        return 2 * self.improving > self.n
 
 
 class Detect(Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from lrurun.report.run_details import RunDetail
 from lrurun.report.scores import curves_of
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from lrurun.report.figure_style import Figure
 
 _MOST_POINTS = 300
 """Of a curve: more cannot be seen."""

@@ -9,11 +9,11 @@ from lrurun.errors import NotFoundError
 from lrurun.report import figures
 from lrurun.report.figures import Curve, Panel
 from lrurun.report.instance_label import label_of
-from lrurun.report.ladder_table import LadderReport, LadderRow
-from lrurun.report.row_scores import SettingScore, SlotScore
+from lrurun.report.ladder_table import LadderReport
+from lrurun.report.row_scores import LadderRow, SettingScore, SlotScore
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from lrurun.report.figure_style import Figure
 
 Score = SettingScore | SlotScore | LadderRow
 """What has a mean over seeds, and its error."""

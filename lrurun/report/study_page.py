@@ -12,8 +12,7 @@ from lrurun.report import page_figures, study, study_figure
 from lrurun.report.formats import html
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-
+    from lrurun.report.figure_style import Figure as Drawing
     from lrurun.studies.figure import Figure
 
 

@@ -16,7 +16,8 @@ from lrurun.report import cells, content, selection
 from lrurun.report.content import NOTHING, PARAMETERS, RUNG, Column
 from lrurun.report.instance_label import InstanceLabel, data_sentence, instance_title, ladder_command
 from lrurun.report.judging import statistics
-from lrurun.report.ladder_table import LadderReport, LadderRow, settings_of
+from lrurun.report.ladder_table import LadderReport, settings_of
+from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
 
 if TYPE_CHECKING:

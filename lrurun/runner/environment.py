@@ -10,10 +10,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import lrurun
 from lrurun import machine
 from lrurun.runner import node
 from lrurun.training import NUMERICS
+from lrurun.version import VERSION
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -34,8 +34,8 @@ def record(threads: int) -> dict[str, Any]:
 @functools.cache
 def code() -> dict[str, str]:
     """The version of lrurun and, in a checkout, its commit and a hash of the uncommitted changes to the package."""
-    found = {"lrurun": lrurun.__version__}
-    root = Path(lrurun.__file__).resolve().parents[1]
+    found = {"lrurun": VERSION}
+    root = Path(__file__).resolve().parents[2]
     if (root / ".git").exists():
         commit = _git(root, "rev-parse", "HEAD")
         if commit:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import lrurun
 from lrurun import machine
 from lrurun.errors import LrurunError, UsageError, hint_for
 from lrurun.runner import logs
@@ -20,6 +19,7 @@ from lrurun.runner.executors import NodeJob, Work
 from lrurun.runner.executors.nodes import NodeExecutor, write_token
 from lrurun.runner.executors.ray_cluster import cluster, last_line
 from lrurun.runner.executors.ray_node import NodeActor, look
+from lrurun.version import VERSION
 
 INHERITED = ("LRURUN_", "PG", "JAX_", "XLA_", "XDG_")
 """Variables that node supervisors get from the command, as arguments that Ray shows nowhere: some have passwords."""
@@ -86,8 +86,8 @@ class RayExecutor(NodeExecutor):
                 seen, version = ray.get(answer, timeout=ANSWER_SECONDS)
             except ray.exceptions.RayError as error:
                 raise LrurunError(f"{which} cannot be used: {last_line(error)}", hint) from None
-            if version != lrurun.__version__:
-                raise LrurunError(f"{which} has lrurun {version}, this command {lrurun.__version__}", hint)
+            if version != VERSION:
+                raise LrurunError(f"{which} has lrurun {version}, this command {VERSION}", hint)
             if not seen:
                 hint = "choose a folder on shared storage with --runs-dir"
                 raise LrurunError(f"{which}: the runs folder {runs} is not shared with it", hint)

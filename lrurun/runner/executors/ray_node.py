@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import lrurun
 from lrurun.ledger import owner
 from lrurun.runner import node
+from lrurun.version import VERSION
 
 _WITH_PARENT = """import ctypes, os, sys
 if sys.platform == "linux": ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
@@ -25,7 +25,7 @@ if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[2], sys.argv[2:])"""
 
 def look(runs: str, token: str) -> tuple[bool, str]:
     """Runs on a node: whether it sees the file of a token in the runs folder, and the version of lrurun."""
-    return node.sees(Path(runs), token), lrurun.__version__
+    return node.sees(Path(runs), token), VERSION
 
 
 class NodeActor:
