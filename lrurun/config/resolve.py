@@ -13,7 +13,7 @@ from lrurun import decoding
 from lrurun.config import plugin_code, tuning
 from lrurun.config.ladder import Ladder, Rung, Scope
 from lrurun.config.recipe import Recipe, RungTable, get_profile
-from lrurun.config.schema import KIND, SECTIONS, Execution, R, RunConfig, decode, examine, is_inherited
+from lrurun.config.schema import KIND, RECURRENCE, SECTIONS, Execution, R, RunConfig, decode, examine, is_inherited
 from lrurun.config.settings import flatten, settings
 from lrurun.data.task import Options
 from lrurun.decoding import Fault, canonical
@@ -211,7 +211,7 @@ def _unset(path: str, ladder: Ladder, rung: Rung, recipe: Recipe) -> UsageError:
 def put(values: _Values, path: str, value: Any, source: str) -> None:
     """Sets a value. A new kind of recurrence removes the settings of the old one."""
     if path == KIND and path in values and values[path][0] != value:
-        for old in [p for p in values if p.startswith(tuning.RECURRENCE)]:
+        for old in [p for p in values if p.startswith(RECURRENCE)]:
             del values[old]
     # to the end: an error about several values names the one that was set last
     values.pop(path, None)
@@ -227,8 +227,8 @@ def _override(values: _Values, sets: dict[str, Any], *, kept: tuple[str, ...], r
     if KIND in sets:
         fields = tuning.fields(sets[KIND])
         for path, (_, source) in values.items():
-            if fields and path.startswith(tuning.RECURRENCE) and path != KIND and source not in kept:
-                if path.removeprefix(tuning.RECURRENCE) not in fields:
+            if fields and path.startswith(RECURRENCE) and path != KIND and source not in kept:
+                if path.removeprefix(RECURRENCE) not in fields:
                     raise UsageError(
                         f"--set {KIND}={sets[KIND]}: rung {rung} sets {path}, which this kind does not have ({source})",
                         "leave it out: what the rungs change belongs to the ladder",

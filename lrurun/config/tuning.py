@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from lrurun.config.recipe import Range, Recipe, RungTable, SearchKind, Tune, get_profile
 from lrurun.config.recurrences import KINDS
-from lrurun.config.schema import KIND, is_inherited
+from lrurun.config.schema import KIND, RECURRENCE, is_inherited
 from lrurun.errors import LrurunError, plural
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ STARTUP = 10
 """Trials at random with which TPE begins, as is Optuna's default."""
 DIGITS = 4
 """Significant digits of proposed numbers: no trial depends on the last bits of a logarithm."""
-RECURRENCE = "model.recurrence."
 Tried = list[Any] | Range
 Grid = dict[str, tuple[Tried, str]]
 """Dotted path -> the values to try, and their source."""
