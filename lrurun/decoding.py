@@ -152,7 +152,12 @@ def convert(
     Raises:
         Fault: the first one of `examine`.
     """
-    value, faults = examine(table, type_, where, sources, filled=filled)
+    return sound(examine(table, type_, where, sources, filled=filled))
+
+
+def sound(examined: tuple[T | None, list[Fault]]) -> T:
+    """The value that was examined. Raises its first fault, if it has one."""
+    value, faults = examined
     if faults:
         raise faults[0]
     return value  # type: ignore[return-value]
@@ -293,11 +298,11 @@ class _Examination:
     def of_dict(self, table: dict[str, Any], type_: Any, path: str) -> Any:
         found = {}
         for key, value in table.items():
+            found[key] = self.value(value, type_.value_type, _inner(path, key))
             if rule := _broken(key, _bare(type_.key_type)):
                 described = getattr(type_.key_type, "extra_json_schema", None) or {"description": rule}
                 rule = f"expected {described['description']}, found {key!r}"
-                self.faults.append(Fault(rule, self.where, path, hint="rename it"))
-            found[key] = self.value(value, type_.value_type, _inner(path, key))
+                found[key] = self.add(Fault(rule, self.where, path, hint="rename it"))
         return {key: value for key, value in found.items() if value is not _WRONG}
 
     def of_struct(self, table: dict[str, Any], type_: Any, path: str) -> Any:

@@ -276,9 +276,9 @@ def test_an_unknown_profile_gets_the_nearest_one(folder):
 def test_nested_tables_and_dotted_keys_are_the_same_paths():
     nested = {"model": {"recurrence": {"kind": "dense", "activation": "tanh"}, "depth": 1}}
     dotted = {"model.depth": 1, "model.recurrence.activation": "tanh", "model.recurrence.kind": "dense"}
-    assert settings(nested, "x") == settings(dotted, "x") == dotted
+    assert settings(nested) == settings(dotted) == dotted
     # whatever the order of the file, the kind comes first: it starts the table that the others fill
-    assert next(iter(settings(dotted, "x"))) == "model.recurrence.kind"
+    assert next(iter(settings(dotted))) == "model.recurrence.kind"
 
 
 HOSTILE = ["", "x - at `$.model`", "missing", "a.b", "[0]", "`", "\x1b[31m", "é" * 300]

@@ -113,6 +113,9 @@ def test_a_recipe_with_six_faults_lists_six(capsys: pytest.CaptureFixture[str]) 
             "r.toml, rung: unknown name; ",
             "r.toml, ours.lr: expected a string, found 1; change ours.lr in r.toml",
         ]),
+        ("[tune.grid]", '[ladder.lru.rung.diagonal.tune]\n"x.y" = [1]\n[tune.grid]', [
+            "r.toml [ladder.lru.rung.diagonal.tune], x.y: unknown name; paths begin with model., optim., ",
+        ]),
         ("[tune.grid]", '[ours]\nlr = "x"\n[tune.grid]', ["r.toml [ours], lr: unknown name; did you mean 'optim.lr'?"]),
         ("[tune.grid]", '[tune.grid]\n"optim.b1" = [0.5, 0.5]', [
             "r.toml [tune.grid], optim.b1: 0.5 is listed twice; remove one of them",

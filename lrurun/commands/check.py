@@ -246,14 +246,13 @@ def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]
     from lrurun.config.recipe import check_scopes
 
     if not ladders:
-        values = resolve.common(recipe, profile, skip_unknown=True)  # unknown paths are found before
-        yield from resolve.value_faults(values, recipe.task, recipe.path)
+        yield from resolve.value_faults(resolve.common(recipe, profile), recipe.task, recipe.path)
     for ladder in ladders:
         try:
             check_scopes(ladder, recipe)
         except UsageError as error:
             yield error
-        for one in resolve.valued(ladder, recipe, profile, {}, skip_unknown=True):
+        for one in resolve.valued(ladder, recipe, profile, {}):
             yield from one.unset
             yield from resolve.value_faults(one.values, recipe.task, recipe.path)
             yield from resolve.grid_faults(one, recipe.task, recipe.path)

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct, field
 from lrurun import decoding, paths, plugins
 from lrurun.config.schema import KIND
 from lrurun.config.settings import flatten, path_fault, setting_faults
-from lrurun.decoding import Fault
+from lrurun.decoding import Fault, sound
 from lrurun.errors import UsageError, hint_for, plural, raise_first
 from lrurun.paths import find, shown
 
@@ -220,9 +220,7 @@ def read_ladder(name: str) -> Ladder:
     Raises:
         UsageError: unknown name, TOML, unknown or missing keys.
     """
-    ladder, faults = examine_ladder(name)
-    raise_first(faults)
-    return ladder  # type: ignore[return-value]
+    return sound(examine_ladder(name))
 
 
 def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:

@@ -14,7 +14,7 @@ from lrurun.config.ladder import LARGEST, Document, Ladder, Name, Scope, comes_w
 from lrurun.config.schema import SECTIONS
 from lrurun.config.settings import flatten, path_fault, setting_faults
 from lrurun.data import TASKS
-from lrurun.decoding import Fault
+from lrurun.decoding import Fault, sound
 from lrurun.errors import UsageError, hint_for, raise_first
 from lrurun.paths import find, shown
 
@@ -222,10 +222,9 @@ def read_recipe(name: str) -> Recipe:
     if name in TASKS and name not in paths.names("recipes"):
         raise UsageError(f"no recipe for task {name}", f"write recipes/{name}.toml, or name the path of one: PATH.toml")
     recipe, faults, warnings = examine_recipe(name)
-    raise_first(faults)
-    for fault in warnings:
+    for fault in warnings if not faults else ():
         _warn(f"{fault.message}: only documentation, the recipe is used without it; {fault.hint}")
-    return recipe  # type: ignore[return-value]
+    return sound((recipe, faults))
 
 
 @cache

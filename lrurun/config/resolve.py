@@ -13,7 +13,18 @@ from lrurun import decoding
 from lrurun.config import plugin_code, tuning
 from lrurun.config.ladder import Ladder, Rung, Scope
 from lrurun.config.recipe import Recipe, RungTable, get_profile
-from lrurun.config.schema import KIND, RECURRENCE, SECTIONS, Execution, R, RunConfig, decode, examine, is_inherited
+from lrurun.config.schema import (
+    KIND,
+    RECURRENCE,
+    SECTIONS,
+    Execution,
+    R,
+    RunConfig,
+    decode,
+    examine,
+    is_inherited,
+    known_paths,
+)
 from lrurun.config.settings import flatten, settings
 from lrurun.data.task import Options
 from lrurun.decoding import Fault, canonical
@@ -136,15 +147,13 @@ def valued(
     sets: dict[str, Any],
     *,
     tune: bool = False,
-    skip_unknown: bool = False,
 ) -> Iterator[Valued]:
     """The rungs of the ladder in their order, each with its values, as `resolve` describes.
 
     Raises:
-        UsageError: `--set` does not fit, or a rung takes the values of an unknown one; without `skip_unknown`, an
-            unknown path.
+        UsageError: `--set` does not fit, or a rung takes the values of an unknown one.
     """
-    for_all = common(recipe, profile, skip_unknown=skip_unknown)
+    for_all = common(recipe, profile)
     common_grid, bases = tuning.common(recipe, profile), ladder.bases
     inherited: dict[str, _Values] = {}
     grids: dict[str | None, tuning.Grid] = {None: {}}
@@ -153,7 +162,7 @@ def valued(
         values = dict(for_all if base is None else inherited[base])
         scopes = ladder.scopes(rung)
         tables = recipe.tables(scopes, profile)
-        alone = _apply(values, ladder, rung, tables, skip_unknown)
+        alone = _apply(values, ladder, rung, tables)
         inherited[rung.name] = dict(values)
         declared = {path for table in tables for path, _ in flatten(table.settings)}
         grids[rung.name] = tuning.inherited(grids[base], tables, {*dict(flatten(rung.change)), *declared})
@@ -178,24 +187,24 @@ def _defaults(recipe: Recipe, profile: str | None) -> tuple[str, str]:
     return recipe.path, f"{recipe.path} [profile.{profile}]"
 
 
-def common(recipe: Recipe, profile: str | None, *, skip_unknown: bool = False) -> _Values:
+def common(recipe: Recipe, profile: str | None) -> _Values:
     """What the recipe and its profile set for all rungs."""
     values: _Values = {}
     for document, source in zip((recipe, get_profile(recipe, profile)), _defaults(recipe, profile), strict=True):
         tables = {name: getattr(document, name) for name in SECTIONS}
-        for path, value in settings(tables, source, skip_unknown=skip_unknown).items():
+        for path, value in settings(tables).items():
             put(values, path, value, source)
     return values
 
 
-def _apply(values: _Values, ladder: Ladder, rung: Rung, tables: list[RungTable], skip_unknown: bool) -> _Values:
+def _apply(values: _Values, ladder: Ladder, rung: Rung, tables: list[RungTable]) -> _Values:
     """Applies the rung's changes to `values`; returns those that hold for this rung alone."""
     source = f"{ladder.path}, rung {rung.name}"
-    for path, value in settings(rung.change, source, skip_unknown=skip_unknown).items():
+    for path, value in settings(rung.change).items():
         put(values, path, value, source)
     alone: _Values = {}
     for table in tables:
-        for path, value in settings(table.settings, table.where, skip_unknown=skip_unknown).items():
+        for path, value in settings(table.settings).items():
             put(values if is_inherited(path) else alone, path, value, table.where)
     return alone
 
@@ -345,8 +354,12 @@ def converted(values: _Values, task: str, data: dict[str, Any], where: str) -> t
 
 
 def value_faults(values: _Values, task: str, where: str) -> Iterator[Fault]:
-    """Every missing or wrong value of a rung, or of a recipe for all rungs, which may have no recurrence."""
-    table, sources = _table(values, task, {})
+    """Every missing or wrong value of a rung, or of a recipe for all rungs, which may have no recurrence.
+
+    Values of unknown settings are left out: they are faults of their document.
+    """
+    known = {path: value for path, value in values.items() if path in known_paths()}
+    table, sources = _table(known, task, {})
     for fault in examine(table, _Whole, where, sources)[1]:
         if KIND in values or fault.path not in ("model.recurrence", KIND):
             yield fault
@@ -369,7 +382,9 @@ def _table(values: _Values, task: str, data: dict[str, Any]) -> tuple[dict[str, 
         *parents, name = path.split(".")
         here = table
         for parent in parents:
-            here = here.setdefault(parent, {})
+            inner = here.get(parent)
+            here[parent] = inner if isinstance(inner, dict) else {}
+            here = here[parent]
         here[name] = value
         sources[path] = sources[".".join(parents)] = source
     return table, sources

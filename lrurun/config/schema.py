@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 
 from lrurun import decoding, plugins
 from lrurun.config.recurrences import KINDS, RecurrenceSettings
-from lrurun.decoding import Fault, canonical, missing, not_one_of
+from lrurun.decoding import Fault, canonical, missing, not_one_of, sound
 
 CONFIG_VERSION = 1
 """Hashed into every fingerprint: it changes when the meaning of a field or a default changes."""
@@ -241,7 +241,8 @@ SECTIONS: dict[str, type[_Frozen]] = {
 
 def is_inherited(path: str) -> bool:
     """Whether the value of this setting that a recipe has for one rung holds for the rungs that change it too."""
-    return SECTIONS[path.partition(".")[0]].inherited
+    section = SECTIONS.get(path.partition(".")[0])
+    return section is not None and section.inherited
 
 
 C = TypeVar("C", bound="RunConfig")
@@ -312,10 +313,7 @@ def decode(table: Any, type_: type[C], where: str, sources: Mapping[str, str] | 
     Raises:
         UsageError: where, dotted path, rule, what was found, nearest known name.
     """
-    config, faults = examine(table, type_, where, sources)
-    if faults:
-        raise faults[0]
-    return config  # type: ignore[return-value]
+    return sound(examine(table, type_, where, sources))
 
 
 def examine(

@@ -14,7 +14,7 @@ from msgspec import Struct
 from lrurun.config.schema import KIND, known_paths
 from lrurun.console import clean, setting
 from lrurun.decoding import UNKNOWN_NAME, Fault
-from lrurun.errors import UsageError, nearest, raise_first
+from lrurun.errors import UsageError, nearest
 
 
 def flatten(table: dict[str, Any] | Struct, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -27,16 +27,9 @@ def flatten(table: dict[str, Any] | Struct, prefix: str = "") -> Iterator[tuple[
             yield f"{prefix}{key}", value
 
 
-def settings(table: dict[str, Any], where: str, *, skip_unknown: bool = False) -> dict[str, Any]:
-    """Dotted path -> value; the recurrence's kind first, because the other settings depend on it.
-
-    Raises:
-        Fault: the first one of `setting_faults`; with `skip_unknown` none.
-    """
-    if not skip_unknown:
-        raise_first(setting_faults(table, where))
-    found = {path: value for path, value in flatten(table) if not skip_unknown or path in known_paths()}
-    return dict(sorted(found.items(), key=lambda item: item[0] != KIND))
+def settings(table: dict[str, Any]) -> dict[str, Any]:
+    """Dotted path -> value; the recurrence's kind first, because the other settings depend on it."""
+    return dict(sorted(flatten(table), key=lambda item: item[0] != KIND))
 
 
 def setting_faults(table: dict[str, Any], where: str, *, within: tuple[str, ...] = ()) -> Iterator[Fault]:
