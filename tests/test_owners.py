@@ -59,7 +59,7 @@ def test_the_run_of_an_exited_process_is_reaped_and_of_a_stopped_one_not(ledger:
     run = ledger.run(name)
     assert run.state == "interrupted"
     attempt = ledger.attempts(name)[0]
-    assert attempt.reason == OWNER_EXITED
+    assert (attempt.outcome, attempt.reason) == ("exited", OWNER_EXITED)
     assert attempt.ended_at is not None
     last = ledger.events(run=name)[-1]
     assert (last.kind, last.attempt) == ("interrupted", 1)

@@ -14,6 +14,7 @@ from lrurun.errors import LedgerError
 from lrurun.ledger import copies, merging, rebuilding
 from lrurun.ledger.store import Ledger
 from lrurun.runner import records
+from lrurun.runner.node import NodeTask
 from lrurun.server import Place
 from tests.commands import answered, folder, said
 from tests.results import OWNER, fill
@@ -69,6 +70,7 @@ def full(folder: Path) -> Path:
         opened.finish(take(opened, own.key, OWNER), "done", result={"x": 2.0})
         done, *others = [run.id for run in opened.runs(states=["done"])]
         opened.event("tuned", '{"é": 1}', ladder=first.key)
+        NodeTask("slurm:é", 1).begin(opened, first, "n1")
         opened.tag(done, ["a", "b"])
         opened.annotate(done, "the fan was loud")
         opened.exclude(others[0], "a broken disk")

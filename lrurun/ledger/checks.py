@@ -11,12 +11,12 @@ from sqlalchemy.exc import DatabaseError
 from lrurun.errors import plural
 from lrurun.ledger.dialects import on_server
 from lrurun.ledger.rows import altered_documents
-from lrurun.ledger.schema import TRIGGERS, VIEWS, attempts, documents, eigenvalues, ladders, metadata, runs
+from lrurun.ledger.schema import TRIGGERS, VIEWS, attempts, documents, eigenvalues, events, ladders, metadata, runs
 from lrurun.ledger.values import STATES
 
 _DAMAGED = "the file is damaged: "
 
-_JSON = (ladders.c.spec, runs.c.result, documents.c.text, eigenvalues.c.pairs)
+_JSON = (ladders.c.spec, runs.c.result, documents.c.text, eigenvalues.c.pairs, events.c.payload)
 
 
 def _damage(connection: Connection) -> Iterator[str]:

@@ -56,8 +56,8 @@ EXPORTED: dict[str, str] = {
     "execution, provenance, result, error, data_sha256, created_at, finished_at FROM runs ORDER BY number",
     "ladder_runs": "SELECT l.key AS ladder, r.id AS run, m.rung, m.stage, m.position FROM ladder_runs m "
     "JOIN ladders l ON l.id = m.ladder JOIN runs r ON r.number = m.run ORDER BY m.id",
-    "attempts": "SELECT r.id AS run, a.n, a.host, a.pid, a.started_at, a.ended_at, a.reason, a.resumed_from, "
-    "a.environment, a.numerics FROM attempts a JOIN runs r ON r.number = a.run ORDER BY a.run, a.n",
+    "attempts": "SELECT r.id AS run, a.n, a.host, a.pid, a.started_at, a.ended_at, a.outcome, a.reason, "
+    "a.resumed_from, a.environment, a.numerics FROM attempts a JOIN runs r ON r.number = a.run ORDER BY a.run, a.n",
     "metrics": "SELECT r.id AS run, k.name AS key, m.step, m.value FROM metrics m JOIN runs r ON r.number = m.run "
     "JOIN metric_keys k ON k.id = m.key ORDER BY m.run, m.key, m.step",
     "eigenvalues": "SELECT r.id AS run, e.moment, e.layer, e.pairs FROM eigenvalues e "
@@ -66,12 +66,12 @@ EXPORTED: dict[str, str] = {
     "JOIN runs r ON r.number = c.run ORDER BY c.id",
     "tags": "SELECT r.id AS run, t.name FROM tags t JOIN runs r ON r.number = t.run ORDER BY t.run, t.name",
     "exclusions": "SELECT r.id AS run, e.why, e.time FROM exclusions e JOIN runs r ON r.number = e.run ORDER BY e.run",
-    "events": "SELECT l.key AS ladder, r.id AS run, e.attempt, e.time, e.kind, e.text FROM events e "
+    "events": "SELECT l.key AS ladder, r.id AS run, e.attempt, e.time, e.kind, e.text, e.payload FROM events e "
     "LEFT JOIN ladders l ON l.id = e.ladder LEFT JOIN runs r ON r.number = e.run ORDER BY e.id",
 }
 """Table -> the query that exports it: names instead of numbers, so that an export can be read without the ledger."""
 
-PACKED = frozenset({"spec", "config", "execution", "provenance", "result", "environment", "pairs"})
+PACKED = frozenset({"spec", "config", "execution", "provenance", "result", "environment", "pairs", "payload"})
 """Columns that hold JSON."""
 
 

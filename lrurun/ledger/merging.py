@@ -75,6 +75,7 @@ _ATTEMPT = {column.name: f"a.{column.name}" for column in schema.attempts.column
     "n": "a.n + p.shift",
     "environment_id": _here("a.environment_id"),
     "ended_at": "coalesce(a.ended_at, :now)",
+    "outcome": "coalesce(a.outcome, 'interrupted')",
     "reason": "coalesce(a.reason, 'interrupted: merged while it ran')",
 }
 
@@ -171,12 +172,13 @@ _REST = (
     ON CONFLICT DO NOTHING
     """,
     """
-    INSERT INTO main.events (ladder, run, attempt, time, kind, text)
-    SELECT l.id, p.here, e.attempt + p.shift, e.time, e.kind, e.text
+    INSERT INTO main.events (ladder, run, attempt, time, kind, text, payload)
+    SELECT l.id, p.here, e.attempt + p.shift, e.time, e.kind, e.text, e.payload
     FROM other.events e LEFT JOIN pairs p ON p.there = e.run AND p.kind IN ('new', 'finished')
         LEFT JOIN other.ladders t ON t.id = e.ladder LEFT JOIN main.ladders l ON l.key = t.key
     WHERE p.here IS NOT NULL OR (e.run IS NULL AND NOT EXISTS (
         SELECT 1 FROM main.events known WHERE known.ladder IS l.id AND known.kind = e.kind AND known.text = e.text
+            AND coalesce(known.payload, '') = coalesce(e.payload, '')
     )) ORDER BY e.id
     """,
 )

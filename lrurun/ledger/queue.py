@@ -56,7 +56,7 @@ RETURN_SECONDS = 30.0
 """After a server was away, the time that owners on other machines have for a heartbeat: they write one every 10 s."""
 
 OWNER_EXITED = "interrupted: owner gone"
-"""The reason of an attempt that `reap` ended, as ledgers of every version store it."""
+"""The reason of an attempt that `reap` ended."""
 
 """The keys of a run's execution on which results could depend: a later command cannot change them."""
 
@@ -250,7 +250,7 @@ class Queue(LedgerBase):
                 connection.execute(
                     update(attempts)
                     .where(attempts.c.run == row.number, attempts.c.n == row.n)
-                    .values(ended_at=time, reason=OWNER_EXITED)
+                    .values(ended_at=time, outcome="exited", reason=OWNER_EXITED)
                 )
                 text = f"owner exited: process {row.pid} on {row.host}"
                 add_event(connection, time, "interrupted", text, run=row.number, attempt=row.n)

@@ -27,6 +27,7 @@ from lrurun.ledger.dialects import among, json_names, now
 from lrurun.ledger.rows import (
     attempt,
     build,
+    event,
     from_real,
     ladder_instance,
     load_runs,
@@ -358,7 +359,7 @@ class Reading(LedgerBase):
                 wanted = wanted.where(or_(own, events.c.run.in_(members)) if of_runs else own)
             if run is not None:
                 wanted = wanted.where(events.c.run == self._run_number(connection, run))
-            found = [build(Event, row) for row in connection.execute(wanted)]
+            found = [event(row) for row in connection.execute(wanted)]
         return found[::-1] if limit is not None else found
 
     @retried

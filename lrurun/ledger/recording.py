@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct
 from sqlalchemy import Connection, and_, bindparam, delete, insert, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
@@ -233,7 +234,9 @@ class Recording(LedgerBase):
             if state != "interrupted":
                 changes["finished_at"] = time
             connection.execute(update(runs).where(runs.c.number == number).values(changes))
-            connection.execute(update(attempts).where(_attempt_of(claim, number)).values(ended_at=time, reason=why))
+            connection.execute(
+                update(attempts).where(_attempt_of(claim, number)).values(ended_at=time, outcome=state, reason=why)
+            )
             # The event keeps the traceback: the next attempt overwrites the run's error.
             add_event(connection, time, state, error or why, run=number, attempt=claim.attempt)
         if state in FINISHED:
@@ -258,16 +261,27 @@ class Recording(LedgerBase):
 
     @retried
     def event(
-        self, kind: str, text: str, *, run: str | None = None, attempt: int | None = None, ladder: str | None = None
+        self,
+        kind: str,
+        text: str,
+        payload: Struct | None = None,
+        *,
+        run: str | None = None,
+        attempt: int | None = None,
+        ladder: str | None = None,
     ) -> int:
         """Record that something happened, to a run (id), an attempt of it, or a ladder (key). Returns its number.
+
+        `text` is for people; what programs need to know is in `payload`.
 
         The ledger itself writes "running", "done", "diverged", "failed" and "interrupted".
         """
         with self._writing(durable=False) as connection:
             of_run = None if run is None else self._run_number(connection, run)
             of_ladder = None if ladder is None else self._ladder_number(connection, ladder)
-            return add_event(connection, now(connection), kind, text, run=of_run, attempt=attempt, ladder=of_ladder)
+            return add_event(
+                connection, now(connection), kind, text, payload, run=of_run, attempt=attempt, ladder=of_ladder
+            )
 
     @retried
     def drop_checkpoints(self, ids: Iterable[int]) -> list[int]:

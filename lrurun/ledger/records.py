@@ -177,7 +177,7 @@ class Records(Recording, Reading, Curves):
         with self._writing() as connection:
             for record in of_runs:
                 number = numbers[record.run.id] = self._restore_run(connection, record, kept)
-                of_events += [(event.id, _row(events, event, run=number, ladder=None)) for event in record.events]
+                of_events += [(event.id, _event_row(event, run=number, ladder=None)) for event in record.events]
             later = runs.alias()
             newer = (later.c.fingerprint == runs.c.fingerprint) & (later.c.generation > runs.c.generation)
             connection.execute(update(runs).where(exists().where(newer)).values(superseded=1))
@@ -185,7 +185,7 @@ class Records(Recording, Reading, Curves):
             for found in of_ladders:
                 row = _row(ladders, found.ladder, spec=pack(found.ladder.spec))
                 ladder = connection.execute(insert(ladders).values(row).returning(ladders.c.id)).scalar_one()
-                of_events += [(event.id, _row(events, event, ladder=ladder)) for event in found.events]
+                of_events += [(event.id, _event_row(event, ladder=ladder)) for event in found.events]
                 places += [
                     (place.number, _row(ladder_runs, place, ladder=ladder, run=numbers[place.run]))
                     for place in found.places
@@ -215,7 +215,11 @@ class Records(Recording, Reading, Curves):
         number = int(connection.execute(insert(runs).values(row).returning(runs.c.number)).scalar_one())
         of_attempts = []
         for attempt, environment in zip(record.attempts, environments, strict=True):
-            ended = {} if attempt.ended_at is not None else {"ended_at": attempt.seen_at, "reason": OWNER_EXITED}
+            ended = (
+                {}
+                if attempt.ended_at is not None
+                else {"ended_at": attempt.seen_at, "outcome": "exited", "reason": OWNER_EXITED}
+            )
             code = code_version(attempt.environment)
             of_attempts.append(
                 _row(attempts, attempt, run=number, environment_id=documents[environment], code=code, **ended)
@@ -259,6 +263,11 @@ def _row(table: Table, value: Struct, **other: Any) -> dict[str, Any]:
     """The row of a value in a table that numbers its rows itself; `other` are columns that differ from its fields."""
     fields = structs.asdict(value).items()
     return {name: field for name, field in fields if name in table.c and name != "id"} | other
+
+
+def _event_row(event: Event, **other: Any) -> dict[str, Any]:
+    payload = None if event.payload is None else pack(event.payload)
+    return _row(events, event, payload=payload, **other)
 
 
 def _in_order(rows: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:

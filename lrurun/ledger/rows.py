@@ -27,7 +27,7 @@ from lrurun.ledger.schema import (
     runs,
     tags,
 )
-from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run, RunSettings
+from lrurun.ledger.values import Attempt, Event, LadderInstance, Membership, Run, RunSettings
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -43,6 +43,7 @@ def add_event(
     time: float,
     kind: str,
     text: str,
+    payload: msgspec.Struct | None = None,
     *,
     run: int | None = None,
     attempt: int | None = None,
@@ -54,7 +55,15 @@ def add_event(
     """
     if on_server(connection):
         connection.execute(select(func.pg_advisory_xact_lock(EVENTS)))
-    row = {"run": run, "attempt": attempt, "ladder": ladder, "time": time, "kind": kind, "text": clean(text)}
+    row: dict[str, Any] = {
+        "run": run,
+        "attempt": attempt,
+        "ladder": ladder,
+        "time": time,
+        "kind": kind,
+        "text": clean(text),
+    }
+    row["payload"] = None if payload is None else pack(msgspec.to_builtins(payload))
     return int(connection.execute(insert(events).values(row).returning(events.c.id)).scalar_one())
 
 
@@ -279,6 +288,11 @@ def _texts(connection: Connection, statement: Select[Any]) -> dict[int, list[str
     for key, text in connection.execute(statement):
         found.setdefault(key, []).append(sys.intern(text))
     return found
+
+
+def event(row: Row[Any]) -> Event:
+    """The event of a row of `events` with the id of its run."""
+    return build(Event, row, payload=None if row.payload is None else unpack(row.payload))
 
 
 # Columns that hold JSON

@@ -165,12 +165,14 @@ attempts = Table(
     Column("heartbeat_at", NUMBER, nullable=False),
     Column("seen_at", NUMBER, nullable=False),
     Column("ended_at", NUMBER),
-    Column("reason", TEXT),
+    Column("outcome", TEXT, comment="how it ended; null until then"),
+    Column("reason", TEXT, comment="the same with its cause, as a sentence"),
     Column("resumed_from", WHOLE),
     Column("numerics", WHOLE, nullable=False, comment="version of the arithmetic that the attempt used"),
     Column("environment_id", WHOLE, ForeignKey(documents.c.id), nullable=False),
     Column("code", TEXT, comment="the code version as text, so that lists of runs need no JSON"),
     Column("user_name", TEXT, key="user", comment="of the operating system's user whose process it is"),
+    CheckConstraint("outcome IN ('done', 'diverged', 'failed', 'interrupted', 'exited')", name="outcome"),
     comment="the attempts; the view `attempts` shows them with their environment",
     sqlite_strict=True,
 )
@@ -233,7 +235,8 @@ events = Table(
     Column("attempt", WHOLE),
     Column("time", NUMBER, nullable=False),
     Column("kind", TEXT, nullable=False),
-    Column("text", TEXT, nullable=False),
+    Column("text", TEXT, nullable=False, comment="for people"),
+    Column("payload", TEXT, comment="JSON: for programs, where the kind of event has one"),
     sqlite_strict=True,
     sqlite_autoincrement=True,
 )
@@ -288,9 +291,9 @@ VIEWS = {
         FROM stored_runs r""",
     "attempts": """
         CREATE VIEW attempts AS
-        SELECT run, n, host, boot, namespace, pid, pid_started, started_at, heartbeat_at, seen_at, ended_at, reason,
-            resumed_from, (SELECT d.text FROM documents d WHERE d.id = a.environment_id) AS environment, code, numerics,
-            user_name
+        SELECT run, n, host, boot, namespace, pid, pid_started, started_at, heartbeat_at, seen_at, ended_at, outcome,
+            reason, resumed_from, (SELECT d.text FROM documents d WHERE d.id = a.environment_id) AS environment, code,
+            numerics, user_name
         FROM stored_attempts a""",
 }
 """Runs and attempts with their JSON texts, for people's queries. Before a migration rebuilds a table, it drops them."""

@@ -15,6 +15,9 @@ FINISHED = ("done", "diverged")
 SCORE = "val/accuracy"
 """The validation score of tasks that declare no other metric."""
 
+Outcome = Literal["done", "diverged", "failed", "interrupted", "exited"]
+"""How an attempt ended: with the state of its run, or, "exited", because its process did not end it."""
+
 Moment = Literal["start", "end"]
 """When eigenvalues were recorded: at initialisation, after the last step."""
 
@@ -228,8 +231,10 @@ class Attempt(Struct, frozen=True, kw_only=True):
     seen_at: float
     """The last write of the worker itself: a hanging worker writes nothing, although its supervisor does."""
     ended_at: float | None
+    outcome: Outcome | None
+    """None until it ended."""
     reason: str | None
-    """Why it ended: "done", "diverged", "failed", "interrupted: ...". """
+    """Why it ended, for people: "done", "diverged", "failed: ...", "interrupted: ...". """
     resumed_from: int | None
     environment: dict[str, Any]
     """Device, CPU, threads, versions, git commit, hash of the uncommitted changes."""
@@ -259,6 +264,9 @@ class Event(Struct, frozen=True, kw_only=True):
     time: float
     kind: str
     text: str
+    """For people."""
+    payload: dict[str, Any] | None = None
+    """For programs, where the kind of event has one: the fields of a struct."""
 
 
 class Owner(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from lrurun import console
 from lrurun.errors import LrurunError
@@ -39,19 +39,32 @@ REQUEUE_SECONDS = 15.0
 """How long a task tries to be started again."""
 
 
+class NodeStarted(Struct, frozen=True):
+    """The payload of the event that a node supervisor began."""
+
+    task: str
+    start: int
+    host: str
+
+
+class NodeFailed(Struct, frozen=True):
+    """The payload of the event that a node supervisor cannot work."""
+
+    submission: str
+    message: str
+    hint: str
+
+
 class NodeTask(Struct, frozen=True):
     """A task of an engine, and how often it was started before."""
 
     name: str
     start: int
 
-    @property
-    def text(self) -> str:
-        return f"{self.name}, start {self.start}"
-
     def begin(self, ledger: Ledger, instance: LadderInstance, host: str) -> None:
         """Records that this task has started on a host."""
-        ledger.event(STARTED, f"{self.text}, on {host}", ladder=instance.key)
+        started = NodeStarted(self.name, self.start, host)
+        ledger.event(STARTED, f"{self.name}, start {self.start}, on {host}", started, ladder=instance.key)
 
     def take_back(self, ledger: Ledger, running: Iterable[Run]) -> None:
         """Interrupts the running runs that an earlier start of this task claimed: the engine has ended that one.
@@ -72,11 +85,12 @@ class NodeTask(Struct, frozen=True):
         Raises:
             LrurunError: the event says that there is one.
         """
-        front, found, rest = event.text.rpartition(", start ")
-        start, _, host = rest.partition(", on ")
-        if event.kind == STARTED and found and front == self.name and int(start) > self.start:
+        if event.kind != STARTED:
+            return
+        started = convert(event.payload, NodeStarted)
+        if started.task == self.name and started.start > self.start:
             raise LrurunError(
-                f"{self.name} was started again on {host}: the engine has lost this process",
+                f"{self.name} was started again on {started.host}: the engine has lost this process",
                 "nothing to do: its runs go on there",
             )
 
@@ -96,8 +110,8 @@ def count_starts(ledger: Ledger) -> None:
     name = os.environ.get(TASK)
     if name and START not in os.environ:
         events = [event for one in ledger.ladders() for event in ledger.events(ladder_key=one.key, of_runs=False)]
-        started = {e.text.partition(", on ")[0] for e in events if e.kind == STARTED}
-        os.environ[START] = str(sum(text.rpartition(", start ")[0] == name for text in started))
+        starts = [convert(event.payload, NodeStarted) for event in events if event.kind == STARTED]
+        os.environ[START] = str(len({started.start for started in starts if started.task == name}))
 
 
 def shared_file(runs: Path, token: str) -> Path:
@@ -126,7 +140,8 @@ def check(ledger: Ledger, instance: LadderInstance, runs: Path) -> None:
     if token is not None and not sees(runs, token):
         message = f"{runs}: the runs folder is not shared with the node {owner.host()}"
         hint = "choose a folder on shared storage with --runs-dir"
-        ledger.event(FAILED, f"submission {token}: {message}; {hint}", ladder=instance.key)
+        failed = NodeFailed(token, message, hint)
+        ledger.event(FAILED, f"submission {token}: {message}; {hint}", failed, ladder=instance.key)
         raise LrurunError(message, hint)
 
 
@@ -135,11 +150,8 @@ def failure(event: Event, tokens: Collection[str]) -> LrurunError | None:
 
     Others may train the same ladder, with another runs folder.
     """
-    submission, _, text = event.text.partition(": ")
-    if event.kind != FAILED or submission.removeprefix("submission ") not in tokens:
-        return None
-    message, _, hint = text.partition("; ")
-    return LrurunError(message, hint or None)
+    failed = convert(event.payload, NodeFailed) if event.kind == FAILED else None
+    return LrurunError(failed.message, failed.hint) if failed and failed.submission in tokens else None
 
 
 def requeue(number: int | None) -> None:
