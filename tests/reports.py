@@ -38,6 +38,7 @@ def make_run(
         "fingerprint": f"sha256:{name}",
         "generation": 0,
         "superseded": False,
+        "kind": "training",
         "task": "sDigits",
         "seed": seed,
         "state": state,

@@ -223,7 +223,9 @@ def test_resume_goes_on_after_a_record_that_it_cannot_read(machine: Machine) -> 
     plan = planning.make(studies.get("memory"), "laptop", {})
     with Ledger.open(machine.ledger) as ledger:
         for task, text in (("study:disk", "[]"), ("sMNIST", "{}"), (plan.task, '{"study":"memory"}')):
-            instance = ledger.add_ladder("study", task, "laptop", plan.spec)
+            instance = ledger.add_ladder(
+                "study", task, "laptop", plan.spec, kind="training" if task == "sMNIST" else "study"
+            )
             ledger.enqueue(instance.key, plan.runs())
             ledger.event("asked", text, ladder=instance.key)
     done = machine.run("resume", code=5)

@@ -30,7 +30,6 @@ from lrurun.commands.options import (
 from lrurun.commands.placement import Placement, settings_of
 from lrurun.commands.request import LadderRequest
 from lrurun.commands.study_request import StudyRequest
-from lrurun.config.schema import STUDY
 from lrurun.errors import LaterVersionError, LedgerError, UsageError, plural
 from lrurun.server import Server
 
@@ -124,7 +123,7 @@ def _unfinished(
                 continue
             try:
                 recorded: Requests
-                if one.task.startswith(STUDY):
+                if one.kind == "study":
                     recorded = requests.recorded(ledger, one, StudyRequest)
                 else:
                     recorded = requests.recorded(ledger, one, LadderRequest)

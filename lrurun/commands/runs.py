@@ -22,7 +22,6 @@ from lrurun.commands.options import (
     Where,
 )
 from lrurun.commands.request import is_given
-from lrurun.config.schema import STUDIES
 from lrurun.errors import NotFoundError, UsageError, hint_for
 
 if TYPE_CHECKING:
@@ -148,4 +147,4 @@ def _check_ladder(ledger: Ledger, name: str) -> None:
 
 def _has_cells(ledger: Ledger) -> bool:
     """Whether there are runs of studies, whose settings are shown."""
-    return STUDIES in ledger.ladder_names()
+    return any(instance.kind == "study" for instance in ledger.ladders())

@@ -81,7 +81,7 @@ class Selected(Struct, frozen=True, kw_only=True):
         return ""
 
     def instance(self, ledger: Ledger) -> LadderInstance:
-        return ledger.add_ladder(self.plan.name, self.plan.task, self.plan.profile, self.plan.spec)
+        return ledger.add_ladder(self.plan.name, self.plan.task, self.plan.profile, self.plan.spec, kind="study")
 
     def tuning(self) -> dict[str, list[Any]]:
         return {}

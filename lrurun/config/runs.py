@@ -16,6 +16,7 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     """A run that a ladder needs, finished or not."""
 
     fingerprint: str
+    kind: Literal["training", "study"] = "training"
     task: str
     rung: str
     stage: str

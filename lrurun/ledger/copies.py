@@ -51,8 +51,8 @@ def backup(path: Place, target: Path) -> None:
 
 
 EXPORTED: dict[str, str] = {
-    "ladders": "SELECT key, name, task, profile, spec, created_at FROM ladders ORDER BY id",
-    "runs": "SELECT id, fingerprint, generation, superseded, task, seed, state, step, steps, parameters, config, "
+    "ladders": "SELECT key, name, task, profile, kind, spec, created_at FROM ladders ORDER BY id",
+    "runs": "SELECT id, fingerprint, generation, superseded, kind, task, seed, state, step, steps, parameters, config, "
     "execution, provenance, result, error, data_sha256, created_at, finished_at FROM runs ORDER BY number",
     "ladder_runs": "SELECT l.key AS ladder, r.id AS run, m.rung, m.stage, m.position FROM ladder_runs m "
     "JOIN ladders l ON l.id = m.ladder JOIN runs r ON r.number = m.run ORDER BY m.id",

@@ -50,6 +50,7 @@ _FIXED = (
     "fingerprint",
     "generation",
     "superseded",
+    "kind",
     "task",
     "seed",
     "steps",
@@ -131,8 +132,8 @@ _RUNS = (
 
 _REST = (
     """
-    INSERT INTO main.ladders (key, name, task, profile, spec, created_at, user_name)
-    SELECT key, name, task, profile, spec, created_at, user_name FROM other.ladders WHERE true ORDER BY id
+    INSERT INTO main.ladders (key, name, task, profile, kind, spec, created_at, user_name)
+    SELECT key, name, task, profile, kind, spec, created_at, user_name FROM other.ladders WHERE true ORDER BY id
     ON CONFLICT DO NOTHING
     """,
     """

@@ -44,7 +44,7 @@ from lrurun.ledger.rows import (
     unpack,
 )
 from lrurun.ledger.schema import ENVIRONMENT, EXECUTION, attempts, ladder_runs, ladders, runs
-from lrurun.ledger.values import Attempt, ClaimedRun, LadderInstance, Owner, Run
+from lrurun.ledger.values import Attempt, ClaimedRun, Kind, LadderInstance, Owner, Run
 
 if TYPE_CHECKING:
     from lrurun.config.runs import PlannedRun
@@ -65,13 +65,15 @@ class Queue(LedgerBase):
     """Requested runs, and who works on them."""
 
     @retried
-    def add_ladder(self, name: str, task: str, profile: str | None, spec: Mapping[str, Any]) -> LadderInstance:
+    def add_ladder(
+        self, name: str, task: str, profile: str | None, spec: Mapping[str, Any], *, kind: Kind = "training"
+    ) -> LadderInstance:
         """The ladder instance of these values; it is inserted if it is new. `spec` must be JSON."""
         values = json.dumps([name, task, profile, spec], sort_keys=True, separators=(",", ":"), allow_nan=False)
         key = hashlib.sha256(values.encode()).hexdigest()[:12]
-        row: dict[str, Any] = {"key": key, "name": name, "task": task, "profile": profile, "spec": pack(spec)}
+        row: dict[str, Any] = {"key": key, "name": name, "task": task, "profile": profile, "kind": kind}
         with self._writing() as connection:
-            row |= {"created_at": now(connection), "user": owners.user()}
+            row |= {"spec": pack(spec), "created_at": now(connection), "user": owners.user()}
             connection.execute(
                 upsert(connection, ladders).values(row).on_conflict_do_nothing(index_elements=[ladders.c.key])
             )
@@ -311,6 +313,7 @@ def _new_run(want: PlannedRun, generation: int, time: float) -> dict[str, Any]:
         "fingerprint": want.fingerprint,
         "generation": generation,
         "superseded": 0,
+        "kind": want.kind,
         "task": want.task,
         "seed": want.seed,
         "state": "queued",

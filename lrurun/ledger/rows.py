@@ -250,7 +250,8 @@ def _decoded(fields: dict[str, Any], settings: _Settings | None) -> dict[str, An
     """The fields of a run from its columns."""
     fields["superseded"] = bool(fields["superseded"])
     # One copy of the texts that thousands of runs have in common.
-    fields["task"], fields["state"] = sys.intern(fields["task"]), sys.intern(fields["state"])
+    for field in ("kind", "task", "state"):
+        fields[field] = sys.intern(fields[field])
     if fields["data_sha256"] is not None:
         fields["data_sha256"] = sys.intern(fields["data_sha256"])
     fields["settings"] = None if settings is None else settings.pop(fields)

@@ -70,6 +70,7 @@ ladders = Table(
     Column("name", TEXT, nullable=False),
     Column("task", TEXT, nullable=False),
     Column("profile", TEXT),
+    Column("kind", TEXT, nullable=False, comment="of its runs"),
     Column("spec", TEXT, nullable=False),
     Column("created_at", NUMBER, nullable=False),
     Column("user_name", TEXT, key="user", comment="of the operating system's user who requested it first"),
@@ -94,6 +95,7 @@ runs = Table(
     metadata,
     Column("number", WHOLE, Identity(), primary_key=True),
     Column("id", TEXT, nullable=False, unique=True),
+    Column("kind", TEXT, nullable=False, comment="'training', or 'study': a cell of one"),
     Column("task", TEXT, nullable=False),
     Column("seed", WHOLE, nullable=False),
     Column("state", TEXT, nullable=False),
@@ -279,7 +281,8 @@ triggers, and has to create them again."""
 VIEWS = {
     "runs": """
         CREATE VIEW runs AS
-        SELECT number, id, fingerprint, generation, superseded, task, seed, state, attempt, step, steps, parameters,
+        SELECT number, id, fingerprint, generation, superseded, kind, task, seed, state, attempt, step, steps,
+            parameters,
             (SELECT coalesce(
                     substr(d.text, 1, CAST(d.seed_at AS integer)) || r.seed
                         || substr(d.text, CAST(d.seed_at AS integer) + 5), d.text)

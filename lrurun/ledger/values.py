@@ -8,6 +8,9 @@ from msgspec import Struct
 
 from lrurun.config.schema import Config, Execution
 
+Kind = Literal["training", "study"]
+"""What a run is: the training of a model, or a cell of a study."""
+
 STATES = ("queued", "running", "done", "diverged", "failed", "interrupted")
 FINISHED = ("done", "diverged")
 """States that are results: a run in one of them never changes again."""
@@ -30,6 +33,8 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
     name: str
     task: str
     profile: str | None
+    kind: Kind
+    """Of its runs."""
     spec: dict[str, Any]
     """{"set": {path: value}, "tune": bool, "digest": text}: what else distinguishes the instances of a ladder. The
     digest is of the resolved rungs and the design of tuning."""
@@ -70,6 +75,7 @@ class Run(Struct, frozen=True, kw_only=True):
     fingerprint: str
     generation: int
     superseded: bool
+    kind: Kind
     task: str
     seed: int
     state: str

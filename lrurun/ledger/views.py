@@ -20,7 +20,6 @@ from sqlalchemy import Connection, Dialect, FromClause, Select, case, func, lite
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.runs import POSITIONS
-from lrurun.config.schema import STUDY
 from lrurun.config.settings import flatten
 from lrurun.errors import nearest
 from lrurun.ledger.columns import FIELDS, METRICS, expression, is_plain
@@ -90,7 +89,7 @@ _PLACES = runs.join(ladder_runs, ladder_runs.c.run == runs.c.number).join(ladder
 _COUNTED = (
     runs.c.superseded == 0,
     runs.c.number.not_in(select(exclusions.c.run)),
-    func.substr(runs.c.task, 1, len(STUDY)) != STUDY,
+    runs.c.kind == "training",
 )
 
 

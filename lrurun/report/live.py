@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lrurun import console
-from lrurun.config.schema import STUDY
 from lrurun.report.progress import Lines, Progress, collect, view
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class LadderView:
 
     def _changed(self, ledger: Ledger, ladder: LadderInstance) -> list[Run]:
         """The runs of a ladder that have changed since the last call; at first, those that have begun and not ended."""
-        brief = not ladder.task.startswith(STUDY)  # lines name the settings of cells
+        brief = ladder.kind != "study"  # lines name the settings of cells
         if self._last_event is None:
             self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
             return ledger.runs(ladder.key, states=("running", "failed", "interrupted"), brief=brief)

@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from lrurun import data as tasks
 from lrurun.config.runs import point
-from lrurun.config.schema import STUDY
 from lrurun.console import clean, duration, setting
 from lrurun.ledger import owner
 from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
@@ -158,7 +157,7 @@ def columns(progress: Progress) -> tuple[str, ...]:
 
 def _is_study(progress: Progress) -> bool:
     """Whether it is of cells, which have no score."""
-    return progress.ladder.task.startswith(STUDY)
+    return progress.ladder.kind == "study"
 
 
 _TEXT = ("rung", "state")
@@ -333,7 +332,7 @@ def _seed(run: Run, rung: str) -> str:
 
 def cell(run: Run) -> str:
     """The label and the settings of a cell of a study; empty for other runs and those without settings here."""
-    if not run.task.startswith(STUDY) or not run.config:
+    if run.kind != "study" or not run.config:
         return ""
     from lrurun.studies import plan
 

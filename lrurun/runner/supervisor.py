@@ -16,7 +16,6 @@ from typing import Protocol
 from msgspec import Struct
 
 from lrurun import plugins
-from lrurun.config.schema import STUDY
 from lrurun.errors import LedgerError, plural
 from lrurun.ledger import owner
 from lrurun.ledger.servers import Unreachable
@@ -105,7 +104,7 @@ class Supervisor:
             owner=self.owner,
             order=_order(self.instance, places, selection, pack),
             jobs=jobs,
-            variables=ONE_THREAD if self.instance.task.startswith(STUDY) else {},
+            variables=ONE_THREAD if self.instance.kind == "study" else {},
             say=display.say,
             signals=signals,
             on_node=on_node,

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from lrurun import data as tasks
 from lrurun import plugins
-from lrurun.config.schema import STUDY
 from lrurun.data import obtaining, store
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger import owner
@@ -191,7 +190,7 @@ def work(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None:
             for attempt in active:
                 attempt.interrupt(reasons.SIGTERM)
             return
-        if active[0].claim.run.task.startswith(STUDY):
+        if active[0].claim.run.kind == "study":
             from lrurun.runner import cells
 
             cells.execute(active[0], stop)

@@ -153,6 +153,7 @@ def _planned(plan: StudyPlan, cell: Any, seed: int, place: int) -> PlannedRun:
     profile = study.profiles[plan.profile]
     return PlannedRun(
         fingerprint="sha256:" + hashlib.sha256(text.encode()).hexdigest(),
+        kind="study",
         task=plan.task,
         rung=study.label(cell),
         stage="train",

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from lrurun import paths
 from lrurun.config.ladder import load_ladder
-from lrurun.config.schema import STUDIES, STUDY
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.filters import when
@@ -64,7 +63,7 @@ def results_stamp(stamp: Stamp) -> Stamp:
 
 def ladders(source: Source, ledger: Ledger | None, stamp: Stamp, *, studies: bool) -> dict[str, Any]:
     """The list of ladder instances, or that of studies: progress and conclusion of each, newest first."""
-    found = [one for one in ledger.ladders() if (one.name == STUDIES) is studies] if ledger else []
+    found = [one for one in ledger.ladders() if (one.kind == "study") is studies] if ledger else []
     until = time.monotonic() + PATIENCE
     entries, waiting = [], False
     for instance in reversed(found):
@@ -107,7 +106,7 @@ def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: S
 def _conclusion(ledger: Ledger, instance: LadderInstance) -> str:
     """The first sentence of the report, or why there is no report."""
     try:
-        if instance.task.startswith(STUDY):
+        if instance.kind == "study":
             plan = study.plan_of(ledger, instance)
             return study.build(plan, study.collect(ledger, plan)).answer or "Not finished."
         report = selection.build(instance_documents.plan_of(ledger, instance), instance, ledger)
@@ -120,7 +119,7 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
     """One ladder instance, or study: progress, and the report. Raises NotFoundError."""
     instance = ledger.ladder(key)
     now = _progress(source, ledger, instance, stamp)
-    of_study = instance.task.startswith(STUDY)
+    of_study = instance.kind == "study"
     make = _study if of_study else _report
     try:
         report = source.cached(("report", instance.key), results_stamp(stamp), lambda: make(ledger, instance))
