@@ -24,7 +24,7 @@ from lrurun.ledger.values import Checkpoint, Run
 from lrurun.nn.network import Model
 from lrurun.nn.spectra import eigenvalues
 from lrurun.paths import inside
-from lrurun.runner import object_store
+from lrurun.runner.storage import storage_for
 from lrurun.training import checkpoints, digests
 from lrurun.training.programs import Programs
 
@@ -132,7 +132,7 @@ def newest(run: Run, entries: Sequence[Checkpoint], folder: Path) -> tuple[Check
             wrong = wrong or error.message
             continue
         try:
-            object_store.fetch(folder, path)
+            storage_for(folder).fetch(path)
         except OSError as error:  # an older checkpoint does not stand in for one that is out of reach
             message = f"run {run.id}: the checkpoint of step {entry.step} cannot be fetched: {error}"
             raise LrurunError(message, "check the store, its credentials and the free space here") from None

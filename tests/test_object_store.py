@@ -20,7 +20,7 @@ from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import rebuilding
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint
-from lrurun.runner import object_store, records, snapshots
+from lrurun.runner import records, snapshots, storage
 from lrurun.runner.attempt import MachineFault
 from tests import results, stores
 from tests.machine import LONG, Machine, stop, training, wait_for, workers_of
@@ -62,7 +62,7 @@ def test_urls_that_name_no_folder_are_refused(machine: Machine, url: str, said: 
 def test_a_store_without_its_package_or_that_cannot_be_written(
     elsewhere: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    object_store._connected.cache_clear()
+    storage._connected.cache_clear()
     monkeypatch.setitem(sys.modules, "gcsfs", None)
     small = ["ladder", "sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--runs-dir"]
     missing = elsewhere.run(*small, "gs://bucket/runs", code=1).stderr
@@ -72,11 +72,35 @@ def test_a_store_without_its_package_or_that_cannot_be_written(
     assert not elsewhere.ledger.exists()
 
 
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_what_is_stored_is_fetched_until_it_is_removed(tmp_path: Path, is_remote: bool) -> None:
+    runs = tmp_path / (paths._copy_name(f"file://{tmp_path / 'store'}", "--runs-dir") if is_remote else "runs")
+    runs.mkdir()
+    stored = storage.storage_for(runs)
+    stored.check()
+    checkpoint, log = runs / "a" / "1" / "7", runs / "a" / "1" / "log.txt"
+    assert not stored.has(checkpoint)
+    assert not stored.fetch(checkpoint).exists()
+    for text in ("first", "second"):  # the second replaces the first
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        (checkpoint / text).write_text(text)
+        log.write_text(text)
+        stored.put(checkpoint)
+        stored.put(log)
+    if is_remote:
+        shutil.rmtree(runs)
+        assert stored.has(checkpoint)
+    assert [file.read_text() for file in sorted(stored.fetch(checkpoint).iterdir())] == ["first", "second"]
+    assert stored.fetch(log).read_text() == "second"
+    stored.remove(checkpoint)
+    assert not stored.has(checkpoint)
+    assert not stored.fetch(checkpoint).exists()
+    stored.remove(checkpoint)
+
+
 def test_names_in_a_store_that_lead_out_of_the_folder_are_not_read(tmp_path: Path) -> None:
     copy = tmp_path / paths._copy_name("file:///somewhere", "--runs-dir")
-    store = object_store.of(copy)
-    assert store is not None
-    assert object_store.of(tmp_path) is None
+    store = storage.storage_for(copy)
 
     class Listing:
         def invalidate_cache(self) -> None: ...
@@ -87,11 +111,11 @@ def test_names_in_a_store_that_lead_out_of_the_folder_are_not_read(tmp_path: Pat
         def get_file(self, name: str, target: str) -> None:
             Path(target).write_text(name)
 
-    object_store._connected.cache_clear()
+    storage._connected.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(object_store, "_connected", lambda url: (Listing(), "/somewhere"))
+        patch.setattr(storage, "_connected", lambda url: (Listing(), "/somewhere"))
         with pytest.raises(OSError, match="leads out of the folder"):
-            store.get(copy / "run" / "1")
+            store.fetch(copy / "run" / "1")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     with pytest.raises(UsageError):
         paths.expanded("s3://data", "--data-dir")
@@ -126,7 +150,7 @@ def test_checkpoints_are_kept_while_their_store_cannot_be_read(tmp_path: Path, m
     def unreachable(url: str) -> None:
         raise OSError(f"{url}: no route to host")
 
-    monkeypatch.setattr(object_store, "_connected", unreachable)
+    monkeypatch.setattr(storage, "_connected", unreachable)
     runs = paths.runs_folder("s3://bucket/runs", "--runs-dir")
     removed: list[int] = []
     ledger = SimpleNamespace(
@@ -176,14 +200,14 @@ def s3(elsewhere: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]
     elsewhere.env |= given
     for key, value in given.items():
         monkeypatch.setenv(key, value)
-    object_store._connected.cache_clear()
+    storage._connected.cache_clear()
     try:
         wait_for(lambda: _answers(port), 60)
         yield elsewhere
     finally:
         process.kill()
         process.wait()
-        object_store._connected.cache_clear()
+        storage._connected.cache_clear()
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
@@ -15,7 +14,7 @@ from lrurun import console, paths
 from lrurun.commands import ledger_export, opening, output
 from lrurun.commands.options import Json
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
-from lrurun.runner import object_store
+from lrurun.runner.storage import storage_for
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -157,8 +156,8 @@ def _faults(places: Places, ledger: Ledger, checkpoint: Checkpoint, *, quick: bo
     try:
         at = paths.inside(places.runs, checkpoint.path)
         if not quick:
-            digests.verify(object_store.fetch(places.runs, at), checkpoint.sha256)
-        elif not at.is_dir() and ((store := object_store.of(places.runs)) is None or not store.has(at)):
+            digests.verify(storage_for(places.runs).fetch(at), checkpoint.sha256)
+        elif not storage_for(places.runs).has(at):
             return [f"{what}: {at} is missing"]
         return []
     except LrurunError as error:
@@ -214,7 +213,7 @@ def merge(
 
     places: Places = context.obj.places
     source = paths.ledger_place(other, "OTHER")
-    if object_store.of(places.runs) is not None:
+    if paths.is_copy(places.runs):
         raise UsageError(
             "--runs-dir: merge copies checkpoints between folders, and this runs folder is in an object store",
             "copy the store to a folder, and name it with --runs-dir",
@@ -261,7 +260,7 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
     from lrurun.ledger import rebuilding
 
     places: Places = context.obj.places
-    if object_store.of(places.runs) is not None:
+    if paths.is_copy(places.runs):
         raise UsageError(
             "--runs-dir: rebuild reads a folder, and this runs folder is in an object store",
             "copy the store to a folder, and name it with --runs-dir",
@@ -302,8 +301,7 @@ def gc(
             removed = set(ledger.drop_checkpoints([n for n in removable.values() if n is not None]))
             for folder, number in removable.items():
                 if number is None or number in removed:
-                    shutil.rmtree(folder, ignore_errors=True)
-                    _remove_from_store(places, folder)
+                    _remove(places, folder)
     for problem in problems:
         console.warn(f"{problem}; not removed")
     if dry_run:
@@ -317,11 +315,9 @@ def gc(
     return 0
 
 
-def _remove_from_store(places: Places, folder: Path) -> None:
-    store = object_store.of(places.runs)
+def _remove(places: Places, folder: Path) -> None:
     try:
-        if store is not None:
-            store.remove(folder)
+        storage_for(places.runs).remove(folder)
     except (OSError, LrurunError) as error:
         console.warn(f"{folder.name}: not removed from {paths.shown_runs(places.runs)}: {error}")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from lrurun import console, paths
 from lrurun.errors import LrurunError
 from lrurun.paths import Places
-from lrurun.runner import object_store
+from lrurun.runner.storage import storage_for
 
 _BLOCK = 65536
 """Bytes that are read at once, and that are searched for the last lines."""
@@ -26,7 +26,7 @@ def path_of(places: Places, run: str, attempt: int) -> Path:
     """
     path = paths.inside(places.runs, run, str(attempt), "log.txt")
     try:
-        return object_store.fetch(places.runs, path)
+        return storage_for(places.runs).fetch(path)
     except OSError as error:
         raise LrurunError(str(error), "check the credentials and the endpoint of the store") from None
 

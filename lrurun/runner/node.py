@@ -21,7 +21,8 @@ from lrurun.errors import LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Fenced, Ledger
 from lrurun.ledger.values import ClaimedRun, Event, LadderInstance, Run
-from lrurun.runner import object_store, reasons
+from lrurun.runner import reasons
+from lrurun.runner.storage import storage_for
 
 TASK = "LRURUN_TASK"
 """What the engine calls the task, as in "slurm:12_0": the same when it starts the task again."""
@@ -122,7 +123,7 @@ def shared_file(runs: Path, token: str) -> Path:
 def sees(runs: Path, token: str) -> bool:
     """Whether this machine sees the file of a token."""
     try:
-        file = object_store.fetch(runs, shared_file(runs, token))
+        file = storage_for(runs).fetch(shared_file(runs, token))
         return bool(token) and file.read_text(errors="replace") == token
     except OSError:
         return False

@@ -9,16 +9,16 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from lrurun import machine, plugins
+from lrurun import machine, paths, plugins
 from lrurun.data import obtaining, store
 from lrurun.data.task import Options, Task
 from lrurun.decoding import canonical
 from lrurun.errors import LrurunError, UsageError
 from lrurun.paths import Places
-from lrurun.runner import object_store
 from lrurun.runner.messages import PreparationProgress, PrepareOrder, last
 from lrurun.runner.processes import FAULT_EXIT, POLL_SECONDS, LocalWorker, Needs, cause, error_of, finish
 from lrurun.runner.signals import Signals
+from lrurun.runner.storage import storage_for
 
 
 class DataChoice(Protocol):
@@ -139,8 +139,7 @@ def check_runs_folder(places: Places) -> None:
         LrurunError: they cannot.
     """
     runs = places.runs
-    store = object_store.of(runs)
-    if store is not None:
+    if paths.is_copy(runs):
         runs.parent.mkdir(parents=True, exist_ok=True)
     created = False
     try:
@@ -163,5 +162,4 @@ def check_runs_folder(places: Places) -> None:
         elif isinstance(error, FileNotFoundError):
             hint = f"create the folder: mkdir -p {runs.parent}"
         raise LrurunError(f"{runs}: the runs folder cannot be written: {reason}", hint) from None
-    if store is not None:
-        store.check()
+    storage_for(runs).check()

@@ -12,7 +12,7 @@ from lrurun import files, paths
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger.records import LADDERS_FOLDER, RUN_FILE, encode
 from lrurun.ledger.store import Ledger
-from lrurun.runner import object_store
+from lrurun.runner.storage import storage_for
 from lrurun.server import Place
 
 _OWN: set[tuple[Place, Path]] = set()
@@ -94,5 +94,4 @@ def _set_aside(ledger: Ledger, path: Path, created_at: float) -> None:
 def _write(runs: Path, path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write(path, content)
-    if (store := object_store.of(runs)) is not None:
-        store.put(path)
+    storage_for(runs).put(path)

@@ -12,9 +12,10 @@ from typing import NamedTuple
 from lrurun.errors import LrurunError
 from lrurun.ledger.values import Checkpoint
 from lrurun.paths import inside
-from lrurun.runner import logs, object_store, records
+from lrurun.runner import logs, records
 from lrurun.runner.attempt import ActiveAttempt, MachineFault
 from lrurun.runner.recorder import LedgerThread
+from lrurun.runner.storage import storage_for
 from lrurun.training import checkpoints, digests
 from lrurun.training.events import Snapshot
 from lrurun.training.programs import Programs
@@ -38,6 +39,7 @@ class Snapshots:
 
     def __init__(self, attempt: ActiveAttempt, writes: LedgerThread) -> None:
         self.attempt, self.ledger, self.claim, self.writes = attempt, attempt.ledger, attempt.claim, writes
+        self._storage = storage_for(attempt.runs)
         self._thread = ThreadPoolExecutor(max_workers=1)
         self._pending: _Pending | None = None
 
@@ -56,10 +58,9 @@ class Snapshots:
 
     def _save(self, row: Future[int], folder: Path, snapshot: Snapshot) -> tuple[int, str]:
         row.result()
-        found = checkpoints.save(folder, snapshot, self.claim.run.fingerprint)
-        if (store := object_store.of(self.attempt.runs)) is not None:
-            store.put(folder)
-        return found
+        size_and_digest = checkpoints.save(folder, snapshot, self.claim.run.fingerprint)
+        self._storage.put(folder)
+        return size_and_digest
 
     def poll(self) -> None:
         """Commits the checkpoint that was being written, if it is on disk."""
@@ -134,7 +135,7 @@ class Snapshots:
         """The folder of a checkpoint, copied from the object store where it is absent and there is one."""
         path = inside(self.attempt.runs, entry.path)
         try:
-            return object_store.fetch(self.attempt.runs, path)
+            return self._storage.fetch(path)
         except (OSError, LrurunError) as error:
             raise MachineFault(
                 f"the checkpoint of step {entry.step} cannot be fetched, and is kept: {error}",
@@ -145,19 +146,13 @@ class Snapshots:
         """Waits for the thread."""
         self._thread.shutdown()
 
-    def _remove_from_store(self, path: Path) -> None:
-        store = object_store.of(self.attempt.runs)
-        try:
-            if store is not None:
-                store.remove(path)
-        except OSError as error:  # the run goes on; `ledger gc` removes what is left
-            logs.write(f"checkpoint of step {path.name} not removed: {error}")
-
     def _remove(self, entries: Sequence[Checkpoint]) -> None:
         for entry in entries:
             with contextlib.suppress(LrurunError):  # a path that leads out of the runs folder: not ours to remove
                 path = inside(self.attempt.runs, entry.path)
-                checkpoints.remove(path)
-                self._remove_from_store(path)
+                try:
+                    self._storage.remove(path)
+                except OSError as error:  # the run goes on; `ledger gc` removes what is left
+                    logs.write(f"checkpoint of step {path.name} not removed: {error}")
         if entries:
             self.ledger.delete_checkpoints(self.claim, [entry.id for entry in entries])

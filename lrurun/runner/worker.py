@@ -26,7 +26,7 @@ from lrurun.ledger.servers import Unreachable
 from lrurun.ledger.store import TRAINING_TIMEOUT, Fenced, Ledger
 from lrurun.ledger.values import ClaimedRun
 from lrurun.paths import inside
-from lrurun.runner import environment, logs, object_store, reasons, records
+from lrurun.runner import environment, logs, reasons, records
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.messages import (
     Fault,
@@ -39,6 +39,7 @@ from lrurun.runner.messages import (
     encode,
 )
 from lrurun.runner.processes import FAULT_EXIT
+from lrurun.runner.storage import storage_for
 from lrurun.runner.waiting import until_stopped
 from lrurun.server import Server
 from lrurun.training import PROGRAMS_KEPT
@@ -156,11 +157,9 @@ def _train(ledger: Ledger, order: TrainOrder, stop: StopRequest) -> None:
 
 
 def _keep_log(ledger: Ledger, claim: ClaimedRun, runs: Path, folder: Path) -> None:
-    """Copies the log of an attempt that has ended to the object store, if there is one."""
-    store = object_store.of(runs)
+    """Copies the log of an attempt that has ended to the object store, where that has the runs folder."""
     try:
-        if store is not None:
-            store.put(folder / "log.txt")
+        storage_for(runs).put(folder / "log.txt")
     except (OSError, LrurunError) as error:
         text = f"the log is only on {owner.host()}, in {folder}: {error}"
         ledger.event("log", text, run=claim.run.id, attempt=claim.attempt)

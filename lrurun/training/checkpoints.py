@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +87,6 @@ def _metadata(folder: Path, fingerprint: str) -> dict[str, Any]:
             "remove the folder: the run continues from its previous checkpoint, or starts again",
         )
     return dict(metadata)
-
-
-def remove(folder: Path) -> None:
-    """Removes a checkpoint, also one that is half written or that does not exist."""
-    for path in [folder, *folder.parent.glob(f"{folder.name}.orbax-checkpoint-tmp*")]:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _plain(tree: Any) -> Any:

@@ -14,13 +14,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from lrurun import paths
 from lrurun.errors import LrurunError, UsageError, plural
 from lrurun.files import write
 from lrurun.ledger.values import Run
-from lrurun.runner import node, object_store
+from lrurun.runner import node
 from lrurun.runner.executors import NodeJob, Work
 from lrurun.runner.processes import Needs
 from lrurun.runner.selection import RETRIES
+from lrurun.runner.storage import storage_for
 
 AGAIN = "the runs are queued; give the same command again, or without --detach, which tries again by itself"
 STOP_SECONDS = 60.0
@@ -36,7 +38,7 @@ class NodeExecutor(ABC):
     def __init__(self, job: NodeJob) -> None:
         self.job = job
         self.nodes = job.nodes or 1
-        copy = object_store.of(job.places.runs) is not None  # which other machines lack
+        copy = paths.is_copy(job.places.runs)  # which other machines lack
         self._logs = job.folder / "lrurun-nodes" if copy else job.places.runs / "nodes"
         """Where node supervisors print to."""
         self._alive = 0
@@ -174,8 +176,7 @@ def write_token(runs: Path) -> str:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         write(file, token.encode())
-        if (store := object_store.of(runs)) is not None:
-            store.put(file)
+        storage_for(runs).put(file)
     except OSError as error:
         raise LrurunError(f"{file}: {error.strerror or error}", "check space and permissions") from None
     return token

@@ -1,14 +1,16 @@
-"""A runs folder in an object store: --runs-dir s3://BUCKET/PATH.
+"""Where checkpoints and logs are kept: in the runs folder itself, or in an object store (--runs-dir s3://BUCKET/PATH).
 
-Attempts write to a local copy, whose name is the URL. Checkpoints are copied to the store before the ledger calls them
-committed, logs when their attempt ends; both are copied back where they are needed and absent. fsspec is imported when
-the store is used.
+Attempts write to the runs folder. With an object store it is a local copy, whose name is the URL: checkpoints are
+copied to the store before the ledger calls them committed, logs when their attempt ends; both are copied back where
+they are needed and absent. fsspec is imported when the store is used.
 """
 
 from __future__ import annotations
 
 import contextlib
 import secrets
+import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -18,48 +20,81 @@ from lrurun import files, paths
 from lrurun.errors import LrurunError
 
 
-def of(runs: Path) -> ObjectStore | None:
-    """The store of which a runs folder is the local copy; None for a folder that is none."""
-    return ObjectStore(paths.shown_runs(runs), runs) if paths.is_copy(runs) else None
+def storage_for(runs: Path) -> Storage:
+    """The storage of a runs folder."""
+    return ObjectStore(paths.shown_runs(runs), runs) if paths.is_copy(runs) else Folder(runs)
 
 
-def fetch(runs: Path, path: Path) -> Path:
-    """Copies a file or folder of the runs folder back from its store, if it is absent here and there is one."""
-    store = None if path.exists() else of(runs)
-    if store is not None:
-        store.get(path)
-    return path
+class Storage(ABC):
+    """What outlives this machine of the runs folder `runs`. Everything in it is named by its path in that folder."""
+
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
+
+    @abstractmethod
+    def put(self, path: Path) -> None:
+        """Stores a file or folder that was written. What is stored under that name is replaced. Raises OSError."""
+
+    @abstractmethod
+    def fetch(self, path: Path) -> Path:
+        """Makes a file or folder that is stored readable at its path, whole or not at all. Raises OSError."""
+
+    @abstractmethod
+    def has(self, path: Path) -> bool:
+        """Whether a file or folder is stored. Raises OSError if that cannot be found out."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Checks that it can be written and read. Raises LrurunError."""
+
+    def remove(self, path: Path) -> None:
+        """Removes a checkpoint, also one that is half written or that does not exist. Raises OSError."""
+        for folder in [path, *path.parent.glob(f"{path.name}.orbax-checkpoint-tmp*")]:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-class ObjectStore:
-    """The store behind the local copy `runs`. Names in it are those of files in the copy."""
-
-    def __init__(self, url: str, runs: Path) -> None:
-        self.url, self.runs = url, runs
+class Folder(Storage):
+    """A runs folder on disk: what is written there is stored."""
 
     def put(self, path: Path) -> None:
-        """Copies a file or folder to the store. What it has of that name is replaced.
+        return
 
-        Raises:
-            OSError: the store does not accept it.
-        """
+    def fetch(self, path: Path) -> Path:
+        return path
+
+    def has(self, path: Path) -> bool:
+        return path.exists()
+
+    def check(self) -> None:
+        return
+
+
+class ObjectStore(Storage):
+    """An object store, of which the runs folder is the local copy."""
+
+    def __init__(self, url: str, runs: Path) -> None:
+        super().__init__(runs)
+        self.url = url
+
+    def put(self, path: Path) -> None:
         with self._reached() as (fs, at):
             name = f"{at}/{path.relative_to(self.runs)}"
             if path.is_dir() and fs.exists(name):  # a file is replaced at once
                 fs.rm(name, recursive=True)
             sources = sorted(path.rglob("*")) if path.is_dir() else [path]
-            for source in (one for one in sources if one.is_file()):
+            for source in (source for source in sources if source.is_file()):
                 target = f"{at}/{source.relative_to(self.runs)}"
                 if self.url.startswith("file:"):  # others have no folders, and would make a bucket
                     fs.makedirs(target.rpartition("/")[0], exist_ok=True)
                 fs.put_file(str(source), target)
 
-    def get(self, path: Path) -> None:
-        """Copies a file or folder from the store, whole or not at all. Nothing happens if the store lacks it.
+    def fetch(self, path: Path) -> Path:
+        if not path.exists():
+            self._get(path)
+        return path
 
-        Raises:
-            OSError: it cannot be read or written.
-        """
+    def _get(self, path: Path) -> None:
+        """Copies a file or folder from the store. Nothing happens if the store lacks it."""
         with self._reached() as (fs, at):
             name = f"{at}/{path.relative_to(self.runs)}"
             found = fs.find(name)
@@ -68,26 +103,30 @@ class ObjectStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with files.atomic(path) as partial:
-                    for one in found:
-                        rest = one.removeprefix(name).lstrip("/")
+                    for source in found:
+                        rest = source.removeprefix(name).lstrip("/")
                         if ".." in rest.split("/"):
-                            raise OSError(f"{self.url}: {one}: leads out of the folder")
+                            raise OSError(f"{self.url}: {source}: leads out of the folder")
                         target = partial / rest if rest else partial
                         target.parent.mkdir(parents=True, exist_ok=True)
-                        fs.get_file(one, str(target))
+                        fs.get_file(source, str(target))
             except OSError:
                 if not path.exists():  # otherwise another process was quicker
                     raise
 
     def remove(self, path: Path) -> None:
-        """Removes a file or folder from the store, if it is there. Raises OSError."""
+        super().remove(path)
+        self._remove(path)
+
+    def _remove(self, path: Path) -> None:
         with self._reached() as (fs, at):
             name = f"{at}/{path.relative_to(self.runs)}"
             if fs.exists(name):
                 fs.rm(name, recursive=True)
 
     def has(self, path: Path) -> bool:
-        """Whether the store has a file or folder. Raises OSError if that cannot be found out."""
+        if path.exists():
+            return True
         with self._reached() as (fs, at):
             return bool(fs.exists(f"{at}/{path.relative_to(self.runs)}"))
 
@@ -104,18 +143,13 @@ class ObjectStore:
             raise OSError(f"{self.url}: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
 
     def check(self) -> None:
-        """Writes a file, reads it and removes it.
-
-        Raises:
-            LrurunError: that is not possible.
-        """
         probe = self.runs / f".room-{secrets.token_hex(8)}"
         try:
             files.write(probe, b"lrurun")
             self.put(probe)
             probe.unlink()
-            self.get(probe)
-            self.remove(probe)
+            self._get(probe)
+            self._remove(probe)
             same = probe.read_bytes() == b"lrurun"
         except OSError as error:
             text = f"{self.url}: the runs folder cannot be written: {error.strerror or error}"
