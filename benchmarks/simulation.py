@@ -24,13 +24,11 @@ from lrurun.ledger.store import TRAINING_TIMEOUT, Ledger
 from lrurun.paths import Places
 from lrurun.report.live import LadderView
 from lrurun.runner import environment
-from lrurun.runner.executors.local import LocalExecutor
-from lrurun.runner.heartbeat import Heartbeat
-from lrurun.runner.pool import WorkerPool
-from lrurun.runner.processes import Needs
+from lrurun.runner.executors.local import HEARTBEAT_SECONDS, LocalExecutor
 from lrurun.runner.recorder import FLUSH_SECONDS
 from lrurun.runner.signals import Signals
 from lrurun.runner.supervisor import UPDATE_SECONDS, Supervisor
+from lrurun.runner.work import Needs, work_on
 
 CHECKPOINT_SECONDS = Execution().checkpoint_seconds
 RUNGS = [f"rung-{k}" for k in range(8)]
@@ -166,32 +164,21 @@ class SimulatedWorker:
 class SimulatedExecutor(LocalExecutor):
     """Has the simulated workers of a node as its processes."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, here: Any) -> None:
         super().__init__()
-        self.workers = workers
-
-    def start(self, work: Any, queued: Any, running: Any) -> None:
-        if self._pool is None:
-            self._pool = WorkerPool(work.order, self.workers)
-            worker: Any = SimpleNamespace(pid=work.owner.pid, needs=NEEDS, dismiss=lambda: None)
-            self._pool.workers = [worker] * self.workers
-            self._heartbeat = Heartbeat(work.ledger, work.owner.host, work.say)
-            self._heartbeat._last = time.monotonic() - random.uniform(0, 10)  # nodes are not in step
-        super().start(work, queued, running)
-
-    def count(self) -> int:
-        return self.workers
+        worker: Any = SimpleNamespace(pid=here.pid, needs=NEEDS, dismiss=lambda: None)
+        self.workers = [worker] * workers
+        self._host = here.host
+        self._heartbeat_at = time.monotonic() - random.uniform(0, HEARTBEAT_SECONDS)  # nodes are not in step
 
 
 def _supervisor(ledger: CountedLedger, ladder: Any, here: Any, names: list[str], workers: int) -> Supervisor:
-    selection: Any = SimpleNamespace(
-        seeds=[0], fresh=False, names=RUNGS, data_name="t", instance=lambda _: ladder, tuning=dict, final=list
-    )
+    selection: Any = SimpleNamespace(tuning=dict, final=list)
     folder = Path(tempfile.gettempdir())
     places = Places(ledger=ledger.path, runs=folder, data=folder)
-    executor = SimulatedExecutor(workers)
-    made = Supervisor(ledger, places, selection, LadderView(), Signals(), executor=executor, on_node=True)
-    made.owner = made._work.owner = here
+    work = work_on(ladder, places, "t", RUNGS, [0], jobs=workers, on_node=True)
+    made = Supervisor(ledger, work, selection, LadderView(), Signals(), SimulatedExecutor(workers, here))
+    made.owner = here
     made.runs.needs = dict.fromkeys(names, NEEDS)
     made._reload()
     return made

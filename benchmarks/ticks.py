@@ -45,8 +45,9 @@ def measure(folder: Path, runs: int, ticks: int) -> None:
     places = Places(ledger=folder / "ledger.db", runs=folder / "runs", data=folder / "data")
     selection = Selection(plan=plan, rungs=plan.rungs, seeds=range(runs // len(plan.rungs)))
     with Ledger.open(places.ledger) as ledger, LadderView() as view:
-        supervisor = Supervisor(ledger, places, selection, view, Signals())
-        supervisor._pool.fill = lambda *_: None  # type: ignore[method-assign]
+        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+        supervisor = Supervisor(ledger, selection.work(instance, places), selection, view, Signals())
+        supervisor._executor._fill = lambda *_: None  # type: ignore[attr-defined]
         supervisor.runs.enqueue()
         _finish_half(places.ledger, runs)
         key = supervisor.instance.key

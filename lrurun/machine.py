@@ -54,6 +54,16 @@ def accelerators() -> list[str]:
     return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"), names))
 
 
+def default_jobs(threads: int = 1, devices: int = 1) -> int:
+    """How many workers there are without --jobs: as many as accelerators or cores suffice for.
+
+    Args:
+        threads: of each run.
+        devices: of each run.
+    """
+    return max(1, len(accelerators()) // devices or cores() // max(threads, devices))
+
+
 def devices() -> int | None:
     """How many devices jax will have in a process without limits; None where only jax itself knows.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec import structs
 
 from lrurun.commands import status
 from lrurun.config import plan as planning
@@ -18,7 +19,7 @@ from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.paths import Places
 from lrurun.runner import node
-from lrurun.runner.executors import NodeJob, Work
+from lrurun.runner.executors import NodeJob
 from lrurun.runner.executors.nodes import EngineError, NodeExecutor
 from lrurun.runner.selection import Selection
 from lrurun.runner.signals import Signals
@@ -43,8 +44,8 @@ class Engine(NodeExecutor):
     def script(self) -> str:
         return ""
 
-    def submit(self, work: Work, count: int, variables: dict[str, str]) -> str:
-        assert node.sees(work.places.runs, variables[node.SHARED])
+    def submit(self, count: int, variables: dict[str, str]) -> str:
+        assert node.sees(self.job.places.runs, variables[node.SHARED])
         self.submitted.append(count)
         self.token = variables[node.SHARED]
         self.now += count
@@ -74,11 +75,13 @@ class Command:
         display = NoDisplay()
         display.say = self.said.append  # type: ignore[method-assign]
         self.ledger = ledger
-        self.supervisor = Supervisor(ledger, places, selection, display, Signals(), executor=self.engine)
+        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+        work = selection.work(instance, places)
+        self.supervisor = Supervisor(ledger, work, selection, display, Signals(), self.engine)
         assert self.supervisor.queue()
 
     def tick(self) -> bool:
-        for text in self.engine.ended(self.supervisor._work):
+        for text in self.engine.ended(self.supervisor.runs):
             self.said.append(text)
         return self.supervisor._update()
 
@@ -148,13 +151,14 @@ def test_an_engine_that_does_not_answer_is_asked_again(command: Command) -> None
 
 
 def test_a_command_that_returns_fails_if_nothing_was_submitted(command: Command) -> None:
+    command.supervisor.work = command.supervisor.runs.work = structs.replace(command.supervisor.work, detach=True)
     command.engine.fault = "sbatch: too many jobs"
     with pytest.raises(LrurunError, match=r"^nothing was submitted: sbatch: too many jobs$"):
-        command.supervisor.submit(lambda: None)
+        command.supervisor.run(lambda: None)
     assert command.said == []
     command.engine.fault = ""
     for _ in range(2):
-        assert command.supervisor.submit(lambda: None).worked
+        assert command.supervisor.run(lambda: None).worked
     assert command.said == [
         "submitted 2 node supervisors: job 1",
         "submitted nothing: 2 node supervisors of an earlier command wait or run",
@@ -176,14 +180,14 @@ def test_only_who_stops_the_command_stops_the_nodes(
 ) -> None:
     command.tick()
     command.supervisor.signals.received = received
-    command.engine.stop(command.supervisor._work, finished=finished)
+    command.engine.stop(command.supervisor.runs, command.supervisor.signals, finished=finished)
     assert command.engine.cancelled == cancelled
     assert ("the node supervisors go on without this command" in command.said) == (not cancelled)
 
 
 def test_a_node_that_cannot_work_ends_the_command(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     command.tick()
-    work, elsewhere = command.supervisor._work, Path("elsewhere").absolute()
+    runs, elsewhere = command.supervisor.runs, Path("elsewhere").absolute()
 
     def report(token: str) -> None:
         monkeypatch.setenv(node.SHARED, token)
@@ -195,10 +199,10 @@ def test_a_node_that_cannot_work_ends_the_command(command: Command, monkeypatch:
     assert command.engine.cancelled == []
     report(command.engine.token)
     command.engine.poll_seconds = 3600.0
-    assert list(command.engine.ended(work)) == [], "the events are read as often as the engine is asked"
+    assert list(command.engine.ended(runs)) == [], "the events are read as often as the engine is asked"
     command.engine.poll_seconds = 0.0
     with pytest.raises(LrurunError, match=rf"^{elsewhere}: the runs folder is not shared with the node ") as caught:
-        list(command.engine.ended(work))
+        list(command.engine.ended(runs))
     assert caught.value.hint == "choose a folder on shared storage with --runs-dir"
     assert command.engine.cancelled == [False]
 

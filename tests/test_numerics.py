@@ -53,7 +53,7 @@ def begin(machine: Machine, numerics: int) -> str:
         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         (run,) = ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
         claim = claimed(ledger, instance, numerics)
-        worker.work([ActiveAttempt(ledger, claim, machine.runs, data)], AfterSteps())
+        worker.train_attempts([ActiveAttempt(ledger, claim, machine.runs, data)], AfterSteps())
         assert ledger.run(run.id).step > 0
         assert [entry.state for entry in ledger.checkpoints(run.id)] == ["committed"]
         assert ledger.metrics(run.id)
@@ -121,13 +121,13 @@ def test_the_checkpoints_of_an_earlier_version_are_not_used_after_a_kill(machine
         ledger.finish(claimed_again(ledger, run, NUMERICS), "interrupted")
         claim = claimed_again(ledger, run, NUMERICS)
         data = Path(machine.env["XDG_DATA_HOME"]) / "lrurun" / plan.data_name
-        worker.work([ActiveAttempt(ledger, claim, machine.runs, data)], AfterSteps())
+        worker.train_attempts([ActiveAttempt(ledger, claim, machine.runs, data)], AfterSteps())
         assert "restarted" in [event.kind for event in ledger.events(run=run)]
         assert ledger.attempts(run)[-1].resumed_from == 0
         assert [entry.attempt for entry in ledger.checkpoints(run)] == [3]
         # From here on it resumes as any run does.
         claim = claimed_again(ledger, run, NUMERICS)
-        worker.work([ActiveAttempt(ledger, claim, machine.runs, data)], AfterSteps())
+        worker.train_attempts([ActiveAttempt(ledger, claim, machine.runs, data)], AfterSteps())
         assert [event.kind for event in ledger.events(run=run)].count("restarted") == 1
         assert ledger.attempts(run)[-1].resumed_from
 

@@ -13,7 +13,7 @@ import pytest
 from lrurun.ledger import owner, queue
 from lrurun.ledger.store import OWNER_EXITED, Ledger
 from lrurun.ledger.values import Owner
-from lrurun.runner.heartbeat import Heartbeat
+from lrurun.runner.executors.local import LocalExecutor
 from lrurun.server import Place, Server
 from tests.stores import ELSEWHERE, ME, key, ledger, path, python, raw, take, want
 
@@ -125,8 +125,9 @@ def test_a_node_reads_only_its_own_attempts(ledger, key, monkeypatch) -> None:
         monkeypatch.setattr(ledger, name, lambda *a, n=name, c=call, **o: asked.append(n) or c(*a, **o))
     before = {one.run.id: ledger.newest_attempts([one.run.id])[one.run.id].heartbeat_at for one in [*far, mine]}
     asked.clear()
-    workers = [SimpleNamespace(pid=os.getpid())]
-    Heartbeat(ledger, owner.here().host, print).update(ledger.runs(key), workers)
+    executor = LocalExecutor()
+    executor.workers = [SimpleNamespace(pid=os.getpid())]
+    executor._write_heartbeats(SimpleNamespace(ledger=ledger, say=print), ledger.runs(key))
     assert asked == ["newest_attempts", "run"], "however many runs other nodes have"
     after = ledger.newest_attempts(before)
     assert [name for name in before if after[name].heartbeat_at > before[name]] == [mine.run.id]

@@ -20,8 +20,8 @@ from lrurun.data import TASKS
 from lrurun.data.store import load, prepare
 from lrurun.errors import LrurunError
 from lrurun.ledger.store import Ledger
-from lrurun.runner.messages import Fault, PrepareOrder, decode
-from lrurun.runner.processes import LocalWorker, Needs
+from lrurun.runner.processes import LocalWorker
+from lrurun.runner.work import Fault, Needs, Preparation, decode
 from tests.commands import said
 from tests.machine import wait_for
 from tests.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, RADIUS, RECIPE, folder, forget, forgotten
@@ -363,8 +363,7 @@ def test_a_worker_refuses_a_file_that_has_changed(folder: Path) -> None:
     Path("averages.py").write_text(AVERAGES + "\n")
     with pytest.raises(LrurunError, match=r"averages\.py was changed while this command was using it"):
         plugins.load("averages.py")
-    prepare = PrepareOrder(supervisor=os.getpid(), plugins=order, task="sDigits", options={}, data="", from_path=None)
-    worker = LocalWorker(prepare, needs=Needs())
+    worker = LocalWorker(Preparation(task="sDigits", options={}, data=folder, from_path=None), needs=Needs())
     assert wait_for(worker.poll) == 74
     assert decode(worker.tail(1), Fault).message == "averages.py was changed while this command was using it"
     worker.close()

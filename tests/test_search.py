@@ -20,6 +20,7 @@ from lrurun.config.tuning import Search, proposed
 from lrurun.errors import UsageError
 from lrurun.ledger import owner, query
 from lrurun.ledger.store import Ledger
+from lrurun.paths import Places
 from lrurun.runner.selection import SelectedRuns, Selection
 from tests.machine import Machine, stop, wait_for
 from tests.plans import LADDER, RECIPE, error, make, rungs, write_documents
@@ -265,8 +266,10 @@ class Terminal:
         self.plan = make(recipe, LADDER, tune=True)
         self.ledger, self.said, self.sign = ledger, list[str](), 1
         self.instance = ledger.add_ladder("mine", "sDigits", None, self.plan.spec)
-        chosen = Selection(plan=self.plan, rungs=planning.choose_rungs(self.plan, ["ring"]), seeds=[0], fresh=fresh)
-        self.runs = SelectedRuns(ledger, self.instance, chosen, say=self.said.append)
+        chosen = Selection(plan=self.plan, rungs=planning.choose_rungs(self.plan, ["ring"]), seeds=[0])
+        places = Places(ledger=Path("ledger.db"), runs=Path("runs"), data=Path("data"))
+        work = chosen.work(self.instance, places, fresh=fresh)
+        self.runs = SelectedRuns(ledger, work, chosen, say=self.said.append)
         self.runs.enqueue()
         self.runs.advance(first=True)
 

@@ -20,7 +20,8 @@ from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
 from lrurun.report import study as reporting
 from lrurun.report import study_figure, study_page
-from lrurun.runner import cells, pool, processes
+from lrurun.runner import cells, processes
+from lrurun.runner.executors import local
 from lrurun.studies import checks
 from lrurun.studies import plan as planning
 from lrurun.studies.figure import Figure
@@ -132,7 +133,7 @@ def test_workers_of_studies_compute_with_one_thread(machine: Machine, monkeypatc
             super().__init__(*arguments, **options)
             started.append(wait_for(psutil.Process(self.pid).environ))  # empty for a moment after exec
 
-    monkeypatch.setattr(pool, "LocalWorker", Watched)
+    monkeypatch.setattr(local, "LocalWorker", Watched)
     machine.run("study", "memory", "--set", "rho=0")
     assert started
     for variables in started:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -17,11 +18,13 @@ from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import LadderInstance
 from lrurun.paths import Places
-from lrurun.runner import messages, pool, reasons, supervisor
-from lrurun.runner.messages import Fault, PreparationProgress, PrepareOrder, TrainOrder
-from lrurun.runner.processes import Needs
-from lrurun.runner.selection import RETRIES, SelectedRuns, Selection
+from lrurun.runner import reasons, work
+from lrurun.runner.executors import local
+from lrurun.runner.executors.local import LocalExecutor
+from lrurun.runner.selection import MAX_RETRIES, SelectedRuns, Selection
 from lrurun.runner.signals import Signals
+from lrurun.runner.supervisor import Supervisor
+from lrurun.runner.work import Fault, Needs, Order, Preparation, PreparationProgress, Work
 
 
 class Command:
@@ -32,9 +35,9 @@ class Command:
         rungs = planning.choose_rungs(plan, [rung])
         self.ledger, self.said = ledger, list[str]()
         self.instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-        self.runs = SelectedRuns(
-            ledger, self.instance, Selection(plan=plan, rungs=rungs, seeds=[0]), say=self.said.append
-        )
+        selection = Selection(plan=plan, rungs=rungs, seeds=[0])
+        places = Places(ledger=Path("ledger.db"), runs=Path("runs"), data=Path("data"))
+        self.runs = SelectedRuns(ledger, selection.work(self.instance, places), selection, say=self.said.append)
         self.runs.enqueue()
 
     def states(self) -> list[str]:
@@ -48,7 +51,7 @@ class Command:
 
 def test_a_run_that_fails_is_tried_three_times_and_again_by_the_next_command(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
-        for expected in (RETRIES + 1, 2 * (RETRIES + 1)):
+        for expected in (MAX_RETRIES + 1, 2 * (MAX_RETRIES + 1)):
             command = Command(ledger, "tanh-rnn")
             command.runs.load()
             command.runs.advance(first=True)
@@ -66,7 +69,7 @@ def test_a_run_that_fails_is_tried_three_times_and_again_by_the_next_command(tmp
 def test_a_run_that_is_interrupted_is_tried_as_often_as_it_takes(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         command = Command(ledger, "tanh-rnn")
-        for _ in range(RETRIES + 3):
+        for _ in range(MAX_RETRIES + 3):
             command.attempt("interrupted", reason=reasons.SIGTERM)
             assert command.states() == ["interrupted"]
             command.runs.advance()
@@ -116,7 +119,8 @@ def test_a_tick_reads_the_runs_that_have_changed(tmp_path: Path, monkeypatch: py
     selection = Selection(plan=plan, rungs=planning.choose_rungs(plan, ["tanh-rnn"]), seeds=[0, 1])
     places = Places(ledger=tmp_path / "ledger.db", runs=tmp_path / "runs", data=tmp_path / "data")
     with Ledger.open(places.ledger) as ledger:
-        command = supervisor.Supervisor(ledger, places, selection, NoDisplay(), Signals())
+        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+        command = Supervisor(ledger, selection.work(instance, places), selection, NoDisplay(), Signals())
         monkeypatch.setattr(command._executor, "start", lambda *_: None)
         command.runs.enqueue()
         read: list[str] = []
@@ -145,16 +149,14 @@ def test_a_tick_reads_the_runs_that_have_changed(tmp_path: Path, monkeypatch: py
         assert other not in {run.id for run in command.runs.in_state("done")}, "another command has started it over"
 
 
-ORDER = TrainOrder(
-    supervisor=1, plugins={}, ledger="", runs="", data="", ladder="", rungs=[], seeds=[], threads=1, pack=1
-)
+WORK = Work(ledger="", runs=Path("runs"), data=Path("data"), ladder="", kind="training", rungs=[], seeds=[])
 
 
 class FakeWorker:
     """Takes the place of a process."""
 
-    def __init__(self, order: TrainOrder, *, needs: Needs, devices: list[str], variables: object) -> None:
-        self.order, self.needs, self.devices = order, needs, devices
+    def __init__(self, work: Work, *, needs: Needs, devices: list[str]) -> None:
+        self.needs, self.devices = needs, devices
         self.pid = id(self)
         self.dismissed = False
 
@@ -162,45 +164,56 @@ class FakeWorker:
         self.dismissed = True
 
 
+class Node(LocalExecutor):
+    """An executor whose workers are fakes."""
+
+    def fill(self, queued: dict[Needs, int], busy: Collection[int] = (), **how: int) -> None:
+        """Starts workers for queued runs, while processes in `busy` train others."""
+        self._fill(msgspec.structs.replace(WORK, **how), Counter(queued), set(busy))
+
+
 @pytest.fixture
 def fake_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "LocalWorker", FakeWorker)
+    monkeypatch.setattr(local, "LocalWorker", FakeWorker)
     monkeypatch.setattr(machine, "cores", lambda: 4)
 
 
 def test_as_many_workers_as_queued_runs_and_cores(fake_workers: None) -> None:
-    workers = pool.WorkerPool(ORDER, jobs=None)
-    workers.fill(Counter({Needs(1): 3}), busy=set())
-    assert len(workers.workers) == 3
-    workers.fill(Counter({Needs(1): 9}), busy={workers.workers[0].pid})
-    assert len(workers.workers) == 4
-    wide = pool.WorkerPool(ORDER, jobs=None)
-    wide.fill(Counter({Needs(3): 2}), busy=set())
-    assert [(w.needs, w.order.threads) for w in wide.workers] == [(Needs(3), 3)]  # type: ignore[attr-defined]
-    wide.fill(Counter({Needs(1): 1}), busy=set())  # the idle worker, which no run needs, makes room
-    assert [w.needs.threads for w in wide.workers] == [3, 1]
-    several = pool.WorkerPool(ORDER, jobs=None)
-    several.fill(Counter({Needs(1, devices=2): 9}), busy=set())
-    assert [w.order.devices for w in several.workers] == [2, 2]  # type: ignore[attr-defined]
+    node = Node()
+    node.fill({Needs(1): 3})
+    assert len(node.workers) == 3
+    node.fill({Needs(1): 9}, busy={node.workers[0].pid})
+    assert len(node.workers) == machine.default_jobs() == 4
+    wide = Node()
+    wide.fill({Needs(3): 2})
+    assert [worker.needs for worker in wide.workers] == [Needs(3)]
+    assert machine.default_jobs(threads=3) == 1
+    wide.fill({Needs(1): 1})  # the idle worker, which no run needs, makes room
+    assert [worker.needs.threads for worker in wide.workers] == [3, 1]
+    several = Node()
+    several.fill({Needs(1, devices=2): 9})
+    assert [worker.needs.devices for worker in several.workers] == [2, 2]
+    assert machine.default_jobs(devices=2) == 2
 
 
 def test_a_worker_gives_room_to_runs_with_another_number_of_threads(fake_workers: None) -> None:
-    workers = pool.WorkerPool(ORDER, jobs=1)
-    workers.fill(Counter({Needs(1): 1}), busy=set())
-    [first] = workers.workers
-    workers.fill(Counter({Needs(2): 1}), busy={first.pid})
+    node = Node()
+    node.fill({Needs(1): 1}, jobs=1)
+    [first] = node.workers
+    node.fill({Needs(2): 1}, busy={first.pid}, jobs=1)
     assert not first.dismissed  # type: ignore[attr-defined]
-    workers.fill(Counter({Needs(2): 1}), busy=set())
+    node.fill({Needs(2): 1}, jobs=1)
     assert first.dismissed  # type: ignore[attr-defined]
 
 
 def test_workers_get_a_device_each(fake_workers: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "accelerators", lambda: ["5", "7"])
-    workers = pool.WorkerPool(ORDER, jobs=None)
-    workers.fill(Counter({Needs(): 5}), busy=set())
-    assert [worker.devices for worker in workers.workers] == [["5"], ["7"]]
-    packed = pool.WorkerPool(msgspec.structs.replace(ORDER, pack=3), jobs=None)
-    packed.fill(Counter({Needs(): 3}), busy=set())
+    node = Node()
+    node.fill({Needs(): 5})
+    assert [worker.devices for worker in node.workers] == [["5"], ["7"]]
+    assert machine.default_jobs() == 2
+    packed = Node()
+    packed.fill({Needs(): 3}, pack=3)
     assert len(packed.workers) == 1
 
 
@@ -208,33 +221,34 @@ def test_workers_get_as_many_devices_as_their_runs_need(fake_workers: None, monk
     names = ["0", "1", "2", "3", "4"]
     monkeypatch.setattr(machine, "accelerators", lambda: names)
     two = Needs(devices=2)
-    workers = pool.WorkerPool(ORDER, jobs=None)
-    workers.fill(Counter({two: 5}), busy=set())
-    assert [worker.devices for worker in workers.workers] == [["0", "1"], ["2", "3"]]
-    assert [worker.order.devices for worker in workers.workers] == [2, 2]  # type: ignore[attr-defined]
-    first, second = workers.workers
-    workers.fill(Counter({Needs(): 3}), busy={first.pid})
-    assert [worker.devices for worker in workers.workers[2:]] == [["4"]], "no device has two workers by itself"
-    workers.fill(Counter({Needs(devices=3): 1}), busy={first.pid})
+    node = Node()
+    node.fill({two: 5})
+    assert [worker.devices for worker in node.workers] == [["0", "1"], ["2", "3"]]
+    assert machine.default_jobs(devices=2) == 2
+    first, second = node.workers
+    node.fill({Needs(): 3}, busy={first.pid})
+    assert [worker.devices for worker in node.workers[2:]] == [["4"]], "no device has two workers by itself"
+    node.fill({Needs(devices=3): 1}, busy={first.pid})
     assert second.dismissed  # type: ignore[attr-defined]
-    shared = pool.WorkerPool(ORDER, jobs=3)
-    shared.fill(Counter({two: 5}), busy=set())
+    shared = Node()
+    shared.fill({two: 5}, jobs=3)
     assert [worker.devices for worker in shared.workers] == [["0", "1"], ["2", "3"], ["0", "4"]]
 
 
 def test_messages_arrive_as_they_were_sent() -> None:
-    undecodable = os.fsdecode(b"\xff")
-    prepare = PrepareOrder(supervisor=1, plugins={}, task="sDigits", options={"a": 1}, data=undecodable, from_path=None)
-    for order in (prepare, msgspec.structs.replace(ORDER, runs=undecodable)):
-        assert messages.decode_order(messages.encode(order)) == order
+    undecodable = Path(os.fsdecode(b"\xff"))
+    prepare = Preparation(task="sDigits", options={"a": 1}, data=undecodable, from_path=None)
+    for some_work in (prepare, msgspec.structs.replace(WORK, runs=undecodable)):
+        order = Order(supervisor=1, plugins={}, needs=Needs(2, devices=3), work=some_work)
+        assert work.decode(work.encode(order), Order) == order
     with pytest.raises(ValueError, match="Expected `object`"):
-        messages.decode_order(b"[]\n")
+        work.decode(b"[]\n", Order)
 
 
 def test_the_last_message_is_found_among_other_output() -> None:
     one, two = (PreparationProgress(what="reading", done=done, total=None) for done in (1, 2))
     fault = Fault(message="m", hint=None, exit_code=5)
-    output = "\n".join(["[1]", messages.encode(one), "{", messages.encode(two), "a warning", messages.encode(fault)])
-    assert messages.last(output, PreparationProgress) == two
-    assert messages.last(output, Fault) == fault
-    assert messages.last("a warning\n" + "[" * 100_000, Fault) is None
+    output = "\n".join(["[1]", work.encode(one), "{", work.encode(two), "a warning", work.encode(fault)])
+    assert work.last(output, PreparationProgress) == two
+    assert work.last(output, Fault) == fault
+    assert work.last("a warning\n" + "[" * 100_000, Fault) is None

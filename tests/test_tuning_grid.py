@@ -14,6 +14,7 @@ from lrurun.data import TASKS
 from lrurun.data.metric import Accuracy
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
+from lrurun.paths import Places
 from lrurun.report import selection
 from lrurun.report.judging import design_record
 from lrurun.runner.selection import SelectedRuns, Selection
@@ -87,7 +88,7 @@ def test_each_rung_has_the_runs_of_its_own_grid() -> None:
     chosen = Selection(plan=made, rungs=made.rungs, seeds=(0, 1))
     assert list(chosen.tuning()) == ["dense", "ring", "norm"]
     assert [(w.rung, w.seed) for w in chosen.final()] == [("plane", 0), ("plane", 1)]
-    point, final = chosen.chosen("norm", results[:6])
+    point, final = chosen.tuning()["norm"].choose(results[:6])
     assert point == {RMAX: 0.8}
     assert {w.config.model.recurrence.r_max for w in final} == {0.8}
     assert {rung.name: rung.rate_source.kind for rung in made.rungs} == {
@@ -193,7 +194,8 @@ def test_a_setting_that_a_rung_takes_is_tuned_with_several_seeds_and_the_report_
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         instance = ledger.add_ladder("mine", "sDigits", None, made.spec)
         chosen = Selection(plan=made, rungs=[rungs(made)["taking"]], seeds=[0])
-        runs = SelectedRuns(ledger, instance, chosen, say=said.append)
+        places = Places(ledger=Path("ledger.db"), runs=Path("runs"), data=Path("data"))
+        runs = SelectedRuns(ledger, chosen.work(instance, places), chosen, say=said.append)
         runs.enqueue()
         assert runs.remaining() == (10, 10)
         while (claim := ledger.claim(instance.key, owner.here(), environment={})) is not None:

@@ -12,7 +12,8 @@ from lrurun import plugins
 from lrurun.data import TASKS, obtaining
 from lrurun.data.store import load, manifest, prepare
 from lrurun.errors import LrurunError
-from lrurun.runner import messages, worker
+from lrurun.runner import worker
+from lrurun.runner.work import Preparation
 from tests.commands import said
 from tests.plug_ins import MAJORITY, RECIPE, folder, forget, forgotten
 from tests.scored import LADDER
@@ -169,15 +170,13 @@ def test_hints_name_the_recipe_that_the_command_uses(
     assert caught.value.hint == again.removeprefix("hint: ")
     # in the process that prepares, which does not read the recipe
     monkeypatch.setattr(obtaining, "RECIPES", {})
-    order = messages.PrepareOrder(
-        supervisor=0,
-        plugins={},
+    preparation = Preparation(
         task="Majority",
         options={},
-        data=str(Path("data/Majority").absolute()),
+        data=Path("data/Majority").absolute(),
         from_path=None,
         recipes={"Majority": "my recipe.toml"},
     )
     with pytest.raises(LrurunError) as caught:
-        worker._prepare(order)
+        worker._prepare(preparation)
     assert caught.value.hint == f"{again.removeprefix('hint: ')} --force"

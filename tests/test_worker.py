@@ -83,7 +83,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path, attempt, monke
 
     ledger, claim, tried, stop = attempt(look, checkpoint_seconds=0.0)
     monkeypatch.setattr(execute.EventWriter, "_save", saving_once(saves))
-    worker.work([tried], stop)
+    worker.train_attempts([tried], stop)
     assert len(after) == 20  # boundaries that were reached while the first checkpoint was being written
     assert states == ["saving"]
     assert [c.state for c in ledger.checkpoints(claim.run.id)] == ["committed", "committed"]  # it, and the last one
@@ -112,7 +112,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_worker(tmp_path, attempt,
     monkeypatch.setattr(checkpoints, "save", full)
     ledger, claim, tried, stop = attempt(lambda event: False, checkpoint_seconds=0.0)
     with pytest.raises(LrurunError, match=r"could not be saved: .*No space left"):
-        worker.work([tried], stop)
+        worker.train_attempts([tried], stop)
     assert ledger.run(claim.run.id).state == "interrupted"
     assert "No space left" in ledger.attempts(claim.run.id)[-1].reason
 
@@ -158,7 +158,7 @@ def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch
     after = []
     curve, look = seen_by(holding(tmp_path / "ledger.db", after))
     ledger, claim, tried, stop = attempt(look)
-    worker.work([tried], stop)
+    worker.train_attempts([tried], stop)
     assert len(after) == 40
     assert curve
     assert ledger.metrics(claim.run.id)["train/loss"] == curve
@@ -173,7 +173,7 @@ def test_training_does_not_wait_for_a_server_at_checkpoints(tmp_path, attempt, m
     after = []
     curve, look = seen_by(holding(tmp_path / "ledger.db", after))
     ledger, claim, tried, stop = attempt(look, checkpoint_seconds=0.0)
-    worker.work([tried], stop)
+    worker.train_attempts([tried], stop)
     assert len(after) == 40
     assert ledger.metrics(claim.run.id)["train/loss"] == curve
     assert ledger.run(claim.run.id).state == "interrupted"
@@ -196,7 +196,7 @@ def test_no_row_is_lost_when_training_ends_between_writes(tmp_path, attempt, mon
 
     curve, look = seen_by(look)
     ledger, claim, tried, stop = attempt(look, checkpoint_seconds=1e6)
-    worker.work([tried], stop)
+    worker.train_attempts([tried], stop)
     assert curve
     assert ledger.metrics(claim.run.id)["train/loss"] == curve
     run = ledger.run(claim.run.id)
@@ -227,7 +227,7 @@ def test_rows_are_there_before_the_checkpoint_that_has_seen_them(tmp_path, attem
     monkeypatch.setattr(Ledger, "begin_checkpoint", announced)
     curve, look = seen_by(lambda event: isinstance(event, train.Reached) and len(saved) >= 3)
     _, _, tried, stop = attempt(look, checkpoint_seconds=0.1)
-    worker.work([tried], stop)
+    worker.train_attempts([tried], stop)
     assert len(saved) >= 4
     assert curve
     assert short == []
@@ -249,7 +249,7 @@ def test_a_superseded_attempt_stops(tmp_path, attempt, monkeypatch):
         return False
 
     ledger, claim, tried, stop = attempt(look, checkpoint_seconds=1e6)
-    worker.work([tried], stop)
+    worker.train_attempts([tried], stop)
     assert max(step for step, _ in ledger.metrics(claim.run.id)["train/loss"]) <= taken[0]
     assert ledger.run(claim.run.id).state == "running", "it belongs to another attempt"
     assert stop.refused, "this process claims no other run before its supervisor knows"
@@ -268,7 +268,7 @@ def test_eigenvalues_are_recorded_at_the_start_and_at_the_end_of_a_run_that_was_
             ledger.requeue([run.id])
             claim = ledger.claim(instance.key, owner.here(), environment={})
             stop = Watched(lambda event, last=last: not last and isinstance(event, train.Reached))
-            worker.work([ActiveAttempt(ledger, claim, tmp_path / "runs", tmp_path / "data")], stop)
+            worker.train_attempts([ActiveAttempt(ledger, claim, tmp_path / "runs", tmp_path / "data")], stop)
             recorded.append(ledger.eigenvalues(run.id))
         assert [attempt.reason for attempt in ledger.attempts(run.id)] == ["interrupted: SIGTERM", "done"]
         assert ledger.attempts(run.id)[-1].resumed_from > 0

@@ -98,7 +98,9 @@ def ours(place: Path, model: str) -> Turn:
     def run() -> None:
         try:
             with (place / "log.txt").open("w") as log, contextlib.redirect_stdout(log):
-                worker.work([attempt.ActiveAttempt(ledger, claim, place / "runs", place / plan.data_name)], pace)
+                worker.train_attempts(
+                    [attempt.ActiveAttempt(ledger, claim, place / "runs", place / plan.data_name)], pace
+                )
             pace.over = "the run has ended"
         finally:
             ledger.close()

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
-import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from msgspec import Struct
 
 from lrurun import console
 from lrurun.commands import opening
 from lrurun.commands import request as requests
-from lrurun.commands.durations import seconds_of
 from lrurun.commands.options import (
     Decide,
     Detach,
@@ -40,9 +36,9 @@ from lrurun.commands.options import (
     Tune,
     number,
 )
-from lrurun.commands.placement import Placement, settings_of
 from lrurun.commands.report_output import Shown
 from lrurun.commands.request import LadderRequest
+from lrurun.commands.training_options import TrainingOptions, settings_of
 from lrurun.errors import LedgerError, LrurunError, plural
 
 if TYPE_CHECKING:
@@ -51,62 +47,9 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
     from lrurun.report.live import LadderView
-    from lrurun.runner.executors import Executor
     from lrurun.runner.selection import Selection
-    from lrurun.runner.signals import Signals, Stopped
-    from lrurun.runner.supervisor import Outcome, Supervisor
-
-
-class Work(Struct, frozen=True, kw_only=True):
-    """How a ladder is trained, independent of what is trained."""
-
-    jobs: int | None = None
-    pack: int = 1
-    fresh: bool = False
-    time_limit: str | None = None
-    arguments: tuple[str, ...] = ()
-    """Of the command line, to be shown in messages."""
-    placement: Placement = Placement()
-
-    def signals(self) -> Signals:
-        """What stops the training; the time limit begins now."""
-        from lrurun.runner.signals import Signals
-
-        also = [signal.SIGUSR1] if self.placement.on_node else []
-        return Signals(None if self.time_limit is None else seconds_of(self.time_limit), also)
-
-    def executor(self, places: Places, command: Sequence[str], devices: int = 1) -> Executor:
-        """Where runs on `devices` devices are trained, which the arguments `command` request.
-
-        Raises:
-            LrurunError: it cannot work.
-        """
-        more = [] if self.jobs is None else ["--jobs", str(self.jobs)]
-        more += [] if self.pack == 1 else ["--pack", str(self.pack)]
-        return self.placement.make(places, command, more, devices=devices)
-
-    def train(self, supervisor: Supervisor, prepare: Callable[[], object]) -> Outcome:
-        """Trains the runs of a supervisor, or submits them. Raises as `Supervisor.run`."""
-        self.placement.check_node(supervisor)
-        if not self.placement.detach:
-            return supervisor.run(prepare)
-        outcome = supervisor.submit(prepare)
-        if outcome.worked:
-            console.say("lrurun status --watch shows its progress")
-        return outcome
-
-    def stopped(self, stopped: Stopped, when: str) -> int:
-        """Says what goes on after a signal; the exit code."""
-        console.say(f"stopped by {stopped}{when and f' {when}'}; the same command continues: {self.command}")
-        if self.placement.on_node:
-            from lrurun.runner import node
-
-            node.requeue(stopped.number)
-        return stopped.exit_code
-
-    @property
-    def command(self) -> str:
-        return shlex.join(["lrurun", *self.arguments])
+    from lrurun.runner.signals import Signals
+    from lrurun.runner.supervisor import Outcome
 
 
 def ladder(
@@ -159,12 +102,20 @@ def ladder(
     )
     request.check(fresh=fresh)
     settings = settings_of(slurm=slurm, ray=ray, address=address)
-    placement = Placement(
-        executor=executor, nodes=nodes, settings=settings, detach=detach, dry_run=dry_run, on_node=on_node
+    options = TrainingOptions(
+        jobs=jobs,
+        pack=pack,
+        fresh=fresh,
+        time_limit=time_limit,
+        arguments=context.obj.arguments,
+        executor=executor,
+        nodes=nodes,
+        settings=settings,
+        detach=detach,
+        dry_run=dry_run,
+        on_node=on_node,
     )
-    arguments = context.obj.arguments
-    work = Work(jobs=jobs, pack=pack, fresh=fresh, time_limit=time_limit, arguments=arguments, placement=placement)
-    signals = work.signals()
+    signals = options.signals()
     if sweep:
         from lrurun.commands import sweeps
 
@@ -173,7 +124,7 @@ def ladder(
 
         def train_one(point: sweeps.Point) -> int:
             rungs, seeds = point.request.chosen(point.plan)
-            return train(context.obj.places, point.request, point.plan, rungs, seeds, work, signals, report=False)
+            return train(context.obj.places, point.request, point.plan, rungs, seeds, options, signals, report=False)
 
         return sweeps.train(context.obj.places, request, sweep, points, train_one, report=not (detach or dry_run))
     plan = request.plan()
@@ -182,7 +133,7 @@ def ladder(
     requests.warn_of_batches(plan, rungs)
     if executor == "local":
         requests.warn_of_cores(rungs, jobs)
-    return train(context.obj.places, request, plan, rungs, chosen_seeds, work, signals)
+    return train(context.obj.places, request, plan, rungs, chosen_seeds, options, signals)
 
 
 def train(
@@ -191,7 +142,7 @@ def train(
     plan: planning.Plan,
     rungs: Sequence[planning.ResolvedRung],
     seeds: Sequence[int],
-    work: Work,
+    options: TrainingOptions,
     signals: Signals,
     *,
     report: bool = True,
@@ -202,36 +153,37 @@ def train(
     from lrurun.report.live import LadderView
     from lrurun.runner import records
     from lrurun.runner.signals import Stopped
-    from lrurun.runner.supervisor import Supervisor
-    from lrurun.runner.waiting import while_busy
+    from lrurun.runner.supervisor import Supervisor, while_busy
 
     devices = max(rung.execution.devices for rung in rungs)
-    executor, on_node = work.executor(places, request.arguments(seeds), devices), work.placement.on_node
-    if work.placement.dry_run:
+    executor = options.make_executor(places, request.arguments(seeds), devices=devices)
+    if options.dry_run:
         console.write(executor.script())
         return 0
-    options: dict[str, Any] = {"jobs": work.jobs, "pack": work.pack, "executor": executor, "on_node": on_node}
     when = "before any training"
     try:
         with signals.recorded():
-            if not on_node:
+            if not options.on_node:
                 _check_places(places, plan, signals)
                 _warn_of_data(places, plan)
-            with opening.write(places, training=True, create=not on_node) as ledger:
+            with opening.write(places, training=True, create=not options.on_node) as ledger:
                 try:
                     supervisor, outcomes = None, []
                     with LadderView() as display:
                         while_busy(ledger, display.say, signals)
                         instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-                        selections = _selections(ledger, places, instance, request, plan, rungs, seeds, work, display)
+                        selections = _selections(
+                            ledger, places, instance, request, plan, rungs, seeds, options.fresh, display
+                        )
                         requests.remember(ledger, instance, request, plan, seeds)
                         instance_documents.record(ledger, instance, plan)
                         for selection in selections:
-                            supervisor = Supervisor(ledger, places, selection, display, signals, **options)
-                            outcomes.append(work.train(supervisor, lambda: _prepare_data(places, plan, signals)))
+                            work = selection.work(instance, places, **options.of_work)
+                            supervisor = Supervisor(ledger, work, selection, display, signals, executor)
+                            outcomes.append(options.train(supervisor, lambda: _prepare_data(places, plan, signals)))
                             if outcomes[-1].exit_code:
                                 break
-                    if on_node or (work.placement.detach and outcomes and outcomes[-1].worked):
+                    if options.on_node or (options.detach and outcomes and outcomes[-1].worked):
                         return 0
                     _say_what_is_left(ledger, instance, request, plan, outcomes)
                     if report:
@@ -254,7 +206,7 @@ def train(
                     _warn_of_unfinished(ledger, outcome.runs)
                 return max((outcome.exit_code for outcome in outcomes), default=0)
     except Stopped as stopped:
-        return work.stopped(stopped, when)
+        return options.stopped(stopped, when)
 
 
 def _selections(
@@ -265,7 +217,7 @@ def _selections(
     plan: planning.Plan,
     rungs: Sequence[planning.ResolvedRung],
     seeds: Sequence[int],
-    work: Work,
+    fresh: bool,
     display: LadderView,
 ) -> Iterable[Selection]:
     """What to train, one after another. Each is checked when it is asked for."""
@@ -275,8 +227,8 @@ def _selections(
     if request.decide:
         found: Iterable[Selection] = deciding.selections(ledger, plan, instance, request.max_seeds, display)
     else:
-        found = [Selection(plan=plan, rungs=rungs, seeds=seeds, fresh=work.fresh)]
-    return (_of_prepared_data(one, ledger, places) for one in found)
+        found = [Selection(plan=plan, rungs=rungs, seeds=seeds)]
+    return found if fresh else (_of_prepared_data(selection, ledger, places) for selection in found)
 
 
 def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None:
@@ -295,7 +247,7 @@ def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None
     has_folder = opening.can_be_created(places)
     had_runs = places.runs.exists()
     if readable is not None or has_folder:
-        check_runs_folder(places)
+        check_runs_folder(places.runs)
     if readable is None and has_folder:
         with contextlib.ExitStack() as on_failure:
             if not had_runs:
@@ -325,7 +277,7 @@ def _warn_of_data(places: Places, plan: planning.Plan) -> None:
 
 
 def _of_prepared_data(selection: Selection, ledger: Ledger, places: Places) -> Selection:
-    """The selection, if its finished runs were trained on the data that are prepared now, or all are trained again.
+    """The selection, if its finished runs were trained on the data that are prepared now.
 
     Raises:
         LrurunError: some were trained on other data.
@@ -335,9 +287,9 @@ def _of_prepared_data(selection: Selection, ledger: Ledger, places: Places) -> S
 
     plan = selection.plan
     manifest = store.manifest(plan.task, plan.options, places.data / plan.data_name)
-    if manifest is None or selection.fresh:
+    if manifest is None:
         return selection
-    planned = [run for runs in selection.tuning().values() for run in runs] + selection.final()
+    planned = [run for tuning in selection.tuning().values() for run in tuning.runs] + selection.final()
     present = store.digest(manifest)
     finished = ledger.runs(fingerprints={run.fingerprint for run in planned}, states=FINISHED, brief=True)
     digests = {run.id: run.data_sha256 for run in finished if run.excluded is None}

@@ -253,7 +253,7 @@ def _document(
 
     devices = max(rung.execution.devices for rung in rungs)
     threads = max(rung.execution.threads for rung in rungs)
-    workers = max(1, len(machine.accelerators()) // devices or machine.cores() // max(devices, threads))
+    workers = machine.default_jobs(threads, devices)
     remaining = [row.seconds_left for row in rows if row.runs_left]
     data = _data(places, made)
     label = make_label(made.recipe.task, made.profile, made.tune, made.changes, data)

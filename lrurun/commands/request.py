@@ -255,7 +255,7 @@ def warn_of_jobs(jobs: int | None, threads: int = 1) -> None:
     from lrurun import machine
 
     cores = machine.cores()
-    room = max(1, cores // threads)
+    room = machine.default_jobs(threads)
     if jobs is not None and jobs > 2 * room and not machine.accelerators():
         console.warn(
             f"--jobs {jobs}: this machine has {plural(cores, 'core')}, for {plural(room, 'worker')}: more of them are "

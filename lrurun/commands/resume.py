@@ -15,7 +15,7 @@ import typer
 from lrurun import console, paths
 from lrurun.commands import opening, study
 from lrurun.commands import request as requests
-from lrurun.commands.ladder import Work, train
+from lrurun.commands.ladder import train
 from lrurun.commands.options import (
     Detach,
     DryRun,
@@ -27,9 +27,9 @@ from lrurun.commands.options import (
     SlurmSettings,
     TimeLimit,
 )
-from lrurun.commands.placement import Placement, settings_of
 from lrurun.commands.request import LadderRequest
 from lrurun.commands.study_request import StudyRequest
+from lrurun.commands.training_options import TrainingOptions, settings_of
 from lrurun.errors import LaterVersionError, LedgerError, UsageError, plural
 from lrurun.server import Server
 
@@ -62,11 +62,19 @@ def resume(
     """
     places: Places = context.obj.places
     settings = settings_of(slurm=slurm, ray=ray, address=address)
-    placement = Placement(executor=executor, nodes=nodes, settings=settings, detach=detach, dry_run=dry_run)
-    work = Work(jobs=jobs, time_limit=time_limit, arguments=context.obj.arguments, placement=placement)
+    options = TrainingOptions(
+        jobs=jobs,
+        time_limit=time_limit,
+        arguments=context.obj.arguments,
+        executor=executor,
+        nodes=nodes,
+        settings=settings,
+        detach=detach,
+        dry_run=dry_run,
+    )
     if executor == "local":
         requests.warn_of_jobs(jobs)
-    signals = work.signals()
+    signals = options.signals()
     found = opening.read(places)
     if found is None:
         hint = opening.rebuild_hint(places)
@@ -84,9 +92,9 @@ def resume(
         for request in recorded:
             try:
                 if isinstance(request, StudyRequest):
-                    code = study.repeat(places, request, work, signals)
+                    code = study.repeat(places, request, options, signals)
                 else:
-                    code = _repeat(places, instance, request, work, signals)
+                    code = _repeat(places, instance, request, options, signals)
             except (UsageError, LaterVersionError) as error:
                 # A ladder whose files have changed, or one that a later lrurun began, does not stop the others.
                 console.fail(error)
@@ -193,11 +201,13 @@ def is_own(file: Path) -> bool:
     return True
 
 
-def _repeat(places: Places, instance: LadderInstance, request: LadderRequest, work: Work, signals: Signals) -> int:
+def _repeat(
+    places: Places, instance: LadderInstance, request: LadderRequest, options: TrainingOptions, signals: Signals
+) -> int:
     from lrurun import plugins
 
     shared = isinstance(places.ledger, Server)
-    if shared and work.placement.executor != "local":
+    if shared and options.executor != "local":
         _check_ladder(instance, request)
     for file in request.load:
         if not plugins.is_loaded(file, Path()):
@@ -219,7 +229,7 @@ def _repeat(places: Places, instance: LadderInstance, request: LadderRequest, wo
             "as they are now"
         )
     rungs, seeds = request.chosen(plan)
-    return train(places, request, plan, rungs, seeds, work, signals)
+    return train(places, request, plan, rungs, seeds, options, signals)
 
 
 def _is_unfinished(ledger: Ledger, instance: LadderInstance) -> bool:

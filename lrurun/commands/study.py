@@ -12,7 +12,6 @@ from msgspec import Struct
 from lrurun import console
 from lrurun.commands import opening, output, study_files, study_report
 from lrurun.commands import request as requests
-from lrurun.commands.ladder import Work
 from lrurun.commands.options import (
     Detach,
     DryRun,
@@ -28,9 +27,9 @@ from lrurun.commands.options import (
     StudyName,
     TimeLimit,
 )
-from lrurun.commands.placement import Placement, settings_of
 from lrurun.commands.study_files import Drawings
-from lrurun.commands.study_request import PROFILES, Selected, StudyRequest, remember
+from lrurun.commands.study_request import PROFILES, SelectedCells, StudyRequest, remember
+from lrurun.commands.training_options import TrainingOptions, settings_of
 from lrurun.errors import LrurunError, UsageError, hint_for
 
 if TYPE_CHECKING:
@@ -107,13 +106,23 @@ def study(
     if seeds is not None and not several and not planned[0][1].study.seeded:
         console.say(f"{wanted[0].study}: nothing in it depends on the seed, so it has one seed")
     settings = settings_of(slurm=slurm, ray=ray, address=address)
-    placement = Placement(
-        executor=executor, nodes=nodes, settings=settings, detach=detach, dry_run=dry_run, on_node=on_node
+    options = TrainingOptions(
+        jobs=jobs,
+        fresh=fresh,
+        time_limit=time_limit,
+        arguments=context.obj.arguments,
+        executor=executor,
+        nodes=nodes,
+        settings=settings,
+        detach=detach,
+        dry_run=dry_run,
+        on_node=on_node,
     )
-    work = Work(jobs=jobs, fresh=fresh, time_limit=time_limit, arguments=context.obj.arguments, placement=placement)
     if executor == "local":
         requests.warn_of_jobs(jobs)
-    code, reports, errors = compute(context.obj.places, planned, work, work.signals(), Drawings(out, several=several))
+    code, reports, errors = compute(
+        context.obj.places, planned, options, options.signals(), Drawings(out, several=several)
+    )
     if dry_run or on_node:
         return code
     if json and (several or reports):
@@ -128,7 +137,7 @@ def study(
 def compute(
     places: Places,
     wanted: Sequence[tuple[StudyRequest, StudyPlan]],
-    work: Work,
+    options: TrainingOptions,
     signals: Signals,
     drawings: Drawings,
 ) -> tuple[int, list[StudyReport], list[LrurunError]]:
@@ -148,23 +157,23 @@ def compute(
 
     codes, errors = [0], drawings.errors
     reports: list[StudyReport] = []
-    executors = [work.executor(places, request.arguments()) for request, _ in wanted]
-    on_node = work.placement.on_node
-    if work.placement.dry_run:
+    executors = [options.make_executor(places, request.arguments()) for request, _ in wanted]
+    on_node = options.on_node
+    if options.dry_run:
         for executor in executors:
             console.write(executor.script())
         return 0, reports, errors
-    if not work.fresh and not opening.is_writable(places) and (found := _recorded(places, wanted, drawings)):
+    if not options.fresh and not opening.is_writable(places) and (found := _recorded(places, wanted, drawings)):
         reports = found
     else:
         try:
             with signals.recorded():
                 if not on_node and opening.can_be_created(places):
-                    check_runs_folder(places)
+                    check_runs_folder(places.runs)
                 with opening.write(places, training=True, create=not on_node) as ledger:
                     for (request, plan), executor in zip(wanted, executors, strict=True):
-                        outcome = _run(ledger, places, request, plan, work, signals, executor)
-                        if on_node or (work.placement.detach and outcome.worked):
+                        outcome = _run(ledger, places, request, plan, options, signals, executor)
+                        if on_node or (options.detach and outcome.worked):
                             continue
                         codes.append(outcome.exit_code)
                         try:
@@ -178,7 +187,7 @@ def compute(
                             records.keep_ladder(ledger, places.runs, outcome.instance.key)
                     drawings.write_page()
         except Stopped as stopped:
-            return work.stopped(stopped, ""), reports, errors
+            return options.stopped(stopped, ""), reports, errors
     if any(report.failed for report in reports):
         codes.append(3)
     return (1 if errors else max(codes)), reports, errors
@@ -189,25 +198,21 @@ def _run(
     places: Places,
     request: StudyRequest,
     plan: StudyPlan,
-    work: Work,
+    options: TrainingOptions,
     signals: Signals,
     executor: Executor,
 ) -> Outcome:
     """Computes the cells that remain."""
     from lrurun.report.live import LadderView
-    from lrurun.runner.supervisor import Supervisor
-    from lrurun.runner.waiting import while_busy
+    from lrurun.runner.supervisor import Supervisor, while_busy
 
     with LadderView() as display:
         while_busy(ledger, display.say, signals)
-        selection = Selected(plan=plan, cells=request.cells, fresh=work.fresh)
-        instance = selection.instance(ledger)
+        instance = ledger.add_ladder(plan.name, plan.task, plan.profile, plan.spec, kind="study")
         remember(ledger, instance, request)
-        on_node = work.placement.on_node
-        supervisor = Supervisor(
-            ledger, places, selection, display, signals, jobs=work.jobs, executor=executor, on_node=on_node
-        )
-        return work.train(supervisor, lambda: None)
+        cells = SelectedCells(plan=plan, cells=request.cells)
+        work = cells.work(instance, places, **options.of_work)
+        return options.train(Supervisor(ledger, work, cells, display, signals, executor), lambda: None)
 
 
 def _recorded(
@@ -237,8 +242,8 @@ def _error_of(request: StudyRequest, error: Exception) -> LrurunError:
     )
 
 
-def repeat(places: Places, request: StudyRequest, work: Work, signals: Signals) -> int:
+def repeat(places: Places, request: StudyRequest, options: TrainingOptions, signals: Signals) -> int:
     """Computes what remains of a recorded study, and prints its report; the exit code."""
-    code, reports, _ = compute(places, [(request, request.plan())], work, signals, Drawings(None, several=False))
+    code, reports, _ = compute(places, [(request, request.plan())], options, signals, Drawings(None, several=False))
     study_report.show(reports)
     return code

@@ -12,8 +12,12 @@ from lrurun.commands import request as requests
 from lrurun.commands.request import ASKED
 
 if TYPE_CHECKING:
+    from lrurun.config.runs import PlannedRun
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
+    from lrurun.paths import Places
+    from lrurun.runner.selection import RungTuning
+    from lrurun.runner.work import Work
     from lrurun.studies.plan import StudyPlan
 
 PROFILES = ("ci", "laptop", "paper")
@@ -61,42 +65,23 @@ class StudyRequest(Struct, frozen=True, kw_only=True):
         return shlex.join([*arguments, *(argument for text in self.sets for argument in ("--set", text))])
 
 
-class Selected(Struct, frozen=True, kw_only=True):
-    """The cells that a command is for: what the supervisor of runs needs to know about them."""
+class SelectedCells(Struct, frozen=True, kw_only=True):
+    """The cells that a command is for, as the selection of a supervisor. Nothing in a study is tuned."""
 
     plan: StudyPlan
     cells: Sequence[str]
-    fresh: bool = False
 
-    @property
-    def seeds(self) -> Sequence[int]:
-        return self.plan.seeds
+    def work(self, instance: LadderInstance, places: Places, **how: Any) -> Work:
+        """The work on them; `how` has further fields of it."""
+        from lrurun.runner.work import work_on
 
-    @property
-    def names(self) -> Sequence[str]:
-        return self.plan.choose(self.cells)
+        return work_on(instance, places, "", self.plan.choose(self.cells), self.plan.seeds, **how)
 
-    @property
-    def data_name(self) -> str:
-        return ""
-
-    def instance(self, ledger: Ledger) -> LadderInstance:
-        return ledger.add_ladder(self.plan.name, self.plan.task, self.plan.profile, self.plan.spec, kind="study")
-
-    def tuning(self) -> dict[str, list[Any]]:
-        return {}
-
-    def next_tuning(self, rung: str, results: Sequence[Any]) -> list[Any]:
-        return []
-
-    def tuning_budget(self, rung: str) -> int:
-        return 0
-
-    def final(self) -> list[Any]:
+    def final(self) -> list[PlannedRun]:
         return self.plan.runs(self.cells)
 
-    def chosen(self, rung: str, results: Sequence[Any]) -> tuple[None, list[Any]]:
-        raise NotImplementedError("studies are not tuned")
+    def tuning(self) -> dict[str, RungTuning]:
+        return {}
 
 
 def remember(ledger: Ledger, instance: LadderInstance, request: StudyRequest) -> None:

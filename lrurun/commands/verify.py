@@ -180,7 +180,9 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals) -> Recorded:
     with opening.write(places, training=True) as ledger:
         with LadderView() as display:
             selection = Selection(plan=plan, rungs=plan.rungs, seeds=[run.seed])
-            outcome = Supervisor(ledger, places, selection, display, signals, jobs=1).run(lambda: None)
+            instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+            work = selection.work(instance, places, jobs=1)
+            outcome = Supervisor(ledger, work, selection, display, signals).run(lambda: None)
         repeated = _recorded(ledger, outcome.runs[0].id)
         if repeated.run.state not in FINISHED:
             died = [event.text for event in ledger.events(run=repeated.run.id) if event.kind == "died"]

@@ -9,16 +9,16 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from lrurun import machine, paths, plugins
+from lrurun import machine, paths
 from lrurun.data import obtaining, store
 from lrurun.data.task import Options, Task
 from lrurun.decoding import canonical
 from lrurun.errors import LrurunError, UsageError
 from lrurun.paths import Places
-from lrurun.runner.messages import PreparationProgress, PrepareOrder, last
-from lrurun.runner.processes import FAULT_EXIT, POLL_SECONDS, LocalWorker, Needs, cause, error_of, finish
+from lrurun.runner.processes import FAULT_EXIT, POLL_SECONDS, LocalWorker, cause, error_of, finish
 from lrurun.runner.signals import Signals
 from lrurun.runner.storage import storage_for
+from lrurun.runner.work import Needs, Preparation, PreparationProgress, last
 
 
 class DataChoice(Protocol):
@@ -78,17 +78,15 @@ def prepare_data(
     folder = (data_dir / choice.data_name).absolute()
     if not force and store.manifest(choice.task, choice.options, folder) is not None:
         return False
-    order = PrepareOrder(
-        supervisor=os.getpid(),
-        plugins=plugins.loaded(),
+    preparation = Preparation(
         task=choice.task.name,
         options=canonical(choice.options),
-        data=str(folder),
-        from_path=None if from_path is None else str(from_path.absolute()),
+        data=folder,
+        from_path=None if from_path is None else from_path.absolute(),
         force=force,
         recipes=obtaining.RECIPES,
     )
-    worker = LocalWorker(order, needs=Needs())
+    worker = LocalWorker(preparation, needs=Needs())
     try:
         while worker.poll() is None:
             signals.check()
@@ -132,13 +130,12 @@ def check_data_folder(places: Places, choice: DataChoice, *, force: bool = False
             )
 
 
-def check_runs_folder(places: Places) -> None:
+def check_runs_folder(runs: Path) -> None:
     """Checks that files can be written to the runs folder, before anything else is written.
 
     Raises:
         LrurunError: they cannot.
     """
-    runs = places.runs
     if paths.is_copy(runs):
         runs.parent.mkdir(parents=True, exist_ok=True)
     created = False

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from typing import IO, NamedTuple
+from collections.abc import Sequence
+from typing import IO
 
+from lrurun import plugins
 from lrurun.errors import LrurunError
 from lrurun.paths import cache_dir
-from lrurun.runner.messages import Fault, Order, encode, last
 from lrurun.runner.signals import GRACE_SECONDS, Signals
+from lrurun.runner.work import Fault, Needs, Order, Preparation, Work, encode, last
 
 FAULT_EXIT = 74
 """Exit code (EX_IOERR) of a worker whose last line of output is a Fault."""
@@ -40,28 +41,20 @@ def worker_environment(threads: int) -> dict[str, str]:
     return env
 
 
-class Needs(NamedTuple):
-    """What a run needs of its worker process."""
-
-    threads: int = 1
-    """Size of XLA's thread pool."""
-    devices: int = 1
-
-
 class LocalWorker:
     """One worker process. It exits when its standard input is closed, and is killed when this process exits."""
 
-    def __init__(
-        self, order: Order, *, needs: Needs, devices: Sequence[str] = (), variables: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, work: Work | Preparation, *, needs: Needs, devices: Sequence[str] = ()) -> None:
         """Starts the process.
 
         Args:
             needs: of its runs.
             devices: the accelerators that it may use, as CUDA_VISIBLE_DEVICES names them; without any, all.
-            variables: of its environment, in addition.
         """
-        env = worker_environment(needs.threads) | dict(variables or {})
+        order = Order(supervisor=os.getpid(), plugins=plugins.loaded(), needs=needs, work=work)
+        env = worker_environment(needs.threads)
+        if isinstance(work, Work) and work.kind == "study":
+            env |= ONE_THREAD
         if devices:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
         self._output = tempfile.TemporaryFile()  # its output while it trains no run; attempts have logs of their own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol
 
@@ -16,51 +17,47 @@ from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.ledger.store import Ledger, refuse_later
 from lrurun.ledger.values import FINISHED, Attempt, LadderInstance, Run
+from lrurun.paths import Places
 from lrurun.runner import reasons
-from lrurun.runner.processes import Needs
+from lrurun.runner.work import Needs, Work, work_on
 from lrurun.training import NUMERICS
 
-RETRIES = 2
-"""How often a run that breaks is tried again by one command."""
+MAX_RETRIES = 2
+"""How often a run that breaks is tried again by one command, and a worker that exits before it has claimed one."""
+
+
+Results = Sequence[dict[str, float] | None]
+"""Of tuning runs, in their order; None of a run that has no result."""
+
+
+class RungTuning:
+    """The tuning of a rung of a plan: runs that follow one another, and final runs that follow from their results."""
+
+    def __init__(self, plan: planning.Plan, rung: planning.ResolvedRung, seeds: Sequence[int]) -> None:
+        self.plan, self.rung, self.seeds = plan, rung, seeds
+        self.runs = tuning_runs(plan, [rung])
+        """Those that are known; of a grid they are all."""
+        self.budget = budget(plan, rung)
+        """How many there will be."""
+
+    def next(self, results: Results) -> list[PlannedRun]:
+        """The runs that follow when the known ones have these results; none after the last one."""
+        return tuning_of(self.plan, self.rung, results)[len(results) :]
+
+    def choose(self, results: Results) -> tuple[dict[str, Any] | None, list[PlannedRun]]:
+        """The values that the results choose, None if there is no result; the final runs with them."""
+        point = choose_point(self.plan, self.rung, results)
+        return point, final_runs(self.plan, self.rung, self.seeds, point)
 
 
 class RunSelection(Protocol):
     """The runs that a command is for: of a ladder, or of a study."""
 
-    @property
-    def seeds(self) -> Sequence[int]: ...
-
-    @property
-    def fresh(self) -> bool:
-        """Whether finished runs are superseded and started again."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Of the rungs."""
-
-    @property
-    def data_name(self) -> str:
-        """Of the task's folder in the data folder."""
-
-    def instance(self, ledger: Ledger) -> LadderInstance:
-        """The ladder instance in the ledger, to which it is added if it is new."""
-
-    def tuning(self) -> dict[str, list[PlannedRun]]:
-        """Rung -> its first tuning runs, for every rung that is tuned; of a grid they are all."""
-
-    def next_tuning(self, rung: str, results: Sequence[dict[str, float] | None]) -> list[PlannedRun]:
-        """The tuning runs of a rung that follow when its first ones have these results; none after the last one."""
-
-    def tuning_budget(self, rung: str) -> int:
-        """The number of tuning runs of a rung, in the end."""
-
     def final(self) -> list[PlannedRun]:
         """The final runs of the rungs that are not tuned."""
 
-    def chosen(
-        self, rung: str, results: Sequence[dict[str, float] | None]
-    ) -> tuple[dict[str, Any] | None, list[PlannedRun]]:
-        """The values that the results of a rung's tuning runs choose, None if none has a result; its final runs."""
+    def tuning(self) -> dict[str, RungTuning]:
+        """Rung -> its tuning, for every rung that is tuned."""
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -69,62 +66,36 @@ class Selection(Struct, frozen=True, kw_only=True):
     plan: planning.Plan
     rungs: Sequence[planning.ResolvedRung]
     seeds: Sequence[int]
-    fresh: bool = False
 
-    @property
-    def names(self) -> Sequence[str]:
-        return [rung.name for rung in self.rungs]
-
-    @property
-    def data_name(self) -> str:
-        return self.plan.data_name
-
-    def instance(self, ledger: Ledger) -> LadderInstance:
-        plan = self.plan
-        return ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-
-    def tuning(self) -> dict[str, list[PlannedRun]]:
-        return {rung.name: tuning_runs(self.plan, [rung]) for rung in self.rungs if self.plan.tune and rung.grid}
-
-    def next_tuning(self, rung: str, results: Sequence[dict[str, float] | None]) -> list[PlannedRun]:
-        return tuning_of(self.plan, self._resolved(rung), results)[len(results) :]
-
-    def tuning_budget(self, rung: str) -> int:
-        return budget(self.plan, self._resolved(rung))
-
-    def _resolved(self, name: str) -> planning.ResolvedRung:
-        (found,) = (one for one in self.rungs if one.name == name)
-        return found
+    def work(self, instance: LadderInstance, places: Places, **how: Any) -> Work:
+        """The work on them; `how` has further fields of it."""
+        return work_on(instance, places, self.plan.data_name, [rung.name for rung in self.rungs], self.seeds, **how)
 
     def final(self) -> list[PlannedRun]:
-        rungs = [rung for rung in self.rungs if not (self.plan.tune and rung.grid)]
-        return [wanted for rung in rungs for wanted in final_runs(self.plan, rung, self.seeds)]
+        rungs = [rung for rung in self.rungs if not self._is_tuned(rung)]
+        return [planned for rung in rungs for planned in final_runs(self.plan, rung, self.seeds)]
 
-    def chosen(
-        self, rung: str, results: Sequence[dict[str, float] | None]
-    ) -> tuple[dict[str, Any] | None, list[PlannedRun]]:
-        resolved = self._resolved(rung)
-        point = choose_point(self.plan, resolved, results)
-        return point, final_runs(self.plan, resolved, self.seeds, point)
+    def tuning(self) -> dict[str, RungTuning]:
+        return {rung.name: RungTuning(self.plan, rung, self.seeds) for rung in self.rungs if self._is_tuned(rung)}
+
+    def _is_tuned(self, rung: planning.ResolvedRung) -> bool:
+        return self.plan.tune and bool(rung.grid)
 
 
 class SelectedRuns:
-    """The runs of a selection, in the ledger."""
+    """The runs of a selection, in the ledger.
+
+    On a node, runs that had failed before are left to the command that started this one.
+    """
 
     def __init__(
         self,
         ledger: Ledger,
-        instance: LadderInstance,
+        work: Work,
         selection: RunSelection,
         say: Callable[[str], None],
-        *,
-        on_node: bool = False,
     ) -> None:
-        """
-        Args:
-            on_node: whether runs that had failed before are left to the command that started this one on a node.
-        """
-        self.ledger, self.instance, self.say, self.selection = ledger, instance, say, selection
+        self.ledger, self.work, self.say, self.selection = ledger, work, say, selection
         self.needs: dict[str, Needs] = {}
         """Run id -> what its worker must have."""
         self._known: dict[str, Run] = {}
@@ -138,8 +109,7 @@ class SelectedRuns:
         self._earlier: dict[str, int] = {}
         """Run id -> how many of its attempts ended before this command: by number, because clocks may be set."""
         self._tuning = selection.tuning()
-        """Rung -> its tuning runs, until they are over."""
-        self._on_node = on_node
+        """Those that are not over."""
         self._left: set[str] = set()
         """Ids of the runs that are left alone, because they had failed before."""
         self._superseded: set[str] = set()
@@ -147,7 +117,7 @@ class SelectedRuns:
 
     def enqueue(self) -> None:
         """Queues the first runs: those of tuning where there is any, else the final ones."""
-        self._enqueue([wanted for grid in self._tuning.values() for wanted in grid] + self.selection.final())
+        self._enqueue([planned for tuning in self._tuning.values() for planned in tuning.runs] + self.selection.final())
 
     def load(self) -> list[Run]:
         """Reads all runs, without their settings."""
@@ -165,6 +135,10 @@ class SelectedRuns:
             if run := now.get(run_id):  # else another command has started it over
                 self._known[run_id] = self._by_state.setdefault(run.state, {})[run_id] = run
 
+    def queued(self) -> Counter[Needs]:
+        """Needs of a run -> how many runs that have them are queued, as far as was read."""
+        return Counter(self.needs[run.id] for run in self.in_state("queued"))
+
     def in_state(self, state: str) -> list[Run]:
         """The runs that were in a state when they were last read."""
         return list(self._by_state.get(state, {}).values())
@@ -177,7 +151,7 @@ class SelectedRuns:
             return True
         if run.id not in self._breaks:
             self._breaks[run.id] = sum(map(reasons.broke, self.attempts(run)))
-        return self._breaks[run.id] > RETRIES
+        return self._breaks[run.id] > MAX_RETRIES
 
     def all_over(self) -> bool:
         """Whether this command does nothing more about any run, as far as was read."""
@@ -190,12 +164,8 @@ class SelectedRuns:
         runs = list(self._known.values())
         with contextlib.suppress(LedgerError):  # else as they were when they were last read
             runs = self.load()
-        to_come = len(self.selection.seeds) * len(self._tuning) + sum(map(self._to_come, self._tuning))
+        to_come = sum(len(self.work.seeds) + rung.budget - len(rung.runs) for rung in self._tuning.values())
         return sum(run.state not in FINISHED for run in runs) + to_come, len(runs) + to_come
-
-    def _to_come(self, rung: str) -> int:
-        """How many tuning runs of a rung are not known yet."""
-        return self.selection.tuning_budget(rung) - len(self._tuning[rung])
 
     @property
     def ladder_keys(self) -> set[str]:
@@ -238,18 +208,18 @@ class SelectedRuns:
         for one in wanted:
             unique.setdefault((one.rung, one.stage, one.fingerprint), one)
         wanted = list(unique.values())
-        fresh_ones = self.selection.fresh
+        fresh_ones = self.work.fresh
         again = [w for w in wanted if fresh_ones and w.fingerprint not in self._superseded]
         known = [w for w in wanted if not fresh_ones or w.fingerprint in self._superseded]
         self._superseded |= {w.fingerprint for w in again}
         states: dict[str, str] = {}
         for group, fresh in ((again, True), (known, False)):
-            for run in self.ledger.enqueue(self.instance.key, group, fresh=fresh) if group else []:
+            for run in self.ledger.enqueue(self.work.ladder, group, fresh=fresh) if group else []:
                 self.needs[run.id] = Needs(run.execution.threads, run.execution.devices)
                 self._ids[run.fingerprint] = run.id
                 states[run.id] = run.state
         new = self.needs.keys() - self._earlier.keys()
-        if self._on_node:
+        if self.work.on_node:
             self._left |= {run_id for run_id in new if states[run_id] == "failed"}
         newest = self.ledger.newest_attempts(new)
         for run_id in new:
@@ -266,25 +236,26 @@ class SelectedRuns:
         """
         settings = common_settings(final.config)
         others: dict[str, list[str]] = {}
-        for run in self.ledger.runs(self.instance.key):
+        for run in self.ledger.runs(self.work.ladder):
             for place in run.memberships:
-                if (place.ladder_key, place.rung) == (self.instance.key, rung) and (
+                if (place.ladder_key, place.rung) == (self.work.ladder, rung) and (
                     run.id not in tuning if place.stage == "tune" else common_settings(run.config) != settings
                 ):
                     others.setdefault(place.stage, []).append(run.id)
         for stage, ids in others.items():
-            self.ledger.unlink(self.instance.key, ids, rung, stage)
+            self.ledger.unlink(self.work.ladder, ids, rung, stage)
             what = plural(len(ids), "tuning run" if stage == "tune" else "run")
             self.say(f"{rung}: no longer part of this ladder: {what} of another choice of tuning; still in the ledger")
 
     def _finish_tuning(self, rung: str) -> None:
         while more := self._finish_known(rung):
-            self._tuning[rung] += more
+            self._tuning[rung].runs += more
             self._enqueue(more)
 
     def _finish_known(self, rung: str) -> list[PlannedRun]:
         """Queues the final runs of a rung if its tuning is over; else the tuning runs that follow from the results."""
-        ids = [self._ids[want.fingerprint] for want in self._tuning[rung]]
+        this = self._tuning[rung]
+        ids = [self._ids[want.fingerprint] for want in this.runs]
         if not self._known.keys() >= set(ids):
             raise LrurunError(
                 f"{rung}: another command has started its tuning runs over",
@@ -294,18 +265,19 @@ class SelectedRuns:
         if not all(map(self.is_over, tuning)):
             return []
         results = [run.result if run.state == "done" else None for run in tuning]
-        if more := self.selection.next_tuning(rung, results):
+        if more := this.next(results):
             return more
-        seeds = len({want.seed for want in self._tuning.pop(rung)})
-        point, final = self.selection.chosen(rung, results)
+        del self._tuning[rung]
+        seeds = len({want.seed for want in this.runs})
+        point, final = this.choose(results)
         if point is None:
             text = f"{rung}: no tuning run finished; the final runs keep the recipe's values"
         else:
             values = ", ".join(f"{path} = {setting(value)}" for path, value in point.items())
             text = f"{rung}: chosen on validation with {plural(seeds, 'seed')}: {values}"
-        known = [event.text for event in self.ledger.events(ladder_key=self.instance.key) if event.kind == "tuned"]
+        known = [event.text for event in self.ledger.events(ladder_key=self.work.ladder) if event.kind == "tuned"]
         if text not in known:
-            self.ledger.event("tuned", text, ladder=self.instance.key)
+            self.ledger.event("tuned", text, ladder=self.work.ladder)
             self.say(text)
         self._unlink_others(rung, {run.id for run in tuning}, final[0])
         self._enqueue(final)

@@ -6,32 +6,30 @@ minutes.
 
 from __future__ import annotations
 
-import os
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
 
-from lrurun import plugins
 from lrurun.errors import LedgerError, plural
 from lrurun.ledger import owner
 from lrurun.ledger.servers import Unreachable
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import FINISHED, LadderInstance, Run
-from lrurun.paths import Places
 from lrurun.runner import node, records
-from lrurun.runner.executors import Executor, Work
+from lrurun.runner.executors import Executor
 from lrurun.runner.executors.local import LocalExecutor
-from lrurun.runner.messages import TrainOrder
-from lrurun.runner.processes import ONE_THREAD, POLL_SECONDS, Needs
+from lrurun.runner.processes import POLL_SECONDS
 from lrurun.runner.selection import RunSelection, SelectedRuns
 from lrurun.runner.signals import Signals, Stopped
+from lrurun.runner.work import Work
 from lrurun.server import Server
 
 UPDATE_SECONDS = 0.5
+BUSY_SECONDS = 5.0
+"""How long the ledger may be busy before the command says so."""
 STOPPING_SECONDS = 2.0
 """How long a command that stops waits for a ledger that does not answer."""
 RELOAD_SECONDS = 60.0
@@ -59,59 +57,61 @@ class Outcome(Struct, frozen=True):
         return 0 if all(run.state in FINISHED for run in self.runs) else 3
 
 
+def while_busy(ledger: Ledger, say: Callable[[str], None], signals: Signals) -> None:
+    """From now on, waiting for the ledger ends with a signal (Stopped), and is announced once each time."""
+    announced, last = False, float("-inf")
+
+    def waiting(seconds: float) -> None:
+        nonlocal announced, last
+        signals.check()
+        now = time.monotonic()
+        # several calls may wait for the same thing, one after the other
+        announced = announced and now - last < BUSY_SECONDS
+        last = now
+        if seconds >= BUSY_SECONDS and not announced:
+            announced = True
+            say(_announcement(ledger, seconds))
+
+    ledger.waiting = waiting
+
+
+def _announcement(ledger: Ledger, seconds: float) -> str:
+    if isinstance(ledger.path, Server):
+        since = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
+        return f"the ledger {ledger.path} has not answered since {since}: training goes on and keeps its rows"
+    return f"the ledger {ledger.path} is busy: waiting for another process that writes to it"
+
+
 class Supervisor:
     """One command's work on one ladder instance."""
 
     def __init__(
         self,
         ledger: Ledger,
-        places: Places,
+        work: Work,
         selection: RunSelection,
         display: LadderDisplay,
         signals: Signals,
-        *,
-        jobs: int | None = None,
-        pack: int = 1,
         executor: Executor | None = None,
-        on_node: bool = False,
     ) -> None:
-        """Adds the ladder to the ledger if it is new.
-
-        Args:
-            jobs: how many workers; None for as many as devices or cores suffice for.
-            pack: seeds of a rung that a worker trains in one program.
-            executor: where the workers run; None for this machine.
-            on_node: whether this is a node supervisor, which leaves when nothing is queued for it.
-        """
-        self.ledger, self.places, self.display, self.signals = ledger, places, display, signals
+        """`executor` says where the workers run; None for this machine."""
+        self.ledger, self.work, self.display, self.signals = ledger, work, display, signals
         self.owner = owner.here()
-        self._runs_folder = _RunsFolder(places.runs)
+        self._runs_folder = _RunsFolder(work.runs)
         self._loaded = time.monotonic()
         """When all runs were last read."""
         self._recorded = 0
         """How many runs there were when the record of the ladder was last written."""
-        self.instance = selection.instance(ledger)
+        self.instance = ledger.ladder(work.ladder)
         self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
-        self.runs = SelectedRuns(ledger, self.instance, selection, display.say, on_node=on_node)
-        if on_node:
+        self.runs = SelectedRuns(ledger, work, selection, display.say)
+        if work.on_node:
             node.count_starts(ledger)
-        self._task = node.task() if on_node else None
+        self._task = node.task() if work.on_node else None
         self._executor = executor or LocalExecutor()
-        self._work = Work(
-            ledger=ledger,
-            runs=self.runs,
-            places=places,
-            owner=self.owner,
-            order=_order(self.instance, places, selection, pack),
-            jobs=jobs,
-            variables=ONE_THREAD if self.instance.kind == "study" else {},
-            say=display.say,
-            signals=signals,
-            on_node=on_node,
-        )
 
     def run(self, prepare: Callable[[], object]) -> Outcome:
-        """Trains every selected run that is unfinished, to its end.
+        """Trains every selected run that is unfinished, to its end; with `detach`, starts the executor and returns.
 
         Args:
             prepare: makes sure that the data are there; called if there is anything to train.
@@ -122,6 +122,10 @@ class Supervisor:
         """
         if not self.queue():
             return Outcome(self.instance, self.runs.load(), worked=False)
+        if self.work.detach:
+            prepare()
+            self._executor.start(self.runs)
+            return Outcome(self.instance, self.runs.load(), worked=True)
         try:
             prepare()
             self._loop()
@@ -132,16 +136,7 @@ class Supervisor:
         except BaseException:
             self._stop("stopping the other workers, which save their runs")
             raise
-        self._executor.stop(self._work, finished=True)
-        return Outcome(self.instance, self.runs.load(), worked=True)
-
-    def submit(self, prepare: Callable[[], object]) -> Outcome:
-        """Starts the executor, once, and leaves it to itself. Raises as `run`."""
-        if not self.queue():
-            return Outcome(self.instance, self.runs.load(), worked=False)
-        prepare()
-        self._work.detach = True
-        self._executor.start(self._work, self._queued(), self.runs.in_state("running"))
+        self._executor.stop(self.runs, self.signals, finished=True)
         return Outcome(self.instance, self.runs.load(), worked=True)
 
     def queue(self) -> bool:
@@ -152,7 +147,7 @@ class Supervisor:
             self._task.begin(self.ledger, self.instance, self.owner.host)
             self._task.take_back(self.ledger, self.runs.in_state("running"))
             self.runs.load()
-        self.runs.advance(first=not self._work.on_node)
+        self.runs.advance(first=not self.work.on_node)
         self._keep_ladder()
         return not self.runs.all_over()
 
@@ -164,7 +159,7 @@ class Supervisor:
         updated = float("-inf")
         while True:
             self.signals.check()
-            for text in self._executor.ended(self._work):
+            for text in self._executor.ended(self.runs):
                 self.display.say(text)
             if time.monotonic() - updated >= UPDATE_SECONDS:
                 updated = time.monotonic()
@@ -187,22 +182,19 @@ class Supervisor:
             self._reload()
             if self.runs.all_over():
                 return True
-        queued = self._queued()
-        self._executor.start(self._work, queued, self.runs.in_state("running"))
-        return self._work.on_node and not queued and not self.runs.is_tuning and self._executor.count() == 0
-
-    def _queued(self) -> Counter[Needs]:
-        """Needs of a run -> how many runs that have them are queued."""
-        return Counter(self.runs.needs[run.id] for run in self.runs.in_state("queued"))
+        self._executor.start(self.runs)
+        if not self.work.on_node or self.runs.is_tuning or self.runs.queued():
+            return False
+        return self._executor.count() == 0
 
     def _keep_ladder(self) -> None:
         """Writes the record of the ladder if runs were added to it."""
         if len(self.runs.needs) != self._recorded:
             self._recorded = len(self.runs.needs)
             # a run that was started over has the places of the one before in other ladders too
-            others = self.runs.ladder_keys if self.runs.selection.fresh else set()
+            others = self.runs.ladder_keys if self.work.fresh else set()
             for key in sorted(others | {self.instance.key}):
-                records.keep_ladder(self.ledger, self.places.runs, key)
+                records.keep_ladder(self.ledger, self.work.runs, key)
 
     def _reload(self) -> None:
         """Reads all runs: what another command has queued again or started over leaves no event."""
@@ -237,7 +229,7 @@ class Supervisor:
         self.ledger.waiting = self._do_not_wait
         if self._executor.count():
             self.display.say(text)
-        self._executor.stop(self._work, finished=False)
+        self._executor.stop(self.runs, self.signals, finished=False)
         try:
             self.ledger.reap(self.owner)
             self.display.update(self.ledger, self.instance)
@@ -274,18 +266,3 @@ class _RunsFolder:
         except OSError:
             return None
         return found.st_dev, found.st_ino
-
-
-def _order(instance: LadderInstance, places: Places, selection: RunSelection, pack: int) -> TrainOrder:
-    return TrainOrder(
-        supervisor=os.getpid(),
-        plugins=plugins.loaded(),
-        ledger=str(places.ledger.absolute()),
-        runs=str(places.runs.absolute()),
-        data=str((places.data / selection.data_name).absolute()),
-        ladder=instance.key,
-        rungs=list(selection.names),
-        seeds=list(selection.seeds),
-        threads=1,
-        pack=pack,
-    )

@@ -28,19 +28,10 @@ from lrurun.ledger.values import ClaimedRun
 from lrurun.paths import inside
 from lrurun.runner import environment, logs, reasons, records
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
-from lrurun.runner.messages import (
-    Fault,
-    Message,
-    Order,
-    PreparationProgress,
-    PrepareOrder,
-    TrainOrder,
-    decode_order,
-    encode,
-)
 from lrurun.runner.processes import FAULT_EXIT
+from lrurun.runner.signals import GRACE_SECONDS
 from lrurun.runner.storage import storage_for
-from lrurun.runner.waiting import until_stopped
+from lrurun.runner.work import Fault, Message, Needs, Order, Preparation, PreparationProgress, Work, decode, encode
 from lrurun.server import Server
 from lrurun.training import PROGRAMS_KEPT
 
@@ -62,14 +53,14 @@ def main() -> int:
     _exit_with(order.supervisor, stop)
     try:
         plugins.load_all(order.plugins)
-        match order:
-            case PrepareOrder():
+        match order.work:
+            case Preparation():
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # at once: data appear whole or not at all
-                _prepare(order)
+                _prepare(order.work)
                 return 0
-            case TrainOrder():
-                with _opened(order.ledger, stop) as ledger:
-                    _train(ledger, order, stop)
+            case Work():
+                with _opened(order.work.ledger, stop) as ledger:
+                    _train_queued(ledger, order.work, order.needs, stop)
     except Exception as error:
         fault = error if isinstance(error, LrurunError) else plugins.fault(error)
         if fault is None:
@@ -91,13 +82,31 @@ def _opened(place: str, stop: StopRequest) -> Ledger:
                 raise
             continue
         if isinstance(ledger.path, Server):
-            ledger.waiting = until_stopped(lambda: stop.requested)
+            ledger.waiting = _until_stopped(stop)
         return ledger
 
 
-def _prepare(order: PrepareOrder) -> None:
-    obtaining.RECIPES.update(order.recipes)
-    task = tasks.get(order.task, order.options)
+def _until_stopped(stop: StopRequest) -> Callable[[float], None]:
+    """For `Ledger.waiting`: gives up in half the time that a worker has after a request to save and exit."""
+    asked: float | None = None
+
+    def waiting(_seconds: float) -> None:
+        nonlocal asked
+        if not stop.requested:
+            return
+        asked = asked or time.monotonic()
+        if time.monotonic() - asked >= GRACE_SECONDS / 2:
+            raise LedgerError(
+                "the server of the ledger does not answer, so that the end of this attempt is not recorded",
+                "the same command continues from the last checkpoint that is",
+            )
+
+    return waiting
+
+
+def _prepare(work: Preparation) -> None:
+    obtaining.RECIPES.update(work.recipes)
+    task = tasks.get(work.task, work.options)
     sent: tuple[str, float] = ("", 0.0)
 
     def progress(what: str, done: int, total: int | None) -> None:
@@ -107,33 +116,32 @@ def _prepare(order: PrepareOrder) -> None:
             sent = (what, now)
             _send(PreparationProgress(what=what, done=done, total=total))
 
-    from_path = Path(order.from_path) if order.from_path else None
-    options, where = tasks.options_of(task, order.options), Path(order.data)
-    store.prepare(task, options, where, from_path=from_path, force=order.force, progress=progress)
+    options = tasks.options_of(task, work.options)
+    store.prepare(task, options, work.data, from_path=work.from_path, force=work.force, progress=progress)
 
 
-def _train(ledger: Ledger, order: TrainOrder, stop: StopRequest) -> None:
+def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -> None:
     """Claims and trains runs until it is stopped."""
     here = owner.here()
-    described = environment.record(order.threads)
+    described = environment.record(needs.threads)
     compiled = deque[str](maxlen=PROGRAMS_KEPT)
 
     def claim(rungs: Sequence[str]) -> ClaimedRun | None:
         return ledger.claim(
-            order.ladder,
+            work.ladder,
             here,
             rungs=rungs,
-            seeds=order.seeds,
-            threads=order.threads,
-            devices=order.devices,
+            seeds=work.seeds,
+            threads=needs.threads,
+            devices=needs.devices,
             compiled=compiled,
             environment=described,
         )
 
-    runs, data = Path(order.runs), Path(order.data)
+    runs = work.runs
     while not (stop.requested or stop.refused):
         ledger.reap(here)
-        rung, claims = _claim(claim, order)
+        rung, claims = _claim(claim, work)
         stop.idle = not claims
         if not claims:
             time.sleep(IDLE_SECONDS)
@@ -149,7 +157,7 @@ def _train(ledger: Ledger, order: TrainOrder, stop: StopRequest) -> None:
                     logs.write(f"trained together with run {claims[0].run.id}: its log has the rest")
                 records.keep_run(ledger, runs, one.run.id)
             try:
-                work([ActiveAttempt(ledger, one, runs, data) for one in claims], stop)
+                train_attempts([ActiveAttempt(ledger, one, runs, work.data) for one in claims], stop)
             finally:
                 with contextlib.suppress(LedgerError):  # what ended the training is the error to show
                     for one in claims:
@@ -165,19 +173,19 @@ def _keep_log(ledger: Ledger, claim: ClaimedRun, runs: Path, folder: Path) -> No
         ledger.event("log", text, run=claim.run.id, attempt=claim.attempt)
 
 
-def _claim(claim: Callable[[Sequence[str]], ClaimedRun | None], order: TrainOrder) -> tuple[str, list[ClaimedRun]]:
+def _claim(claim: Callable[[Sequence[str]], ClaimedRun | None], work: Work) -> tuple[str, list[ClaimedRun]]:
     """A rung and the next queued run of it, or several that are trained in one program; no run if none is queued."""
-    first = claim(order.rungs)
+    first = claim(work.rungs)
     if first is None:
         return "", []
     claims = [first]
-    place = next(member for member in first.run.memberships if member.ladder_key == order.ladder)
-    while len(claims) < order.pack and place.stage == "train" and (another := claim([place.rung])):
+    place = next(member for member in first.run.memberships if member.ladder_key == work.ladder)
+    while len(claims) < work.pack and place.stage == "train" and (another := claim([place.rung])):
         claims.append(another)
     return place.rung, claims
 
 
-def work(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None:
+def train_attempts(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None:
     """Trains attempts at runs of one rung, to their ends or to the next boundary after a stop request.
 
     Raises:
@@ -231,7 +239,7 @@ def _read_order() -> Order | None:
         if not piece:
             return None
         line += piece
-    return decode_order(line)
+    return decode(line, Order)
 
 
 def _exit_with(supervisor: int, stop: StopRequest) -> None:

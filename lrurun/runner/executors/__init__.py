@@ -10,8 +10,7 @@ Installed packages add executors by entry points of the group `lrurun.executors`
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -20,11 +19,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from lrurun.errors import LrurunError, UsageError, hint_for
-from lrurun.ledger.store import Ledger
-from lrurun.ledger.values import Owner, Run
 from lrurun.paths import Places
-from lrurun.runner.messages import TrainOrder
-from lrurun.runner.processes import Needs
 from lrurun.runner.selection import SelectedRuns
 from lrurun.runner.signals import Signals
 
@@ -55,32 +50,11 @@ class NodeJob(Struct, frozen=True, kw_only=True):
     """The executor's own, from its option and the user's configuration file."""
 
 
-class Work(Struct, kw_only=True):
-    """What a supervisor hands to its executor."""
-
-    ledger: Ledger
-    runs: SelectedRuns
-    places: Places
-    owner: Owner
-    """The supervisor."""
-    order: TrainOrder
-    """For workers on this machine."""
-    jobs: int | None
-    """Workers of a node; None for as many as devices or cores suffice for."""
-    variables: Mapping[str, str]
-    """Of the workers' environment, in addition."""
-    say: Callable[[str], None]
-    signals: Signals
-    on_node: bool = False
-    """Whether this process is a node supervisor itself."""
-    detach: bool = False
-    """Whether the command returns after the first start: what fails then is an error."""
-
-
 class Executor(Protocol):
     """Starts what trains the runs of a command, counts it, stops it, and says what became of it.
 
-    The class is called with a NodeJob. `start` and `ended` are called again and again while a command runs.
+    The class is called with a NodeJob. `start` and `ended` are called again and again while a command runs. `runs.work`
+    is the work, `runs.ledger` the ledger, and `runs.say` shows a message.
     """
 
     def __init__(self, job: NodeJob) -> None: ...
@@ -102,12 +76,8 @@ class Executor(Protocol):
             UsageError: this executor submits nothing.
         """
 
-    def start(self, work: Work, queued: Counter[Needs], running: Sequence[Run]) -> None:
+    def start(self, runs: SelectedRuns) -> None:
         """Starts what is missing for the queued runs.
-
-        Args:
-            queued: needs of a run -> how many runs that have them are queued.
-            running: the runs that any process trains.
 
         Raises:
             LrurunError: it is useless to try again, or the command does not try again.
@@ -116,14 +86,14 @@ class Executor(Protocol):
     def count(self) -> int:
         """How many that were started are alive, as far as is known: workers, or node supervisors."""
 
-    def ended(self, work: Work) -> Iterable[str]:
+    def ended(self, runs: SelectedRuns) -> Iterable[str]:
         """Says what became of those that have ended since the last call, where it needs to be said.
 
         Raises:
             LrurunError: it is useless to start more.
         """
 
-    def stop(self, work: Work, *, finished: bool) -> None:
+    def stop(self, runs: SelectedRuns, signals: Signals, *, finished: bool) -> None:
         """Ends what was started and waits for it; runs are saved.
 
         Args:

@@ -1,19 +1,30 @@
-"""Workers on this machine: the executor of every command without `--executor`, and of node supervisors."""
+"""Workers on this machine: the executor of every command without `--executor`, and of node supervisors.
+
+It starts as many workers as there are queued runs and room for, writes the heartbeats of their attempts, ends those
+that hang, and says why others have exited.
+"""
 
 from __future__ import annotations
 
+import signal
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from lrurun import machine
 from lrurun.errors import LrurunError, UsageError
-from lrurun.ledger.values import Run
-from lrurun.runner import reasons
-from lrurun.runner.executors import NodeJob, Work
-from lrurun.runner.heartbeat import Heartbeat
-from lrurun.runner.pool import WorkerPool
+from lrurun.ledger import owner
+from lrurun.ledger.values import Attempt, Run
+from lrurun.runner import logs, reasons
+from lrurun.runner.executors import NodeJob
 from lrurun.runner.preparation import check_devices
-from lrurun.runner.processes import FAULT_EXIT, Needs, error_of
-from lrurun.runner.selection import RETRIES
+from lrurun.runner.processes import FAULT_EXIT, LocalWorker, cause, error_of, finish
+from lrurun.runner.selection import MAX_RETRIES, SelectedRuns
+from lrurun.runner.signals import Signals
+from lrurun.runner.work import Needs, Work
+
+HEARTBEAT_SECONDS = 10.0
+"""How often a supervisor writes the heartbeat of the attempts of its workers. See `HEARTBEAT_TIMEOUT` of the queue."""
 
 
 class LocalExecutor:
@@ -21,10 +32,14 @@ class LocalExecutor:
 
     def __init__(self, job: NodeJob | None = None) -> None:
         self.job = job
-        self._pool: WorkerPool | None = None
-        self._heartbeat: Heartbeat | None = None
+        self.workers: list[LocalWorker] = []
         self._failed_starts = 0
         """Workers in a row that exited before they claimed a run."""
+        self._killed_for_memory = machine.killed_for_memory()
+        self._host = owner.host()
+        self._heartbeat_at = float("-inf")
+        self._silence: dict[tuple[str, int], tuple[float, float]] = {}
+        """(Run id, attempt) -> the time of the worker's last write, and the seconds watched since without another."""
 
     def check(self, *, detach: bool) -> None:
         options = {
@@ -43,46 +58,135 @@ class LocalExecutor:
             "--dry-run: the local executor submits nothing", "lrurun plan shows what a command would train"
         )
 
-    def start(self, work: Work, queued: Counter[Needs], running: Sequence[Run]) -> None:
-        if self._pool is None or self._heartbeat is None:
-            self._pool = WorkerPool(work.order, work.jobs, work.variables)
-            self._heartbeat = Heartbeat(work.ledger, work.owner.host, work.say)
-        self._heartbeat.update(running, self._pool.workers)
-        if queued:
-            here = work.ledger.newest_attempts([run.id for run in running], host=work.owner.host)
-            self._pool.fill(queued, {attempt.pid for attempt in here.values()})
-        elif work.on_node and not work.runs.is_tuning:
-            self._pool.dismiss()  # they finish their runs; other nodes have the rest
+    def start(self, runs: SelectedRuns) -> None:
+        running = runs.in_state("running")
+        self._write_heartbeats(runs, running)
+        if queued := runs.queued():
+            here = runs.ledger.newest_attempts([run.id for run in running], host=self._host)
+            self._fill(runs.work, queued, {attempt.pid for attempt in here.values()})
+        elif runs.work.on_node and not runs.is_tuning:
+            self._dismiss()  # they finish their runs; other nodes have the rest
 
     def count(self) -> int:
-        return 0 if self._pool is None else len(self._pool.workers)
+        return len(self.workers)
 
-    def ended(self, work: Work) -> Iterator[str]:
+    def ended(self, runs: SelectedRuns) -> Iterator[str]:
         """Records why workers exited.
 
         Raises:
             LrurunError: one reported a fault, or they exit again and again before they have claimed a run.
         """
-        for pid, code, output in [] if self._pool is None else self._pool.exited():
+        for worker in list(self.workers):
+            code = worker.poll()
+            if code is None:
+                continue
+            output = worker.tail()
+            worker.close()
+            self.workers.remove(worker)
             if code == FAULT_EXIT:
                 raise error_of(output)
-            if code in (0, 143) or self._pool is None:
+            if code in (0, 143):
                 continue
-            claimed = work.runs.attempts_of(work.owner.host, pid)
+            claimed = runs.attempts_of(self._host, worker.pid)
             broken = [attempt for attempt in claimed if reasons.process_exited(attempt)]
-            text = f"a worker ended with {self._pool.explain(code, output, work.places.runs, broken)}"
+            text = f"a worker ended with {self._explain(code, output, runs.work, broken)}"
             for attempt in broken:
-                work.ledger.event("died", text, run=attempt.run, attempt=attempt.n)
+                runs.ledger.event("died", text, run=attempt.run, attempt=attempt.n)
             yield text
             self._failed_starts = 0 if claimed else self._failed_starts + 1
-            if self._failed_starts > RETRIES:
+            if self._failed_starts > MAX_RETRIES:
                 raise LrurunError(text, "lrurun doctor shows what this machine has")
 
-    def stop(self, work: Work, *, finished: bool) -> None:
-        if self._pool is not None:
-            if finished:
-                self._pool.dismiss()
-            else:
-                self._pool.terminate()
-            self._pool.wait(work.signals)
-        self._pool = None
+    def stop(self, runs: SelectedRuns, signals: Signals, *, finished: bool) -> None:
+        if finished:
+            self._dismiss()
+        else:
+            for worker in self.workers:
+                worker.terminate()
+        finish(self.workers, signals)
+        self.workers.clear()
+
+    def _fill(self, work: Work, queued: Counter[Needs], busy: set[int]) -> None:
+        """Starts as many workers as there are queued runs and room for.
+
+        Args:
+            queued: needs -> how many queued runs have them.
+            busy: processes that train a run.
+        """
+        for needs, count in sorted(queued.items()):
+            same = [worker for worker in self.workers if worker.needs == needs]
+            idle = sum(worker.pid not in busy for worker in same)
+            while idle * work.pack < count and self._has_room(work, needs):
+                self.workers.append(LocalWorker(work, needs=needs, devices=self._least_used(needs.devices)))
+                idle += 1
+            if not idle and not same:
+                for worker in self.workers:
+                    if worker.pid not in busy and worker.needs not in queued:
+                        worker.dismiss()  # makes room: no run needs what it has
+
+    def _has_room(self, work: Work, needs: Needs) -> bool:
+        """Whether there may be another worker with these needs; the first one there always may."""
+        if work.jobs is not None or not self.workers:
+            return len(self.workers) < (work.jobs or 1)
+        if devices := len(machine.accelerators()):  # which the workers may need different numbers of
+            return sum(worker.needs.devices for worker in self.workers) + needs.devices <= devices
+        return len(self.workers) < machine.default_jobs(*needs)
+
+    def _least_used(self, count: int) -> list[str]:
+        """The accelerators of a new worker, in order; none where there is no choice."""
+        names = machine.accelerators()
+        used = Counter(name for worker in self.workers for name in worker.devices)
+        chosen = sorted(names, key=lambda name: used[name])[:count]
+        return [name for name in names if name in chosen] if len(names) > 1 else []
+
+    def _dismiss(self) -> None:
+        """Lets idle workers exit."""
+        for worker in self.workers:
+            worker.dismiss()
+
+    def _write_heartbeats(self, runs: SelectedRuns, running: Sequence[Run]) -> None:
+        """Writes the heartbeats of the workers if they are due, because one that compiles may be unable to for minutes.
+
+        A worker that itself writes nothing for longer than its run's `hang_after_seconds` is killed. Only time during
+        which this process watches is counted: not while it is stopped, the machine sleeps or another process holds the
+        ledger. Changes of the clock have no effect.
+        """
+        now = time.monotonic()
+        if now - self._heartbeat_at < HEARTBEAT_SECONDS:
+            return
+        watched, self._heartbeat_at = min(now - self._heartbeat_at, 2 * HEARTBEAT_SECONDS), now
+        by_pid = {worker.pid: worker for worker in self.workers}
+        own = []
+        # one query, however many runs the ladder has on other nodes
+        for run, attempt in runs.ledger.newest_attempts([run.id for run in running], host=self._host).items():
+            if attempt.pid not in by_pid:
+                continue
+            own.append((run, attempt.n))
+            seen, silence = self._silence.get((run, attempt.n), (attempt.seen_at, -watched))
+            silence = silence + watched if seen == attempt.seen_at else 0.0
+            self._silence[run, attempt.n] = attempt.seen_at, silence
+            limit = runs.ledger.run(run).execution.hang_after_seconds
+            if silence > limit:
+                runs.say(f"{run}: its worker wrote nothing for {limit:.0f} s and was killed")
+                by_pid[attempt.pid].kill()
+        if own:
+            runs.ledger.record_heartbeats(own)
+
+    def _explain(self, code: int, output: str, work: Work, broken: Sequence[Attempt]) -> str:
+        """Why a worker exited: signal or exit code, and what it printed last.
+
+        Args:
+            broken: the attempts that ended with the worker.
+        """
+        why = cause(code)
+        killed = machine.killed_for_memory()
+        if code == -signal.SIGKILL and killed > self._killed_for_memory:
+            self._killed_for_memory += 1
+            return f"{why}: the system killed it because memory ran out"
+        self._killed_for_memory = killed
+        if code == -signal.SIGABRT and broken and not output:  # C++ gives its reason in the log of the attempt
+            output = "\n".join(logs.tail(work.runs / broken[-1].run / str(broken[-1].n) / "log.txt", 1))
+        last = output.splitlines()[-1].strip() if output else ""
+        if "bad_alloc" in last:
+            last += " (memory ran out)"
+        return f"{why}: {last}" if last else why

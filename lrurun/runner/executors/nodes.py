@@ -10,18 +10,16 @@ import secrets
 import signal
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from lrurun import paths
 from lrurun.errors import LrurunError, UsageError, plural
 from lrurun.files import write
-from lrurun.ledger.values import Run
 from lrurun.runner import node
-from lrurun.runner.executors import NodeJob, Work
-from lrurun.runner.processes import Needs
-from lrurun.runner.selection import RETRIES
+from lrurun.runner.executors import NodeJob
+from lrurun.runner.selection import MAX_RETRIES, SelectedRuns
+from lrurun.runner.signals import Signals
 from lrurun.runner.storage import storage_for
 
 AGAIN = "the runs are queued; give the same command again, or without --detach, which tries again by itself"
@@ -56,7 +54,7 @@ class NodeExecutor(ABC):
         """Of what this command has submitted."""
 
     @abstractmethod
-    def submit(self, work: Work, count: int, variables: dict[str, str]) -> str:
+    def submit(self, count: int, variables: dict[str, str]) -> str:
         """Starts node supervisors, with these environment variables, and returns what they are called."""
 
     @abstractmethod
@@ -85,53 +83,53 @@ class NodeExecutor(ABC):
     def count(self) -> int:
         return self._alive
 
-    def start(self, work: Work, queued: Counter[Needs], running: Sequence[Run]) -> None:
+    def start(self, runs: SelectedRuns) -> None:
         if time.monotonic() < self._due:
             return
         self._due = time.monotonic() + self.poll_seconds
         if self._last_event is None:
-            self._last_event = max((event.id for event in work.ledger.events(limit=1)), default=0)
+            self._last_event = max((event.id for event in runs.ledger.events(limit=1)), default=0)
         try:
             self._alive = self.alive()
-            missing = min(self.nodes - self._alive, queued.total())
+            missing = min(self.nodes - self._alive, runs.queued().total())
             if missing > 0:
-                self._start(work, missing)
-            elif work.detach:
-                work.say(
+                self._start(runs, missing)
+            elif runs.work.detach:
+                runs.say(
                     f"submitted nothing: {plural(self._alive, 'node supervisor')} of an earlier command wait or run"
                 )
             self._silent = ""
         except EngineError as error:
-            if work.detach:
+            if runs.work.detach:
                 raise EngineError(f"nothing was submitted: {error.message}", AGAIN) from None
             if error.message != self._silent:
-                work.say(f"{error.message}; trying again")
+                runs.say(f"{error.message}; trying again")
             self._silent = error.message
 
-    def _start(self, work: Work, count: int) -> None:
-        newest = work.ledger.newest_attempts(work.runs.needs).values()
+    def _start(self, runs: SelectedRuns, count: int) -> None:
+        newest = runs.ledger.newest_attempts(runs.needs).values()
         attempts = sum(attempt.n for attempt in newest)
         if self._alive == 0:
             self._useless = self._useless + 1 if attempts == self._before else 0
-            if self._useless > RETRIES:
+            if self._useless > MAX_RETRIES:
                 text, where = self.last_line()
                 what = "node supervisors end before they claim a run"
                 raise LrurunError(f"{what}: {text}" if text else what, f"see {where}")
         self._before = attempts
-        token = write_token(work.places.runs)
+        token = write_token(self.job.places.runs)
         self._tokens.add(token)
-        started = self.submit(work, count, {node.SHARED: token})
+        started = self.submit(count, {node.SHARED: token})
         self._alive += count
         text = f"submitted {plural(count, 'node supervisor')}: {started}"
-        work.ledger.event(node.SUBMITTED, text, ladder=work.order.ladder)
-        work.say(text)
+        runs.ledger.event(node.SUBMITTED, text, ladder=runs.work.ladder)
+        runs.say(text)
 
-    def ended(self, work: Work) -> Iterator[str]:
+    def ended(self, runs: SelectedRuns) -> Iterator[str]:
         """Raises LrurunError where a node has recorded that it cannot work: the runs folder is not shared."""
         if self._last_event is None or time.monotonic() - self._read < self.poll_seconds:
             return
         self._read = time.monotonic()
-        for event in work.ledger.events(self._last_event, work.order.ladder, of_runs=False):
+        for event in runs.ledger.events(self._last_event, runs.work.ladder, of_runs=False):
             self._last_event = event.id
             if (error := node.failure(event, self._tokens)) is None:
                 continue
@@ -142,15 +140,14 @@ class NodeExecutor(ABC):
                 yield silent.message
             raise error
 
-    def stop(self, work: Work, *, finished: bool) -> None:
+    def stop(self, runs: SelectedRuns, signals: Signals, *, finished: bool) -> None:
         """Stops the node supervisors after ^C, SIGTERM and the time limit; otherwise they go on without the command."""
-        signals = work.signals
         stopped = signals.received in (signal.SIGINT, signal.SIGTERM)
         try:
             if finished or stopped:
                 self.cancel(waiting_only=finished)
             elif self._alive:
-                work.say("the node supervisors go on without this command")
+                runs.say("the node supervisors go on without this command")
             deadline = time.monotonic() + STOP_SECONDS
             while stopped and not finished and not signals.abort and time.monotonic() < deadline:
                 self._alive = self.alive()
@@ -158,7 +155,7 @@ class NodeExecutor(ABC):
                     return
                 time.sleep(0.5)
         except EngineError as error:
-            work.say(error.message)
+            runs.say(error.message)
 
 
 class EngineError(LrurunError):

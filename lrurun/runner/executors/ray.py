@@ -15,7 +15,7 @@ from typing import Any
 from lrurun import machine
 from lrurun.errors import LrurunError, UsageError, hint_for
 from lrurun.runner import logs
-from lrurun.runner.executors import NodeJob, Work
+from lrurun.runner.executors import NodeJob
 from lrurun.runner.executors.nodes import NodeExecutor, write_token
 from lrurun.runner.executors.ray_cluster import cluster, last_line
 from lrurun.runner.executors.ray_node import NodeActor, look
@@ -92,7 +92,7 @@ class RayExecutor(NodeExecutor):
                 hint = "choose a folder on shared storage with --runs-dir"
                 raise LrurunError(f"{which}: the runs folder {runs} is not shared with it", hint)
 
-    def submit(self, work: Work, count: int, variables: dict[str, str]) -> str:
+    def submit(self, count: int, variables: dict[str, str]) -> str:
         self._logs.mkdir(parents=True, exist_ok=True)
         sizes = {key: amount for key, amount in self.needs.items() if key in _STANDARD.values()}
         custom = {key: amount for key, amount in self.needs.items() if key not in sizes}

@@ -21,7 +21,7 @@ from lrurun.errors import LrurunError, UsageError, hint_for, nearest
 from lrurun.ledger import owner
 from lrurun.ledger.files import migration
 from lrurun.runner import logs, node
-from lrurun.runner.executors import NodeJob, Work
+from lrurun.runner.executors import NodeJob
 from lrurun.runner.executors.nodes import EngineError, NodeExecutor
 
 SECONDS = 60.0
@@ -146,7 +146,7 @@ class SlurmExecutor(NodeExecutor):
         lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
         return "\n".join([*lines, f"exec {shlex.join(self.job.arguments)}", ""])
 
-    def submit(self, work: Work, count: int, variables: dict[str, str]) -> str:
+    def submit(self, count: int, variables: dict[str, str]) -> str:
         self._logs.mkdir(parents=True, exist_ok=True)
         done = _run("sbatch", "--parsable", given=self._script(count, variables))
         if done.returncode:

@@ -1,33 +1,43 @@
-"""Where the runs of a command are trained: the options of the executors, and the user's configuration file."""
+"""How and where the runs of a command are trained: its options, and the user's configuration file."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import shlex
+import signal
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lrurun import paths
+from lrurun import console, paths
+from lrurun.commands.durations import seconds_of
 from lrurun.errors import UsageError, hint_for
 
 if TYPE_CHECKING:
     from lrurun.paths import Places
     from lrurun.runner.executors import Executor
-    from lrurun.runner.supervisor import Supervisor
+    from lrurun.runner.signals import Signals, Stopped
+    from lrurun.runner.supervisor import Outcome, Supervisor
 
 
 _EXAMPLES = {"slurm": "partition=gpu", "ray": "num_gpus=1"}
 
 
-class Placement(Struct, frozen=True, kw_only=True):
-    """The options of a command that say where its runs are trained."""
+class TrainingOptions(Struct, frozen=True, kw_only=True):
+    """The options of a command that say how and where its runs are trained, independent of which runs they are."""
 
+    jobs: int | None = None
+    pack: int = 1
+    fresh: bool = False
+    time_limit: str | None = None
+    arguments: tuple[str, ...] = ()
+    """Of the command line, to be shown in messages."""
     executor: str = "local"
     nodes: int | None = None
     settings: Mapping[str, Sequence[str]] = {}
@@ -37,12 +47,28 @@ class Placement(Struct, frozen=True, kw_only=True):
     on_node: bool = False
     """Whether an executor started this command, on a node."""
 
-    def make(self, places: Places, command: Sequence[str], more: Sequence[str] = (), *, devices: int = 1) -> Executor:
+    @property
+    def command(self) -> str:
+        return shlex.join(["lrurun", *self.arguments])
+
+    @property
+    def of_work(self) -> dict[str, Any]:
+        """Those that are fields of the work."""
+        names = "jobs", "pack", "fresh", "detach", "on_node"
+        return {name: getattr(self, name) for name in names}
+
+    def signals(self) -> Signals:
+        """What stops the training; the time limit begins now."""
+        from lrurun.runner.signals import Signals
+
+        also = [signal.SIGUSR1] if self.on_node else []
+        return Signals(None if self.time_limit is None else seconds_of(self.time_limit), also)
+
+    def make_executor(self, places: Places, command: Sequence[str], *, devices: int = 1) -> Executor:
         """The executor, which is checked unless it only prints its script. Nothing is written.
 
         Args:
             command: arguments of the command line that decide which runs are trained; they name the job.
-            more: further arguments for nodes.
             devices: how many a run needs.
 
         Raises:
@@ -63,10 +89,12 @@ class Placement(Struct, frozen=True, kw_only=True):
         runs = paths.shown_runs(absolute.runs)
         where = ["--ledger", str(absolute.ledger), "--runs-dir", runs, "--data-dir", str(absolute.data)]
         load = [argument for file in plugins.named_files() for argument in ("--load", file)]
+        how = [] if self.jobs is None else ["--jobs", str(self.jobs)]
+        how += [] if self.pack == 1 else ["--pack", str(self.pack)]
         digest = hashlib.sha256(json.dumps([*where, *load, *command]).encode()).hexdigest()[:10]
         job = executors.NodeJob(
             name=f"lrurun-{digest}",
-            arguments=[sys.executable, "-P", "-m", "lrurun", *where, *load, *command, *more, "--on-node"],
+            arguments=[sys.executable, "-P", "-m", "lrurun", *where, *load, *command, *how, "--on-node"],
             folder=Path.cwd(),
             places=absolute,
             nodes=self.nodes,
@@ -78,14 +106,28 @@ class Placement(Struct, frozen=True, kw_only=True):
             made.check(detach=self.detach)
         return made
 
-    def check_node(self, supervisor: Supervisor) -> None:
-        """On a node, checks that it has the folders of the command. Raises LrurunError."""
+    def train(self, supervisor: Supervisor, prepare: Callable[[], object]) -> Outcome:
+        """Trains the runs of a supervisor, or submits them. On a node, checks first that it has the runs folder of the
+        command. Raises as `Supervisor.run`."""
         if self.on_node:
             from lrurun.runner import node
             from lrurun.runner.preparation import check_runs_folder
 
-            node.check(supervisor.ledger, supervisor.instance, supervisor.places.runs)
-            check_runs_folder(supervisor.places)
+            node.check(supervisor.ledger, supervisor.instance, supervisor.work.runs)
+            check_runs_folder(supervisor.work.runs)
+        outcome = supervisor.run(prepare)
+        if self.detach and outcome.worked:
+            console.say("lrurun status --watch shows its progress")
+        return outcome
+
+    def stopped(self, stopped: Stopped, when: str) -> int:
+        """Says what goes on after a signal; the exit code."""
+        console.say(f"stopped by {stopped}{when and f' {when}'}; the same command continues: {self.command}")
+        if self.on_node:
+            from lrurun.runner import node
+
+            node.requeue(stopped.number)
+        return stopped.exit_code
 
 
 def settings_of(

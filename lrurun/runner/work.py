@@ -1,0 +1,140 @@
+"""The work of a command, which goes as it is from the command to supervisor, executor and workers, and what workers
+answer: one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from lrurun.ledger.values import Kind, LadderInstance
+from lrurun.paths import Places
+
+
+class Needs(NamedTuple):
+    """What a run needs of its worker process."""
+
+    threads: int = 1
+    """Size of XLA's thread pool."""
+    devices: int = 1
+
+
+class Work(Struct, frozen=True, kw_only=True, tag="train"):
+    """Which runs are trained, of which ladder instance, and how."""
+
+    ledger: str
+    """Its file or URL."""
+    runs: Path
+    """Folder of logs and checkpoints."""
+    data: Path
+    """Folder of the task's prepared data."""
+    ladder: str
+    """Key of the ladder instance."""
+    kind: Kind
+    """Of its runs."""
+    rungs: Sequence[str]
+    seeds: Sequence[int]
+    fresh: bool = False
+    """Whether finished runs are superseded and started again."""
+    jobs: int | None = None
+    """How many workers a machine has; None for `machine.default_jobs`."""
+    pack: int = 1
+    """How many seeds of a rung a worker trains in one program."""
+    on_node: bool = False
+    """Whether an executor started this command, on a node: it leaves when nothing is queued for it."""
+    detach: bool = False
+    """Whether the command returns when its executor has started: what fails then is an error."""
+
+
+def work_on(
+    instance: LadderInstance, places: Places, data: str, rungs: Sequence[str], seeds: Sequence[int], **how: Any
+) -> Work:
+    """The work on some rungs and seeds of a ladder instance.
+
+    Args:
+        data: name of the task's folder in the data folder.
+        how: further fields of the work.
+    """
+    return Work(
+        ledger=str(places.ledger.absolute()),
+        runs=places.runs.absolute(),
+        data=(places.data / data).absolute(),
+        ladder=instance.key,
+        kind=instance.kind,
+        rungs=list(rungs),
+        seeds=list(seeds),
+        **how,
+    )
+
+
+class Preparation(Struct, frozen=True, kw_only=True, tag="prepare"):
+    """Data of a task that a worker prepares."""
+
+    task: str
+    options: dict[str, Any]
+    data: Path
+    from_path: Path | None
+    """File or folder that holds a copy of the published data."""
+    force: bool = False
+    """Whether data that are there are replaced."""
+    recipes: dict[str, str] = {}
+    """`obtaining.RECIPES` of the supervisor."""
+
+
+class Order(Struct, frozen=True, kw_only=True, tag="order"):
+    """The first line that a worker process reads."""
+
+    supervisor: int
+    """Process id of the supervisor."""
+    plugins: dict[str, Any]
+    """What `plugins.loaded` returned: the code to load."""
+    needs: Needs
+    """What this worker has: of queued runs, it claims those that need this."""
+    work: Work | Preparation
+
+
+class PreparationProgress(Struct, frozen=True, kw_only=True, tag="progress"):
+    """`done` of `total` units of the step `what` are finished; `total` is None where it is unknown."""
+
+    what: str
+    done: int
+    total: int | None
+
+
+class Fault(Struct, frozen=True, kw_only=True, tag="fault"):
+    """An error that the supervisor raises as its own: the ledger, a folder, data or plug-ins cannot be used."""
+
+    message: str
+    hint: str | None
+    exit_code: int
+    trace: str = ""
+    """The traceback in the worker, for --debug."""
+
+
+Message = Order | PreparationProgress | Fault
+M = TypeVar("M", bound=Message)
+
+
+def encode(message: Message) -> str:
+    """One line, without its newline."""
+    # `json`, because file names that are not UTF-8 come as lone surrogates, which msgspec refuses
+    return json.dumps(msgspec.to_builtins(message, enc_hook=str))
+
+
+def decode(line: str | bytes, kind: type[M]) -> M:
+    """The message in a line. Raises ValueError where it is not one."""
+    return msgspec.convert(json.loads(line), kind, dec_hook=lambda path, text: path(text))
+
+
+def last(output: str, kind: type[M]) -> M | None:
+    """The last message of a kind in a worker's output, which may contain lines of libraries too."""
+    for line in reversed(output.splitlines()):
+        try:
+            return decode(line, kind)
+        except (ValueError, RecursionError):
+            continue
+    return None
