@@ -11,13 +11,13 @@ import jax
 import pytest
 
 from lrurun.runner.attempt import StopRequest
-from lrurun.runner.compiling import turn
+from lrurun.runner.execute import turn
 from tests.machine import Machine
 
 HOLDER = """
 import sys, jax
 from lrurun.runner.attempt import StopRequest
-from lrurun.runner.compiling import turn
+from lrurun.runner.execute import turn
 jax.config.update("jax_compilation_cache_dir", sys.argv[1])
 with turn(sys.argv[2], StopRequest()):
     print("holds", flush=True)
@@ -27,7 +27,7 @@ with turn(sys.argv[2], StopRequest()):
 
 @pytest.mark.slow
 def test_one_process_compiles_a_program_while_others_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lrurun.runner.compiling.WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("lrurun.runner.execute.WAIT_SECONDS", 0.01)
     monkeypatch.setattr("lrurun.machine.cores", lambda: 2)
     before = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))

@@ -213,7 +213,7 @@ def test_studies_have_scripts_too(machine: Machine) -> None:
 
 @pytest.mark.parametrize("address", ["nonsense", "127.0.0.2", ":6379", "head:port"])
 def test_an_address_of_ray_has_a_port(address: str) -> None:
-    from lrurun.runner.executors import ray_cluster
+    from lrurun.runner.executors import ray
 
     with pytest.raises(UsageError, match="--address: expected HOST:PORT, found"):
-        ray_cluster._try_address(address)
+        ray._try_address(address)

@@ -18,7 +18,7 @@ from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import LadderInstance
 from lrurun.paths import Places
-from lrurun.runner import reasons, work
+from lrurun.runner import work
 from lrurun.runner.executors import local
 from lrurun.runner.executors.local import LocalExecutor
 from lrurun.runner.selection import MAX_RETRIES, SelectedRuns, Selection
@@ -56,7 +56,7 @@ def test_a_run_that_fails_is_tried_three_times_and_again_by_the_next_command(tmp
             command.runs.load()
             command.runs.advance(first=True)
             while command.states() == ["queued"]:
-                command.attempt("failed", error="out of luck", reason=reasons.failed("out of luck"))
+                command.attempt("failed", error="out of luck", reason="failed: out of luck")
                 command.states()
                 command.runs.advance()
             [run] = command.runs.load()
@@ -70,7 +70,7 @@ def test_a_run_that_is_interrupted_is_tried_as_often_as_it_takes(tmp_path: Path)
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         command = Command(ledger, "tanh-rnn")
         for _ in range(MAX_RETRIES + 3):
-            command.attempt("interrupted", reason=reasons.SIGTERM)
+            command.attempt("interrupted", reason="interrupted: SIGTERM")
             assert command.states() == ["interrupted"]
             command.runs.advance()
             assert command.states() == ["queued"]

@@ -15,7 +15,7 @@ from lrurun.data.task import Data
 from lrurun.errors import LrurunError
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun
-from lrurun.runner import logs, reasons
+from lrurun.runner import logs
 
 if TYPE_CHECKING:
     from lrurun.training.events import Event
@@ -90,9 +90,9 @@ class ActiveAttempt:
                 "restore the data it began on, or start again with --fresh",
             )
 
-    def interrupt(self, reason: str) -> None:
-        """Ends the attempt without a result; the run can be resumed."""
-        self.ledger.finish(self.claim, "interrupted", reason=reason)
+    def interrupt(self, cause: str) -> None:
+        """Ends the attempt from outside, without a result; the run can be resumed."""
+        self.ledger.finish(self.claim, "interrupted", reason=f"interrupted: {cause}")
 
     def fail(self, error: Exception) -> None:
         """Ends the attempt with an exception, which the run keeps."""
@@ -100,7 +100,7 @@ class ActiveAttempt:
         if isinstance(error, LrurunError):
             text = f"{error.message}; {error.hint}" if error.hint else error.message
         trace = "".join(traceback.format_exception(error))
-        self.ledger.finish(self.claim, "failed", error=f"{text}\n\n{trace}", reason=reasons.failed(text))
+        self.ledger.finish(self.claim, "failed", error=f"{text}\n\n{trace}", reason=f"failed: {text}")
 
     def note(self, kind: str, text: str) -> None:
         """Adds an event to the ledger and a line to the log."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from lrurun import studies
 from lrurun.ledger.values import SCORE
-from lrurun.runner import logs, reasons
+from lrurun.runner import logs
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
 from lrurun.runner.recorder import LedgerThread, Recorder
 from lrurun.studies.plan import StudyPlan, cell_of
@@ -102,7 +102,7 @@ def _computed(found: Values | Generator[int, None, Values], attempt: ActiveAttem
             if stop.requested:
                 found.close()
                 thread.drain()
-                attempt.interrupt(reasons.SIGTERM)
+                attempt.interrupt("SIGTERM")
                 return None
             recorder.write_soon(step)
     finally:

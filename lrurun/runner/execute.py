@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import time
+import zlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import jax
 
+from lrurun import machine
 from lrurun.data import arrays
 from lrurun.data.on_device import batch_digest
 from lrurun.data.task import Data
 from lrurun.errors import LedgerError, LrurunError
 from lrurun.ledger.store import Fenced
-from lrurun.runner import logs, reasons
+from lrurun.runner import logs
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
-from lrurun.runner.compiling import turn
 from lrurun.runner.recorder import LedgerThread, Recorder
 from lrurun.runner.snapshots import Snapshots
 from lrurun.server import Server
@@ -76,7 +80,7 @@ def execute(active: list[ActiveAttempt], stop: StopRequest) -> None:
 def _stopped(active: Sequence[ActiveAttempt], stop: StopRequest) -> bool:
     """Whether to stop before training; the attempts are then interrupted."""
     for attempt in active if stop.requested else ():
-        attempt.interrupt(reasons.SIGTERM)
+        attempt.interrupt("SIGTERM")
     return stop.requested
 
 
@@ -132,7 +136,7 @@ def _restore(writers: Sequence[EventWriter], active: list[ActiveAttempt]) -> lis
         snapshot = writer.snapshots.restore(programs)
         if resume and (attempt.program, snapshot and snapshot.step) != (first.program, resume[0] and resume[0].step):
             active.remove(attempt)
-            attempt.interrupt(reasons.interrupted(f"not at the step of run {first.id}, to be trained with it"))
+            attempt.interrupt(f"not at the step of run {first.id}, to be trained with it")
         else:
             resume.append(snapshot)
     return resume
@@ -242,7 +246,7 @@ class EventWriter:
     def _interrupted(self) -> bool:
         self.snapshots.commit()
         self.writes.drain()
-        self.attempt.interrupt(reasons.SIGTERM)
+        self.attempt.interrupt("SIGTERM")
         return True
 
     def _save(self, snapshot: Snapshot) -> None:
@@ -251,3 +255,42 @@ class EventWriter:
         self.snapshots.save(snapshot)
         if not self._on_server:
             self.writes.drain()
+
+
+# Turns at compiling
+
+WAIT_SECONDS = 0.1
+PLACES_AT = 2**32
+"""The byte of the first place for a worker that compiles; those before are of programs."""
+
+
+@contextlib.contextmanager
+def turn(program: str, stop: StopRequest) -> Iterator[None]:
+    """Waits for the turn of `program` and for a place among the workers that compile, or until `stop`.
+
+    Processes with the same cache of compiled programs take turns: of those that need the same programs, one compiles
+    them and the others load them. There are as many places as cores: more workers would only take memory and time from
+    each other. Turn and place end with the context or the process.
+    """
+    with contextlib.ExitStack() as stack:
+        config: Any = jax.config  # its values are not in its type
+        if config.jax_compilation_cache_dir and config.jax_enable_compilation_cache:
+            folder = Path(config.jax_compilation_cache_dir)
+            with contextlib.suppress(OSError):  # nothing can be written to this cache, so nobody could load it
+                folder.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context((folder / "lrurun.lock").open("ab"))
+                byte = zlib.crc32(program.encode())  # a lock of its own, which may be beyond the end of the file
+                while not stop.requested and not _locked(file.fileno(), byte):
+                    time.sleep(WAIT_SECONDS)
+                places = range(PLACES_AT, PLACES_AT + machine.cores())
+                while not stop.requested and not any(_locked(file.fileno(), place) for place in places):
+                    time.sleep(WAIT_SECONDS)
+        yield
+
+
+def _locked(file: int, byte: int) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True

@@ -21,7 +21,6 @@ from lrurun.errors import LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Fenced, Ledger
 from lrurun.ledger.values import ClaimedRun, Event, LadderInstance, Run
-from lrurun.runner import reasons
 from lrurun.runner.storage import storage_for
 
 TASK = "LRURUN_TASK"
@@ -76,7 +75,7 @@ class NodeTask(Struct, frozen=True):
         for attempt in ledger.newest_attempts(runs).values():
             before = attempt.environment.get("node", {})
             if before.get("task") == self.name and before.get("start", 0) < self.start:
-                reason = reasons.interrupted(f"{self.name} was started again")
+                reason = f"interrupted: {self.name} was started again"
                 with contextlib.suppress(Fenced):
                     ledger.finish(ClaimedRun(run=runs[attempt.run], attempt=attempt.n), "interrupted", reason=reason)
 

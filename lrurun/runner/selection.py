@@ -18,12 +18,17 @@ from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.ledger.store import Ledger, refuse_later
 from lrurun.ledger.values import FINISHED, Attempt, LadderInstance, Run
 from lrurun.paths import Places
-from lrurun.runner import reasons
 from lrurun.runner.work import Needs, Work, work_on
 from lrurun.training import NUMERICS
 
 MAX_RETRIES = 2
 """How often a run that breaks is tried again by one command, and a worker that exits before it has claimed one."""
+
+
+def broke(attempt: Attempt) -> bool:
+    """Whether an attempt has ended by an exception, or because its process exited: its run is tried MAX_RETRIES times
+    again. A run that was interrupted by a signal is tried as often as it takes."""
+    return attempt.outcome in ("failed", "exited")
 
 
 Results = Sequence[dict[str, float] | None]
@@ -150,7 +155,7 @@ class SelectedRuns:
         if run.id in self._left:
             return True
         if run.id not in self._breaks:
-            self._breaks[run.id] = sum(map(reasons.broke, self.attempts(run)))
+            self._breaks[run.id] = sum(map(broke, self.attempts(run)))
         return self._breaks[run.id] > MAX_RETRIES
 
     def all_over(self) -> bool:

@@ -26,7 +26,7 @@ from lrurun.ledger.servers import Unreachable
 from lrurun.ledger.store import TRAINING_TIMEOUT, Fenced, Ledger
 from lrurun.ledger.values import ClaimedRun
 from lrurun.paths import inside
-from lrurun.runner import environment, logs, reasons, records
+from lrurun.runner import environment, logs, records
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.processes import FAULT_EXIT
 from lrurun.runner.signals import GRACE_SECONDS
@@ -195,7 +195,7 @@ def train_attempts(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None
     try:
         if stop.requested:
             for attempt in active:
-                attempt.interrupt(reasons.SIGTERM)
+                attempt.interrupt("SIGTERM")
             return
         if active[0].claim.run.kind == "study":
             from lrurun.runner import cells
@@ -214,7 +214,7 @@ def train_attempts(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None
         stop.refused = stop.refused or isinstance(error, Fenced)
         for attempt in active:
             with contextlib.suppress(LrurunError):
-                attempt.interrupt(reasons.interrupted(error.message))
+                attempt.interrupt(error.message)
         if isinstance(error, MachineFault):
             raise
     except Exception as error:

@@ -15,7 +15,7 @@ from lrurun import machine
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import owner
 from lrurun.ledger.values import Attempt, Run
-from lrurun.runner import logs, reasons
+from lrurun.runner import logs
 from lrurun.runner.executors import NodeJob
 from lrurun.runner.preparation import check_devices
 from lrurun.runner.processes import FAULT_EXIT, LocalWorker, cause, error_of, finish
@@ -88,7 +88,8 @@ class LocalExecutor:
             if code in (0, 143):
                 continue
             claimed = runs.attempts_of(self._host, worker.pid)
-            broken = [attempt for attempt in claimed if reasons.process_exited(attempt)]
+            # those that the process did not end itself
+            broken = [one for one in claimed if one.ended_at is None or one.outcome == "exited"]
             text = f"a worker ended with {self._explain(code, output, runs.work, broken)}"
             for attempt in broken:
                 runs.ledger.event("died", text, run=attempt.run, attempt=attempt.n)

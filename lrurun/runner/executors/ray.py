@@ -1,6 +1,7 @@
 """Ray: node supervisors that belong to detached actors, which Ray starts again when their node is lost.
 
-Ray is imported when this executor is used.
+A node supervisor is a process of its own, so that the jax of its workers has nothing of Ray. It ends with its node. Ray
+is imported when this executor is used.
 """
 
 from __future__ import annotations
@@ -8,17 +9,22 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Sequence
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from lrurun import machine
 from lrurun.errors import LrurunError, UsageError, hint_for
-from lrurun.runner import logs
+from lrurun.ledger import owner
+from lrurun.runner import logs, node
 from lrurun.runner.executors import NodeJob
-from lrurun.runner.executors.nodes import NodeExecutor, write_token
-from lrurun.runner.executors.ray_cluster import cluster, last_line
-from lrurun.runner.executors.ray_node import NodeActor, look
+from lrurun.runner.executors.nodes import EngineError, NodeExecutor, write_token
 from lrurun.version import VERSION
 
 INHERITED = ("LRURUN_", "PG", "JAX_", "XLA_", "XDG_")
@@ -26,6 +32,12 @@ INHERITED = ("LRURUN_", "PG", "JAX_", "XLA_", "XDG_")
 ANSWER_SECONDS = 60.0
 SAVE_SECONDS = 20.0
 """How long an actor that has begun may take to pass on that it is stopped; its node may be busy."""
+NAMESPACE = "lrurun"
+CONNECT_SECONDS = 20.0
+_TRY = "import sys, ray; ray.init(sys.argv[1], log_to_driver=False, logging_level='error')"
+_WITH_PARENT = """import ctypes, os, sys
+if sys.platform == "linux": ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL
+if os.getppid() == int(sys.argv[1]): os.execv(sys.argv[2], sys.argv[2:])"""
 _STANDARD = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 """Ray's names of what a node has -> of what an actor needs; custom resources have one name."""
 
@@ -157,3 +169,114 @@ def _amount(key: str, text: str) -> float:
     if not 0 <= amount < float("inf"):
         raise UsageError(f"--ray {key}: expected a number that is not negative, found {text!r}", f"as in --ray {key}=1")
     return amount
+
+
+# The connection to a cluster
+
+
+@contextlib.contextmanager
+def cluster(address: str) -> Iterator[Any]:
+    """Ray, connected to the cluster at an address.
+
+    Raises:
+        LrurunError: it is not installed, or there is no such cluster.
+        EngineError: what is asked of Ray in the block fails.
+    """
+    ray = _connected(address)
+    try:
+        yield ray
+    except (ray.exceptions.RayError, RuntimeError, TimeoutError) as error:
+        raise EngineError(f"Ray does not answer: {last_line(error)}") from None
+
+
+def last_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
+
+
+def _connected(address: str) -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        import ray
+
+        if not ray.is_initialized():
+            _try_address(address)
+            ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level="error", configure_logging=False)
+    except ImportError as error:
+        text = f"--executor ray: Ray cannot be imported: {str(error).splitlines()[0]}"
+        raise LrurunError(text, "pip install 'lrurun[ray]'") from None
+    finally:
+        for number, handler in before.items():  # Ray has its own
+            if signal.getsignal(number) != handler:
+                signal.signal(number, handler)
+    return ray
+
+
+def _try_address(address: str) -> None:
+    """Connects to a cluster in another process: where there is none, Ray tries for minutes and cannot be stopped."""
+    hint = "give the address of the cluster's head node, as in --address HOST:6379; ray status shows whether it runs"
+    if "://" in address:
+        raise UsageError(f"--address {address}: expected HOST:PORT", "give the command on a node of the cluster")
+    host, _, port = address.rpartition(":")
+    if address not in ("auto", "local") and not (host and port.isdecimal()):
+        raise UsageError(f"--address: expected HOST:PORT, found {address!r}", hint)
+    try:
+        if host:
+            socket.create_connection((host, int(port)), timeout=5.0).close()
+        tried = subprocess.run(
+            [sys.executable, "-c", _TRY, address], capture_output=True, text=True, timeout=CONNECT_SECONDS
+        )
+        text = (tried.stderr.strip().splitlines() or [f"exit code {tried.returncode}"])[-1] if tried.returncode else ""
+    except subprocess.TimeoutExpired:
+        text = f"no Ray cluster answered for {CONNECT_SECONDS:.0f} s"
+    except (OSError, OverflowError) as error:
+        text = str(error)
+    if text:
+        raise LrurunError(f"--address {address}: {text}", hint)
+
+
+# What Ray runs on a node
+
+
+def look(runs: str, token: str) -> tuple[bool, str]:
+    """Runs on a node: whether it sees the file of a token in the runs folder, and the version of lrurun."""
+    return node.sees(Path(runs), token), VERSION
+
+
+class NodeActor:
+    """Runs in a process of Ray on a node: starts a node supervisor, and ends with it."""
+
+    def __init__(self, name: str, command: list[str], folder: str, log: str, variables: dict[str, str]) -> None:
+        import ray
+
+        here = ray.get_runtime_context()
+        # without START: Ray does not say how often it has started an actor, and the ledger knows
+        own = {owner.NODE: here.get_node_id()[:12], node.TASK: f"ray:{name}"}
+        env = {key: text for key, text in os.environ.items() if key != "OMP_NUM_THREADS"}  # which Ray has set
+        prefix = [sys.executable, "-c", _WITH_PARENT, str(os.getpid()), sys.executable]
+        Path(log).parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "ab") as output:
+            self._process = subprocess.Popen(
+                [*prefix, *command[1:]],
+                cwd=folder,
+                env=env | variables | own,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        threading.Thread(target=self._follow, args=(here.current_actor,), daemon=True).start()
+
+    def _follow(self, itself: Any) -> None:
+        import ray
+
+        raylet = os.getppid()
+        while self._process.poll() is None:
+            if os.getppid() != raylet:
+                os._exit(1)  # the node supervisor is killed with this process
+            time.sleep(0.5)
+        ray.kill(itself)  # for good: Ray starts only those again that are lost
+
+    def stop(self) -> None:
+        """Lets the node supervisor save and end."""
+        self._process.send_signal(signal.SIGTERM)
