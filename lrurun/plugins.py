@@ -17,6 +17,7 @@ This module loads files and records where registered classes come from. What a r
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import re
@@ -25,12 +26,15 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
 from lrurun import paths
 from lrurun.errors import LrurunError, UsageError, check_type
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "lrurun"
 """The group of the entry points, each with the name of a recurrence or task."""
@@ -89,11 +93,9 @@ _REGISTRIES: dict[PluginKind, Registry[Any]] = {}
 _FILES: dict[str, Source] = {}
 """Real path -> what was loaded from it."""
 _NAMED: list[str] = []
-"""Absolute paths that `--load` named."""
+"""Absolute paths that `--load` or an argument named."""
 _INSTALLED: list[tuple[PluginKind, str]] = []
 """Plug-ins found by entry points, in order."""
-_ABSENT: set[tuple[PluginKind, str]] = set()
-"""What no entry point has."""
 _SOURCES: dict[tuple[PluginKind, str], tuple[Source, str]] = {}
 """Kind and name of a registered class -> its source and its module."""
 _check: list[Callable[[Path], None]] = []
@@ -195,25 +197,19 @@ def checked(check: Callable[[Path], None]) -> Iterator[None]:
         _check.pop()
 
 
-def load_named(files: list[str]) -> None:
-    """Loads the files that `--load` names."""
-    for name in files:
-        load(name)
-        _NAMED.append(os.path.abspath(Path(name).expanduser()))
+def load_files(files: Sequence[str | os.PathLike[str]], *, named: str = "--load") -> None:
+    """Loads the files that `--load` or an argument of `lrurun.open` or `lrurun.load` names. Raises as `load` does."""
+    hint = 'as in files=["mine.py"]'
+    check_type(named, files, list | tuple, "a list of paths", hint)
+    for file in files:
+        check_type(named, file, str | os.PathLike, "a path", hint)
+        load(file, named=named)
+        _NAMED.append(os.path.abspath(Path(file).expanduser()))
 
 
 def named_files() -> list[str]:
-    """Absolute paths of the files that `--load` named."""
+    """Absolute paths of the files that `--load` or an argument named."""
     return list(dict.fromkeys(_NAMED))
-
-
-def load_given(files: Sequence[str | os.PathLike[str]]) -> None:
-    """Imports the files that the argument `files` of `lrurun.open` or `lrurun.load` names. Raises as `load` does."""
-    hint = 'as in files=["mine.py"]'
-    check_type("files", files, list | tuple, "a list of paths", hint)
-    for file in files:
-        check_type("files", file, str | os.PathLike, "a path", hint)
-        load(file, named="files")
 
 
 def load(name: str | os.PathLike[str], *, base: Path | None = None, named: str = "--load") -> Source:
@@ -351,58 +347,71 @@ def load_installed(what: PluginKind, name: Any) -> None:
     """Imports the installed package that has this recurrence or task by an entry point, where it is not loaded yet.
 
     Raises:
-        UsageError: the package raises, or has no such thing.
+        UsageError: the package raises, or has no such thing; a loaded file or another package has it too.
     """
     known = _REGISTRIES[what]
-    if not isinstance(name, str) or name in known or (what, name) in _ABSENT:
+    if not isinstance(name, str) or (name in known and source_of(what, name) is None):  # lrurun's own
         return
+    loaded, points = source_of(what, name), _entry_points().get(name, [])
+    if not points or (loaded is not None and loaded.file is None):
+        return
+    packages = sorted(f"package {point.dist.name if point.dist else point.value}" for point in points)
+    if len(places := [*packages, *([] if loaded is None else [loaded.shown])]) > 1:
+        raise UsageError(f"{what} {name!r}: is in {' and in '.join(places)}", "load or install one of them")
+    where = f"entry point {name!r} of {packages[0]}"
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            points[0].load()
+    except LrurunError as error:
+        raise type(error)(f"{where}: {error.message}", error.hint) from None
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise UsageError(f"{where}: raised {type(error).__name__}: {text}", "--debug shows the traceback") from error
+    if name not in known:
+        raise UsageError(f"{where}: registers no {what} of this name", "report it, or remove the package")
+    _INSTALLED.append((what, name))
+
+
+@functools.cache
+def _entry_points() -> dict[str, list[EntryPoint]]:
+    """Name -> the entry points of installed packages that have it. None is imported for it."""
     from importlib.metadata import entry_points
 
-    for point in entry_points(group=GROUP, name=name):
-        where = f"entry point {name!r} of package {point.dist.name if point.dist else point.value}"
-        try:
-            with contextlib.redirect_stdout(sys.stderr):
-                point.load()
-        except LrurunError as error:
-            raise type(error)(f"{where}: {error.message}", error.hint) from None
-        except Exception as error:
-            text = " ".join(str(error).split())
-            raise UsageError(
-                f"{where}: raised {type(error).__name__}: {text}", "--debug shows the traceback"
-            ) from error
-        if name not in known:
-            raise UsageError(f"{where}: registers no {what} of this name", "report it, or remove the package")
-        _INSTALLED.append((what, name))
-        return
-    _ABSENT.add((what, name))
+    found: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=GROUP):
+        found.setdefault(point.name, []).append(point)
+    return found
 
 
 def installed_names() -> set[str]:
     """The names of all entry points: recurrences and tasks of installed packages, which are not imported for it."""
-    from importlib.metadata import entry_points
-
-    return set(entry_points(group=GROUP).names)
+    return set(_entry_points())
 
 
-def loaded() -> dict[str, Any]:
-    """The plug-ins that this process has loaded, as plain data for `load_all` in another process."""
-    return {
-        "files": [[path, source.sha256] for path, source in _FILES.items()],
-        "found": [list(one) for one in _INSTALLED],
-    }
+class Loaded(Struct, frozen=True):
+    """The plug-ins that a process has loaded, so that another one loads the same."""
+
+    files: list[tuple[str, str]] = []
+    """Path and digest."""
+    installed: list[tuple[PluginKind, str]] = []
 
 
-def load_all(state: Mapping[str, Any]) -> None:
-    """Loads the plug-ins of another process, from its `loaded()`.
+def loaded() -> Loaded:
+    """The plug-ins that this process has loaded."""
+    return Loaded([(path, source.sha256) for path, source in _FILES.items()], list(_INSTALLED))
+
+
+def load_all(others: Loaded) -> None:
+    """Loads the plug-ins of another process.
 
     Raises:
         LrurunError: a file is missing, or was changed since.
     """
-    for path, digest in state.get("files", ()):
+    for path, digest in others.files:
         source = load(path, named="a plug-in of this command")
         if source.sha256 != digest:
             raise _changed(source.shown)
-    for what, name in state.get("found", ()):
+    for what, name in others.installed:
         load_installed(what, name)
 
 

@@ -81,7 +81,7 @@ def load(
         LrurunError: every checkpoint is missing or damaged; a plug-in is not loaded, or has changed.
     """
     check_type("run", run, str, "text", "give the id of a run, or its beginning, as in load(run.id)")
-    plugins.load_given(files)
+    plugins.load_files(files, named="files")
     if ledger is not None:
         paths.given_ledger(ledger)
     if runs_dir is not None:

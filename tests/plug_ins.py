@@ -156,8 +156,9 @@ def forget() -> None:
     """Makes this process as one that has loaded nothing."""
     for what, name in list(plugins._SOURCES):
         plugins.forget(what, name)
-    for state in (plugins._FILES, plugins._NAMED, plugins._INSTALLED, plugins._ABSENT):
+    for state in (plugins._FILES, plugins._NAMED, plugins._INSTALLED):
         state.clear()
+    plugins._entry_points.cache_clear()
     for name in [name for name in sys.modules if name.startswith("lrurun_plugin_") or name.split(".")[0] == "means"]:
         del sys.modules[name]
 

@@ -319,7 +319,7 @@ def in_a_new_process(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_what_an_option_loaded_is_named_again_for_resume(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Code is not taken from a row of the ledger."""
     Path("averages.toml").write_text(LADDER.replace('load = ["averages.py"]', ""))
-    plugins.load_named(["averages.py"])
+    plugins.load_files(["averages.py"])
     asked = requests.LadderRequest(
         task="sDigits", ladder="averages.toml", profile="smoke", rungs=[], seeds="1", tune=False, sets=[]
     )
@@ -330,7 +330,7 @@ def test_what_an_option_loaded_is_named_again_for_resume(folder: Path, capsys: p
         [remembered] = requests.recorded(ledger, instance, requests.LadderRequest)
         assert remembered.load == [str(folder / "averages.py")]
         Path("majority.py").write_text(MAJORITY)
-        plugins.load_named(["majority.py"])
+        plugins.load_files(["majority.py"])
         claim = '[[claim]]\ntext = "t"\nsource = "s"\nrung = "ring"\nthan = "disk"\ntasks = ["Majority"]\n'
         Path("claims.toml").write_text(RADIUS + claim)
         other = msgspec.structs.replace(asked, ladder="claims.toml")
@@ -355,9 +355,9 @@ def test_what_an_option_loaded_is_named_again_for_resume(folder: Path, capsys: p
 def test_a_worker_refuses_a_file_that_has_changed(folder: Path) -> None:
     plugins.load("averages.py")
     order = plugins.loaded()
-    assert order["files"] == [[str(folder / "averages.py"), plugins._FILES[str(folder / "averages.py")].sha256]]
+    assert order.files == [(str(folder / "averages.py"), plugins._FILES[str(folder / "averages.py")].sha256)]
     plugins.load_all(order)
-    order["files"][0][1] = "sha256:other"
+    order = plugins.Loaded([(order.files[0][0], "sha256:other")])
     with pytest.raises(LrurunError, match=r"averages\.py was changed while this command was using it"):
         plugins.load_all(order)
     Path("averages.py").write_text(AVERAGES + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -257,7 +258,7 @@ def test_entry_points_of_installed_packages(
     assert rung.sources["code.recurrence"] == "package means"
     was = canonical(rung.config)
     order = plugins.loaded()
-    assert order == {"files": [], "found": [["recurrence", "averages"]]}
+    assert order == plugins.Loaded(installed=[("recurrence", "averages")])
     assert said(capsys, "check", "recurrence", "other") == (
         2,
         "",
@@ -271,6 +272,17 @@ def test_entry_points_of_installed_packages(
     (site / "means" / "helper.py").write_text("x = 2\n")  # all of the package counts
     assert planning.make("sDigits", ladder="averages.toml").rungs[-1].config.code != rung.config.code
     forget()
+    plugins.load("averages.py")
+    with pytest.raises(UsageError, match=r"recurrence 'averages': is in package means and in averages\.py"):
+        planning.make("sDigits", ladder="averages.toml")
+    forget()
+    other = site / "others-1.0.dist-info"
+    shutil.copytree(site / "means-1.0.dist-info", other)
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
+    with pytest.raises(UsageError, match="recurrence 'averages': is in package means and in package others"):
+        planning.make("sDigits", ladder="averages.toml")
+    forget()
+    shutil.rmtree(other)
     points.write_text("[lrurun]\naverages = means.gone\n")
     code, _, err = said(capsys, "plan", "sDigits", "--ladder", "averages.toml")
     assert code == 2

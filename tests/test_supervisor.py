@@ -18,6 +18,7 @@ from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import LadderInstance
 from lrurun.paths import Places
+from lrurun.plugins import Loaded
 from lrurun.runner import work
 from lrurun.runner.executors import local
 from lrurun.runner.executors.local import LocalExecutor
@@ -239,7 +240,7 @@ def test_messages_arrive_as_they_were_sent() -> None:
     undecodable = Path(os.fsdecode(b"\xff"))
     prepare = Preparation(task="sDigits", options={"a": 1}, data=undecodable, from_path=None)
     for some_work in (prepare, msgspec.structs.replace(WORK, runs=undecodable)):
-        order = Order(supervisor=1, plugins={}, needs=Needs(2, devices=3), work=some_work)
+        order = Order(supervisor=1, plugins=Loaded([("a.py", "sha256:1")]), needs=Needs(2, devices=3), work=some_work)
         assert work.decode(work.encode(order), Order) == order
     with pytest.raises(ValueError, match="Expected `object`"):
         work.decode(b"[]\n", Order)

@@ -105,7 +105,7 @@ def _globals(
     if load:
         from lrurun import plugins
 
-        plugins.load_named(load)
+        plugins.load_files(load)
 
 
 def make_app(command: str | None = None) -> typer.Typer:

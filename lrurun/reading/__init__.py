@@ -255,5 +255,5 @@ def open(ledger: str | os.PathLike[str] | None = None, *, files: Sequence[str | 
         LedgerError: another version has written it, or the server cannot be reached.
         LrurunError: it cannot be read.
     """
-    plugins.load_given(files)
+    plugins.load_files(files, named="files")
     return OpenLedger(paths.places().ledger if ledger is None else paths.given_ledger(ledger))

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from lrurun.ledger.values import Kind, LadderInstance
 from lrurun.paths import Places
+from lrurun.plugins import Loaded
 
 
 class Needs(NamedTuple):
@@ -90,8 +91,7 @@ class Order(Struct, frozen=True, kw_only=True, tag="order"):
 
     supervisor: int
     """Process id of the supervisor."""
-    plugins: dict[str, Any]
-    """What `plugins.loaded` returned: the code to load."""
+    plugins: Loaded
     needs: Needs
     """What this worker has: of queued runs, it claims those that need this."""
     work: Work | Preparation
