@@ -12,7 +12,7 @@ from rich.console import Console
 from lrurun import console
 from lrurun.ledger.store import Ledger
 from lrurun.report import live
-from lrurun.report.progress import Progress, collect, columns, running_lines, view
+from lrurun.report.progress import Progress, collect, columns, running_lines, summary, view
 from tests.results import fill
 from tests.stores import key, ledger, path, take, want
 
@@ -164,6 +164,8 @@ def test_a_worker_that_has_not_advanced_for_long_is_shown(
     [line] = running_lines(found)
     assert text in line
     assert line.endswith(": has not advanced for 3:20 (a dispatch usually takes 5.0 s)")
+    assert summary(found) == "0 of 1 done, 1 running, 1 worker has not advanced for 3:20"
+    assert summary(after(10)).endswith(" left")
     for width in (60, 120):
         assert "has not advanced for 3:20" in " ".join(drawn(found, width))
     assert "advanced" not in " ".join(drawn(after(10), 120))

@@ -270,10 +270,14 @@ def title(ladder: LadderInstance) -> str:
 
 
 def summary(progress: Progress) -> str:
-    """`12 of 24 done, 2 running, 10 queued, 1:20 left`."""
+    """`12 of 24 done, 2 running, 10 queued, 1:20 left`; no time left is known while a worker does not advance."""
     parts = [f"{progress.counts.get('done', 0)} of {progress.total} done"]
     parts += [f"{progress.counts[s]} {s}" for s in STATES if s != "done" and progress.counts.get(s)]
-    if progress.eta_seconds is not None:
+    if progress.silent:
+        count, since = len(progress.silent), duration(min(since for since, _ in progress.silent.values()))
+        what = f"{count} {'worker has' if count == 1 else 'workers have'}"
+        parts.append(f"{what} not advanced for {since}")
+    elif progress.eta_seconds is not None:
         parts.append(f"{duration(progress.eta_seconds)} left")
     return ", ".join(parts)
 
