@@ -55,13 +55,13 @@ def _float64(study: Study[Any]) -> contextlib.AbstractContextManager[object]:
 
 
 def _result(study: Study[Any], cell: Any, seed: int) -> CellResult[Any]:
-    found = study.simulate(cell, seed)
-    while isinstance(found, Generator):
+    values = study.simulate(cell, seed)
+    while isinstance(values, Generator):
         try:
-            next(found)
+            next(values)
         except StopIteration as end:
-            found = end.value
-    numbers, curves = _parts(found)
+            values = end.value
+    numbers, curves = _parts(values)
     diverged = not all(map(np.isfinite, numbers.values()))
     return CellResult(cell=cell, seed=seed, run="", diverged=diverged, values=numbers, curves=curves)
 
@@ -84,23 +84,25 @@ def _device(study: Study[Any]) -> dict[str, Any]:
     return {"device": device.device_kind, "platform": device.platform, "devices": jax.device_count()}
 
 
-def _computed(found: Values | Generator[int, None, Values], attempt: ActiveAttempt, stop: StopRequest) -> Values | None:
-    """What a simulation returns; None if it was stopped. The step is recorded about twice a second."""
-    if not isinstance(found, Generator):
-        return found
+def _computed(
+    simulation: Values | Generator[int, None, Values], attempt: ActiveAttempt, stop: StopRequest
+) -> Values | None:
+    """The values that a simulation returns; None if it was stopped. The step is recorded about twice a second."""
+    if not isinstance(simulation, Generator):
+        return simulation
     thread = LedgerThread()
     recorder = Recorder(attempt.ledger, attempt.claim, thread, SCORE)
     try:
         while True:
             thread.poll()
             try:
-                step = next(found)
+                step = next(simulation)
             except StopIteration as end:
                 values: Values = end.value
                 thread.drain()
                 return values
             if stop.requested:
-                found.close()
+                simulation.close()
                 thread.drain()
                 attempt.interrupt("SIGTERM")
                 return None

@@ -34,28 +34,28 @@ def record(threads: int) -> dict[str, Any]:
 @functools.cache
 def code() -> dict[str, str]:
     """The version of lrurun and, in a checkout, its commit and a hash of the uncommitted changes to the package."""
-    found = {"lrurun": VERSION}
+    code = {"lrurun": VERSION}
     root = Path(__file__).resolve().parents[2]
     if (root / ".git").exists():
         commit = _git(root, "rev-parse", "HEAD")
         if commit:
-            found["commit"] = commit.strip()
+            code["commit"] = commit.strip()
             changes = _git(root, "diff", "HEAD", "--", "lrurun")
             if changes:
-                found["dirty"] = "sha256:" + hashlib.sha256(changes.encode()).hexdigest()
-    return found
+                code["dirty"] = "sha256:" + hashlib.sha256(changes.encode()).hexdigest()
+    return code
 
 
 @functools.cache
 def versions() -> dict[str, str]:
     """Installed versions of Python and of the packages that results depend on, read from their metadata."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            installed[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def _git(root: Path, *arguments: str) -> str | None:

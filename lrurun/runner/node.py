@@ -109,7 +109,7 @@ def count_starts(ledger: Ledger) -> None:
     """
     name = os.environ.get(TASK)
     if name and START not in os.environ:
-        events = [event for one in ledger.ladders() for event in ledger.events(ladder_key=one.key, of_runs=False)]
+        events = [event for ladder in ledger.ladders() for event in ledger.events(ladder_key=ladder.key, of_runs=False)]
         starts = [convert(event.payload, NodeStarted) for event in events if event.kind == STARTED]
         os.environ[START] = str(len({started.start for started in starts if started.task == name}))
 

@@ -46,12 +46,12 @@ def check_devices(count: int) -> None:
     Raises:
         UsageError: it has fewer.
     """
-    found = machine.devices()
-    if found is not None and count > found:
+    devices = machine.devices()
+    if devices is not None and count > devices:
         on_cpu = "" if machine.accelerators() else " (a CPU is one)"
         raise UsageError(
-            f"execution.devices = {count}: a run needs {count} devices, this machine has {found}{on_cpu}",
-            f"use at most {found}: --set execution.devices={found}",
+            f"execution.devices = {count}: a run needs {count} devices, this machine has {devices}{on_cpu}",
+            f"use at most {devices}: --set execution.devices={devices}",
         )
 
 

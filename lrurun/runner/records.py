@@ -85,7 +85,7 @@ def _set_aside(ledger: Ledger, path: Path, created_at: float) -> None:
         created = 0.0
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             record = msgspec.json.decode(path.read_bytes(), type=_Any)
-            created = next((one.created_at for one in (record.run, record.ladder) if one is not None), 0.0)
+            created = next((kept.created_at for kept in (record.run, record.ladder) if kept is not None), 0.0)
         if created != created_at:
             path.rename(path.with_name(f"{path.name}.{int(created)}"))
     _OWN.add((ledger.path, path))

@@ -188,8 +188,8 @@ class SelectedRuns:
 
     def attempts_of(self, host: str, pid: int) -> list[Attempt]:
         """The attempts of a process at the runs that had not ended before this command."""
-        found = self.ledger.attempts_of(host, pid)
-        return [attempt for attempt in found if attempt.n > self._earlier.get(attempt.run, attempt.n)]
+        attempts = self.ledger.attempts_of(host, pid)
+        return [attempt for attempt in attempts if attempt.n > self._earlier.get(attempt.run, attempt.n)]
 
     def advance(self, *, first: bool = False) -> None:
         """Queues resumable runs again, and the final runs of rungs whose tuning is over.
@@ -207,22 +207,21 @@ class SelectedRuns:
     def _stopped(self) -> list[Run]:
         return self.in_state("interrupted") + self.in_state("failed")
 
-    def _enqueue(self, wanted: list[PlannedRun]) -> None:
+    def _enqueue(self, planned: list[PlannedRun]) -> None:
         # a search may try a point again
         unique: dict[tuple[str, str, str], PlannedRun] = {}
-        for one in wanted:
-            unique.setdefault((one.rung, one.stage, one.fingerprint), one)
-        wanted = list(unique.values())
-        fresh_ones = self.work.fresh
-        again = [w for w in wanted if fresh_ones and w.fingerprint not in self._superseded]
-        known = [w for w in wanted if not fresh_ones or w.fingerprint in self._superseded]
-        self._superseded |= {w.fingerprint for w in again}
+        again, known = list[PlannedRun](), list[PlannedRun]()
+        for run in planned:
+            unique.setdefault((run.rung, run.stage, run.fingerprint), run)
+        for run in unique.values():
+            (again if self.work.fresh and run.fingerprint not in self._superseded else known).append(run)
+        self._superseded |= {run.fingerprint for run in again}
         states: dict[str, str] = {}
         for group, fresh in ((again, True), (known, False)):
-            for run in self.ledger.enqueue(self.work.ladder, group, fresh=fresh) if group else []:
-                self.needs[run.id] = Needs(run.execution.threads, run.execution.devices)
-                self._ids[run.fingerprint] = run.id
-                states[run.id] = run.state
+            for queued in self.ledger.enqueue(self.work.ladder, group, fresh=fresh) if group else []:
+                self.needs[queued.id] = Needs(queued.execution.threads, queued.execution.devices)
+                self._ids[queued.fingerprint] = queued.id
+                states[queued.id] = queued.state
         new = self.needs.keys() - self._earlier.keys()
         if self.work.on_node:
             self._left |= {run_id for run_id in new if states[run_id] == "failed"}
@@ -260,7 +259,7 @@ class SelectedRuns:
     def _finish_known(self, rung: str) -> list[PlannedRun]:
         """Queues the final runs of a rung if its tuning is over; else the tuning runs that follow from the results."""
         this = self._tuning[rung]
-        ids = [self._ids[want.fingerprint] for want in this.runs]
+        ids = [self._ids[run.fingerprint] for run in this.runs]
         if not self._known.keys() >= set(ids):
             raise LrurunError(
                 f"{rung}: another command has started its tuning runs over",
@@ -273,7 +272,7 @@ class SelectedRuns:
         if more := this.next(results):
             return more
         del self._tuning[rung]
-        seeds = len({want.seed for want in this.runs})
+        seeds = len({run.seed for run in this.runs})
         point, final = this.choose(results)
         if point is None:
             text = f"{rung}: no tuning run finished; the final runs keep the recipe's values"

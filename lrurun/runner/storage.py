@@ -97,13 +97,13 @@ class ObjectStore(Storage):
         """Copies a file or folder from the store. Nothing happens if the store lacks it."""
         with self._reached() as (fs, at):
             name = f"{at}/{path.relative_to(self.runs)}"
-            found = fs.find(name)
-            if not found:
+            names = fs.find(name)
+            if not names:
                 return
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with files.atomic(path) as partial:
-                    for source in found:
+                    for source in names:
                         rest = source.removeprefix(name).lstrip("/")
                         if ".." in rest.split("/"):
                             raise OSError(f"{self.url}: {source}: leads out of the folder")

@@ -262,7 +262,7 @@ class _RunsFolder:
 
     def _now(self) -> tuple[int, int] | None:
         try:
-            found = self.folder.stat()
+            status = self.folder.stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino

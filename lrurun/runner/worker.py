@@ -126,7 +126,7 @@ def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -
     described = environment.record(needs.threads)
     compiled = deque[str](maxlen=PROGRAMS_KEPT)
 
-    def claim(rungs: Sequence[str]) -> ClaimedRun | None:
+    def claim_next(rungs: Sequence[str]) -> ClaimedRun | None:
         return ledger.claim(
             work.ladder,
             here,
@@ -141,7 +141,7 @@ def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -
     runs = work.runs
     while not (stop.requested or stop.refused):
         ledger.reap(here)
-        rung, claims = _claim(claim, work)
+        rung, claims = _claim(claim_next, work)
         stop.idle = not claims
         if not claims:
             time.sleep(IDLE_SECONDS)
@@ -149,19 +149,19 @@ def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -
         if rung not in compiled:
             compiled.append(rung)
         with contextlib.ExitStack() as stack:
-            for one in reversed(claims):
-                folder = inside(runs, one.run.id, str(one.attempt))
-                stack.callback(_keep_log, ledger, one, runs, folder)
+            for claim in reversed(claims):
+                folder = inside(runs, claim.run.id, str(claim.attempt))
+                stack.callback(_keep_log, ledger, claim, runs, folder)
                 stack.enter_context(logs.redirected(folder))
-                if one is not claims[0]:
+                if claim is not claims[0]:
                     logs.write(f"trained together with run {claims[0].run.id}: its log has the rest")
-                records.keep_run(ledger, runs, one.run.id)
+                records.keep_run(ledger, runs, claim.run.id)
             try:
-                train_attempts([ActiveAttempt(ledger, one, runs, work.data) for one in claims], stop)
+                train_attempts([ActiveAttempt(ledger, claim, runs, work.data) for claim in claims], stop)
             finally:
                 with contextlib.suppress(LedgerError):  # what ended the training is the error to show
-                    for one in claims:
-                        records.keep_run(ledger, runs, one.run.id)
+                    for claim in claims:
+                        records.keep_run(ledger, runs, claim.run.id)
 
 
 def _keep_log(ledger: Ledger, claim: ClaimedRun, runs: Path, folder: Path) -> None:
@@ -173,14 +173,14 @@ def _keep_log(ledger: Ledger, claim: ClaimedRun, runs: Path, folder: Path) -> No
         ledger.event("log", text, run=claim.run.id, attempt=claim.attempt)
 
 
-def _claim(claim: Callable[[Sequence[str]], ClaimedRun | None], work: Work) -> tuple[str, list[ClaimedRun]]:
+def _claim(claim_next: Callable[[Sequence[str]], ClaimedRun | None], work: Work) -> tuple[str, list[ClaimedRun]]:
     """A rung and the next queued run of it, or several that are trained in one program; no run if none is queued."""
-    first = claim(work.rungs)
+    first = claim_next(work.rungs)
     if first is None:
         return "", []
     claims = [first]
     place = next(member for member in first.run.memberships if member.ladder_key == work.ladder)
-    while len(claims) < work.pack and place.stage == "train" and (another := claim([place.rung])):
+    while len(claims) < work.pack and place.stage == "train" and (another := claim_next([place.rung])):
         claims.append(another)
     return place.rung, claims
 

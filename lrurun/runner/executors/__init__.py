@@ -117,13 +117,13 @@ def make(name: str, job: NodeJob) -> Executor:
         module, _, attribute = BUILT_IN[name].partition(":")
         kind: Any = getattr(import_module(module), attribute)
     else:
-        found = list(entry_points(group=GROUP, name=name))
-        if not found:
+        points = list(entry_points(group=GROUP, name=name))
+        if not points:
             raise UsageError(f"--executor: there is no executor {name!r}", hint_for(name, names(), "executors"))
         try:
-            kind = found[0].load()
+            kind = points[0].load()
         except Exception as error:
-            where = f"executor {name!r} of package {found[0].dist.name if found[0].dist else found[0].value}"
+            where = f"executor {name!r} of package {points[0].dist.name if points[0].dist else points[0].value}"
             raise LrurunError(f"{where}: raised {type(error).__name__}: {error}", "correct or remove it") from error
     executor: Executor = kind(job)
     return executor

@@ -46,7 +46,7 @@ class LocalExecutor:
             "--detach": detach,
             "--nodes": self.job is not None and self.job.nodes is not None,
         }
-        for option in (option for option, given in options.items() if given):
+        for option in (option for option, is_given in options.items() if is_given):
             raise UsageError(f"{option}: belongs to an executor of several machines", "name it with --executor")
         if self.job is not None and self.job.settings:
             raise UsageError(f"--executor local: has no settings, found {', '.join(self.job.settings)}", "remove them")
@@ -89,7 +89,7 @@ class LocalExecutor:
                 continue
             claimed = runs.attempts_of(self._host, worker.pid)
             # those that the process did not end itself
-            broken = [one for one in claimed if one.ended_at is None or one.outcome == "exited"]
+            broken = [attempt for attempt in claimed if attempt.ended_at is None or attempt.outcome == "exited"]
             text = f"a worker ended with {self._explain(code, output, runs.work, broken)}"
             for attempt in broken:
                 runs.ledger.event("died", text, run=attempt.run, attempt=attempt.n)

@@ -64,14 +64,14 @@ class RayExecutor(NodeExecutor):
             self._check_cluster(ray)
 
     def _check_cluster(self, ray: Any) -> None:
-        alive, which = [one for one in ray.nodes() if one["Alive"]], "no node of the cluster has"
+        alive, which = [node for node in ray.nodes() if node["Alive"]], "no node of the cluster has"
         if isinstance(self.job.places.ledger, Path):
             here = ray.get_runtime_context().get_node_id()
-            alive = [one for one in alive if one["NodeID"] == here]
-            self._where, which = _on(here), "this node, the only one that may write to an SQLite ledger, has no"
-        fit = [one["NodeID"] for one in alive if self._fits(one["Resources"])]
+            alive = [node for node in alive if node["NodeID"] == here]
+            self._where, which = _only_on(here), "this node, the only one that may write to an SQLite ledger, has no"
+        fit = [node["NodeID"] for node in alive if self._fits(node["Resources"])]
         if not fit:
-            known = {_STANDARD.get(key, key) for one in alive for key in one["Resources"] if ":" not in key}
+            known = {_STANDARD.get(key, key) for node in alive for key in node["Resources"] if ":" not in key}
             names = sorted(known - {"object_store_memory"})
             unknown = next((key for key in self.needs if key not in names), None)
             what = ", ".join(f"{key}={amount:g}" for key, amount in self.needs.items())
@@ -91,8 +91,10 @@ class RayExecutor(NodeExecutor):
         """Reads on every node that may be used what is written into the runs folder here."""
         runs = self.job.places.runs
         token = write_token(runs)
-        answers = [ray.remote(look).options(num_cpus=0, **_on(one)).remote(str(runs), token) for one in ids]
-        for which, answer in zip((f"--executor ray: node {one[:12]}" for one in ids), answers, strict=True):
+        answers = [
+            ray.remote(look).options(num_cpus=0, **_only_on(node_id)).remote(str(runs), token) for node_id in ids
+        ]
+        for which, answer in zip((f"--executor ray: node {node_id[:12]}" for node_id in ids), answers, strict=True):
             hint = "install the same lrurun on every node, for the Python that runs Ray"
             try:
                 seen, version = ray.get(answer, timeout=ANSWER_SECONDS)
@@ -126,12 +128,12 @@ class RayExecutor(NodeExecutor):
 
     def _actors(self, ray: Any) -> dict[str, Any]:
         """Name -> handle of the actors of this job that have not ended."""
-        found = {}
+        handles = {}
         for name in ray.util.list_named_actors():
             if name.rpartition("-")[0] == self.job.name:
                 with contextlib.suppress(ValueError):  # it has ended since
-                    found[name] = ray.get_actor(name)
-        return found
+                    handles[name] = ray.get_actor(name)
+        return handles
 
     def alive(self) -> int:
         with cluster(self.address) as ray:
@@ -154,7 +156,7 @@ class RayExecutor(NodeExecutor):
         return (lines[0] if lines else ""), str(files[-1] if files else self._logs)
 
 
-def _on(node_id: str) -> dict[str, Any]:
+def _only_on(node_id: str) -> dict[str, Any]:
     """Options of a task or an actor for this node alone."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

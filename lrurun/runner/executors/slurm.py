@@ -80,12 +80,12 @@ class SlurmExecutor(NodeExecutor):
 
     def _check_hosts(self) -> None:
         """Refuses an SQLite ledger where tasks may run on other machines than this one, which also writes to it."""
-        wanted = (("partition", "partition"), ("nodelist", "nodes"))
-        given = [f"--{name}={self.job.settings[key]}" for key, name in wanted if key in self.job.settings]
-        found = _run("sinfo", "--noheader", "--Node", "--format=%n", *given)
+        settings = (("partition", "partition"), ("nodelist", "nodes"))
+        options = [f"--{name}={self.job.settings[key]}" for key, name in settings if key in self.job.settings]
+        listed = _run("sinfo", "--noheader", "--Node", "--format=%n", *options)
         here = socket.gethostname().partition(".")[0]
-        hosts = sorted({host.partition(".")[0] for host in found.stdout.split()} - {here})
-        if hosts or here not in found.stdout:
+        hosts = sorted({host.partition(".")[0] for host in listed.stdout.split()} - {here})
+        if hosts or here not in listed.stdout:
             raise UsageError(
                 f"--executor slurm: an SQLite ledger is for one machine, {here}; tasks may run on "
                 f"{', '.join(hosts[:3]) or 'others'}",
