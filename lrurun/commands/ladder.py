@@ -178,7 +178,7 @@ def train(
                         requests.remember(ledger, instance, request, plan, seeds)
                         instance_documents.record(ledger, instance, plan)
                         for selection in selections:
-                            work = selection.work(instance, places, **options.of_work)
+                            work = selection.work(instance, places, **options.work_fields)
                             supervisor = Supervisor(ledger, work, selection, display, signals, executor)
                             outcomes.append(options.train(supervisor, lambda: _prepare_data(places, plan, signals)))
                             if outcomes[-1].exit_code:

@@ -211,7 +211,7 @@ def _run(
         instance = ledger.add_ladder(plan.name, plan.task, plan.profile, plan.spec, kind="study")
         remember(ledger, instance, request)
         cells = SelectedCells(plan=plan, cells=request.cells)
-        work = cells.work(instance, places, **options.of_work)
+        work = cells.work(instance, places, **options.work_fields)
         return options.train(Supervisor(ledger, work, cells, display, signals, executor), lambda: None)
 
 

@@ -52,7 +52,7 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
         return shlex.join(["lrurun", *self.arguments])
 
     @property
-    def of_work(self) -> dict[str, Any]:
+    def work_fields(self) -> dict[str, Any]:
         """Those that are fields of the work."""
         names = "jobs", "pack", "fresh", "detach", "on_node"
         return {name: getattr(self, name) for name in names}
