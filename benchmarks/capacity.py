@@ -39,7 +39,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 
 from simulation import METRICS, STEPS, planned, play  # noqa: E402
 
-from lrurun.ledger import schema  # noqa: E402
+from lrurun.ledger.database import schema  # noqa: E402
 from lrurun.ledger.store import Ledger  # noqa: E402
 from lrurun.runner.recorder import FLUSH_SECONDS  # noqa: E402
 from lrurun.runner.supervisor import UPDATE_SECONDS  # noqa: E402

@@ -52,9 +52,10 @@ if "lrurun" in sys.orig_argv or "lrurun.runner.worker" in sys.orig_argv:
         around(module, "evaluate", lambda *_, **__: note("evaluate"), lambda *_, **__: note("evaluated"))
 
     def of_migrate(module):
-        around(module, "_upgrade_locked_file", lambda *_: note("migration"), lambda *_: note("migrated"))
+        around(module, "_upgrade_locked", lambda *_: note("migration"), lambda *_: note("migrated"))
 
-    watched = {{"lrurun.ledger.store": of_store, "lrurun.training.loop": of_train, "lrurun.ledger.migrate": of_migrate}}
+    watched = {{"lrurun.ledger.store": of_store, "lrurun.training.loop": of_train}}
+    watched["lrurun.ledger.database.sqlite"] = of_migrate
 
     class Finder:
         def find_spec(self, name, path=None, target=None):

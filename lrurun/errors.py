@@ -48,8 +48,12 @@ class LaterVersionError(LedgerError):
     """A later lrurun began the run, which this one cannot continue."""
 
 
+class UnreachableError(LedgerError):
+    """The server of the ledger did not answer or ended the transaction: the same again may work."""
+
+
 class LedgerFileError(LedgerError):
-    """The disk or the permissions of the ledger's file do not allow it."""
+    """The disk or the permissions of the ledger do not allow it."""
 
     exit_code = 1
 

@@ -57,7 +57,7 @@ def task_names() -> str:
 
 
 def schema() -> str:
-    from lrurun.ledger.schema import VIEWS, metadata
+    from lrurun.ledger.database.schema import VIEWS, metadata
 
     text = [f"### `{name}`\n\nA view.\n\n```text\n{textwrap.dedent(sql).strip()}\n```" for name, sql in VIEWS.items()]
     for one in metadata.sorted_tables:

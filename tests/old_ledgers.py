@@ -11,8 +11,8 @@ from typing import Any
 
 from lrurun.config.runs import PlannedRun
 from lrurun.config.schema import Execution
-from lrurun.ledger import migrate
-from lrurun.ledger.schema import SCHEMA
+from lrurun.ledger.database import migrate
+from lrurun.ledger.database.schema import SCHEMA
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Owner
 from tests.configs import config

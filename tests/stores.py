@@ -15,7 +15,7 @@ import pytest
 
 from lrurun.config.runs import PlannedRun
 from lrurun.ledger import owner, queue
-from lrurun.ledger.schema import metadata
+from lrurun.ledger.database.schema import metadata
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, Owner
 from lrurun.server import Place

@@ -74,7 +74,8 @@ class Here:
         return run.id
 
     def merge(self, other: Here) -> merging.Merged:
-        return merging.merge(self.path, other.path, self.runs, other.runs)
+        with Ledger.open(self.path) as ledger, Ledger.open(other.path) as there:
+            return merging.merge(ledger, there, self.runs, other.runs)
 
     def scores(self) -> dict[tuple[str, int], tuple[str, float | None]]:
         with Ledger.open(self.path) as ledger:
@@ -335,13 +336,14 @@ def test_an_export_may_end_at_any_row(here: Here) -> None:
     """As it does when a reader closes the pipe: the rest is neither read nor reported."""
     here.run("lru", 0, "done")
     here.run("lru", 1, None)
-    tables = copies.export(here.path)
-    _, _, ladders = next(tables)
-    assert len(list(ladders)) == 1
-    name, _, rows = next(tables)
-    assert (name, next(rows)[0] is not None) == ("runs", True)
-    tables.close()
-    assert list(rows) == []
+    with Ledger.open(here.path) as ledger:
+        tables = copies.export(ledger)
+        _, _, ladders = next(tables)
+        assert len(list(ladders)) == 1
+        name, _, rows = next(tables)
+        assert (name, next(rows)[0] is not None) == ("runs", True)
+        tables.close()
+        assert list(rows) == []
 
 
 def test_export_has_every_row(here: Here, tmp_path: Path) -> None:

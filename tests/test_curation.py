@@ -206,7 +206,7 @@ def test_unknown_runs_and_missing_ledgers(
 def test_an_older_ledger_is_not_migrated(
     runs: list[Run], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("lrurun.ledger.sqlite.SCHEMA", "9001")
+    monkeypatch.setattr("lrurun.ledger.database.sqlite.SCHEMA", "9001")
     content = Path("ledger.db").read_bytes()
     code, out, err = said(capsys, "tag", "zz", "good")
     assert (code, out) == (5, "")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lrurun.errors import DamagedError
-from lrurun.ledger import files
+from lrurun.ledger.database import files
 from lrurun.ledger.store import Ledger
 from lrurun.training.digests import digest
 from tests.commands import folder, said

@@ -22,8 +22,8 @@ import pytest
 
 import lrurun
 from lrurun.errors import LrurunError
-from lrurun.ledger import migrate
-from lrurun.ledger.schema import SCHEMA
+from lrurun.ledger.database import sqlite
+from lrurun.ledger.database.schema import SCHEMA
 from tests import old_ledgers
 from tests.machine import LONG, Machine, stop, training, wait_for, workers_of
 from tests.test_kills import _tmpfs
@@ -274,14 +274,14 @@ def test_a_full_disk_in_a_migration(machine: Machine) -> None:
                     file.flush()
             os.truncate(ballast, ballast.stat().st_size - room)
             with pytest.raises(LrurunError, match="no space left for the ledger") as refused:
-                migrate.upgrade_file(ledger, versions=versions)
+                sqlite.upgrade(ledger, versions=versions)
             assert str(refused.value.hint).startswith("free some space")
             with contextlib.closing(sqlite3.connect(ledger)) as connection:
                 assert connection.execute("SELECT version_num FROM lrurun_version").fetchone() == (SCHEMA,)
                 assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         ballast.unlink()
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
-        migrate.upgrade_file(ledger, versions=versions)
+        sqlite.upgrade(ledger, versions=versions)
         with contextlib.closing(sqlite3.connect(ledger)) as connection:
             assert connection.execute("SELECT version_num FROM lrurun_version").fetchone() == ("9001",)
     finally:

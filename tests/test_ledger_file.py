@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
-from lrurun.ledger import files
+from lrurun.ledger.database import files
 from lrurun.ledger.store import Ledger
 from tests.commands import folder, said
 from tests.results import fill
@@ -240,6 +240,7 @@ def test_readers_create_nothing_and_change_nothing(path: Path) -> None:
 UNPRIVILEGED = """
 import os, sys
 from lrurun.errors import LrurunError
+from lrurun.ledger.database import sqlite  # while it can be read
 from lrurun.ledger.store import Ledger
 if os.geteuid() == 0:
     os.setgroups([])
@@ -289,7 +290,7 @@ import lrurun.ledger
 assert "sqlalchemy" not in sys.modules
 with lrurun.ledger.Ledger.open(sys.argv[1]) as ledger:
     ledger.runs()
-assert not {"psycopg", "sqlalchemy.dialects.postgresql", "lrurun.ledger.servers"} & set(sys.modules)
+assert not {"psycopg", "sqlalchemy.dialects.postgresql", "lrurun.ledger.database.servers"} & set(sys.modules)
 assert "alembic" not in sys.modules and "sqlalchemy.orm" not in sys.modules and "jax" not in sys.modules
 """
     finished(python(code, path))

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from lrurun.errors import LedgerError
-from lrurun.ledger import migrate
-from lrurun.ledger.schema import APPLICATION_ID, SCHEMA, VERSION_TABLE
+from lrurun.ledger.database import migrate, sqlite
+from lrurun.ledger.database.schema import APPLICATION_ID, SCHEMA, VERSION_TABLE
 from lrurun.ledger.store import Ledger
 from tests import old_ledgers
 from tests.forks import ROOT, at_once
@@ -23,10 +23,10 @@ from tests.forks import ROOT, at_once
 UPGRADE = """
 import alembic.command
 from pathlib import Path
-from lrurun.ledger import migrate
+from lrurun.ledger.database import migrate, sqlite
 
 def work(number):
-    print(migrate.upgrade_file(Path(sys.argv[1]), versions=Path(sys.argv[2])))
+    print(sqlite.upgrade(Path(sys.argv[1]), versions=Path(sys.argv[2])))
 """
 
 OPEN = """
@@ -96,9 +96,9 @@ def later(tmp_path: Path, middle: str = "") -> Path:
 
 def test_the_newest_revision_is_that_of_the_code(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    migrate.upgrade_file(path)
+    sqlite.upgrade(path)
     assert version(path) == SCHEMA
-    assert migrate.upgrade_file(path) is None
+    assert sqlite.upgrade(path) is None
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
     connection.close()
@@ -108,7 +108,7 @@ def test_the_newest_revision_is_that_of_the_code(tmp_path: Path) -> None:
 def test_an_upgrade_keeps_every_row(old: Path, tmp_path: Path) -> None:
     before = rows(old)
     assert all(before[table] for table in before if table != "sqlite_sequence")
-    backup = migrate.upgrade_file(old, versions=later(tmp_path))
+    backup = sqlite.upgrade(old, versions=later(tmp_path))
     after = rows(old)
     assert [row["later"] for row in after["stored_runs"]] == ["new"] * len(before["runs"])
     assert kept(before, after) == before
@@ -128,7 +128,7 @@ def test_a_ledger_from_before_the_first_release_is_refused(old: Path) -> None:
         connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0005'")
     connection.close()
     content = old.read_bytes()
-    for ask in (Ledger.open, Ledger.read, migrate.upgrade_file):
+    for ask in (Ledger.open, Ledger.read, sqlite.upgrade):
         with pytest.raises(LedgerError, match="from before the first release of lrurun") as refused:
             ask(old)
         assert refused.value.exit_code == 5
@@ -140,7 +140,7 @@ def test_a_command_that_migrates_says_so_once(old: Path, tmp_path: Path, monkeyp
     from lrurun.__main__ import run
 
     versions = later(tmp_path)
-    for module in ("migrate", "sqlite"):
+    for module in ("database.migrate", "database.sqlite"):
         monkeypatch.setattr(f"lrurun.ledger.{module}.SCHEMA", "9001")
     monkeypatch.setattr(migrate, "_VERSIONS", versions)
     monkeypatch.chdir(old.parent)
@@ -155,7 +155,7 @@ def test_a_backup_is_never_written_over(old: Path, tmp_path: Path) -> None:
     almost[-1] ^= 1
     (tmp_path / f"ledger.db.backup-{SCHEMA}").write_bytes(almost)
     (tmp_path / "ledger.db.backup-partial").write_text("left by a killed process")
-    backup = migrate.upgrade_file(old, versions=later(tmp_path))
+    backup = sqlite.upgrade(old, versions=later(tmp_path))
     assert backup == tmp_path / f"ledger.db.backup-{SCHEMA}-2"
     assert (tmp_path / f"ledger.db.backup-{SCHEMA}").read_bytes() == almost
     assert not (tmp_path / "ledger.db.backup-partial").exists()
@@ -190,11 +190,11 @@ def test_a_ledger_whose_creation_was_killed_is_created_by_the_next_process(tmp_p
 def test_a_failed_migration_changes_nothing(old: Path, tmp_path: Path) -> None:
     before = rows(old)
     with pytest.raises(ZeroDivisionError):
-        migrate.upgrade_file(old, versions=later(tmp_path, "1 / 0"))
+        sqlite.upgrade(old, versions=later(tmp_path, "1 / 0"))
     assert rows(old) == before
     shutil.rmtree(tmp_path / "versions")
     with pytest.raises(LedgerError, match="refer to rows that do not exist"):
-        migrate.upgrade_file(old, versions=later(tmp_path, "op.execute('DELETE FROM ladders')"))
+        sqlite.upgrade(old, versions=later(tmp_path, "op.execute('DELETE FROM ladders')"))
     assert rows(old) == before
     assert version(old) == SCHEMA
 
@@ -219,13 +219,13 @@ def test_many_create_one_ledger_at_once(tmp_path: Path, count: int) -> None:
 
 
 def test_a_newer_ledger_is_refused_with_what_to_install(old: Path, tmp_path: Path) -> None:
-    migrate.upgrade_file(old, versions=later(tmp_path))
+    sqlite.upgrade(old, versions=later(tmp_path))
     connection = sqlite3.connect(old)
     with connection:
         connection.execute("UPDATE ledger_info SET value = '7.8.9' WHERE name = 'lrurun'")
     connection.close()
     content = old.read_bytes()
-    for ask in (Ledger.open, Ledger.read, migrate.upgrade_file):
+    for ask in (Ledger.open, Ledger.read, sqlite.upgrade):
         with pytest.raises(LedgerError, match="newer") as refused:
             ask(old)
         assert refused.value.exit_code == 5
@@ -234,7 +234,7 @@ def test_a_newer_ledger_is_refused_with_what_to_install(old: Path, tmp_path: Pat
 
 
 def test_a_reader_of_an_older_ledger_says_how_to_migrate(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lrurun.ledger.sqlite.SCHEMA", "9001")
+    monkeypatch.setattr("lrurun.ledger.database.sqlite.SCHEMA", "9001")
     with pytest.raises(LedgerError, match="older") as refused:
         Ledger.read(old)
     assert f"lrurun --ledger {old} ledger migrate" in str(refused.value.hint)
@@ -260,7 +260,7 @@ def test_a_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
         connection.execute("INSERT INTO alembic_version VALUES ('0001')")
     connection.close()
     content = path.read_bytes()
-    for ask in (Ledger.open, Ledger.read, migrate.upgrade_file):
+    for ask in (Ledger.open, Ledger.read, sqlite.upgrade):
         with pytest.raises(LedgerError, match="not a ledger"):
             ask(path)
     assert path.read_bytes() == content

@@ -14,7 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from lrurun.ledger import files, query
+from lrurun.ledger import query
+from lrurun.ledger.database import files
 from lrurun.ledger.store import Ledger
 from tests.commands import said
 from tests.machine import Machine

@@ -27,7 +27,8 @@ SMOKE = ("sDigits", "--profile", "smoke")
 
 def rows_of(ledger: Place) -> dict[str, Any]:
     """All rows of a ledger, with names instead of numbers, in their order where it matters."""
-    found = {table: [columns, *rows] for table, columns, rows in copies.export(ledger)}
+    with Ledger.open(ledger) as opened:
+        found = {table: [columns, *rows] for table, columns, rows in copies.export(opened)}
     return found | {table: sorted(found[table], key=repr) for table in ("checkpoints", "metrics")}
 
 
@@ -143,7 +144,7 @@ def test_rebuild_does_not_overwrite(full: Path, name: str, capsys: pytest.Captur
     full.with_name(name).write_bytes(b"x")
     code, out, err = said(capsys, "ledger", "rebuild")
     assert (code, out) == (5, "")
-    assert f"{name} exists, and is not overwritten" in err
+    assert f"{name} {'is not a ledger' if name == 'ledger.db' else 'exists, and is not overwritten'}" in err
     assert [file.read_bytes() for file in full.parent.glob("ledger.db*")] == [b"x"]
 
 
@@ -201,9 +202,8 @@ def test_a_ledger_on_a_server_is_rebuilt(full: Path, postgres: Any) -> None:
         rebuilding.rebuild(server, full.parent / "runs")
     before = rows_of(full)
     lose(full)
-    with Ledger.open(full):
-        pass
-    merging.merge(full, server, full.parent / "runs", full.parent / "runs")
+    with Ledger.open(full) as ledger, Ledger.open(server) as there:
+        merging.merge(ledger, there, full.parent / "runs", full.parent / "runs")
     assert rows_of(full) == before
     postgres.drop(server)
 

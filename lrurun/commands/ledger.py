@@ -14,13 +14,13 @@ from lrurun import console, paths
 from lrurun.commands import ledger_export, opening, output
 from lrurun.commands.options import Json
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
+from lrurun.ledger import database
 from lrurun.runner.storage import storage_for
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Checkpoint
     from lrurun.paths import Places
-    from lrurun.server import Place
 
 app = typer.Typer(
     help="Check, back up, merge, rebuild, export or clean up the ledger.", no_args_is_help=True, rich_markup_mode=None
@@ -189,11 +189,11 @@ def backup(
     from lrurun.ledger import copies
 
     places: Places = context.obj.places
-    opening.existing(places).close()
-    beside = places.ledger if isinstance(places.ledger, Path) else Path("ledger.db")
+    beside = database.kind(places.ledger).backup_file(places.ledger)
     name = f"{beside.name}.backup-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     target = (out or beside.with_name(name)).absolute()
-    copies.backup(places.ledger.absolute(), target)
+    with opening.existing(places) as ledger:
+        copies.backup(ledger, target)
     console.say(f"wrote {target}")
     return 0
 
@@ -221,17 +221,13 @@ def merge(
     there = opening.read(structs.replace(places, ledger=source))
     if there is None:
         raise NotFoundError(f"{other}: there is no ledger", "name the other ledger's file")
-    there.close()
-    if _same(source, places.ledger):
-        raise UsageError(f"{other}: is this ledger", "name another ledger")
-    with opening.write(places) as ledger:
-        found = merging.merge(
-            places.ledger.absolute(),
-            source.absolute(),
-            places.runs,
-            (other_runs or paths.default_runs(source)).absolute(),
-        )
-        records.keep_all(ledger, places.runs)
+    with there:
+        if database.is_same(source, places.ledger):
+            raise UsageError(f"{other}: is this ledger", "name another ledger")
+        with opening.write(places) as ledger:
+            other_folder = (other_runs or paths.default_runs(source)).absolute()
+            found = merging.merge(ledger, there, places.runs, other_folder)
+            records.keep_all(ledger, places.runs)
     if json:
         output.write_json(found)
         return 0
@@ -242,12 +238,6 @@ def merge(
     if found.held:
         console.warn(f"finished there and running here: {plural(found.held, 'run')}; merge again later")
     return 0
-
-
-def _same(one: Place, other: Place) -> bool:
-    if isinstance(one, Path) and isinstance(other, Path):
-        return one.exists() and other.exists() and one.samefile(other)
-    return one == other
 
 
 @app.command()

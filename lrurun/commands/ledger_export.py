@@ -137,10 +137,9 @@ def _write_tables(places: Places, format: str, out: Path | None) -> int:
     from lrurun.ledger import copies
     from lrurun.report.formats import csv as csv_format
 
-    opening.existing(places).close()
     if format == "csv" and out is None:
         raise UsageError("ledger export --format csv: writes a folder, and needs its name", "add --out FOLDER")
-    with contextlib.closing(copies.export(places.ledger.absolute())) as tables:
+    with opening.existing(places) as ledger, contextlib.closing(copies.export(ledger)) as tables:
         if format == "jsonl":
             _write_lines(tables, out)
         else:

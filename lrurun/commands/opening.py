@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import nullcontext, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lrurun import console
-from lrurun.errors import LedgerError, NotFoundError, plural
-from lrurun.server import Server
+from lrurun.errors import LedgerFileError, NotFoundError, UnreachableError, plural
+from lrurun.ledger.database import kind
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -49,9 +47,8 @@ def read_current(places: Places) -> Ledger | None:
         return None
     try:
         if ledger.has_abandoned(owner.here()) and is_writable(places):
-            # A user may only read a server.
-            refused = suppress(LedgerError) if isinstance(places.ledger, Server) else nullcontext()
-            with refused, Ledger.open(places.ledger, create=False) as writing:
+            # A user may only read it.
+            with suppress(LedgerFileError, UnreachableError), Ledger.open(places.ledger, create=False) as writing:
                 writing.reap(owner.here())
     except BaseException:
         ledger.close()
@@ -60,31 +57,18 @@ def read_current(places: Places) -> Ledger | None:
 
 
 def is_writable(places: Places) -> bool:
-    """Whether this user can write to the ledger, or create it. A server is taken to allow it."""
-    if isinstance(places.ledger, Server):
-        return True
-    ledger = places.ledger.absolute()
-    return all(os.access(path, os.W_OK) for path in (ledger, ledger.parent) if path.exists())
+    """Whether this user can write to the ledger or create it, as far as that is known without trying."""
+    return kind(places.ledger).is_writable(places.ledger)
 
 
 def can_be_created(places: Places) -> bool:
-    """Whether a new ledger has a place: a server, or a folder that exists."""
-    return isinstance(places.ledger, Server) or places.ledger.absolute().parent.is_dir()
+    """Whether a new ledger has a place."""
+    return kind(places.ledger).can_be_created(places.ledger)
 
 
 def exists(places: Places) -> bool:
     """Whether there is a ledger, of any version."""
-    from lrurun.ledger.store import Ledger
-
-    if isinstance(places.ledger, Path):
-        return places.ledger.exists()
-    try:
-        found = Ledger.read(places.ledger)
-    except LedgerError:  # of an older version
-        return True
-    if found is not None:
-        found.close()
-    return found is not None
+    return kind(places.ledger).exists(places.ledger)
 
 
 def nothing_yet(places: Places, what: str) -> str:

@@ -113,11 +113,11 @@ def _instances(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _in_ledger(context: typer.Context, table: Literal["runs", "ladders"], incomplete: str) -> list[str]:
-    from lrurun.ledger import completion
+    from lrurun.ledger import database
 
     with suppress(LrurunError):
         path = paths.places(context.find_root().params.get("ledger")).ledger
-        return _beginning(incomplete, completion.names(path, table, incomplete))
+        return _beginning(incomplete, database.names_beginning(path, table, incomplete))
     return []
 
 

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from lrurun import console, paths
 from lrurun.errors import LedgerError, UsageError, plural
-from lrurun.server import Server
 
 if TYPE_CHECKING:
     import typer
@@ -160,7 +159,7 @@ def user_of(ledger: Ledger) -> dict[str, str | None]:
     """The user of this process, as requests in a ledger on a server have it."""
     from lrurun.ledger import owner
 
-    return {"user": owner.user()} if isinstance(ledger.path, Server) else {}
+    return {"user": owner.user()} if ledger.database.is_shared else {}
 
 
 def recorded(ledger: Ledger, instance: LadderInstance, kind: type[R]) -> list[R]:

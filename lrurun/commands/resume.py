@@ -31,7 +31,7 @@ from lrurun.commands.request import LadderRequest
 from lrurun.commands.study_request import StudyRequest
 from lrurun.commands.training_options import TrainingOptions, settings_of
 from lrurun.errors import LaterVersionError, LedgerError, UsageError, plural
-from lrurun.server import Server
+from lrurun.ledger.database import kind
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -117,7 +117,7 @@ def _unfinished(
     unfinished: list[tuple[LadderInstance, Requests]] = []
     others: dict[str, set[str]] = {}
     worst = 0
-    shared = isinstance(places.ledger, Server) and not all_users
+    shared = kind(places.ledger).is_shared and not all_users
     with opening.write(places) as ledger:
         ledger.reap(owner.here())
         ladders = ledger.ladders()
@@ -206,7 +206,7 @@ def _repeat(
 ) -> int:
     from lrurun import plugins
 
-    shared = isinstance(places.ledger, Server)
+    shared = kind(places.ledger).is_shared
     if shared and options.executor != "local":
         _check_ladder(instance, request)
     for file in request.load:

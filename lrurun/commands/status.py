@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from lrurun import console
 from lrurun.commands import opening, output
 from lrurun.commands.options import Json
-from lrurun.errors import LrurunError, UsageError
+from lrurun.errors import LrurunError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import LadderInstance
@@ -184,13 +184,12 @@ T = TypeVar("T")
 
 def _patiently(places: Places, call: Callable[[], T]) -> T:
     """What `call` returns; a server that does not answer is asked again for half a minute."""
-    from lrurun.ledger.servers import Unreachable
 
     away: float | None = None
     while True:
         try:
             return call()
-        except Unreachable:
+        except UnreachableError:
             if away is None:
                 away = time.monotonic()
                 console.say(f"the ledger {places.ledger} does not answer")

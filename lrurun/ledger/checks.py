@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import msgspec
 from sqlalchemy import Connection, and_, select
-from sqlalchemy.exc import DatabaseError
 
-from lrurun.errors import plural
-from lrurun.ledger.dialects import on_server
+from lrurun.errors import DamagedError, plural
+from lrurun.ledger.database import DAMAGED, Database
+from lrurun.ledger.database.schema import (
+    TRIGGERS,
+    VIEWS,
+    attempts,
+    documents,
+    eigenvalues,
+    events,
+    ladders,
+    metadata,
+    runs,
+)
 from lrurun.ledger.rows import altered_documents
-from lrurun.ledger.schema import TRIGGERS, VIEWS, attempts, documents, eigenvalues, events, ladders, metadata, runs
 from lrurun.ledger.values import STATES
 
-_DAMAGED = "the file is damaged: "
-
 _JSON = (ladders.c.spec, runs.c.result, documents.c.text, eigenvalues.c.pairs, events.c.payload)
-
-
-def _damage(connection: Connection) -> Iterator[str]:
-    if on_server(connection):  # which checks files itself
-        return
-    try:
-        yield from _found(connection, "PRAGMA integrity_check")
-    except DatabaseError:  # SQLite stops at a table that it cannot read at all
-        for table in sorted(metadata.tables):
-            try:
-                yield from _found(connection, f'PRAGMA integrity_check("{table}")')
-            except DatabaseError as error:
-                yield f"{_DAMAGED}{table}: {error.orig}"
-
-
-def _found(connection: Connection, check: str) -> Iterator[str]:
-    for (text,) in connection.exec_driver_sql(check):
-        if text != "ok":
-            yield from (f"{_DAMAGED}{line}" for line in text.splitlines() if not line.startswith("***"))
-
-
-def _references(connection: Connection) -> Iterator[str]:
-    if on_server(connection):
-        return
-    for table, rowid, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check"):
-        yield f"a row of {table} ({rowid}) refers to a row of {parent} that does not exist"
 
 
 def _contradictions(connection: Connection) -> Iterator[str]:
@@ -69,18 +51,10 @@ def _contents(connection: Connection) -> Iterator[str]:
             yield f"{plural(count, 'row')} of {column.table.name} hold no JSON in {column.name}"
 
 
-def _missing(connection: Connection) -> list[str]:
-    found = set(connection.exec_driver_sql(_NAMES[on_server(connection)]).scalars())
+def _missing(database: Database, connection: Connection) -> list[str]:
     indexes = {str(index.name) for table in metadata.tables.values() for index in table.indexes}
     wanted = {*metadata.tables, *TRIGGERS, *VIEWS} | indexes
-    return [f"{name} is missing from the schema" for name in sorted(wanted - found)]
-
-
-_NAMES = {
-    False: "SELECT name FROM sqlite_master",
-    True: "SELECT relname FROM pg_class WHERE pg_table_is_visible(oid) UNION ALL "
-    "SELECT tgname FROM pg_trigger WHERE pg_table_is_visible(tgrelid)",
-}
+    return [f"{name} is missing from the schema" for name in sorted(wanted - database.names(connection))]
 
 
 def _no_json(text: str) -> bool:
@@ -91,13 +65,23 @@ def _no_json(text: str) -> bool:
     return False
 
 
-PARTS = (_damage, _references, _contradictions, _contents, _missing)
-"""Each returns what is wrong with a ledger, one sentence each."""
+def problems(database: Database) -> list[str]:
+    """What is wrong with a ledger, one sentence each; empty if nothing is."""
+    found: list[str] = []
+    parts = (database.damage, database.references, _contradictions, _contents, partial(_missing, database))
+    for part in parts:
+        try:
+            with database.reading() as connection:
+                for problem in part(connection):
+                    found.append(problem)
+        except DamagedError as error:  # in what the part reads; others may still say more
+            found.append(error.message)
+    return distinct(found)
 
 
 def distinct(found: Iterable[str]) -> list[str]:
     """The problems without repetitions: the general message of a damaged file is left out if others name the parts."""
     once = list(dict.fromkeys(found))
-    if any(problem.startswith(_DAMAGED) for problem in once):
+    if any(problem.startswith(DAMAGED) for problem in once):
         return [problem for problem in once if not problem.endswith(" is damaged: database disk image is malformed")]
     return once

@@ -21,9 +21,9 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import CELL, KIND, RECURRENCE, SECTIONS, is_setting, known_paths
-from lrurun.ledger.dialects import NUMBERS, among, infinity, json_kind, json_number, json_text, total
+from lrurun.ledger.database.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
+from lrurun.ledger.database.sql import NUMBERS, among, infinity, json_kind, json_number, json_text, total
 from lrurun.ledger.filters import Kind
-from lrurun.ledger.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
 from lrurun.ledger.values import RunGroup
 
 

@@ -14,7 +14,8 @@ from sqlalchemy.sql.elements import ColumnElement
 from lrurun.config.schema import is_setting
 from lrurun.ledger import columns
 from lrurun.ledger.columns import FIELDS
-from lrurun.ledger.dialects import NUMBER, NUMBERS, as_in_json, json_text
+from lrurun.ledger.database.schema import documents, ladder_runs, ladders, runs, tags
+from lrurun.ledger.database.sql import NUMBER, NUMBERS, as_in_json, json_text
 from lrurun.ledger.filters import (
     FIRST_SECOND,
     LAST_SECOND,
@@ -26,7 +27,6 @@ from lrurun.ledger.filters import (
     Or,
     when,
 )
-from lrurun.ledger.schema import documents, ladder_runs, ladders, runs, tags
 
 
 def where(condition: Condition) -> ColumnElement[bool]:

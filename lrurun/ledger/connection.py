@@ -13,14 +13,10 @@ from typing import Concatenate
 from sqlalchemy import Connection, select
 
 from lrurun.errors import LrurunError, NotFoundError
-from lrurun.ledger import files
-from lrurun.ledger.files import TIMEOUT
-from lrurun.ledger.schema import ladders, runs
-from lrurun.ledger.sqlite import SQLite
+from lrurun.ledger import database as databases
+from lrurun.ledger.database import TIMEOUT, Database
+from lrurun.ledger.database.schema import ladders, runs
 from lrurun.server import Place, Server
-
-if typing.TYPE_CHECKING:
-    from lrurun.ledger.postgres import PostgreSQL
 
 P = typing.ParamSpec("P")
 T = typing.TypeVar("T")
@@ -33,10 +29,15 @@ class LedgerBase:
     Queue, Recording and Reading add what is done with it; Ledger is all of them.
     """
 
-    def __init__(self, database: SQLite | PostgreSQL) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
         self._metric_numbers: dict[str, int] = {}
         """Name -> number of the metrics that Recording has written."""
+
+    @property
+    def database(self) -> Database:
+        """For queries and copies of the whole ledger."""
+        return self._database
 
     @property
     def path(self) -> Place:
@@ -72,12 +73,8 @@ class LedgerBase:
         NotFoundError if there is no ledger and `create` is off, LrurunError if it cannot be written, LedgerError if it
         is busy, cannot be reached, is newer than this version, or not a ledger.
         """
-        place = files.place(path)
-        if isinstance(place, Server):
-            from lrurun.ledger.postgres import PostgreSQL
-
-            return cls(PostgreSQL.open(place, create=create, timeout=timeout))
-        return cls(SQLite.open(place, create=create, timeout=timeout, given=str(path)))
+        place = databases.place(path)
+        return cls(databases.kind(place).open(place, create=create, timeout=timeout))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str] | Server, *, timeout: float = TIMEOUT) -> typing.Self | None:
@@ -86,14 +83,9 @@ class LedgerBase:
         Raises LedgerError for a ledger of another version, for a file that is not a ledger and for a server that
         cannot be reached, LrurunError if it cannot be read.
         """
-        place = files.place(path)
-        if isinstance(place, Server):
-            from lrurun.ledger.postgres import PostgreSQL
-
-            server = PostgreSQL.read(place, timeout=timeout)
-            return None if server is None else cls(server)
-        file = SQLite.read(place, timeout=timeout, given=str(path))
-        return None if file is None else cls(file)
+        place = databases.place(path)
+        database = databases.kind(place).read(place, timeout=timeout)
+        return None if database is None else cls(database)
 
     def close(self) -> None:
         """Close the ledger. Closing twice is allowed."""
@@ -139,7 +131,7 @@ def retried(method: Callable[Concatenate[B, P], T]) -> Callable[Concatenate[B, P
 
     @functools.wraps(method)
     def call(self: B, *arguments: P.args, **options: P.kwargs) -> T:
-        if not self._database.retries:
+        if not self._database.may_be_away:
             return method(self, *arguments, **options)
         # A second call would find an iterator at its end.
         lists = [list(one) if isinstance(one, Iterator) else one for one in arguments]

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 from lrurun.errors import LrurunError
 from lrurun.files import atomic
-from lrurun.ledger import files, transfer
-from lrurun.ledger.files import TIMEOUT
-from lrurun.server import Place, Server
+from lrurun.ledger.store import Ledger
 
 
-def backup(path: Place, target: Path) -> None:
+def backup(ledger: Ledger, target: Path) -> None:
     """Copy a ledger, even while others write to it, to the new file `target`, which appears complete or not at all.
 
     Raises LrurunError if `target` exists or cannot be written, DamagedError if the ledger is damaged.
@@ -31,21 +28,8 @@ def backup(path: Place, target: Path) -> None:
             "name a file elsewhere with --out FILE",
         )
     try:
-        if isinstance(path, Server):
-            with atomic(target) as partial:
-                transfer.to_file(path, partial)
-            return
-        with (
-            atomic(target) as partial,
-            files.plain_errors(target, TIMEOUT),
-            contextlib.closing(files.connect(path, "mode=ro", TIMEOUT)) as source,
-            contextlib.closing(files.connect(partial, "mode=rwc", TIMEOUT)) as copy,
-        ):
-            source.backup(copy)
-            [(first,)] = copy.execute("PRAGMA quick_check(1)")
-            if first != "ok":
-                raise files.damaged(path, str(first).splitlines()[-1])
-            copy.execute("PRAGMA journal_mode=delete")  # a single file, even while it is open
+        with atomic(target) as partial:
+            ledger.database.backup(partial)
     except OSError as error:
         raise LrurunError(f"{target}: {error.strerror}", "choose another file") from None
 
@@ -75,30 +59,13 @@ PACKED = frozenset({"spec", "config", "execution", "provenance", "result", "envi
 """Columns that hold JSON."""
 
 
-def export(path: Place) -> Generator[tuple[str, list[str], Iterator[tuple[Any, ...]]], None, None]:
+def export(ledger: Ledger) -> Generator[tuple[str, list[str], Iterator[tuple[Any, ...]]], None, None]:
     """Every table as it was at one moment: its name, its columns, and its rows, to be read before the next table.
 
     Close it if it is not read to its end: rows that are left are not read then.
     """
-    if isinstance(path, Server):
-        with transfer.snapshot(path) as session:
-            for table, statement in EXPORTED.items():
-                columns, rows = transfer.rows(session, statement)
-                with contextlib.closing(rows):  # before the connection, as below
-                    yield table, columns, rows
-        return
-    query, _ = files.read_query(path)
-    with (
-        files.plain_errors(path, TIMEOUT),
-        contextlib.closing(files.connect(path, query, TIMEOUT)) as connection,
-    ):
-        connection.execute("BEGIN")
+    with ledger.database.rows() as source:
         for table, statement in EXPORTED.items():
-            cursor = connection.execute(statement)
-            with contextlib.closing(_rows(cursor, path)) as rows:  # a cursor cannot be closed after its connection
-                yield table, [column[0] for column in cursor.description], rows
-
-
-def _rows(cursor: sqlite3.Cursor, path: Path) -> Generator[tuple[Any, ...], None, None]:
-    with files.plain_errors(path, TIMEOUT):
-        yield from cursor
+            columns, rows = source.select(statement)
+            with contextlib.closing(rows):  # it cannot be closed after its connection
+                yield table, columns, rows

@@ -11,9 +11,9 @@ from typing import Any
 from sqlalchemy import Connection, Select, func, select
 
 from lrurun.ledger.connection import LedgerBase, retried
-from lrurun.ledger.dialects import among
+from lrurun.ledger.database.schema import attempts, checkpoints, metric_keys, metrics, runs
+from lrurun.ledger.database.sql import among
 from lrurun.ledger.rows import from_real
-from lrurun.ledger.schema import attempts, checkpoints, metric_keys, metrics, runs
 from lrurun.ledger.values import FINISHED, CommittedCurves, Curve
 
 BATCH = 100

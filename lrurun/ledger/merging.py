@@ -1,31 +1,24 @@
 """Merging two ledgers: the runs of one are added to the other, in one transaction.
 
-The statements are written for a file `main` to which the file `other` is attached. On a server, the tables of the other
-ledger are temporary ones. A ledger on a server that is added to another one is copied to a file before.
+The statements are for a database `main` that the database `other` is joined to, see `Database.joined`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import shlex
-import sqlite3
-import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Protocol
 
 from msgspec import Struct
 
 from lrurun.errors import LedgerError
-from lrurun.ledger import files, schema, servers, transfer
 from lrurun.ledger.attempt_folders import AttemptFolders
-from lrurun.ledger.dialects import ENQUEUE
-from lrurun.ledger.files import TIMEOUT
-from lrurun.ledger.rows import Document
+from lrurun.ledger.database import Joined, schema
+from lrurun.ledger.rows import altered_documents
+from lrurun.ledger.store import Ledger
 from lrurun.paths import inside
-from lrurun.server import Place, Server
 
 
 class Merged(Struct, frozen=True, kw_only=True):
@@ -185,8 +178,8 @@ _REST = (
 )
 
 
-def merge(path: Place, other: Place, runs: Path, other_runs: Path) -> Merged:
-    """Add the runs of the ledger `other` to the one at `path`; both have this version.
+def merge(ledger: Ledger, other: Ledger, runs: Path, other_runs: Path) -> Merged:
+    """Add the runs of the ledger `other` to `ledger`.
 
     Of a run that both have, the finished one is kept, and this ledger's if both are finished. Runs that are running in
     the other ledger become interrupted. Checkpoints and logs are copied if they are in `other_runs`. If anything fails,
@@ -195,28 +188,18 @@ def merge(path: Place, other: Place, runs: Path, other_runs: Path) -> Merged:
     Raises:
         LrurunError: a file cannot be copied, or a ledger cannot be read or written.
     """
-    if isinstance(other, Server):
-        with tempfile.TemporaryDirectory(prefix="lrurun-merge-") as folder:
-            file = Path(folder) / "ledger.db"
-            transfer.to_file(other, file)
-            return _merge(path, file, runs, other_runs, str(other))
-    return _merge(path, other, runs, other_runs, str(other))
-
-
-def _merge(path: Place, other: Path, runs: Path, other_runs: Path, name: str) -> Merged:
-    """Add the runs of a file, which stands for the ledger of this name."""
+    _refuse_altered(other)
     folders = AttemptFolders(runs, other_runs)
-    opened = _server(path, other, name) if isinstance(path, Server) else _file(path, other, name)
-    with opened as target:
+    with ledger.database.joined(other.database) as target:
         committing = False
         try:
             # No process waits for this one while it copies; what has changed meanwhile is copied in the transaction.
-            target.begin(reading=True)
+            target.begin(writing=False)
             target.execute(_PAIRS)
             wanted = target.execute(_FOLDERS)
             target.rollback()
             folders.copy(wanted)
-            target.begin(reading=False)
+            target.begin(writing=True)
             target.execute(_PAIRS)
             for statement in (*_RUNS, *_REST):
                 target.execute(statement, {"now": time.time()} if ":now" in statement else {})
@@ -242,96 +225,14 @@ def _merge(path: Place, other: Path, runs: Path, other_runs: Path, name: str) ->
     )
 
 
-class _Target(Protocol):
-    """The ledger that gets the runs; the tables of the other one can be read in its transactions."""
-
-    def begin(self, *, reading: bool) -> None: ...
-
-    def execute(self, statement: str, values: dict[str, Any] | None = None) -> list[Any]: ...
-
-    def commit(self) -> None: ...
-
-    def rollback(self) -> None: ...
-
-
-class _File:
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-
-    def begin(self, *, reading: bool) -> None:
-        self._connection.execute("BEGIN" if reading else "BEGIN IMMEDIATE")
-
-    def execute(self, statement: str, values: dict[str, Any] | None = None) -> list[Any]:
-        return self._connection.execute(statement, values or {}).fetchall()
-
-    def commit(self) -> None:
-        self._connection.execute("COMMIT")
-
-    def rollback(self) -> None:
-        self._connection.execute("ROLLBACK")
-
-
-@contextlib.contextmanager
-def _file(path: Path, other: Path, name: str) -> Iterator[_Target]:
-    with (
-        files.plain_errors(path, TIMEOUT),
-        contextlib.closing(files.connect(path, "mode=rw", TIMEOUT)) as connection,
-    ):
-        query, _ = files.read_query(other)
-        # The other ledger is only read.
-        connection.execute("ATTACH ? AS other", (f"{other.as_uri()}?{query.replace('mode=rw', 'mode=ro')}",))
-        _refuse_altered(connection, "other.documents", name)
-        yield _File(connection)
-
-
-class _OnServer:
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
-
-    def begin(self, *, reading: bool) -> None:
-        if not reading:
-            self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (ENQUEUE,))
-            # Workers wait until the merge is over, and then find the runs that they hold unchanged.
-            self._connection.execute("LOCK TABLE stored_runs IN EXCLUSIVE MODE")
-
-    def execute(self, statement: str, values: dict[str, Any] | None = None) -> list[Any]:
-        text = (
-            statement.replace("main.", "").replace("other.", "other_").replace(" IS l.id", " IS NOT DISTINCT FROM l.id")
-        )
-        cursor = self._connection.execute(re.sub(r":(\w+)", r"%(\1)s", text).encode(), values or None)
-        return list(cursor.fetchall()) if cursor.description else []
-
-    def commit(self) -> None:
-        self._connection.commit()
-
-    def rollback(self) -> None:
-        self._connection.rollback()
-
-
-@contextlib.contextmanager
-def _server(server: Server, other: Path, name: str) -> Iterator[_Target]:
-    query, _ = files.read_query(other)
-    with (
-        servers.plain_errors(server),
-        contextlib.closing(servers.connect(server)) as connection,
-        files.plain_errors(other, TIMEOUT),
-        contextlib.closing(files.connect(other, query, TIMEOUT)) as source,
-    ):
-        source.execute("BEGIN")
-        _refuse_altered(source, "documents", name)
-        transfer.to_server(source, connection, "other_")
-        connection.commit()
-        yield _OnServer(connection)
-
-
-def _refuse_altered(connection: sqlite3.Connection, documents: str, name: str) -> None:
+def _refuse_altered(other: Ledger) -> None:
     # A text that is not that of its hash would become the settings of runs here that have the text of the hash.
-    connection.create_function("document_sha256", 2, lambda at, text: Document(text, at).sha256, deterministic=True)
-    if connection.execute(f"SELECT 1 FROM {documents} WHERE sha256 <> document_sha256(seed_at, text)").fetchone():
-        raise LedgerError(
-            f"the ledger {name} has settings that are not those of their hashes",
-            f"see what else is wrong: lrurun ledger check --ledger {shlex.quote(name)}",
-        )
+    with other.database.reading() as connection:
+        if altered_documents(connection):
+            raise LedgerError(
+                f"the ledger {other.path} has settings that are not those of their hashes",
+                f"see what else is wrong: lrurun ledger check --ledger {shlex.quote(str(other.path))}",
+            )
 
 
 _FOLDERS = """
@@ -340,7 +241,7 @@ _FOLDERS = """
 """
 
 
-def _add_checkpoints(target: _Target, runs: Path) -> int:
+def _add_checkpoints(target: Joined, runs: Path) -> int:
     """Record the checkpoints in the folders of the added attempts. Returns how many."""
     added = 0
     rows = target.execute(

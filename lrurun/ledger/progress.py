@@ -23,8 +23,8 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.ledger import columns
-from lrurun.ledger.dialects import NUMBER, WHOLE, numbers_as_json, total
-from lrurun.ledger.schema import checkpoints, events, ladder_runs, ladders, runs, tags
+from lrurun.ledger.database.schema import checkpoints, events, ladder_runs, ladders, runs, tags
+from lrurun.ledger.database.sql import NUMBER, WHOLE, numbers_as_json, total
 
 _PLACES = ladder_runs.join(runs, runs.c.number == ladder_runs.c.run)
 _CURRENT = and_(ladder_runs.c.ladder == bindparam("ladder"), runs.c.superseded == 0)

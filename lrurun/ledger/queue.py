@@ -31,7 +31,8 @@ from lrurun.config.schema import FixedExecution
 from lrurun.errors import LaterVersionError, LrurunError, plural
 from lrurun.ledger import owner as owners
 from lrurun.ledger.connection import LedgerBase, retried
-from lrurun.ledger.dialects import ENQUEUE, among, json_number, now, on_server, server_age, upsert
+from lrurun.ledger.database.schema import ENVIRONMENT, EXECUTION, attempts, ladder_runs, ladders, runs
+from lrurun.ledger.database.sql import ENQUEUE, among, json_number, lock, now, server_age, upsert
 from lrurun.ledger.rows import (
     Document,
     add_event,
@@ -43,7 +44,6 @@ from lrurun.ledger.rows import (
     share,
     unpack,
 )
-from lrurun.ledger.schema import ENVIRONMENT, EXECUTION, attempts, ladder_runs, ladders, runs
 from lrurun.ledger.values import Attempt, ClaimedRun, Kind, LadderInstance, Owner, Run
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ class Queue(LedgerBase):
             first.setdefault(want.fingerprint, want)
         with self._writing() as connection:
             ladder = self._ladder_number(connection, ladder_key)
-            if on_server(connection):
-                connection.execute(select(func.pg_advisory_xact_lock(ENQUEUE)))
+            lock(connection, ENQUEUE)
             existing = _newest(connection, first)
             for fingerprint in first:
                 tried.setdefault(fingerprint, existing[fingerprint].generation if fingerprint in existing else 0)
@@ -246,7 +245,7 @@ class Queue(LedgerBase):
             return []
         with self._writing() as connection:
             time = now(connection)
-            found = _abandoned(connection, owner_here, alive or owners.alive, self._patience(timeout), lock=True)
+            found = self._abandoned(connection, owner_here, alive, timeout, locked=True)
             for row in found:
                 connection.execute(update(runs).where(runs.c.number == row.number).values(state="interrupted"))
                 connection.execute(
@@ -264,10 +263,21 @@ class Queue(LedgerBase):
     ) -> bool:
         """Whether `reap` would find a run. Writes nothing, so that readers may ask too."""
         with self._reading() as connection:
-            return bool(_abandoned(connection, owner_here, alive or owners.alive, self._patience(timeout)))
+            return bool(self._abandoned(connection, owner_here, alive, timeout))
 
-    def _patience(self, timeout: float) -> float:
-        return math.inf if monotonic() - self._database.away_at < RETURN_SECONDS else timeout
+    def _abandoned(
+        self,
+        connection: Connection,
+        here: Owner,
+        alive: Callable[[Owner], bool] | None,
+        timeout: float,
+        *,
+        locked: bool = False,
+    ) -> list[Row[Any]]:
+        patience = math.inf if monotonic() - self._database.away_at < RETURN_SECONDS else timeout
+        return _abandoned(
+            connection, here, alive or owners.alive, patience, shared=self._database.is_shared, locked=locked
+        )
 
 
 def _add_places(connection: Connection, places: list[dict[str, Any]]) -> None:
@@ -413,11 +423,17 @@ def code_version(environment: Mapping[str, Any]) -> str | None:
 
 
 def _abandoned(
-    connection: Connection, here: Owner, alive: Callable[[Owner], bool], timeout: float, *, lock: bool = False
+    connection: Connection,
+    here: Owner,
+    alive: Callable[[Owner], bool],
+    timeout: float,
+    *,
+    shared: bool,
+    locked: bool = False,
 ) -> list[Row[Any]]:
     """The running runs whose owner has exited, with their attempts; see `Queue.reap`.
 
-    On a server, `lock` holds those that were found, and leaves out those that another transaction is changing.
+    On a server, `locked` holds those that were found, and leaves out those that another transaction is changing.
     """
     running = (
         select(runs.c.number, runs.c.id, attempts)
@@ -427,10 +443,9 @@ def _abandoned(
     time = now(connection)
     # Attempts that live elsewhere are not read: every node asks twice a second.
     running = running.where(or_(attempts.c.host == here.host, attempts.c.heartbeat_at < time - timeout))
-    if lock:
+    if locked:
         running = running.with_for_update(of=[runs, attempts], key_share=True, skip_locked=True)
     found = connection.execute(running).all()
-    shared = on_server(connection)
     if found and server_age(connection) < RETURN_SECONDS:
         timeout = math.inf
 

@@ -20,10 +20,22 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.schema import Config
-from lrurun.errors import DamagedError, NotFoundError
+from lrurun.errors import NotFoundError
 from lrurun.ledger import checks, columns, conditions, progress, views
 from lrurun.ledger.connection import LedgerBase, retried
-from lrurun.ledger.dialects import among, json_names, now
+from lrurun.ledger.database.schema import (
+    ENVIRONMENT,
+    attempts,
+    checkpoints,
+    eigenvalues,
+    events,
+    ladder_runs,
+    ladders,
+    metric_keys,
+    metrics,
+    runs,
+)
+from lrurun.ledger.database.sql import among, json_names, now
 from lrurun.ledger.rows import (
     attempt,
     build,
@@ -36,18 +48,6 @@ from lrurun.ledger.rows import (
     unpack,
     unpack_complex,
     unpack_numbers,
-)
-from lrurun.ledger.schema import (
-    ENVIRONMENT,
-    attempts,
-    checkpoints,
-    eigenvalues,
-    events,
-    ladder_runs,
-    ladders,
-    metric_keys,
-    metrics,
-    runs,
 )
 from lrurun.ledger.values import (
     SCORE,
@@ -411,16 +411,8 @@ class Reading(LedgerBase):
 
     @retried
     def check(self) -> list[str]:
-        """What is wrong with the file, one sentence each; empty if nothing is."""
-        found: list[str] = []
-        for part in checks.PARTS:
-            try:
-                with self._reading() as connection:
-                    for problem in part(connection):
-                        found.append(problem)
-            except DamagedError as error:  # in what the part reads; others may still say more
-                found.append(error.message)
-        return checks.distinct(found)
+        """What is wrong with the ledger, one sentence each; empty if nothing is."""
+        return checks.problems(self._database)
 
 
 _CURVE = (

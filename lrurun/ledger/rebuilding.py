@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -13,12 +12,12 @@ from msgspec import Struct
 
 from lrurun import paths
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
-from lrurun.files import atomic
-from lrurun.ledger import files, merging, records
+from lrurun.ledger import database as databases
+from lrurun.ledger import records
+from lrurun.ledger.database.schema import SCHEMA
 from lrurun.ledger.records import Head, LadderRecord, RunRecord
-from lrurun.ledger.schema import SCHEMA
 from lrurun.ledger.store import Ledger
-from lrurun.server import Place, Server
+from lrurun.server import Place
 
 R = TypeVar("R", bound=Head)
 
@@ -33,41 +32,17 @@ class Rebuilt(Struct, frozen=True, kw_only=True):
 
 
 def rebuild(path: Place, runs: Path) -> Rebuilt:
-    """Make the ledger at `path`, where there is none, from the records in the folder `runs`; whole or not at all.
-
-    On a server there may be one without runs.
+    """Make the ledger at `path`, which has nothing yet, from the records in the folder `runs`; whole or not at all.
 
     Raises:
-        LedgerError: there is a ledger, or a part of one.
+        LedgerError: there is a ledger with runs, or a part of a ledger that is gone.
         NotFoundError: there are no records.
     """
-    if isinstance(path, Server):
-        with Ledger.open(path) as existing:
-            if existing.number_of_runs():
-                raise LedgerError(f"the ledger {path} has runs, and is not overwritten", "name an empty database")
-        with tempfile.TemporaryDirectory(prefix="lrurun-rebuild-") as folder:
-            file = Path(folder) / "ledger.db"
-            rebuilt = _rebuild(file, runs)
-            merging.merge(path, file, runs, runs)
-        return rebuilt
-    for part in ("", "-wal", "-journal"):  # SQLite would add an old log to the new file
-        if (found := path.with_name(path.name + part)).exists():
-            raise LedgerError(f"{found} exists, and is not overwritten", f"move it aside first: mv {found} {found}.old")
-    try:
-        with atomic(path) as partial:
-            rebuilt = _rebuild(partial, runs)
-            if path.exists():
-                raise LedgerError(f"{path} was made by another command meanwhile, and is not overwritten", None)
-        return rebuilt
-    except OSError as error:
-        raise LrurunError(f"{path}: {error.strerror or error}", "choose another --ledger") from None
-
-
-def _rebuild(file: Path, runs: Path) -> Rebuilt:
-    """Make the ledger as one file."""
     problems: list[str] = []
     of_runs = _sorted([runs / name / records.RUN_FILE for name in paths.run_folders(runs)], problems)
     of_ladders = _sorted(sorted((runs / records.LADDERS_FOLDER).glob("*.json")), problems)
+    if part := databases.kind(path).remains(path):
+        raise LedgerError(f"{part} exists, and is not overwritten", f"move it aside first: mv {part} {part}.old")
     if not of_runs:
         why = f"; {problems[0]}" if problems else ""
         raise NotFoundError(f"{runs}: no readable records of runs{why}", "name the folder with --runs-dir FOLDER")
@@ -77,12 +52,9 @@ def _rebuild(file: Path, runs: Path) -> Rebuilt:
             return paths.inside(runs, checkpoint).is_dir()
         return False
 
-    with Ledger.open(file) as ledger:
+    with Ledger.open(path) as ledger:
         ledger.restore(_read(of_runs, RunRecord, problems), _read(of_ladders, LadderRecord, problems), kept)
-        counts = {"runs": ledger.number_of_runs(), "ladders": len(ledger.ladders())}
-    with contextlib.closing(files.connect(file, "mode=rw", files.TIMEOUT)) as connection:
-        connection.execute("PRAGMA journal_mode=delete")
-    return Rebuilt(**counts, problems=problems)
+        return Rebuilt(runs=ledger.number_of_runs(), ladders=len(ledger.ladders()), problems=problems)
 
 
 class _Run(Struct):

@@ -17,7 +17,18 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.errors import LrurunError
 from lrurun.ledger.connection import LedgerBase, retried
-from lrurun.ledger.dialects import among, now, on_server, upsert
+from lrurun.ledger.database.schema import (
+    ENVIRONMENT,
+    attempts,
+    checkpoints,
+    eigenvalues,
+    exclusions,
+    metric_keys,
+    metrics,
+    runs,
+    tags,
+)
+from lrurun.ledger.database.sql import among, now, upsert
 from lrurun.ledger.queue import code_version
 from lrurun.ledger.rows import (
     Document,
@@ -29,17 +40,6 @@ from lrurun.ledger.rows import (
     share,
     to_real,
     unpack,
-)
-from lrurun.ledger.schema import (
-    ENVIRONMENT,
-    attempts,
-    checkpoints,
-    eigenvalues,
-    exclusions,
-    metric_keys,
-    metrics,
-    runs,
-    tags,
 )
 from lrurun.ledger.values import FINISHED, SCORE, ClaimedRun, Moment, Run
 
@@ -227,7 +227,7 @@ class Recording(LedgerBase):
             changes["step"] = step
         why = clean(reason) or state
         with self._writing() as connection:
-            if _ended(connection, claim, changes, why):
+            if self._database.may_be_away and _ended(connection, claim, changes, why):
                 return
             number = _held(connection, claim)
             time = now(connection)
@@ -241,7 +241,7 @@ class Recording(LedgerBase):
             add_event(connection, time, state, error or why, run=number, attempt=claim.attempt)
         if state in FINISHED:
             with contextlib.suppress(LrurunError):  # as on a full disk: the log has the run
-                self._database.checkpoint()
+                self._database.write_back()
 
     def _key_numbers(self, connection: Connection, names: set[str]) -> dict[str, int]:
         known = {name: self._metric_numbers[name] for name in names if name in self._metric_numbers}
@@ -399,8 +399,6 @@ def _held(connection: Connection, claim: ClaimedRun) -> int:
 
 def _ended(connection: Connection, claim: ClaimedRun, changes: Mapping[str, Any], why: str) -> bool:
     """Whether this very attempt has ended the run in this way: a server did it although its answer was lost."""
-    if not on_server(connection):
-        return False
     this = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, attempts.c.reason == why)
     ended = select(runs.c.number).join(attempts, this).where(runs.c.id == claim.run.id, runs.c.attempt == claim.attempt)
     wanted = {"result": None, **changes} if changes["state"] in FINISHED else changes

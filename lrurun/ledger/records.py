@@ -12,13 +12,10 @@ import msgspec
 from msgspec import Struct, structs
 from sqlalchemy import Connection, Table, exists, insert, select, update
 
+from lrurun.errors import LedgerError
 from lrurun.ledger.connection import retried
 from lrurun.ledger.curves import Curves
-from lrurun.ledger.queue import OWNER_EXITED, code_version
-from lrurun.ledger.reading import Reading
-from lrurun.ledger.recording import Recording, columns_of_result
-from lrurun.ledger.rows import Document, clean, pack, pack_complex, pack_result, share, to_real
-from lrurun.ledger.schema import (
+from lrurun.ledger.database.schema import (
     SCHEMA,
     attempts,
     checkpoints,
@@ -31,6 +28,10 @@ from lrurun.ledger.schema import (
     runs,
     tags,
 )
+from lrurun.ledger.queue import OWNER_EXITED, code_version
+from lrurun.ledger.reading import Reading
+from lrurun.ledger.recording import Recording, columns_of_result
+from lrurun.ledger.rows import Document, clean, pack, pack_complex, pack_result, share, to_real
 from lrurun.ledger.values import Attempt, Checkpoint, Event, LadderInstance, Run
 
 
@@ -167,7 +168,7 @@ class Records(Recording, Reading, Curves):
     def restore(
         self, of_runs: Iterable[RunRecord], of_ladders: Iterable[LadderRecord], kept: Callable[[str], bool]
     ) -> None:
-        """Adds runs and ladder instances to a new ledger, in this order; all or nothing.
+        """Adds runs and ladder instances to a ledger without any, in this order; all or nothing.
 
         Running runs become interrupted. `kept` says whether a checkpoint is at its path in the runs folder; others are
         left out.
@@ -175,6 +176,10 @@ class Records(Recording, Reading, Curves):
         numbers: dict[str, int] = {}
         of_events: list[tuple[int, dict[str, Any]]] = []
         with self._writing() as connection:
+            if any(connection.execute(select(table).limit(1)).first() for table in (runs, ladders)):
+                raise LedgerError(
+                    f"the ledger {self.path} has runs, and is not overwritten", "move it aside, or name another one"
+                )
             for record in of_runs:
                 number = numbers[record.run.id] = self._restore_run(connection, record, kept)
                 of_events += [(event.id, _event_row(event, run=number, ladder=None)) for event in record.events]

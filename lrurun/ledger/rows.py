@@ -11,13 +11,12 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import structs
-from sqlalchemy import Connection, Row, Select, and_, func, insert, select
+from sqlalchemy import Connection, Row, Select, and_, insert, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.schema import Config, Execution, recorded
 from lrurun.errors import LedgerError
-from lrurun.ledger.dialects import EVENTS, among, on_server, upsert
-from lrurun.ledger.schema import (
+from lrurun.ledger.database.schema import (
     attempts,
     documents,
     events,
@@ -27,6 +26,7 @@ from lrurun.ledger.schema import (
     runs,
     tags,
 )
+from lrurun.ledger.database.sql import EVENTS, among, lock, upsert
 from lrurun.ledger.values import Attempt, Event, LadderInstance, Membership, Run, RunSettings
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -53,8 +53,7 @@ def add_event(
 
     Numbers have the order of the commits: a process that has read up to a number has seen all events before it.
     """
-    if on_server(connection):
-        connection.execute(select(func.pg_advisory_xact_lock(EVENTS)))
+    lock(connection, EVENTS)
     row: dict[str, Any] = {
         "run": run,
         "attempt": attempt,

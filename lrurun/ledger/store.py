@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lrurun.ledger.files import TIMEOUT, TRAINING_TIMEOUT
+from lrurun.ledger.database import TIMEOUT, TRAINING_TIMEOUT
 from lrurun.ledger.queue import OWNER_EXITED, Queue, refuse_later
 from lrurun.ledger.recording import Fenced
 from lrurun.ledger.records import Records

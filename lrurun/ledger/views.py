@@ -16,15 +16,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from sqlalchemy import Connection, Dialect, FromClause, Select, case, func, literal_column, select
+from sqlalchemy import Connection, FromClause, Select, case, func, literal_column, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.runs import POSITIONS
 from lrurun.config.settings import flatten
 from lrurun.errors import nearest
 from lrurun.ledger.columns import FIELDS, METRICS, expression, is_plain
-from lrurun.ledger.dialects import json_kind, json_number, json_text
-from lrurun.ledger.schema import documents, exclusions, ladder_runs, ladders, metric_keys, metrics, runs
+from lrurun.ledger.database.schema import documents, exclusions, ladder_runs, ladders, metric_keys, metrics, runs
+from lrurun.ledger.database.sql import json_kind, json_number, json_text
 
 NAMES = {
     "results": "one row for each finished final run of a rung: what reports count, diverged runs included",
@@ -51,10 +51,6 @@ class View(Struct, frozen=True):
     about: str
     columns: Sequence[Column]
     rows: Select[Any]
-
-    def sql(self, dialect: Dialect) -> str:
-        """The SELECT statement."""
-        return str(self.rows.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
 
 
 def named(sql: str) -> list[str]:

@@ -336,7 +336,7 @@ def _seed(run: Run, rung: str) -> str:
 
 def cell(run: Run) -> str:
     """The label and the settings of a cell of a study; empty for other runs and those without settings here."""
-    if run.kind != "study" or not run.config:
+    if run.kind != "study" or run.settings is None:
         return ""
     from lrurun.studies import plan
 

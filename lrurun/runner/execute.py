@@ -24,7 +24,6 @@ from lrurun.runner import logs
 from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.recorder import LedgerThread, Recorder
 from lrurun.runner.snapshots import Snapshots
-from lrurun.server import Server
 from lrurun.training import loop
 from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snapshot, Spectrum
 from lrurun.training.placement import placement
@@ -167,7 +166,7 @@ class EventWriter:
         self.writes = LedgerThread()
         self.recorder = Recorder(self.ledger, self.claim, self.writes, f"val/{attempt.data.metrics[0].name}")
         self.snapshots = Snapshots(attempt, self.writes)
-        self._on_server = isinstance(self.ledger.path, Server)
+        self._may_be_away = self.ledger.database.may_be_away
         self._saved = time.monotonic()
 
     def __enter__(self) -> EventWriter:
@@ -237,7 +236,7 @@ class EventWriter:
     def _reached(self, event: Reached, stopping: bool) -> bool:
         due = time.monotonic() - self._saved >= self.attempt.execution.checkpoint_seconds
         answered = self.snapshots.is_idle and self.writes.is_idle
-        if stopping or (due and (answered or not self._on_server)):
+        if stopping or (due and (answered or not self._may_be_away)):
             self._save(event.snapshot())
             self._saved = time.monotonic()
         else:
@@ -254,7 +253,7 @@ class EventWriter:
         self.snapshots.commit()
         self.recorder.flush(snapshot.step)
         self.snapshots.save(snapshot)
-        if not self._on_server:
+        if not self._may_be_away:
             self.writes.drain()
 
 

@@ -13,9 +13,8 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from lrurun.errors import LedgerError, plural
+from lrurun.errors import UnreachableError, plural
 from lrurun.ledger import owner
-from lrurun.ledger.servers import Unreachable
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import FINISHED, LadderInstance, Run
 from lrurun.runner import node, records
@@ -25,7 +24,6 @@ from lrurun.runner.processes import POLL_SECONDS
 from lrurun.runner.selection import RunSelection, SelectedRuns
 from lrurun.runner.signals import Signals, Stopped
 from lrurun.runner.work import Work
-from lrurun.server import Server
 
 UPDATE_SECONDS = 0.5
 BUSY_SECONDS = 5.0
@@ -70,16 +68,9 @@ def while_busy(ledger: Ledger, say: Callable[[str], None], signals: Signals) -> 
         last = now
         if seconds >= BUSY_SECONDS and not announced:
             announced = True
-            say(_announcement(ledger, seconds))
+            say(ledger.database.wait_text(seconds))
 
     ledger.waiting = waiting
-
-
-def _announcement(ledger: Ledger, seconds: float) -> str:
-    if isinstance(ledger.path, Server):
-        since = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
-        return f"the ledger {ledger.path} has not answered since {since}: training goes on and keeps its rows"
-    return f"the ledger {ledger.path} is busy: waiting for another process that writes to it"
 
 
 class Supervisor:
@@ -221,8 +212,7 @@ class Supervisor:
     def _do_not_wait(self, seconds: float) -> None:
         if seconds < STOPPING_SECONDS and not self.signals.abort:
             return
-        kind = Unreachable if isinstance(self.ledger.path, Server) else LedgerError
-        raise kind(f"the ledger {self.ledger.path} is busy")
+        raise UnreachableError(f"the ledger {self.ledger.path} is busy")
 
     def _stop(self, text: str) -> None:
         """Lets the workers save and exit, kills those that do not, and leaves none of their runs running."""
@@ -233,7 +223,7 @@ class Supervisor:
         try:
             self.ledger.reap(self.owner)
             self.display.update(self.ledger, self.instance)
-        except Unreachable:
+        except UnreachableError:
             running = plural(len(self.runs.in_state("running")), "run")
             self.display.say(
                 f"the ledger {self.ledger.path} does not answer: what has been computed since is not recorded; "

@@ -20,9 +20,8 @@ from pathlib import Path
 from lrurun import data as tasks
 from lrurun import plugins
 from lrurun.data import obtaining, store
-from lrurun.errors import LedgerError, LrurunError
+from lrurun.errors import LedgerError, LrurunError, UnreachableError
 from lrurun.ledger import owner
-from lrurun.ledger.servers import Unreachable
 from lrurun.ledger.store import TRAINING_TIMEOUT, Fenced, Ledger
 from lrurun.ledger.values import ClaimedRun
 from lrurun.paths import inside
@@ -32,7 +31,6 @@ from lrurun.runner.processes import FAULT_EXIT
 from lrurun.runner.signals import GRACE_SECONDS
 from lrurun.runner.storage import storage_for
 from lrurun.runner.work import Fault, Message, Needs, Order, Preparation, PreparationProgress, Work, decode, encode
-from lrurun.server import Server
 from lrurun.training import PROGRAMS_KEPT
 
 PROGRESS_SECONDS = 0.2
@@ -77,11 +75,11 @@ def _opened(place: str, stop: StopRequest) -> Ledger:
     while True:
         try:
             ledger = Ledger.open(place, timeout=TRAINING_TIMEOUT)
-        except Unreachable:
+        except UnreachableError:
             if stop.requested or time.monotonic() - started >= TRAINING_TIMEOUT:
                 raise
             continue
-        if isinstance(ledger.path, Server):
+        if ledger.database.may_be_away:
             ledger.waiting = _until_stopped(stop)
         return ledger
 

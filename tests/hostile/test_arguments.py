@@ -11,7 +11,7 @@ import pytest
 import lrurun
 from lrurun import console
 from lrurun.__main__ import run as command
-from lrurun.ledger import postgres
+from lrurun.ledger.database import postgresql
 from tests.hostile.texts import TEXTS, TOGETHER, check
 
 URLS = [
@@ -47,7 +47,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("url", URLS)
 def test_no_password_is_printed(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The password in the URL of a database is in no output, no traceback and no file."""
-    monkeypatch.setattr(postgres, "OPENING", 0.1)  # no server answers, however long a command waits
+    monkeypatch.setattr(postgresql, "OPENING", 0.1)  # no server answers, however long a command waits
     calls = [[*arguments, "--ledger", url] for arguments in COMMANDS] + [["ledger", "merge", url], ["runs", url]]
     for arguments in [*calls, *([*arguments, "--debug"] for arguments in calls)]:
         code = command(arguments)

@@ -16,6 +16,7 @@ from pathlib import Path
 from lrurun import paths
 from lrurun.errors import LrurunError, UsageError, plural
 from lrurun.files import write
+from lrurun.ledger import database
 from lrurun.runner import node
 from lrurun.runner.executors import NodeJob
 from lrurun.runner.selection import MAX_RETRIES, SelectedRuns
@@ -74,7 +75,7 @@ class NodeExecutor(ABC):
         """The last line that one of them printed, or "", and where the rest is."""
 
     def check(self, *, detach: bool) -> None:
-        if isinstance(self.job.places.ledger, Path) and self.nodes > 1:
+        if not database.kind(self.job.places.ledger).is_shared and self.nodes > 1:
             raise UsageError(
                 f"--nodes {self.nodes}: an SQLite ledger is for one machine, and {self.job.places.ledger} is one",
                 "keep the ledger in PostgreSQL (--ledger postgresql+psycopg://USER@HOST/DATABASE), or use one node",

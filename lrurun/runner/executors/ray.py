@@ -21,7 +21,7 @@ from typing import Any
 
 from lrurun import machine
 from lrurun.errors import LrurunError, UsageError, hint_for
-from lrurun.ledger import owner
+from lrurun.ledger import database, owner
 from lrurun.runner import logs, node
 from lrurun.runner.executors import NodeJob
 from lrurun.runner.executors.nodes import EngineError, NodeExecutor, write_token
@@ -65,7 +65,7 @@ class RayExecutor(NodeExecutor):
 
     def _check_cluster(self, ray: Any) -> None:
         alive, which = [node for node in ray.nodes() if node["Alive"]], "no node of the cluster has"
-        if isinstance(self.job.places.ledger, Path):
+        if not database.kind(self.job.places.ledger).is_shared:
             here = ray.get_runtime_context().get_node_id()
             alive = [node for node in alive if node["NodeID"] == here]
             self._where, which = _only_on(here), "this node, the only one that may write to an SQLite ledger, has no"

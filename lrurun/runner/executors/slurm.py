@@ -14,12 +14,10 @@ import socket
 import subprocess
 import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 from lrurun.errors import LrurunError, UsageError, hint_for, nearest
-from lrurun.ledger import owner
-from lrurun.ledger.files import migration
+from lrurun.ledger import database, owner
 from lrurun.runner import logs, node
 from lrurun.runner.executors import NodeJob
 from lrurun.runner.executors.nodes import EngineError, NodeExecutor
@@ -75,7 +73,7 @@ class SlurmExecutor(NodeExecutor):
                 raise UsageError(f"--slurm {key}: sbatch has no option --{key}", f"{hint}see sbatch --help")
         if not self._is_alive():  # otherwise an earlier command has submitted it
             self._check_job()
-        if isinstance(self.job.places.ledger, Path):
+        if not database.kind(self.job.places.ledger).is_shared:
             self._check_hosts()
 
     def _check_hosts(self) -> None:
@@ -116,7 +114,7 @@ class SlurmExecutor(NodeExecutor):
         """To be submitted by hand: its comments say what must be done before."""
         first, _, rest = self._script(self.nodes, {}).partition("\n")
         place = self.job.places.ledger
-        before = f"mkdir -p {shlex.quote(str(self._logs))}", migration(str(place) if isinstance(place, Path) else place)
+        before = f"mkdir -p {shlex.quote(str(self._logs))}", database.migration(place)
         return "\n".join([first, "# before sbatch:", *(f"#   {line}" for line in before), rest])
 
     def _script(self, count: int, variables: dict[str, str]) -> str:

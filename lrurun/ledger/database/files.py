@@ -5,25 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import re
 import shlex
 import sqlite3
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
 from lrurun.errors import DamagedError, LedgerError, LedgerFileError, LrurunError
-from lrurun.paths import places
-from lrurun.server import Place, Server, is_server, parse
+from lrurun.ledger.database import damaged, damaged_column
 
-TIMEOUT = 30.0
-"""Seconds to wait for other processes that write."""
-
-TRAINING_TIMEOUT = 600.0
-"""The same for commands that train: hours of work are worth minutes of waiting."""
+QUICK_TIMEOUT = 0.2
+"""Seconds that shell completion waits for other processes."""
 
 NETWORK = frozenset(
     "9p afpfs afs beegfs ceph cifs davfs fhgfs glusterfs gpfs lustre ncpfs nfs nfs4 orangefs panfs pvfs2 smb3 smbfs "
@@ -31,34 +26,6 @@ NETWORK = frozenset(
     "fuse.s3fs fuse.sshfs fuse.smbnetfs webdav".split()
 )
 """File systems on which the shared memory of SQLite's write-ahead log is not shared."""
-
-_URL = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
-
-
-def place(path: str | os.PathLike[str] | Server) -> Place:
-    """The server, or the absolute path of the file, that a text or a path names.
-
-    Raises UsageError for a URL that cannot be read.
-    """
-    if isinstance(path, Server):
-        return path
-    text = os.fspath(path)
-    if is_server(text):
-        return parse(text)
-    if url := _URL.match(text):
-        raise LedgerError(
-            f"a ledger is an SQLite file or a PostgreSQL database, found a {url[1]}:// URL",
-            "name a file, for example --ledger ./ledger.db",
-        )
-    if not text:
-        raise LrurunError("the path of the ledger is empty", "name a file, for example --ledger ./ledger.db")
-    return Path(text).absolute()
-
-
-def migration(at: str | Server) -> str:
-    """The command that creates or migrates a ledger; it is named unless commands find it by themselves."""
-    found_alone = place(at) == place(places().ledger)
-    return "lrurun ledger migrate" if found_alone else f"lrurun --ledger {shlex.quote(str(at))} ledger migrate"
 
 
 def size_of(path: Path) -> int | None:
@@ -133,6 +100,15 @@ def connect(path: Path, query: str, timeout: float, *pragmas: str) -> sqlite3.Co
     return connection
 
 
+def quick_select(path: Path, statement: str, values: Mapping[str, str]) -> list[str]:
+    """The first column of a statement's rows; none if there is no file. Waits for other processes only shortly."""
+    file = path.absolute()
+    if not size_of(file):
+        return []
+    with contextlib.closing(connect(file, read_query(file)[0], QUICK_TIMEOUT)) as connection:
+        return [row[0] for row in connection.execute(statement, values)]
+
+
 def filesystem(path: Path) -> str:
     """The type of the file system that holds `path`, "" if it is unknown."""
     import psutil
@@ -192,7 +168,7 @@ _UNEXPECTED = (sqlite3.Error, LookupError, ValueError, TypeError, AttributeError
 
 def _damage(path: Path) -> DamagedError | None:
     """The error for a file that SQLite finds damaged, or that lacks a table; None if it is whole."""
-    from lrurun.ledger.schema import metadata
+    from lrurun.ledger.database.schema import metadata
 
     try:
         with contextlib.closing(connect(path, read_query(path)[0], 0.0)) as connection:
@@ -207,20 +183,6 @@ def _damage(path: Path) -> DamagedError | None:
         return damaged(path, str(first).splitlines()[-1])
     missing = sorted(metadata.tables.keys() - tables)
     return damaged(path, f"it has no table {missing[0]}") if missing and tables else None
-
-
-def damaged(at: Place, what: object) -> DamagedError:
-    """The error for a ledger that is damaged; `what` says how that shows."""
-    otherwise = "" if isinstance(at, Server) else ", or move it aside and run lrurun ledger rebuild"
-    return DamagedError(
-        f"the ledger {at} is damaged: {what}",
-        f"lrurun ledger check lists what is wrong; restore a copy made by lrurun ledger backup{otherwise}",
-    )
-
-
-def damaged_column(at: Place, error: BaseException) -> DamagedError:
-    """The error for a column that does not contain what it should."""
-    return damaged(at, f"a column that should contain a table in JSON does not ({error})")
 
 
 def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | None:

@@ -1,4 +1,4 @@
-"""The initial schema. New ledgers are made from `lrurun.ledger.schema`; there is none to migrate before it."""
+"""The initial schema. New ledgers are made from `lrurun.ledger.database.schema`; there is none to migrate before it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Run by Alembic, on the connection and inside the transaction that `lrurun.ledger.migrate` holds."""
+"""Run by Alembic, on the connection and inside the transaction that `lrurun.ledger.database.migrate` holds."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from lrurun.ledger.schema import VERSION_TABLE
+from lrurun.ledger.database.schema import VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],

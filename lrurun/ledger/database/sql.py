@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL write differently, as expressions that work on both.
+"""What SQLite and PostgreSQL write differently, as expressions and functions that work on both.
 
 A statement is built once for both databases; SQLAlchemy compiles it for the one that it is sent to.
 """
@@ -17,13 +17,16 @@ from sqlalchemy import (
     Connection,
     Dialect,
     Double,
+    Engine,
     Integer,
+    MetaData,
     Select,
     Table,
     Text,
     TypeDecorator,
     bindparam,
     cast,
+    event,
     extract,
     func,
     literal,
@@ -46,19 +49,25 @@ EVENTS, MIGRATION, ENQUEUE = 0x4C525501, 0x4C525502, 0x4C525503
 """Keys of the advisory locks on a server."""
 
 
-def on_server(connection: Connection) -> bool:
+def _on_server(connection: Connection) -> bool:
     """Whether the database is PostgreSQL."""
     return connection.dialect.name == "postgresql"
 
 
 def now(connection: Connection) -> float:
     """The ledger's clock, in seconds since 1970: for a file, the clock of this machine; for a server, the server's."""
-    return float(connection.execute(_CLOCK).scalar_one()) if on_server(connection) else time.time()
+    return float(connection.execute(_CLOCK).scalar_one()) if _on_server(connection) else time.time()
 
 
 def server_age(connection: Connection) -> float:
     """Seconds since the server started; infinite for a file."""
-    return float(connection.execute(_AGE).scalar_one()) if on_server(connection) else math.inf
+    return float(connection.execute(_AGE).scalar_one()) if _on_server(connection) else math.inf
+
+
+def lock(connection: Connection, key: int) -> None:
+    """Waits until no other transaction has this lock, and holds it to the end of this one. A file has one writer."""
+    if _on_server(connection):
+        connection.execute(select(func.pg_advisory_xact_lock(key)))
 
 
 _AGE: Select[Any] = select(cast(extract("epoch", func.clock_timestamp() - func.pg_postmaster_start_time()), Double()))
@@ -67,13 +76,51 @@ _CLOCK: Select[Any] = select(cast(extract("epoch", func.clock_timestamp()), Doub
 
 def upsert(connection: Connection, table: Table) -> Insert:
     """An INSERT that may have an ON CONFLICT clause."""
-    if on_server(connection):
+    if _on_server(connection):
         from sqlalchemy.dialects import postgresql
 
         return postgresql.insert(table)  # type: ignore[return-value]
     from sqlalchemy.dialects import sqlite
 
     return sqlite.insert(table)
+
+
+def literal_statement(statement: Select[Any], dialect: Dialect) -> str:
+    """The text of a statement, with its values."""
+    return str(statement.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+
+
+def close(engine: Engine) -> None:
+    """Close the connections of an engine: idle ones now, those in use by other threads when they are returned, which
+    SQLAlchemy would keep in a pool that nobody closes. Closing twice is allowed; a connection that is opened later is
+    closed after its transaction."""
+    event.listen(engine, "checkin", lambda _connection, entry: entry.close())
+    engine.dispose()
+
+
+# Tables
+
+
+def create_tables(connection: Connection, tables: MetaData) -> None:
+    """Makes tables and their indexes, of which `sqlite_where` limits some."""
+    if _on_server(connection):
+        for table in tables.tables.values():
+            for index in table.indexes:  # a declared option of PostgreSQL would import its dialect for files too
+                index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"].get("where")
+        connection.exec_driver_sql(
+            "CREATE FUNCTION lrurun_refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            " RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'integrity_constraint_violation'; END $$"
+        )
+    tables.create_all(connection)
+
+
+def create_refusal(connection: Connection, name: str, what: str, table: str, rows: str | None, message: str) -> None:
+    """Makes a trigger that refuses `what` is done with a table's rows, or with some of them."""
+    when = "" if rows is None else f" WHEN ({rows})"
+    refuse = f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
+    if _on_server(connection):
+        when, refuse = f" FOR EACH ROW{when}", f"EXECUTE FUNCTION lrurun_refuse('{message}')"
+    connection.exec_driver_sql(f"CREATE TRIGGER {name} BEFORE {what} ON {table}{when} {refuse}")
 
 
 # Lists of any length, as one parameter: the statement is prepared once, and no limit on parameters is reached

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import msgspec
 
-from lrurun.errors import LedgerError, LedgerFileError, LrurunError, UsageError
-from lrurun.ledger import files
+from lrurun.errors import LedgerError, LedgerFileError, LrurunError, UnreachableError, UsageError
+from lrurun.ledger.database import damaged_column
 from lrurun.server import Server
 
 if TYPE_CHECKING:
     import psycopg
 
-    from lrurun.ledger.sessions import GivenUp
+    from lrurun.ledger.database.sessions import GivenUp
 
 _DEFAULTS: dict[str, str | int] = {
     "application_name": "lrurun",
@@ -49,11 +49,7 @@ _REFUSALS = {
 """What servers say when they refuse a connection for good -> what to do."""
 
 
-class Unreachable(LedgerError):
-    """The server did not answer or ended the transaction, as when it restarts: the same again may work."""
-
-
-class Busy(Unreachable):
+class Busy(UnreachableError):
     """The server answers, and another transaction holds what this one needs."""
 
 
@@ -67,7 +63,7 @@ def connect(server: Server, **settings: Any) -> psycopg.Connection[Any]:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
-    from lrurun.ledger.sessions import Session
+    from lrurun.ledger.database.sessions import Session
 
     try:
         given: dict[str, Any] = conninfo_to_dict("postgresql" + url[url.index("://") :], **settings)
@@ -96,6 +92,21 @@ def connect(server: Server, **settings: Any) -> psycopg.Connection[Any]:
     return connection
 
 
+QUICK_TIMEOUT = 2
+"""Seconds that shell completion waits for a connection: PostgreSQL's shortest time."""
+
+
+def quick_select(server: Server, statement: str, values: Mapping[str, str]) -> list[str]:
+    """The first column of a statement's rows."""
+    with contextlib.closing(connect(server, connect_timeout=QUICK_TIMEOUT)) as connection:
+        return [row[0] for row in connection.execute(in_psycopg(statement), values)]
+
+
+def in_psycopg(statement: str) -> bytes:
+    """A statement with values as in ":name", as psycopg reads it."""
+    return re.sub(r":(\w+)", r"%(\1)s", statement).encode()
+
+
 def _text_dumper() -> Any:
     from psycopg.types.string import StrDumperUnknown
 
@@ -114,7 +125,7 @@ def plain_errors(server: Server) -> Iterator[None]:
     try:
         yield
     except (msgspec.DecodeError, RecursionError) as raised:
-        raise files.damaged_column(server, raised) from raised
+        raise damaged_column(server, raised) from raised
     except LrurunError:
         raise
     except Exception as raised:
@@ -128,7 +139,7 @@ def plain_errors(server: Server) -> Iterator[None]:
 
 
 def _given_up(error: object) -> TypeGuard[GivenUp]:
-    from lrurun.ledger.sessions import GivenUp
+    from lrurun.ledger.database.sessions import GivenUp
 
     return isinstance(error, GivenUp)
 
@@ -145,32 +156,32 @@ def explain(error: object, server: Server) -> LrurunError | None:
             return LedgerError(f"the server of the ledger {server} refuses: {text}", hint)
     state = error.sqlstate or ""
     if state == "42501":
-        return LedgerError(
+        return LedgerFileError(
             f"the user of the ledger {server} lacks a right: {text}",
             "the owner of the database grants it: GRANT ALL ON SCHEMA public TO name, and on the tables in it",
         )
     if state == "25006":
-        return LedgerError(
+        return LedgerFileError(
             f"the ledger {server} cannot be written: {text}", "name the server that accepts writes, not its copy"
         )
     if state == "53100":
         return LedgerFileError(f"no space left on the server of the ledger {server}", "free some space there")
     if state == "22P02" and "json" in text:
-        return files.damaged_column(server, error)
+        return damaged_column(server, error)
     if state == "55P03":
         return Busy(
             f"the ledger {server} is busy: another process holds what this one writes",
             "try again; if it is still busy, look for a session that is idle in a transaction in pg_stat_activity",
         )
     if state == "53300" or re.search(r"too many (clients|connections)|remaining connection slots", text):
-        return Unreachable(
+        return UnreachableError(
             f"the server of the ledger {server} has no connection left: {text}",
             "end commands that use it, or ask its administrator to raise max_connections (each worker has one or two)",
         )
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) or state.startswith(
         ("08", "57P", "25P03")
     ):
-        return Unreachable(
+        return UnreachableError(
             f"the ledger {server} cannot be reached: {text}",
             "check that the server is running, and that its host and port are those of the URL",
         )

@@ -30,7 +30,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
-from lrurun.ledger.dialects import NUMBER, WHOLE
+from lrurun.ledger.database.sql import NUMBER, WHOLE, create_refusal, create_tables
 
 SCHEMA = "1000"
 """The newest revision in `migrations/versions`. Revisions are four digits and sort as text."""
@@ -304,23 +304,9 @@ VIEWS = {
 
 def create(connection: Connection) -> None:
     """Makes the tables, triggers and views in an empty database."""
-    on_server = connection.dialect.name == "postgresql"
-    if on_server:
-        for table in metadata.tables.values():
-            for index in table.indexes:  # a declared option of PostgreSQL would import its dialect for files too
-                index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"].get("where")
-    metadata.create_all(connection)
-    if on_server:
-        connection.exec_driver_sql(
-            "CREATE FUNCTION lrurun_refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-            " RAISE EXCEPTION USING MESSAGE = TG_ARGV[0], ERRCODE = 'integrity_constraint_violation'; END $$"
-        )
-    for name, (what, on, rows, message) in TRIGGERS.items():
-        when = "" if rows is None else f" WHEN ({rows})"
-        refuse = f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
-        if on_server:
-            when, refuse = f" FOR EACH ROW{when}", f"EXECUTE FUNCTION lrurun_refuse('{message}')"
-        connection.exec_driver_sql(f"CREATE TRIGGER {name} BEFORE {what} ON {on}{when} {refuse}")
+    create_tables(connection, metadata)
+    for name, (what, table, rows, message) in TRIGGERS.items():
+        create_refusal(connection, name, what, table, rows, message)
     for statement in VIEWS.values():
         connection.exec_driver_sql(statement)
 

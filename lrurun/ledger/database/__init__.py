@@ -1,0 +1,282 @@
+"""The database of a ledger: an SQLite file or a PostgreSQL database, behind one interface.
+
+`Database` is the interface; `sqlite` and `postgresql` implement it, and `sql` has what the two write differently in
+statements. Nothing else asks which of them a ledger is. Importing this package does not import SQLAlchemy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar
+
+from lrurun.errors import DamagedError, LedgerError, LrurunError
+from lrurun.paths import places
+from lrurun.server import Place, Server, is_server, parse
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine, Select
+
+T = TypeVar("T")
+
+TIMEOUT = 30.0
+"""Seconds to wait for other processes that write."""
+
+TRAINING_TIMEOUT = 600.0
+"""The same for commands that train: hours of work are worth minutes of waiting."""
+
+
+class Rows(Protocol):
+    """The rows of a database as they are at one moment."""
+
+    def select(self, statement: str) -> tuple[list[str], Generator[tuple[Any, ...], None, None]]:
+        """Columns and rows of a statement; the rows are read as they are needed, before the next statement."""
+
+
+class Joined(Protocol):
+    """A database that is written, with the tables of another one beside its own: `main.NAME` and `other.NAME`.
+
+    Statements are SQLite's, with values as in ":name".
+    """
+
+    def begin(self, *, writing: bool) -> None:
+        """Begins a transaction. While it writes, no process claims or queues a run."""
+
+    def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Any]: ...
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+
+class QueryError(Exception):
+    """The database does not understand a query."""
+
+
+class Database(ABC):
+    """A database that is open, for writing (`open`) or for reading (`read`). Threads may share it."""
+
+    is_shared: ClassVar[bool]
+    """Whether processes on several machines, and several people, may use it."""
+    may_be_away: ClassVar[bool]
+    """Whether it may not answer for a while, so that the end of a transaction may be unknown."""
+    catalogue: ClassVar[str]
+    """The table that lists the tables, for queries."""
+
+    place: Place
+    read_only: bool
+    note: str | None
+    """A sentence for the user about how it had to be opened, or None."""
+    timeout: float
+    """How many seconds each transaction waits for other processes, or until the database answers."""
+    waiting: Callable[[float], None] | None = None
+    """Called about every second of such a wait, with the seconds so far; what it raises ends the wait."""
+    away_at = float("-inf")
+    """When the database did not answer last, by the monotonic clock of this process."""
+    engine: Engine
+
+    # Opening
+
+    @classmethod
+    @abstractmethod
+    def open(cls, place: Any, *, create: bool, timeout: float) -> Self:
+        """Opens it for writing; it is created or migrated if necessary.
+
+        Raises:
+            NotFoundError: there is no ledger, and `create` is off.
+        """
+
+    @classmethod
+    @abstractmethod
+    def read(cls, place: Any, *, timeout: float) -> Self | None:
+        """Opens it for reading; None if there is no ledger."""
+
+    @classmethod
+    @abstractmethod
+    def exists(cls, place: Any) -> bool:
+        """Whether there is a ledger, of any version."""
+
+    @classmethod
+    @abstractmethod
+    def is_writable(cls, place: Any) -> bool:
+        """Whether this user can write to the ledger or create it, as far as that is known without trying."""
+
+    @classmethod
+    @abstractmethod
+    def can_be_created(cls, place: Any) -> bool:
+        """Whether a new ledger has a place."""
+
+    @classmethod
+    @abstractmethod
+    def remains(cls, place: Any) -> Path | None:
+        """A file that is left of a ledger that is gone, and would be lost with a new one; None if there is none."""
+
+    @classmethod
+    @abstractmethod
+    def backup_file(cls, place: Any) -> Path:
+        """The file to whose name that of a backup is added."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes it. Closing twice is allowed; a transaction of another thread ends before."""
+
+    # Transactions
+
+    @abstractmethod
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A transaction that reads."""
+
+    @abstractmethod
+    def writing(self, *, durable: bool) -> AbstractContextManager[Connection]:
+        """A transaction that writes. What is not `durable` survives a killed process, but maybe not a power cut."""
+
+    @abstractmethod
+    def retry(self, call: Callable[[], T]) -> T:
+        """What `call` returns, which is one transaction; it is called again while the database is away."""
+
+    @abstractmethod
+    def write_back(self) -> None:
+        """Copies what a write-ahead log has to its file, as far as that needs no waiting."""
+
+    @abstractmethod
+    def wait_text(self, seconds: float) -> str:
+        """A sentence for people about a wait of so many seconds."""
+
+    # Whole ledgers
+
+    @abstractmethod
+    def damage(self, connection: Connection) -> Iterator[str]:
+        """What is wrong with its pages, one sentence each."""
+
+    @abstractmethod
+    def references(self, connection: Connection) -> Iterator[str]:
+        """Which rows refer to rows that do not exist, one sentence each."""
+
+    @abstractmethod
+    def names(self, connection: Connection) -> set[str]:
+        """The names of its tables, views, indexes and triggers."""
+
+    @abstractmethod
+    def query(self, sql: str, views: Mapping[str, Select[Any]], most: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Columns and at most `most` rows of a user's query, which may name the `views` and can only read.
+
+        Raises:
+            QueryError: it is not understood.
+            LrurunError: it would do more than read.
+            KeyboardInterrupt: the user pressed ^C.
+        """
+
+    @abstractmethod
+    def rows(self) -> AbstractContextManager[Rows]:
+        """Its rows as they are at one moment."""
+
+    @abstractmethod
+    def backup(self, target: Path) -> None:
+        """Copies it, even while others write to it, to a new SQLite file.
+
+        Raises:
+            DamagedError: it is damaged.
+        """
+
+    @abstractmethod
+    def file(self) -> AbstractContextManager[Path]:
+        """An SQLite file that has its rows, to be read."""
+
+    @abstractmethod
+    def joined(self, other: Database) -> AbstractContextManager[Joined]:
+        """A connection of its own, with the tables of `other`, which is only read."""
+
+
+def kind(place: Place) -> type[Database]:
+    """The implementation for a place."""
+    if isinstance(place, Server):
+        from lrurun.ledger.database.postgresql import PostgreSQL
+
+        return PostgreSQL
+    from lrurun.ledger.database.sqlite import SQLite
+
+    return SQLite
+
+
+def names_beginning(place: Place, table: Literal["runs", "ladders"], beginning: str) -> list[str]:
+    """The ids of runs or keys of ladder instances with this beginning, newest first; none if they cannot be read.
+
+    For shell completion: without SQLAlchemy, which takes long to import, and hardly waiting.
+    """
+    column, order = {"runs": ("id", "number"), "ladders": ("key", "id")}[table]
+    # A range, so that the index on names is used.
+    wanted = f"SELECT {column} FROM {table} WHERE {column} >= :first AND {column} < :last ORDER BY {order} DESC"
+    values = {"first": beginning, "last": beginning + "\U0010ffff"}
+    with contextlib.suppress(Exception):  # a shell shows no errors
+        if isinstance(place, Server):
+            from lrurun.ledger.database import servers
+
+            return servers.quick_select(place, wanted, values)
+        from lrurun.ledger.database import files
+
+        return files.quick_select(place, wanted, values)
+    return []
+
+
+# Places
+
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)
+
+
+def place(path: str | os.PathLike[str] | Server) -> Place:
+    """The server or the file that a text or a path names.
+
+    Raises UsageError for a URL that cannot be read.
+    """
+    if isinstance(path, Server):
+        return path
+    text = os.fspath(path)
+    if is_server(text):
+        return parse(text)
+    if url := _URL.match(text):
+        raise LedgerError(
+            f"a ledger is an SQLite file or a PostgreSQL database, found a {url[1]}:// URL",
+            "name a file, for example --ledger ./ledger.db",
+        )
+    if not text:
+        raise LrurunError("the path of the ledger is empty", "name a file, for example --ledger ./ledger.db")
+    return Path(text)
+
+
+def is_same(one: Place, other: Place) -> bool:
+    """Whether two places have the same ledger."""
+    if isinstance(one, Path) and isinstance(other, Path):
+        return one.exists() and other.exists() and one.samefile(other)
+    return one == other
+
+
+def migration(at: Place) -> str:
+    """The command that creates or migrates a ledger; it is named unless commands find it by themselves."""
+    found_alone = at.absolute() == places().ledger.absolute()
+    return "lrurun ledger migrate" if found_alone else f"lrurun --ledger {shlex.quote(str(at))} ledger migrate"
+
+
+# Errors
+
+DAMAGED = "the file is damaged: "
+"""What sentences of `damage` begin with."""
+
+
+def damaged(at: Place, what: object) -> DamagedError:
+    """The error for a ledger that is damaged; `what` says how that shows."""
+    otherwise = "" if isinstance(at, Server) else ", or move it aside and run lrurun ledger rebuild"
+    return DamagedError(
+        f"the ledger {at} is damaged: {what}",
+        f"lrurun ledger check lists what is wrong; restore a copy made by lrurun ledger backup{otherwise}",
+    )
+
+
+def damaged_column(at: Place, error: BaseException) -> DamagedError:
+    """The error for a column that does not contain what it should."""
+    return damaged(at, f"a column that should contain a table in JSON does not ({error})")

@@ -1,0 +1,97 @@
+"""Creating a ledger, and migrating one of an older version, by Alembic: the same for a file and for a server.
+
+Many processes may try at once: the first that gets SQLite's write lock, or an advisory lock of the server, does the
+work in one transaction, and the others find it done. If a process is killed meanwhile, the ledger is unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from lrurun.errors import LedgerError
+from lrurun.ledger.database import schema
+from lrurun.ledger.database.schema import SCHEMA
+from lrurun.server import Place
+from lrurun.version import VERSION
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+FIRST = "1000"
+"""The version of new ledgers at the first release. There is no way from versions before it."""
+
+_FOLDER = Path(__file__).parent / "migrations"
+_VERSIONS = _FOLDER / "versions"
+
+
+def newer(at: Place, version: str, lrurun: str | None) -> LedgerError:
+    """The error for a ledger that a later `lrurun` has written."""
+    wanted = f"lrurun>={lrurun}" if lrurun else "lrurun"
+    return LedgerError(
+        f"the ledger {at} was written by a newer lrurun (its version is {version}, this one knows {SCHEMA})",
+        f"install it: pip install --upgrade '{wanted}'; or name another ledger with --ledger",
+    )
+
+
+def older(at: Place, version: str, hint: str) -> LedgerError:
+    """The error for a ledger that has to be migrated before it is read; `hint` says how."""
+    if version < FIRST:
+        return LedgerError(
+            f"the ledger {at} is from before the first release of lrurun (its version is {version})",
+            "it cannot be migrated: name another ledger with --ledger",
+        )
+    return LedgerError(f"the ledger {at} has an older version ({version}, this lrurun reads {SCHEMA})", hint)
+
+
+def only(versions: Sequence[object], at: Place) -> str:
+    """The version of a ledger, of which there is one."""
+    if len(versions) != 1:
+        raise LedgerError(
+            f"the ledger {at} has {len(versions)} versions instead of one", "it was changed by hand: restore a backup"
+        )
+    return str(versions[0])
+
+
+class Migration:
+    """What is to be done with a ledger of this version, None for an empty database, by the revisions in a folder."""
+
+    def __init__(self, at: Place, version: str | None, versions: Path | None, lrurun: str | None) -> None:
+        # Imported here because most processes have nothing to migrate.
+        from alembic.script import ScriptDirectory
+
+        self._version = version
+        self._settings = _settings(versions)
+        script = ScriptDirectory.from_config(self._settings)
+        self.is_due = version != script.get_current_head()
+        if version is not None and version not in {revision.revision for revision in script.walk_revisions()}:
+            raise older(at, version, "") if version < FIRST else newer(at, version, lrurun)
+
+    def run(self, connection: Connection) -> None:
+        """Does it in the transaction of a connection."""
+        from alembic import command
+
+        self._settings.attributes["connection"] = connection
+        if self._version is None:
+            schema.create(connection)
+            command.stamp(self._settings, SCHEMA)
+        command.upgrade(self._settings, "head")
+        connection.execute(schema.info.delete().where(schema.info.c.name == "lrurun"))
+        connection.execute(schema.info.insert().values(name="lrurun", value=VERSION))
+
+
+def _settings(versions: Path | None) -> Config:
+    from alembic.config import Config
+
+    made = Config()
+    for name, value in {
+        "script_location": str(_FOLDER),
+        "version_locations": str(versions or _VERSIONS),
+        # One location, whatever characters it contains.
+        "path_separator": "newline",
+    }.items():
+        made.set_main_option(name, value.replace("%", "%%"))
+    return made

@@ -1,0 +1,475 @@
+"""A ledger in a PostgreSQL database: its connections, transactions and migrations, queries and copies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sqlalchemy import Connection, Dialect, Engine, Select, Table, create_engine, text
+from sqlalchemy.dialects.postgresql.base import PGDialect
+from sqlalchemy.pool import QueuePool
+
+from lrurun.errors import LedgerError, LrurunError, NotFoundError, UnreachableError
+from lrurun.ledger.database import TIMEOUT, Database, QueryError, Rows, files, migrate, migration, servers, sqlite
+from lrurun.ledger.database.schema import SCHEMA, VERSION_TABLE, VIEWS, info, metadata
+from lrurun.ledger.database.sql import ENQUEUE, MIGRATION, close, literal_statement, lock
+from lrurun.server import Server
+
+if TYPE_CHECKING:
+    import psycopg
+
+OPENING = 5.0
+"""Seconds to wait for a server that is restarting when a ledger is opened: a wrong port should be reported soon."""
+
+HANGING = 15.0
+"""Seconds after which a statement does not wait for a lock (10 s at most) but for a server that hangs."""
+
+_AT_ONCE = 10_000
+"""How many rows of a copy are in memory at a time."""
+
+TABLES = [table for table in metadata.sorted_tables if table is not info]
+"""Every table with rows of runs; those that a table refers to precede it."""
+
+T = TypeVar("T")
+
+
+class PostgreSQL(Database):
+    """A database of a server. Transactions can fail although the same ones would work a moment later.
+
+    Those that write read what is committed, and lock what they rely on; those that only read see the database as it
+    was at their first statement.
+    """
+
+    is_shared = True
+    may_be_away = True
+    catalogue = "information_schema.columns"
+    place: Server
+
+    def __init__(self, server: Server, *, timeout: float, read_only: bool) -> None:
+        self.place = server
+        self.read_only = read_only
+        self.note = None
+        self.timeout = timeout
+        self.engine = engine(server, self._answer_missing)
+        self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+    # Opening
+
+    @classmethod
+    def open(cls, place: Server, *, create: bool, timeout: float) -> PostgreSQL:
+        opened = cls(place, timeout=min(timeout, OPENING), read_only=False)
+        try:
+            migrated = opened.retry(lambda: opened._prepare(create=create))
+        except BaseException:
+            opened.close()
+            raise
+        opened.timeout = timeout
+        if migrated:
+            opened.note = f"the ledger {place} was migrated to version {SCHEMA}"
+        return opened
+
+    @classmethod
+    def read(cls, place: Server, *, timeout: float) -> PostgreSQL | None:
+        opened = cls(place, timeout=min(timeout, OPENING), read_only=True)
+        try:
+            version = opened.retry(opened._version)
+            if version is not None and version < SCHEMA:
+                raise migrate.older(place, version, f"save it with pg_dump, then migrate it: {migration(place)}")
+        except BaseException:
+            opened.close()
+            raise
+        opened.timeout = timeout
+        if version is None:
+            opened.close()
+            return None
+        return opened
+
+    @classmethod
+    def exists(cls, place: Server) -> bool:
+        try:
+            found = cls.read(place, timeout=OPENING)
+        except LedgerError:  # of an older version
+            return True
+        if found is not None:
+            found.close()
+        return found is not None
+
+    @classmethod
+    def is_writable(cls, place: Server) -> bool:
+        return True
+
+    @classmethod
+    def can_be_created(cls, place: Server) -> bool:
+        return True
+
+    @classmethod
+    def remains(cls, place: Server) -> Path | None:
+        return None
+
+    @classmethod
+    def backup_file(cls, place: Server) -> Path:
+        return Path("ledger.db")
+
+    def close(self) -> None:
+        close(self.engine)
+
+    def _version(self) -> str | None:
+        """The revision of the ledger in the database, None if there is none. Raises LedgerError for a newer one."""
+        with self.reading() as connection:
+            return _version(connection, self.place)
+
+    def _prepare(self, *, create: bool) -> bool:
+        """Create the ledger, or migrate it, if necessary. Returns whether one of an older version was migrated."""
+        version = self._version()
+        if version is None and not create:
+            raise NotFoundError(
+                f"there is no ledger in the database {self.place}", f"create it: {migration(self.place)}"
+            )
+        if version != SCHEMA:
+            with self.writing(durable=True) as connection:
+                upgrade(connection, self.place)
+        return version is not None and version != SCHEMA
+
+    # Transactions
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with servers.plain_errors(self.place), self._reader.begin() as connection:
+            yield connection
+
+    @contextlib.contextmanager
+    def writing(self, *, durable: bool) -> Iterator[Connection]:
+        """All are durable: a server that is killed could lose others."""
+        with servers.plain_errors(self.place), self.engine.begin() as connection:
+            yield connection
+
+    def retry(self, call: Callable[[], T]) -> T:
+        started = time.monotonic()
+        pause = 0.05
+        while True:
+            try:
+                return call()
+            except UnreachableError as error:
+                if not isinstance(error, servers.Busy):
+                    self.away_at = time.monotonic()
+                if time.monotonic() - started >= self.timeout:
+                    raise
+            time.sleep(random.uniform(pause / 2, pause))
+            pause = min(2 * pause, 1.0)
+            if self.waiting is not None and time.monotonic() - started >= 1.0:
+                self.waiting(time.monotonic() - started)
+
+    def write_back(self) -> None:
+        """Does nothing: a server takes care of its log."""
+
+    def wait_text(self, seconds: float) -> str:
+        since = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
+        return f"the ledger {self.place} has not answered since {since}: training goes on and keeps its rows"
+
+    def _answer_missing(self, seconds: float) -> None:
+        """Called while one answer of the server is waited for."""
+        if seconds >= HANGING:
+            self.away_at = time.monotonic()
+        if self.waiting is not None:
+            self.waiting(seconds)
+            if seconds >= self.timeout:
+                raise UnreachableError(
+                    f"the ledger {self.place} cannot be reached: it has not answered for {seconds:.0f} s",
+                    "check that the server is running, and that its disk and its machine answer",
+                )
+
+    # Checks
+
+    def damage(self, connection: Connection) -> Iterator[str]:
+        """Nothing: a server checks its files itself."""
+        return iter(())
+
+    def references(self, connection: Connection) -> Iterator[str]:
+        """Nothing: a server allows no other."""
+        return iter(())
+
+    def names(self, connection: Connection) -> set[str]:
+        return set(
+            connection.exec_driver_sql(
+                "SELECT relname FROM pg_class WHERE pg_table_is_visible(oid) UNION ALL "
+                "SELECT tgname FROM pg_trigger WHERE pg_table_is_visible(tgrelid)"
+            ).scalars()
+        )
+
+    # Queries of users
+
+    def query(self, sql: str, views: Mapping[str, Select[Any]], most: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """One SELECT in a transaction that can only read, of a role without superuser rights."""
+        from psycopg import Error
+
+        with servers.plain_errors(self.place), contextlib.closing(servers.connect(self.place)) as connection:
+            connection.read_only = True
+            user, power = connection.execute(_POWERFUL, (list(_POWERS),)).fetchall()[0]
+            if power is not None:
+                raise LrurunError(
+                    f"the user {user} of the ledger {self.place} is a superuser or may use the server's files: "
+                    "no query is run",
+                    "name another user in the URL, made by: CREATE ROLE reader LOGIN; GRANT pg_read_all_data TO reader",
+                )
+            if not _first_word(sql) and "(" not in sql:
+                return [], []
+            try:
+                # A cursor has one statement, which begins with SELECT, VALUES or WITH and changes nothing.
+                with connection.cursor(name="query") as cursor:
+                    cursor.execute(_with(views, sql).encode("utf-8"))
+                    columns = [column.name for column in cursor.description or ()]
+                    return columns, [tuple(map(_plain, row)) for row in cursor.fetchmany(most)]
+            except (Error, UnicodeError, ValueError) as error:
+                raise self._explained(error, sql) from error
+
+    def _explained(self, error: Exception, sql: str) -> Exception:
+        from psycopg import Error
+
+        explained = servers.explain(error, self.place)
+        state = str(getattr(error, "sqlstate", None) or "")
+        # Of a transaction that only reads, a missing right, or another statement than a query.
+        changes = "data-modifying" in str(error)
+        if changes or state in ("25001", "25006", "42501") or (state == "42601" and _first_word(sql) in _STATEMENTS):
+            return LrurunError(
+                "lrurun query can only read, and this query would do more; nothing was changed",
+                "start it with select; information_schema.tables lists the tables",
+            )
+        return explained or QueryError(servers.first_line(error) if isinstance(error, Error) else str(error))
+
+    # Copies
+
+    @contextlib.contextmanager
+    def rows(self) -> Iterator[Rows]:
+        with servers.plain_errors(self.place), contextlib.closing(servers.connect(self.place)) as connection:
+            from psycopg import IsolationLevel
+
+            connection.isolation_level = IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+            yield _Rows(connection)
+
+    def backup(self, target: Path) -> None:
+        sqlite.upgrade(target)
+        with (
+            self.rows() as source,
+            files.plain_errors(target, TIMEOUT),
+            contextlib.closing(files.connect(target, "mode=rw", TIMEOUT, "synchronous=OFF")) as copy,
+        ):
+            copy.execute("BEGIN")
+            for table in TABLES:
+                names = [column.name for column in table.columns]
+                listed, values = ", ".join(names), ", ".join("?" * len(names))
+                order = ", ".join(column.name for column in table.primary_key)
+                _, found = source.select(f"SELECT {listed} FROM {table.name} ORDER BY {order}")
+                copy.executemany(f"INSERT INTO {table.name} ({listed}) VALUES ({values})", found)
+            copy.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def file(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="lrurun-") as folder:
+            file = Path(folder) / "ledger.db"
+            self.backup(file)
+            yield file
+
+    @contextlib.contextmanager
+    def joined(self, other: Database) -> Iterator[_Joined]:
+        with servers.plain_errors(self.place), contextlib.closing(servers.connect(self.place)) as connection:
+            with other.rows() as source:
+                for table in TABLES:
+                    _copy(source, connection, table)
+            connection.commit()
+            yield _Joined(connection)
+
+
+class _Rows:
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def select(self, statement: str) -> tuple[list[str], Generator[tuple[Any, ...], None, None]]:
+        cursor = self._connection.cursor(name="rows")
+        cursor.itersize = _AT_ONCE
+        cursor.execute(statement.encode())
+        return [column.name for column in cursor.description or ()], _each(cursor)
+
+
+def _each(cursor: psycopg.ServerCursor[Any]) -> Generator[tuple[Any, ...], None, None]:
+    with cursor:
+        yield from cursor
+
+
+class _Joined:
+    """A connection with temporary tables, which have the rows of another ledger."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def begin(self, *, writing: bool) -> None:
+        if writing:
+            self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (ENQUEUE,))
+            # Workers wait until this is over, and then find the runs that they hold unchanged.
+            self._connection.execute("LOCK TABLE stored_runs IN EXCLUSIVE MODE")
+
+    def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Any]:
+        for theirs, ours in {"main.": "", "other.": "other_", " IS l.id": " IS NOT DISTINCT FROM l.id"}.items():
+            statement = statement.replace(theirs, ours)
+        cursor = self._connection.execute(servers.in_psycopg(statement), values or None)
+        return list(cursor.fetchall()) if cursor.description else []
+
+    def commit(self) -> None:
+        self._connection.commit()
+
+    def rollback(self) -> None:
+        self._connection.rollback()
+
+
+def _copy(source: Rows, connection: psycopg.Connection[Any], table: Table) -> None:
+    """Copies a table to a temporary one."""
+    names = ", ".join(column.name for column in table.columns)
+    copy = f"other_{table.name}"
+    connection.execute(f"CREATE TEMP TABLE {copy} (LIKE {table.name})".encode())
+    with connection.cursor() as cursor, cursor.copy(f"COPY {copy} ({names}) FROM STDIN".encode()) as into:
+        for row in source.select(f"SELECT {names} FROM {table.name}")[1]:
+            into.write_row(row)
+    # Otherwise the joins of these tables would be planned as those of small ones.
+    connection.execute(f"ANALYZE {copy}".encode())
+
+
+def engine(server: Server, waiting: Callable[[float], None] = lambda _seconds: None) -> Engine:
+    """Connections to a server. Few are kept: its number of connections is limited.
+
+    `waiting` is called every second while one of them waits for the server; what it raises ends the wait.
+    """
+    server.url()  # says so if the driver is missing, before SQLAlchemy imports it
+    from lrurun.ledger.database import sessions
+
+    return create_engine(
+        "postgresql+psycopg://",
+        creator=lambda: sessions.connect(lambda: servers.connect(server), waiting),
+        poolclass=QueuePool,
+        pool_size=1,
+        max_overflow=15,
+        isolation_level="READ COMMITTED",
+        use_native_hstore=False,
+    )
+
+
+# What queries may do
+
+_POWERS = "pg_read_server_files", "pg_write_server_files", "pg_execute_server_program"
+"""Roles that can reach the server's files and programs from a query."""
+
+# Which of them this user has; a superuser has all. A query could undo SET ROLE, so that it depends on the user.
+_POWERFUL = """
+    SELECT session_user, max(name) FROM unnest(%s::text[]) AS name WHERE pg_has_role(session_user, name, 'MEMBER')
+"""
+
+_DIALECT: Dialect = PGDialect(paramstyle="named")  # type: ignore[no-untyped-call]
+"""With which % in a statement stays as it is."""
+
+_BLANK = r"(?:\s|;|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
+_BEGIN = re.compile(rf"\A({_BLANK}with\b(?:{_BLANK}recursive\b)?){_BLANK}", re.IGNORECASE | re.DOTALL)
+_OWN = re.compile(r"\b(\w+)\s*(?:\([^()]*\)\s*)?as\s+(?:(?:not\s+)?materialized\s*)?\(", re.IGNORECASE)
+"""The names that a query gives to tables of its own in WITH, and others."""
+
+# Words that begin statements which are no queries.
+_STATEMENTS = frozenset(
+    "alter analyze begin call checkpoint close cluster comment commit copy create deallocate declare delete discard do "
+    "drop end execute grant import insert listen load lock merge move notify prepare reassign refresh reindex release "
+    "reset revoke rollback savepoint security set start truncate unlisten update vacuum".split()
+)
+
+
+def _with(views: Mapping[str, Select[Any]], sql: str) -> str:
+    """The query with the views before it: a transaction that only reads cannot create any."""
+    word = _first_word(sql)
+    own = [name.lower() for name in _OWN.findall(sql)]
+    tables = ", ".join(
+        f"{name} AS NOT MATERIALIZED ({literal_statement(statement, _DIALECT)})"
+        for name, statement in views.items()
+        if name not in own
+    )
+    if not tables or word not in ("", "select", "table", "values", "with"):
+        return sql
+    if word != "with":
+        return f"WITH {tables} {sql}"
+    return _BEGIN.sub(lambda found: f"{found[1]} {tables}, ", sql, count=1)
+
+
+def _plain(value: Any) -> Any:
+    """A value of PostgreSQL as one of SQLite."""
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, Decimal):
+        return int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=str)
+    return value if isinstance(value, int | float | str | bytes | None) else str(value)
+
+
+def _first_word(sql: str) -> str:
+    """The first word of a statement, "" if there is none."""
+    found = re.match(rf"{_BLANK}(\w*)", sql, re.DOTALL)
+    return found[1].lower() if found else ""
+
+
+# Creating and migrating
+
+
+def _existing(connection: Connection, names: Sequence[str]) -> set[str]:
+    """The tables and views of these names."""
+    # Not by to_regclass: within a transaction it may not find what another one has created meanwhile.
+    wanted = text(
+        "SELECT relname::text FROM pg_class WHERE relname = ANY(:names) AND relkind IN ('r', 'p', 'v')"
+        " AND pg_table_is_visible(oid)"
+    )
+    return set(connection.execute(wanted, {"names": list(names)}).scalars())
+
+
+def _version(connection: Connection, server: Server) -> str | None:
+    """The revision of the ledger in a database, None if there is none.
+
+    Raises LedgerError if a later lrurun has written it, or tables of another program have the names of a ledger's.
+    """
+    names = [VERSION_TABLE, *metadata.tables, *VIEWS]
+    found = _existing(connection, names)
+    if not found:
+        return None
+    if VERSION_TABLE not in found:
+        raise LedgerError(
+            f"the database {server} has a table {min(found)}, which is not of a ledger",
+            "name another database, or another schema with ?options=-csearch_path%3DNAME; this one was not changed",
+        )
+    version = migrate.only(connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars().all(), server)
+    if version > SCHEMA:
+        raise migrate.newer(server, version, _writer(connection))
+    return version
+
+
+def _writer(connection: Connection) -> str | None:
+    with connection.begin_nested():
+        # A later version may have moved the table; then only its own number is known.
+        if not _existing(connection, ["ledger_info"]):
+            return None
+        return connection.execute(text("SELECT value FROM ledger_info WHERE name = 'lrurun'")).scalar()
+
+
+def upgrade(connection: Connection, server: Server, versions: Path | None = None) -> None:
+    """Create the ledger in a database, or migrate it to the newest revision, in the transaction of `connection`.
+
+    `versions` is a folder of revisions to use instead of the packaged ones.
+    """
+    lock(connection, MIGRATION)
+    # Read again under the lock: another process may have migrated it meanwhile.
+    version = _version(connection, server)
+    if version == SCHEMA and versions is None:
+        return
+    due = migrate.Migration(server, version, versions, None)
+    if due.is_due:
+        due.run(connection)
