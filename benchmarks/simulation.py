@@ -20,7 +20,8 @@ import msgspec
 from lrurun.config.runs import PlannedRun
 from lrurun.config.schema import CellConfig, Execution
 from lrurun.ledger import owner
-from lrurun.ledger.store import TRAINING_TIMEOUT, Ledger
+from lrurun.ledger.database import TRAINING_TIMEOUT
+from lrurun.ledger.store import Ledger
 from lrurun.paths import Places
 from lrurun.report.live import LadderView
 from lrurun.runner import environment

@@ -66,7 +66,7 @@ def write(path: Path, seconds: float) -> dict[str, float]:
         claim = ledger.claim(instance.key, owner.here())
         assert claim is not None
         waits: list[float] = []
-        engine = ledger._database
+        engine = ledger.database
         begin = engine._begin  # type: ignore[union-attr]
 
         def timed(connection: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lrurun.config.runs import PlannedRun
-from lrurun.ledger import owner, queue
+from lrurun.ledger import owner, store
 from lrurun.ledger.database.schema import metadata
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, Owner
@@ -51,7 +51,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         return
     postgres = request.getfixturevalue("postgres")
     # The server of the tests has just started.
-    request.getfixturevalue("monkeypatch").setattr(queue, "RETURN_SECONDS", 0.0)
+    request.getfixturevalue("monkeypatch").setattr(store, "RETURN_SECONDS", 0.0)
     server = postgres.ledger()
     yield server
     postgres.drop(server)

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import event
 
 from lrurun.errors import NotFoundError
-from lrurun.ledger import curves
+from lrurun.ledger import store
 from lrurun.ledger.store import Ledger
 from lrurun.report.curves import reduced
 from tests.stores import key, ledger, on_file, path, take, want
@@ -20,7 +20,7 @@ __all__ = ["key", "ledger", "path"]  # fixtures
 
 
 def test_curves_of_many_runs_are_those_of_each(ledger: Ledger, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(curves, "BATCH", 3)
+    monkeypatch.setattr(store, "CURVES_AT_ONCE", 3)
     ledger.enqueue(key, [want(seed=seed, position=seed) for seed in range(8)])
     claims = [take(ledger, key) for _ in range(8)]
     for k, claim in enumerate(claims[:6]):
@@ -50,7 +50,7 @@ def test_curves_are_read_without_the_rows_of_other_runs_and_keys(ledger: Ledger,
     run = ledger.enqueue(key, [want()])[0].id
     ledger.record(take(ledger, key), [(1, "train/loss", 1.0)], 1)
     asked: list[tuple[str, object]] = []
-    event.listen(ledger._database.engine, "before_cursor_execute", lambda *words: asked.append(words[2:4]))
+    event.listen(ledger.database.engine, "before_cursor_execute", lambda *words: asked.append(words[2:4]))
     list(ledger.curves([run], ["train/loss"]))
     ledger.committed_curves(run)
     ledger.metric_names([run])

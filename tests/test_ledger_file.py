@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_settings_of_connections(ledger: Ledger) -> None:
-    for engine, synchronous in ((ledger._database.engine, 2), (ledger._database.fast_engine, 1)):
+    for engine, synchronous in ((ledger.database.engine, 2), (ledger.database.fast_engine, 1)):
         with engine.connect() as connection:
             ask = connection.exec_driver_sql
             assert ask("PRAGMA journal_mode").scalar() == "wal"
@@ -128,7 +128,7 @@ def test_a_network_file_system_gets_no_write_ahead_log(path: Path, monkeypatch: 
         assert ledger.note is not None
         assert "nfs4" in ledger.note
         ledger.event("a", "b")
-        with ledger._database.fast_engine.connect() as connection:
+        with ledger.database.fast_engine.connect() as connection:
             assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "delete"
             assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
     assert [p.name for p in path.parent.iterdir()] == ["ledger.db"]

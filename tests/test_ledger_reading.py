@@ -72,7 +72,7 @@ def test_configurations_come_back_with_the_seed_in_its_place(ledger: Ledger, key
 
 def test_a_list_of_any_length_takes_the_same_number_of_statements(ledger: Ledger, key: str) -> None:
     statements: list[str] = []
-    event.listen(ledger._database.engine, "before_cursor_execute", lambda *words: statements.append(words[2]))
+    event.listen(ledger.database.engine, "before_cursor_execute", lambda *words: statements.append(words[2]))
 
     def cost() -> int:
         statements.clear()
@@ -118,7 +118,7 @@ def test_what_is_read_is_found_by_an_index(read: Any, scanned: set[str], ledger:
     ledger.record(claim, [(1, "train/loss", 1.0)], 1)
     ledger.commit_checkpoint(claim, ledger.begin_checkpoint(claim, 1, "a"), 1, "b")
     statements: list[Any] = []
-    event.listen(ledger._database.engine, "before_cursor_execute", lambda *words: statements.append(words[2:4]))
+    event.listen(ledger.database.engine, "before_cursor_execute", lambda *words: statements.append(words[2:4]))
     read(ledger, key, run)
     asked = [(statement, values) for statement, values in statements if statement.startswith("SELECT")]
     with ledger._reading() as connection:

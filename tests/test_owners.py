@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from lrurun.ledger import owner, queue
+from lrurun.ledger import owner, store
 from lrurun.ledger.store import OWNER_EXITED, Ledger
 from lrurun.ledger.values import Owner
 from lrurun.runner.executors.local import LocalExecutor
@@ -32,7 +32,7 @@ def age_heartbeats(path: Path, seconds: float) -> None:
 
 HOLDER = """
 import sys
-from lrurun.ledger import owner
+from lrurun.ledger import owner, store
 from lrurun.ledger.store import Ledger
 with Ledger.open(sys.argv[1]) as ledger:
     print(ledger.claim(sys.argv[2], owner.here()).run.id, flush=True)
@@ -132,6 +132,6 @@ def test_a_node_reads_only_its_own_attempts(ledger, key, monkeypatch) -> None:
     after = ledger.newest_attempts(before)
     assert [name for name in before if after[name].heartbeat_at > before[name]] == [mine.run.id]
     read: list[str] = []
-    monkeypatch.setattr(queue, "_exited", lambda found, *_: bool(read.append(found.host)))
+    monkeypatch.setattr(store, "_exited", lambda found, *_: bool(read.append(found.host)))
     assert ledger.reap(owner.here()) == []
     assert read == [owner.here().host]

@@ -205,10 +205,10 @@ def test_a_server_without_connections_says_so(postgres: PrivateServer, path: Ser
 def test_a_server_that_holds_what_is_written_is_busy(ledger: Ledger, key: str, path: Server) -> None:
     ledger.enqueue(key, [want()])
     claim = take(ledger, key)
-    ledger._database.timeout = 0.1
+    ledger.database.timeout = 0.1
     with contextlib.closing(servers.connect(path)) as other:
         other.execute("SELECT * FROM stored_runs FOR UPDATE")
-        with ledger._database.engine.connect() as connection:
+        with ledger.database.engine.connect() as connection:
             connection.exec_driver_sql("SET lock_timeout = '50ms'")
             connection.commit()
         with pytest.raises(LedgerError, match="is busy"):
@@ -255,7 +255,7 @@ def test_processes_that_request_the_same_runs_at_once_share_them(ledger: Ledger,
                 thread.join(0.5)
                 assert not found, "the other one waits"
 
-        event.listen(ledger._database.engine, "commit", commit)
+        event.listen(ledger.database.engine, "commit", commit)
         first = ledger.enqueue(key, [want()])
         thread.join(10)
     assert found == [first]

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from lrurun.ledger import queue
+from lrurun.ledger import store
 from lrurun.ledger.store import Ledger
 from lrurun.server import Server
 from tests.machine import LONG, Machine, stop, training, wait_for, workers_of
@@ -105,7 +105,7 @@ def test_owners_elsewhere_may_write_a_heartbeat_after_an_outage(shared, postgres
         with Ledger.open(shared.ledger) as another:
             assert another.reap(ME, timeout=0.0) == [], "a command that has just begun knows of the restart"
         assert ledger.reap(ME, timeout=0.0) == []
-        monkeypatch.setattr(queue, "RETURN_SECONDS", 0.0)
+        monkeypatch.setattr(store, "RETURN_SECONDS", 0.0)
         assert [run.id for run in ledger.reap(ME, timeout=0.0)] == [claimed.run.id]
 
 

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, event
 
 from lrurun.errors import LedgerError
-from lrurun.ledger import queue
+from lrurun.ledger import store
 from lrurun.ledger.store import Fenced, Ledger
 from lrurun.server import Server
 from tests.servers import PrivateServer, path, running
@@ -32,11 +32,11 @@ def once(ledger: Ledger, moment: str, call: Callable[[], None], statement: str =
             calls.append(1)
             call()
 
-    event.listen(ledger._database.engine, moment, listen)
+    event.listen(ledger.database.engine, moment, listen)
     try:
         yield calls
     finally:
-        event.remove(ledger._database.engine, moment, listen)
+        event.remove(ledger.database.engine, moment, listen)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_what_waiting_raises_ends_the_wait(restarting: PrivateServer) -> None:
             with pytest.raises(InterruptedError):
                 ledger.event("a", "b")
             ledger.waiting = None
-            ledger._database.timeout = 0.3
+            ledger.database.timeout = 0.3
             with pytest.raises(LedgerError, match="cannot be reached: Connection refused"):
                 ledger.runs()
         finally:
@@ -107,11 +107,11 @@ def test_what_waiting_raises_ends_the_wait_for_a_server_that_hangs(restarting: P
                 ledger.event("through the open connection", "b")
             with pytest.raises(InterruptedError):
                 ledger.event("through a new connection", "b")
-            ledger.waiting, ledger._database.timeout = (lambda _seconds: None), 0.5
+            ledger.waiting, ledger.database.timeout = (lambda _seconds: None), 0.5
             with pytest.raises(LedgerError, match="has not answered for 1 s"):
                 ledger.runs()
         assert [round(seconds) for seconds in waited] == [1, 1]
-        ledger.waiting, ledger._database.timeout = None, 30.0
+        ledger.waiting, ledger.database.timeout = None, 30.0
         ledger.event("through a third one", "b")
         assert "through a third one" in [event.kind for event in ledger.events()]
 
@@ -122,7 +122,7 @@ def test_what_waiting_raises_ends_the_wait_for_a_server_that_hangs(restarting: P
 @contextlib.contextmanager
 def answers_lost(ledger: Ledger, then: Callable[[], object] = lambda: None) -> Iterator[list[int]]:
     """The first commit is done, and fails here. Then something else happens."""
-    engine = ledger._database.engine
+    engine = ledger.database.engine
     commit, lost = engine.dialect.do_commit, list[int]()
 
     def committed(connection: Any) -> None:
@@ -206,7 +206,7 @@ def test_a_run_is_started_over_once_although_the_answer_was_lost(
 
 
 def test_requests_may_be_done_twice(ledger: Ledger, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "RETURN_SECONDS", 0.0)  # a lost answer is an outage, after which owners have more time
+    monkeypatch.setattr(store, "RETURN_SECONDS", 0.0)  # a lost answer is an outage, after which owners have more time
     with answers_lost(ledger):
         assert ledger.add_ladder("grid", "sDigits", None, {}).name == "grid"
     with answers_lost(ledger):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lrurun import console
 from lrurun.errors import LedgerFileError, NotFoundError, UnreachableError, plural
-from lrurun.ledger.database import kind
+from lrurun.ledger.database import TIMEOUT, TRAINING_TIMEOUT, kind
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -101,7 +101,7 @@ def write(places: Places, *, training: bool = False, create: bool = True) -> Led
     Raises:
         NotFoundError: there is none, and it is not to be created.
     """
-    from lrurun.ledger.store import TIMEOUT, TRAINING_TIMEOUT, Ledger
+    from lrurun.ledger.store import Ledger
 
     ledger = Ledger.open(places.ledger, timeout=TRAINING_TIMEOUT if training else TIMEOUT, create=create)
     _show_note(ledger)

@@ -1,7 +1,7 @@
 """The ledger: ladders, runs, attempts, metrics, checkpoints and events in an SQLite file or a PostgreSQL database.
 
-`store` is the ledger itself, of which `queue`, `recording` and `reading` are parts; `values` is what it returns;
-`owner` identifies processes. Importing this package, `values` or `filters` does not import SQLAlchemy.
+`store` is the ledger itself; `values` is what it returns; `database` has its tables, SQLite and PostgreSQL; `owner`
+identifies processes. Importing this package, `values` or `filters` does not import SQLAlchemy.
 """
 
 from __future__ import annotations

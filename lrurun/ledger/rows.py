@@ -134,7 +134,7 @@ def ladder_instance(row: Row[Any]) -> LadderInstance:
     return build(LadderInstance, row, spec=spec)
 
 
-def attempt(run_id: str, row: Row[Any]) -> Attempt:
+def build_attempt(run_id: str, row: Row[Any]) -> Attempt:
     """The attempt of a row of `attempts` with its ENVIRONMENT."""
     return build(Attempt, row, run=run_id, environment=unpack(row.environment))
 
@@ -290,7 +290,7 @@ def _texts(connection: Connection, statement: Select[Any]) -> dict[int, list[str
     return found
 
 
-def event(row: Row[Any]) -> Event:
+def build_event(row: Row[Any]) -> Event:
     """The event of a row of `events` with the id of its run."""
     return build(Event, row, payload=None if row.payload is None else unpack(row.payload))
 

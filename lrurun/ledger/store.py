@@ -1,14 +1,1662 @@
-"""The ledger: what was requested, what is running, and the results. Every method is one short transaction."""
+"""The ledger: what was requested, what is running, and the results.
+
+`Ledger` has all that is done with one: the queue (runs are requested, claimed by a worker, and taken back from a
+process that has exited), recording (what a worker writes about the run that it has claimed, and what people note about
+runs), reading, and records for the runs folder. The functions after it are parts of these, in the same order. Every
+method is one short transaction.
+
+Every write of a worker carries its attempt's number, so that an attempt from which the run was taken writes nothing.
+State changes are on the disk when a method returns; metrics and heartbeats survive any killed process, but the last
+seconds of them may be lost in a power cut.
+"""
 
 from __future__ import annotations
 
-from lrurun.ledger.database import TIMEOUT, TRAINING_TIMEOUT
-from lrurun.ledger.queue import OWNER_EXITED, Queue, refuse_later
-from lrurun.ledger.recording import Fenced
-from lrurun.ledger.records import Records
+import contextlib
+import functools
+import hashlib
+import itertools
+import json
+import math
+import os
+import typing
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import groupby
+from operator import itemgetter
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate
 
-__all__ = ["OWNER_EXITED", "TIMEOUT", "TRAINING_TIMEOUT", "Fenced", "Ledger", "refuse_later"]
+import msgspec
+from msgspec import Struct, structs
+from sqlalchemy import (
+    Connection,
+    Integer,
+    Row,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.sql.elements import ColumnElement
+
+from lrurun.config.schema import Config, FixedExecution
+from lrurun.errors import LaterVersionError, LedgerError, LrurunError, NotFoundError, plural
+from lrurun.ledger import checks, columns, conditions, progress, views
+from lrurun.ledger import database as databases
+from lrurun.ledger import owner as owners
+from lrurun.ledger.database import TIMEOUT, Database
+from lrurun.ledger.database.schema import (
+    ENVIRONMENT,
+    EXECUTION,
+    attempts,
+    checkpoints,
+    eigenvalues,
+    events,
+    exclusions,
+    ladder_runs,
+    ladders,
+    metric_keys,
+    metrics,
+    runs,
+    tags,
+)
+from lrurun.ledger.database.sql import ENQUEUE, among, json_names, json_number, lock, now, server_age, upsert
+from lrurun.ledger.records import CurveRecord, LadderRecord, PlaceRecord, RunRecord, RunRow
+from lrurun.ledger.rows import (
+    Document,
+    add_event,
+    build,
+    build_attempt,
+    build_event,
+    clean,
+    from_real,
+    ladder_instance,
+    load_runs,
+    pack,
+    pack_complex,
+    pack_result,
+    read_shared,
+    recorded_config,
+    share,
+    to_real,
+    unpack,
+    unpack_complex,
+    unpack_numbers,
+)
+from lrurun.ledger.values import (
+    FINISHED,
+    SCORE,
+    Attempt,
+    Checkpoint,
+    ClaimedRun,
+    CommittedCurves,
+    Curve,
+    Event,
+    Kind,
+    LadderInstance,
+    Moment,
+    Owner,
+    RemainingWork,
+    Run,
+    RunGroup,
+    StateSummary,
+)
+from lrurun.server import Place, Server
+
+if TYPE_CHECKING:
+    from lrurun.config.runs import PlannedRun
+    from lrurun.ledger.filters import Condition
+
+HEARTBEAT_TIMEOUT = 120.0
+"""Seconds without a heartbeat after which an owner on another machine counts as exited."""
+
+RETURN_SECONDS = 30.0
+"""After a server was away, the time that owners on other machines have for a heartbeat: they write one every 10 s."""
+
+OWNER_EXITED = "interrupted: owner gone"
+"""The reason of an attempt that `reap` ended."""
+
+_ENDS = ("done", "diverged", "failed", "interrupted")
+
+BATCH = 1000
+"""How many runs of a long list are in memory at a time."""
+
+CURVES_AT_ONCE = 100
+"""How many runs' curves are read in one transaction."""
+
+P = typing.ParamSpec("P")
+T = typing.TypeVar("T")
 
 
-class Ledger(Queue, Records):
-    """A ledger that is open, for writing (`Ledger.open`) or for reading (`Ledger.read`). Threads may share it."""
+class Fenced(LrurunError):
+    """The run was taken from this attempt, or has ended: nothing was written, and the worker must stop."""
+
+
+def retried(method: Callable[Concatenate[Ledger, P], T]) -> Callable[Concatenate[Ledger, P], T]:
+    """A method of a ledger that is called again when a server, which may have restarted, did not do its transaction.
+
+    Whether the server did it is unknown if the connection broke while it committed, so that doing it twice must be the
+    same as doing it once.
+    """
+
+    @functools.wraps(method)
+    def call(self: Ledger, *arguments: P.args, **options: P.kwargs) -> T:
+        if not self.database.may_be_away:
+            return method(self, *arguments, **options)
+        # A second call would find an iterator at its end.
+        lists = [list(one) if isinstance(one, Iterator) else one for one in arguments]
+        named = {name: list(one) if isinstance(one, Iterator) else one for name, one in options.items()}
+        return self.database.retry(lambda: method(self, *lists, **named))  # type: ignore[arg-type]
+
+    return call  # type: ignore[return-value]
+
+
+class Ledger:
+    """A ledger that is open, for writing (`open`) or for reading (`read`). Threads may share it. Values that it returns
+    are frozen."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._metric_numbers: dict[str, int] = {}
+        """Name -> number of the metrics that were written."""
+
+    @property
+    def path(self) -> Place:
+        """The file or the server."""
+        return self.database.place
+
+    @property
+    def read_only(self) -> bool:
+        return self.database.read_only
+
+    @property
+    def note(self) -> str | None:
+        """A sentence for the user about how the ledger had to be opened, or None."""
+        return self.database.note
+
+    @property
+    def waiting(self) -> Callable[[float], None] | None:
+        """Called about every second while another process keeps this one from writing, or the server cannot be
+        reached or does not answer, with the seconds waited so far; what it raises ends the wait."""
+        return self.database.waiting
+
+    @waiting.setter
+    def waiting(self, call: Callable[[float], None] | None) -> None:
+        self.database.waiting = call
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str] | Server, *, create: bool = True, timeout: float = TIMEOUT
+    ) -> typing.Self:
+        """Open a ledger for writing; it is created or migrated if necessary.
+
+        `timeout` is how many seconds each write waits for other processes, or for a server that restarts. Raises
+        NotFoundError if there is no ledger and `create` is off, LrurunError if it cannot be written, LedgerError if it
+        is busy, cannot be reached, is newer than this version, or not a ledger.
+        """
+        place = databases.place(path)
+        return cls(databases.kind(place).open(place, create=create, timeout=timeout))
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str] | Server, *, timeout: float = TIMEOUT) -> typing.Self | None:
+        """Open a ledger for reading; None if there is none. Never creates one and never changes a row.
+
+        Raises LedgerError for a ledger of another version, for a file that is not a ledger and for a server that
+        cannot be reached, LrurunError if it cannot be read.
+        """
+        place = databases.place(path)
+        database = databases.kind(place).read(place, timeout=timeout)
+        return None if database is None else cls(database)
+
+    def close(self) -> None:
+        """Close the ledger. Closing twice is allowed."""
+        self.database.close()
+
+    def __enter__(self) -> typing.Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _reading(self) -> AbstractContextManager[Connection]:
+        """A transaction that reads."""
+        return self.database.reading()
+
+    def _writing(self, *, durable: bool = True) -> AbstractContextManager[Connection]:
+        """A transaction that writes. What is not `durable` survives a killed process, but maybe not a power cut."""
+        if self.read_only:
+            raise LrurunError(f"the ledger {self.path} was opened for reading only")
+        return self.database.writing(durable=durable)
+
+    def _run_number(self, connection: Connection, run_id: str) -> int:
+        number = connection.execute(select(runs.c.number).where(runs.c.id == run_id)).scalar_one_or_none()
+        if number is None:
+            raise NotFoundError(f"no run {run_id!r} in {self.path}", "see `lrurun runs`")
+        return int(number)
+
+    def _ladder_number(self, connection: Connection, key: str) -> int:
+        number = connection.execute(select(ladders.c.id).where(ladders.c.key == key)).scalar_one_or_none()
+        if number is None:
+            raise NotFoundError(f"no ladder instance {key!r} in {self.path}", "see `lrurun status`")
+        return int(number)
+
+    # The queue
+
+    @retried
+    def add_ladder(
+        self, name: str, task: str, profile: str | None, spec: Mapping[str, Any], *, kind: Kind = "training"
+    ) -> LadderInstance:
+        """The ladder instance of these values; it is inserted if it is new. `spec` must be JSON."""
+        values = json.dumps([name, task, profile, spec], sort_keys=True, separators=(",", ":"), allow_nan=False)
+        key = hashlib.sha256(values.encode()).hexdigest()[:12]
+        row: dict[str, Any] = {"key": key, "name": name, "task": task, "profile": profile, "kind": kind}
+        with self._writing() as connection:
+            row |= {"spec": pack(spec), "created_at": now(connection), "user": owners.user()}
+            connection.execute(
+                upsert(connection, ladders).values(row).on_conflict_do_nothing(index_elements=[ladders.c.key])
+            )
+            return ladder_instance(connection.execute(select(ladders).where(ladders.c.key == key)).one())
+
+    def enqueue(self, ladder_key: str, wanted: Sequence[PlannedRun], *, fresh: bool = False) -> list[Run]:
+        """Make `wanted` the runs of a ladder, and return them: one run per fingerprint, in the order of `wanted`.
+
+        Existing runs are used as they are, whatever their state and whichever ladder added them; others are queued.
+        Unfinished runs get the execution in `wanted`, except what their first attempt has fixed.
+        `fresh` starts over: existing runs are superseded and a next generation is queued, for every ladder that has
+        them, except runs that are still queued. Raises LrurunError if `fresh` applies to a running run.
+        """
+        return self._enqueue(ladder_key, wanted, fresh, {})
+
+    @retried
+    def _enqueue(self, ladder_key: str, wanted: Sequence[PlannedRun], fresh: bool, tried: dict[str, int]) -> list[Run]:
+        """`tried` gets the newest generations (0: none) before the first try: later ones are what was asked for."""
+        first: dict[str, PlannedRun] = {}
+        for want in wanted:
+            first.setdefault(want.fingerprint, want)
+        with self._writing() as connection:
+            ladder = self._ladder_number(connection, ladder_key)
+            lock(connection, ENQUEUE)
+            existing = _newest_generations(connection, first)
+            for fingerprint in first:
+                tried.setdefault(fingerprint, existing[fingerprint].generation if fingerprint in existing else 0)
+            old = {f: row for f, row in existing.items() if row.generation == tried[f]}
+            superseded = {f: row for f, row in old.items() if fresh and row.state != "queued"}
+            _refuse_running(superseded.values())
+            new = [want for f, want in first.items() if f not in existing or f in superseded]
+            if new:
+                _add_runs(connection, new, existing)
+            for fingerprint, row in existing.items():
+                if fingerprint not in superseded:
+                    _set_execution(connection, row, first[fingerprint])
+            numbers = {f: row.number for f, row in _newest_generations(connection, first).items()}
+            for fingerprint, row in superseded.items():
+                _supersede(connection, row.number, numbers[fingerprint])
+            places = [
+                {
+                    "ladder": ladder,
+                    "run": numbers[w.fingerprint],
+                    "rung": w.rung,
+                    "stage": w.stage,
+                    "position": w.position,
+                }
+                for w in wanted
+            ]
+            if places:
+                _add_places(connection, places)
+            loaded = {run.fingerprint: run for run in load_runs(connection, among(runs.c.number, numbers.values()))}
+            return [loaded[fingerprint] for fingerprint in first]
+
+    @retried
+    def requeue(self, run_ids: Iterable[str]) -> int:
+        """Queue interrupted and failed runs again; runs in other states stay as they are. Returns how many changed."""
+        with self._writing() as connection:
+            return connection.execute(
+                update(runs)
+                .where(among(runs.c.id, run_ids), runs.c.state.in_(["interrupted", "failed"]), runs.c.superseded == 0)
+                .values(state="queued", error=None, finished_at=None)
+            ).rowcount
+
+    @retried
+    def unlink(self, ladder_key: str, run_ids: Iterable[str], rung: str, stage: str) -> int:
+        """Remove runs from one place of a ladder; the runs themselves stay. Returns how many were removed."""
+        with self._writing() as connection:
+            ladder = self._ladder_number(connection, ladder_key)
+            chosen = select(runs.c.number).where(among(runs.c.id, run_ids))
+            place = ladder_runs.c
+            return connection.execute(
+                delete(ladder_runs).where(
+                    place.ladder == ladder, place.rung == rung, place.stage == stage, place.run.in_(chosen)
+                )
+            ).rowcount
+
+    def claim(
+        self,
+        ladder_key: str,
+        owner: Owner,
+        *,
+        rungs: Iterable[str] | None = None,
+        seeds: Iterable[int] | None = None,
+        threads: int | None = None,
+        devices: int | None = None,
+        compiled: Iterable[str] = (),
+        environment: Mapping[str, Any] | None = None,
+    ) -> ClaimedRun | None:
+        """Claim a queued run of a ladder and open its next attempt; None if there is none.
+
+        So that no program is compiled twice, it is a run of a rung in `compiled`, whose programs the worker has; if
+        there is none, of a rung that no process is running; else any. Of several, the first in the order of the ladder.
+
+        `rungs`, `seeds`, `threads` and `devices` (of the run's execution) limit which runs may be claimed; tuning runs
+        have a seed of their own, which `seeds` does not limit. `environment` must be JSON; its "code", a text or a
+        table of "lrurun", "commit" and "dirty", is the code version shown with the run, its "numerics" the numerics
+        version.
+
+        Raises LaterVersionError if the run began with a later numerics version.
+        """
+        member, place, other = ladder_runs, ladder_runs.alias("place"), runs.alias("other")
+        queue = (
+            select(runs.c.number)
+            .join(member, member.c.run == runs.c.number)
+            .where(runs.c.state == "queued", runs.c.superseded == 0)
+            .limit(1)
+        )
+        if rungs is not None:
+            queue = queue.where(among(member.c.rung, rungs))
+        if seeds is not None:
+            queue = queue.where(or_(member.c.stage != "train", among(runs.c.seed, seeds)))
+        if threads is not None:
+            queue = queue.where(json_number(EXECUTION, "threads") == threads)
+        if devices is not None:  # runs of older releases do not name it
+            queue = queue.where(func.coalesce(json_number(EXECUTION, "devices"), 1) == devices)
+        ladder = bindparam("of_ladder", type_=Integer)
+        running = select(place.c.rung).join(other, other.c.number == place.c.run)
+        running = running.where(other.c.state == "running", place.c.ladder == ladder)
+        turn = case((among(member.c.rung, compiled), 0), (member.c.rung.not_in(running), 1), else_=2)
+        queue = queue.where(member.c.ladder == ladder).order_by(turn, member.c.position, member.c.id)
+        queue = queue.with_for_update(of=runs, key_share=True, skip_locked=True)
+        # Built before the transaction, so that other processes wait for less.
+        claim = (
+            update(runs)
+            .where(runs.c.number == queue.scalar_subquery())
+            .values(state="running", attempt=runs.c.attempt + 1, error=None, finished_at=None)
+            .returning(runs.c.number, runs.c.attempt)
+        )
+        return self._claim(ladder_key, claim, owner, dict(environment or {}), [])
+
+    @retried
+    def _claim(
+        self, ladder_key: str, claim: Any, owner: Owner, environment: dict[str, Any], tried: list[float]
+    ) -> ClaimedRun | None:
+        """Claim a run with the statement `claim`; `tried` has the times of the tries before, and gets that of this."""
+        with self._writing() as connection:
+            known = {"of_ladder": self._ladder_number(connection, ladder_key)}
+            if (before := _claimed(connection, owner, tried)) is not None:
+                return before
+            claimed = connection.execute(claim, known).one_or_none()
+            if claimed is None:
+                return None
+            if claimed.attempt > 1:
+                last = and_(attempts.c.run == claimed.number, attempts.c.n == claimed.attempt - 1)
+                newest = select(attempts, ENVIRONMENT.label("environment"), runs.c.id).join(runs).where(last)
+                for row in connection.execute(newest):
+                    refuse_later(build_attempt(row.id, row), environment.get("numerics", 1))
+            time = now(connection)
+            tried.append(time)
+            _open_attempt(connection, claimed.number, claimed.attempt, owner, environment, time)
+            run = load_runs(connection, runs.c.number == claimed.number)[0]
+            text = f"attempt {claimed.attempt} on {owner.host}, process {owner.pid}"
+            add_event(connection, time, "running", text, run=claimed.number, attempt=claimed.attempt)
+            return ClaimedRun(run=run, attempt=claimed.attempt)
+
+    @retried
+    def reap(
+        self, owner_here: Owner, alive: Callable[[Owner], bool] | None = None, *, timeout: float = HEARTBEAT_TIMEOUT
+    ) -> list[Run]:
+        """Mark running runs whose owner has exited as interrupted, and return them.
+
+        An owner on this host, boot and pid namespace is looked up by pid and start time, and its heartbeat is ignored.
+        In a file, an owner on this host and another boot has exited; on a server it may be on another machine of the
+        same name. Any other has exited after `timeout` seconds without a heartbeat; when a server has just come back,
+        it first gets the time to write one.
+        """
+        if not self.has_abandoned(owner_here, alive, timeout=timeout):
+            return []
+        with self._writing() as connection:
+            time = now(connection)
+            found = self._abandoned_runs(connection, owner_here, alive, timeout, locked=True)
+            for row in found:
+                connection.execute(update(runs).where(runs.c.number == row.number).values(state="interrupted"))
+                connection.execute(
+                    update(attempts)
+                    .where(attempts.c.run == row.number, attempts.c.n == row.n)
+                    .values(ended_at=time, outcome="exited", reason=OWNER_EXITED)
+                )
+                text = f"owner exited: process {row.pid} on {row.host}"
+                add_event(connection, time, "interrupted", text, run=row.number, attempt=row.n)
+            return load_runs(connection, among(runs.c.number, [row.number for row in found]))
+
+    @retried
+    def has_abandoned(
+        self, owner_here: Owner, alive: Callable[[Owner], bool] | None = None, *, timeout: float = HEARTBEAT_TIMEOUT
+    ) -> bool:
+        """Whether `reap` would find a run. Writes nothing, so that readers may ask too."""
+        with self._reading() as connection:
+            return bool(self._abandoned_runs(connection, owner_here, alive, timeout))
+
+    def _abandoned_runs(
+        self,
+        connection: Connection,
+        here: Owner,
+        alive: Callable[[Owner], bool] | None,
+        timeout: float,
+        *,
+        locked: bool = False,
+    ) -> list[Row[Any]]:
+        patience = math.inf if monotonic() - self.database.away_at < RETURN_SECONDS else timeout
+        return _abandoned(
+            connection, here, alive or owners.alive, patience, shared=self.database.is_shared, locked=locked
+        )
+
+    # Recording: a claimed run
+
+    @retried
+    def rewind(self, claim: ClaimedRun, step: int, *, score: str = SCORE) -> None:
+        """Start the attempt from `step`: metric rows past it are deleted, and all of them when it is 0.
+
+        `score` is the metric that selects the model, as in `record`.
+        """
+        with self._writing() as connection:
+            number = _held(connection, claim)
+            past = delete(metrics).where(metrics.c.run == number)
+            connection.execute(past.where(metrics.c.step > step) if step > 0 else past)
+            connection.execute(_SET_STEP, {"of": number, "at": step})
+            for key, column in _newest_columns(score).items():
+                connection.execute(_SET_NEWEST[column], {"of": number, "key": key})
+            connection.execute(update(attempts).where(_attempt_of(claim, number)).values(resumed_from=step))
+
+    @retried
+    def record(
+        self, claim: ClaimedRun, rows: Iterable[tuple[int, str, float]], step: int, *, score: str = SCORE
+    ) -> None:
+        """Write metric rows (step, key, value), over older ones of the same step and key, and the run's step.
+
+        `score` is the metric that selects the model, as in "val/r2": its newest value is the run's `last_score`.
+        """
+        given, newest = list(rows), _newest_columns(score)
+        with self._writing(durable=False) as connection:
+            number = _held(connection, claim)
+            names = {key for _, key, _ in given}
+            keys = self._key_numbers(connection, names)
+            if given:
+                add = upsert(connection, metrics)
+                connection.execute(
+                    add.on_conflict_do_update(index_elements=_METRIC, set_={"value": add.excluded.value}),
+                    [
+                        {"run": number, "key": keys[key], "step": int(at), "value": to_real(value)}
+                        for at, key, value in given
+                    ],
+                )
+            connection.execute(_SET_STEP, {"of": number, "at": int(step)})
+            for key in names & newest.keys():
+                connection.execute(_SET_NEWEST[newest[key]], {"of": number, "key": key})
+        # Only after the commit: before it, a new key may be rolled back.
+        self._metric_numbers.update(keys)
+
+    @retried
+    def record_heartbeats(self, pairs: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Record a heartbeat of attempts (run id, attempt). Returns those that no longer hold their run."""
+        lost = []
+        with self._writing(durable=False) as connection:
+            time = now(connection)
+            for run_id, n in pairs:
+                number = (
+                    select(runs.c.number)
+                    .where(runs.c.id == run_id, runs.c.attempt == n, runs.c.state == "running")
+                    .scalar_subquery()
+                )
+                updated = connection.execute(
+                    update(attempts).where(attempts.c.run == number, attempts.c.n == n).values(heartbeat_at=time)
+                )
+                if not updated.rowcount:
+                    lost.append((run_id, n))
+        return lost
+
+    @retried
+    def begin_checkpoint(self, claim: ClaimedRun, step: int, path: str) -> int:
+        """Announce a checkpoint before its first byte is written; returns its id. `path` is below the runs folder."""
+        with self._writing() as connection:
+            number = _held(connection, claim)
+            row = {"run": number, "attempt": claim.attempt, "step": step, "state": "saving", "path": path}
+            announced = select(checkpoints.c.id).filter_by(**row)
+            if (known := connection.execute(announced).scalars().first()) is not None:
+                return int(known)  # of a server that did it although its answer was lost
+            return int(connection.execute(insert(checkpoints).values(row).returning(checkpoints.c.id)).scalar_one())
+
+    @retried
+    def commit_checkpoint(self, claim: ClaimedRun, checkpoint: int, size: int, sha256: str) -> None:
+        """Mark a checkpoint of this attempt as committed: all its `size` bytes are on the disk."""
+        with self._writing() as connection:
+            number = _held(connection, claim)
+            changed = connection.execute(
+                update(checkpoints)
+                .where(
+                    checkpoints.c.id == checkpoint,
+                    checkpoints.c.run == number,
+                    checkpoints.c.attempt == claim.attempt,
+                    or_(checkpoints.c.state == "saving", checkpoints.c.sha256 == sha256),
+                )
+                .values(state="committed", bytes=size, sha256=sha256)
+            )
+            if not changed.rowcount:
+                raise ValueError(f"checkpoint {checkpoint} is not one that attempt {claim.attempt} is saving")
+
+    @retried
+    def delete_checkpoints(self, claim: ClaimedRun, ids: Iterable[int]) -> None:
+        """Delete rows of checkpoints of this run, of earlier attempts too. Unknown ids are ignored."""
+        with self._writing() as connection:
+            number = _held(connection, claim)
+            connection.execute(delete(checkpoints).where(checkpoints.c.run == number, among(checkpoints.c.id, ids)))
+
+    @retried
+    def record_eigenvalues(self, claim: ClaimedRun, moment: Moment, layers: Sequence[Sequence[complex] | None]) -> None:
+        """Write the eigenvalues of each recurrent layer at a moment, over those of an earlier attempt.
+
+        None stands for a layer whose recurrence has no eigenvalues; NaN and infinities are kept.
+        """
+        table = eigenvalues
+        with self._writing() as connection:
+            number = _held(connection, claim)
+            connection.execute(delete(table).where(table.c.run == number, table.c.moment == moment))
+            rows = [
+                {
+                    "run": number,
+                    "moment": moment,
+                    "layer": layer,
+                    "pairs": None if values is None else pack_complex(values),
+                }
+                for layer, values in enumerate(layers)
+            ]
+            if rows:
+                connection.execute(insert(table), rows)
+
+    @retried
+    def describe(
+        self,
+        claim: ClaimedRun,
+        *,
+        parameters: int | None = None,
+        data_sha256: str | None = None,
+        environment: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add what the worker found out to the run, and `environment` to that of its attempt. None changes nothing."""
+        given = {"parameters": parameters, "data_sha256": data_sha256}
+        found = {name: value for name, value in given.items() if value is not None}
+        with self._writing() as connection:
+            number = _held(connection, claim)
+            if found:
+                connection.execute(update(runs).where(runs.c.number == number).values(found))
+            if environment:
+                this = _attempt_of(claim, number)
+                known = connection.execute(select(ENVIRONMENT).select_from(attempts).where(this)).scalar_one()
+                merged = {**unpack(known), **environment}
+                document = Document.of(merged)
+                number_of = share(connection, [document])
+                connection.execute(
+                    update(attempts).where(this).values(environment_id=number_of[document], code=code_version(merged))
+                )
+
+    @retried
+    def finish(
+        self,
+        claim: ClaimedRun,
+        state: str,
+        *,
+        result: Mapping[str, float] | None = None,
+        error: str | None = None,
+        reason: str | None = None,
+        step: int | None = None,
+    ) -> None:
+        """End the attempt and the run: "done", "diverged", "failed" or "interrupted".
+
+        `reason` is why the attempt ended, the state by default; `error` is the traceback of a failed run. Results may
+        contain NaN and infinities. A run that is done or has diverged never changes again.
+        """
+        if state not in _ENDS:
+            raise ValueError(f"a run ends as one of {', '.join(_ENDS)}, not {state!r}")
+        changes: dict[str, Any] = {"state": state, "error": clean(error)}
+        if result is not None:
+            changes["result"] = pack_result(result)
+            changes |= columns_of_result(result)
+        if step is not None:
+            changes["step"] = step
+        why = clean(reason) or state
+        with self._writing() as connection:
+            if self.database.may_be_away and _ended(connection, claim, changes, why):
+                return
+            number = _held(connection, claim)
+            time = now(connection)
+            if state != "interrupted":
+                changes["finished_at"] = time
+            connection.execute(update(runs).where(runs.c.number == number).values(changes))
+            connection.execute(
+                update(attempts).where(_attempt_of(claim, number)).values(ended_at=time, outcome=state, reason=why)
+            )
+            # The event keeps the traceback: the next attempt overwrites the run's error.
+            add_event(connection, time, state, error or why, run=number, attempt=claim.attempt)
+        if state in FINISHED:
+            with contextlib.suppress(LrurunError):  # as on a full disk: the log has the run
+                self.database.write_back()
+
+    def _key_numbers(self, connection: Connection, names: set[str]) -> dict[str, int]:
+        known = {name: self._metric_numbers[name] for name in names if name in self._metric_numbers}
+        unknown = sorted(names - known.keys())
+        if unknown:
+            connection.execute(
+                upsert(connection, metric_keys).on_conflict_do_nothing(index_elements=[metric_keys.c.name]),
+                [{"name": name} for name in unknown],
+            )
+            for key, name in connection.execute(
+                select(metric_keys.c.id, metric_keys.c.name).where(among(metric_keys.c.name, unknown))
+            ):
+                known[name] = key
+        return known
+
+    # Recording: any run
+
+    @retried
+    def event(
+        self,
+        kind: str,
+        text: str,
+        payload: Struct | None = None,
+        *,
+        run: str | None = None,
+        attempt: int | None = None,
+        ladder: str | None = None,
+    ) -> int:
+        """Record that something happened, to a run (id), an attempt of it, or a ladder (key). Returns its number.
+
+        `text` is for people; what programs need to know is in `payload`.
+
+        The ledger itself writes "running", "done", "diverged", "failed" and "interrupted".
+        """
+        with self._writing(durable=False) as connection:
+            of_run = None if run is None else self._run_number(connection, run)
+            of_ladder = None if ladder is None else self._ladder_number(connection, ladder)
+            return add_event(
+                connection, now(connection), kind, text, payload, run=of_run, attempt=attempt, ladder=of_ladder
+            )
+
+    @retried
+    def drop_checkpoints(self, ids: Iterable[int]) -> list[int]:
+        """Delete rows of checkpoints, except those of running runs. Returns the ids of the deleted ones."""
+        idle = select(runs.c.number).where(runs.c.state != "running")
+        with self._writing() as connection:
+            deleted = connection.execute(
+                delete(checkpoints)
+                .where(among(checkpoints.c.id, ids), checkpoints.c.run.in_(idle))
+                .returning(checkpoints.c.id)
+            )
+            return sorted(deleted.scalars())
+
+    @retried
+    def tag(self, run_id: str, names: Iterable[str], *, remove: bool = False) -> Run:
+        """Add tags to a run, or remove them; tags that it already has, or does not have, are ignored."""
+        with self._writing() as connection:
+            number = self._run_number(connection, run_id)
+            rows = [{"run": number, "name": name} for name in names]
+            if remove:
+                removed = [row["name"] for row in rows]
+                connection.execute(delete(tags).where(tags.c.run == number, among(tags.c.name, removed)))
+            elif rows:
+                connection.execute(upsert(connection, tags).on_conflict_do_nothing(), rows)
+            return load_runs(connection, runs.c.number == number)[0]
+
+    @retried
+    def annotate(self, run_id: str, text: str) -> None:
+        """Write a note on a run: an event of kind "note"."""
+        with self._writing() as connection:
+            add_event(connection, now(connection), "note", text, run=self._run_number(connection, run_id))
+
+    @retried
+    def exclude(self, run_id: str, why: str | None) -> Run:
+        """Exclude a run from every report, or include it again if `why` is None; each change is an event."""
+        with self._writing() as connection:
+            time = now(connection)
+            number = self._run_number(connection, run_id)
+            before = load_runs(connection, runs.c.number == number)[0]
+            if why is None:
+                connection.execute(delete(exclusions).where(exclusions.c.run == number))
+            else:
+                row = {"run": number, "why": clean(why), "time": time}
+                connection.execute(
+                    upsert(connection, exclusions).values(row).on_conflict_do_update(index_elements=["run"], set_=row)
+                )
+            after = load_runs(connection, runs.c.number == number)[0]
+            if after != before:
+                add_event(connection, time, "included" if why is None else "excluded", why or "", run=number)
+            return after
+
+    # Reading
+
+    @retried
+    def ladders(
+        self, name: str | None = None, task: str | None = None, *, user: str | None = None
+    ) -> list[LadderInstance]:
+        """The ladder instances, oldest first; only those of a ladder, on a task or of a user if these are given."""
+        wanted = select(ladders).order_by(ladders.c.id)
+        if name is not None:
+            wanted = wanted.where(ladders.c.name == name)
+        if task is not None:
+            wanted = wanted.where(ladders.c.task == task)
+        if user is not None:
+            wanted = wanted.where(ladders.c.user == user)
+        with self._reading() as connection:
+            return [ladder_instance(row) for row in connection.execute(wanted)]
+
+    @retried
+    def ladder(self, key: str) -> LadderInstance:
+        """The ladder instance with a key, or the only one whose key begins with it. Raises NotFoundError."""
+        with self._reading() as connection:
+            found = _by_prefix(connection, select(ladders), ladders.c.key, key, "ladder instance")
+            return ladder_instance(connection.execute(select(ladders).where(ladders.c.key == found)).one())
+
+    @retried
+    def runs(
+        self,
+        ladder_key: str | None = None,
+        limit: int | None = None,
+        superseded: bool = False,
+        ids: Iterable[str] | None = None,
+        *,
+        fingerprints: Iterable[str] | None = None,
+        states: Iterable[str] | None = None,
+        brief: bool = False,
+    ) -> list[Run]:
+        """Runs with all their memberships, newest first; `superseded` includes those that were started over.
+
+        `ids` and `fingerprints` are exact; unknown ones are ignored. `brief` leaves config, execution, provenance and
+        code empty, which is most of the work for thousands of runs.
+        """
+        with self._reading() as connection:
+            wanted: list[ColumnElement[bool]] = [] if superseded else [runs.c.superseded == 0]
+            if ladder_key is not None:
+                ladder = self._ladder_number(connection, ladder_key)
+                wanted.append(runs.c.number.in_(select(ladder_runs.c.run).where(ladder_runs.c.ladder == ladder)))
+            if ids is not None:
+                wanted.append(among(runs.c.id, ids))
+            if fingerprints is not None:
+                wanted.append(among(runs.c.fingerprint, fingerprints))
+            if states is not None:
+                wanted.append(runs.c.state.in_(list(states)))
+            return load_runs(connection, and_(true(), *wanted), limit, brief=brief)
+
+    @retried
+    def run_ids(
+        self,
+        condition: Condition | None = None,
+        sort: str | None = None,
+        *,
+        descending: bool = False,
+        ladder: str | None = None,
+        limit: int | None = None,
+    ) -> list[str]:
+        """The ids of runs, superseded ones included: those of a ladder (a name) that meet a condition, in an order."""
+        wanted = conditions.in_order(select(runs.c.id), sort, descending=descending, ladder=ladder)
+        if condition is not None:
+            wanted = wanted.where(conditions.where(condition))
+        if ladder is not None:
+            wanted = wanted.where(columns.in_ladder(ladder))
+        with self._reading() as connection:
+            return list(connection.execute(wanted.limit(limit)).scalars())
+
+    def each(self, ids: Sequence[str], *, brief: bool = True) -> Iterator[Run]:
+        """The runs with these ids, in this order; `brief` as in `runs`.
+
+        They are read in batches, each in a transaction of its own: a pager that shows the first page holds no lock.
+        """
+        for start in range(0, len(ids), BATCH):
+            batch = ids[start : start + BATCH]
+            found = {run.id: run for run in self.runs(ids=batch, superseded=True, brief=brief)}
+            yield from (found[run_id] for run_id in batch if run_id in found)
+
+    @retried
+    def number_of_runs(self, ladder: str | None = None, *, superseded: bool = True) -> int:
+        """How many runs there are, or how many are in a ladder (a name); `superseded` as in `runs`."""
+        wanted = select(func.count()).select_from(runs)
+        if ladder is not None:
+            wanted = wanted.where(columns.in_ladder(ladder))
+        if not superseded:
+            wanted = wanted.where(runs.c.superseded == 0)
+        with self._reading() as connection:
+            return int(connection.execute(wanted).scalar_one())
+
+    @retried
+    def ladder_names(self) -> list[str]:
+        """The names of the ladders that have runs."""
+        wanted = select(ladders.c.name).distinct().where(exists().where(ladder_runs.c.ladder == ladders.c.id))
+        with self._reading() as connection:
+            return list(connection.execute(wanted.order_by(ladders.c.name)).scalars())
+
+    @retried
+    def result_names(self) -> list[str]:
+        """The names of all metrics in the results of runs."""
+        entries = json_names(runs.c.result).table_valued("key")
+        wanted = select(entries.c.key).select_from(runs).join(entries, true()).distinct().order_by(entries.c.key)
+        with self._reading() as connection:
+            return list(connection.execute(wanted).scalars())
+
+    @retried
+    def columns_of(
+        self, names: Sequence[str], ids: Collection[str] | None = None, ladder: str | None = None
+    ) -> dict[str, tuple[Any, ...]]:
+        """Run id -> its values of these names, see `lrurun.ledger.columns.rows`."""
+        with self._reading() as connection:
+            return columns.rows(connection, names, ids, ladder)
+
+    @retried
+    def groups_of(
+        self,
+        by: Sequence[str],
+        metric_of: Mapping[str, str],
+        ids: Collection[str] | None = None,
+        ladder: str | None = None,
+    ) -> list[RunGroup]:
+        """Means of the runs with equal values of `by`, see `lrurun.ledger.columns.groups`."""
+        with self._reading() as connection:
+            return columns.groups(connection, by, metric_of, ids, ladder)
+
+    @retried
+    def newest_results(self) -> dict[str, list[str]]:
+        """Task -> the names in the result of its newest run that has one; none if no run has."""
+        newest = select(func.max(runs.c.number)).where(runs.c.result.is_not(None)).group_by(runs.c.task)
+        with self._reading() as connection:
+            tasks = connection.execute(select(runs.c.task).distinct()).scalars()
+            known = connection.execute(select(runs.c.task, runs.c.result).where(runs.c.number.in_(newest)))
+            return {**{task: [] for task in tasks}, **{task: list(unpack(result)) for task, result in known}}
+
+    @retried
+    def views(self, names: Iterable[str] = views.NAMES) -> list[views.View]:
+        """The views of these names, as `lrurun query` defines them."""
+        with self._reading() as connection:
+            return views.views(connection, names)
+
+    @retried
+    def run(self, prefix: str) -> Run:
+        """The run with an id, or the only one whose id begins with it. Raises NotFoundError."""
+        with self._reading() as connection:
+            found = _by_prefix(connection, select(runs), runs.c.id, prefix, "run")
+            return load_runs(connection, runs.c.id == found)[0]
+
+    @retried
+    def attempts(self, run_id: str) -> list[Attempt]:
+        """The attempts of a run, in order. Raises NotFoundError, as all methods that take the id of a run."""
+        with self._reading() as connection:
+            number = self._run_number(connection, run_id)
+            wanted = select(attempts, ENVIRONMENT.label("environment")).where(attempts.c.run == number)
+            return [build_attempt(run_id, row) for row in connection.execute(wanted.order_by(attempts.c.n))]
+
+    @retried
+    def attempts_of(self, host: str, pid: int) -> list[Attempt]:
+        """The attempts of the processes with an id on a host, in order."""
+        wanted = select(attempts, runs.c.id, ENVIRONMENT.label("environment")).join(
+            runs, runs.c.number == attempts.c.run
+        )
+        wanted = wanted.where(attempts.c.host == host, attempts.c.pid == pid).order_by(attempts.c.started_at)
+        with self._reading() as connection:
+            return [build_attempt(row.id, row) for row in connection.execute(wanted)]
+
+    @retried
+    def newest_attempts(self, run_ids: Iterable[str], *, host: str | None = None) -> dict[str, Attempt]:
+        """Run id -> its newest attempt, if `host` is None or where it is. Attempts may share an environment."""
+        newest = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, among(runs.c.id, run_ids))
+        if host is not None:
+            newest = and_(newest, attempts.c.host == host)
+        with self._reading() as connection:
+            known = select(attempts.c.environment_id).distinct().select_from(runs.join(attempts, newest))
+            shared = read_shared(connection, connection.execute(known).scalars())
+            return {
+                row.id: build(Attempt, row, run=row.id, environment=shared[row.environment_id][1])
+                for row in connection.execute(select(runs.c.id, attempts).select_from(runs.join(attempts, newest)))
+            }
+
+    @retried
+    def checkpoints(self, run_id: str, state: str | None = None) -> list[Checkpoint]:
+        """The checkpoints of a run, of one state or of both, newest step first."""
+        table = checkpoints
+        with self._reading() as connection:
+            number = self._run_number(connection, run_id)
+            wanted = select(table).where(table.c.run == number).order_by(table.c.step.desc(), table.c.id.desc())
+            if state is not None:
+                wanted = wanted.where(table.c.state == state)
+            return [build(Checkpoint, row, run=run_id) for row in connection.execute(wanted)]
+
+    def each_checkpoint(self, run_ids: Sequence[str], state: str) -> Iterator[Checkpoint]:
+        """The checkpoints of runs in a state, in the order of the runs, newest step first. Read as `each` does."""
+        for start in range(0, len(run_ids), BATCH):
+            batch = run_ids[start : start + BATCH]
+            found = self._checkpoints_of(batch, state)
+            for run_id in batch:
+                yield from found.get(run_id, ())
+
+    @retried
+    def _checkpoints_of(self, run_ids: Sequence[str], state: str) -> dict[str, list[Checkpoint]]:
+        table = checkpoints
+        wanted = select(table, runs.c.id.label("name")).join(runs, runs.c.number == table.c.run)
+        wanted = wanted.where(table.c.state == state, among(runs.c.id, run_ids))
+        found: dict[str, list[Checkpoint]] = {}
+        with self._reading() as connection:
+            for row in connection.execute(wanted.order_by(table.c.step.desc(), table.c.id.desc())):
+                found.setdefault(row.name, []).append(build(Checkpoint, row, run=row.name))
+        return found
+
+    @retried
+    def newest_speeds(self) -> list[tuple[Config, float]]:
+        """Configuration, with any seed, and steps per second of the newest run of each that has recorded a speed;
+        newest first."""
+        recorded = and_(runs.c.steps_per_second.is_not(None), runs.c.superseded == 0)
+        newest = select(func.max(runs.c.number).label("number")).where(recorded).group_by(runs.c.config_id).subquery()
+        wanted = select(runs.c.config_id, runs.c.steps_per_second).join(newest, newest.c.number == runs.c.number)
+        with self._reading() as connection:
+            found = connection.execute(wanted.order_by(runs.c.number.desc())).all()
+            shared = read_shared(connection, [row.config_id for row in found])
+        return [(recorded_config(*shared[row.config_id]), row.steps_per_second) for row in found]
+
+    @retried
+    def metrics(self, run_id: str, keys: Iterable[str] | None = None) -> dict[str, list[tuple[int, float]]]:
+        """Key -> [(step, value), ...] by step. Keys without a row are left out."""
+        with self._reading() as connection:
+            number = self._run_number(connection, run_id)
+            names = select(metric_keys.c.id, metric_keys.c.name).order_by(metric_keys.c.name)
+            if keys is not None:
+                names = names.where(among(metric_keys.c.name, keys))
+            curves = {}
+            for key, name in connection.execute(names).all():
+                curve = connection.execute(_CURVE, {"run": number, "key": key}).all()
+                if curve:
+                    curves[name] = [(at, from_real(value)) for at, value in curve]
+            return curves
+
+    @retried
+    def stamp(self) -> tuple[int, ...]:
+        """Numbers of which some change whenever something is recorded. Quick, so that viewers may ask every second."""
+        with self._reading() as connection:
+            return tuple(connection.execute(progress.STAMP).one())
+
+    @retried
+    def eigenvalues(self, run_id: str) -> dict[str, list[list[complex] | None]]:
+        """Moment ("start", "end") -> the eigenvalues of each layer, None if its recurrence has no eigenvalues.
+
+        Moments that were not recorded are left out.
+        """
+        table = eigenvalues
+        found: dict[str, list[list[complex] | None]] = {}
+        with self._reading() as connection:
+            number = self._run_number(connection, run_id)
+            wanted = select(table.c.moment, table.c.pairs).where(table.c.run == number)
+            for moment, pairs in connection.execute(wanted.order_by(table.c.moment.desc(), table.c.layer)):
+                found.setdefault(moment, []).append(None if pairs is None else unpack_complex(pairs))
+        return found
+
+    @retried
+    def events(
+        self,
+        after: int = 0,
+        ladder_key: str | None = None,
+        run: str | None = None,
+        limit: int | None = None,
+        *,
+        of_runs: bool = True,
+    ) -> list[Event]:
+        """Events with a number above `after`, oldest first; with `limit`, that many of the newest.
+
+        The events of a ladder are its own and, with `of_runs`, those of its runs.
+        """
+        wanted: Select[Any] = (
+            select(*(c for c in events.c if c.name != "run"), runs.c.id.label("run"))
+            .outerjoin(runs, runs.c.number == events.c.run)
+            .where(events.c.id > after)
+            .order_by(events.c.id.desc() if limit is not None else events.c.id)
+            .limit(limit)
+        )
+        with self._reading() as connection:
+            if ladder_key is not None:
+                ladder = self._ladder_number(connection, ladder_key)
+                members = select(ladder_runs.c.run).where(ladder_runs.c.ladder == ladder)
+                own = events.c.ladder == ladder
+                wanted = wanted.where(or_(own, events.c.run.in_(members)) if of_runs else own)
+            if run is not None:
+                wanted = wanted.where(events.c.run == self._run_number(connection, run))
+            found = [build_event(row) for row in connection.execute(wanted)]
+        return found[::-1] if limit is not None else found
+
+    @retried
+    def state_summaries(self, ladder_key: str, score: str = SCORE) -> list[StateSummary]:
+        """The runs of a ladder by rung, stage and state, in the order of the ladder.
+
+        `score` is the metric that selects the model, as in "val/r2". Runs that were started over are left out. One
+        statement: a ladder may have thousands of runs.
+        """
+        with self._reading() as connection:
+            ladder = self._ladder_number(connection, ladder_key)
+            found = connection.execute(progress.summaries(score), {"ladder": ladder}).all()
+        return [
+            build(
+                StateSummary,
+                row,
+                step=int(row.step),
+                steps=int(row.steps),
+                speeds=unpack_numbers(row.speeds),
+            )
+            for row in found
+        ]
+
+    @retried
+    def state_counts(self, ladder_key: str) -> dict[str, int]:
+        """State -> runs of a ladder that are in it. A run in several rungs counts once."""
+        with self._reading() as connection:
+            ladder = self._ladder_number(connection, ladder_key)
+            return dict(connection.execute(progress.COUNTS, {"ladder": ladder}).all())
+
+    @retried
+    def remaining_work(self, ladder_key: str) -> dict[tuple[str, str] | None, RemainingWork]:
+        """Rung and stage -> the remaining work of its runs; None -> that of the ladder, where each run counts once."""
+        with self._reading() as connection:
+            ladder = self._ladder_number(connection, ladder_key)
+            rows: Iterable[Row[Any]] = connection.execute(progress.REMAINING_BY_RUNG, {"ladder": ladder})
+            found: dict[tuple[str, str] | None, RemainingWork] = {
+                (row.rung, row.stage): build(RemainingWork, row, steps=int(row.steps)) for row in rows
+            }
+            of_ladder: Iterable[Row[Any]] = connection.execute(progress.REMAINING, {"ladder": ladder})
+            (whole,) = of_ladder
+            return {**found, None: build(RemainingWork, whole, steps=int(whole.steps))}
+
+    @retried
+    def clock(self) -> float:
+        """The ledger's clock, by which times are recorded: seconds since 1970."""
+        with self._reading() as connection:
+            return now(connection)
+
+    @retried
+    def check(self) -> list[str]:
+        """What is wrong with the ledger, one sentence each; empty if nothing is."""
+        return checks.problems(self.database)
+
+    # Curves
+
+    def curves(self, run_ids: Sequence[str], keys: Iterable[str] | None = None) -> Iterator[Curve]:
+        """The curves of runs, in their order and by key; unknown ids and keys without a row are left out.
+
+        Args:
+            run_ids: exact ids.
+            keys: exact names of metrics; None: all.
+        """
+        wanted = None if keys is None else list(keys)
+        for start in range(0, len(run_ids), CURVES_AT_ONCE):
+            found = self._curves_of(run_ids[start : start + CURVES_AT_ONCE], wanted)
+            for run_id in run_ids[start : start + CURVES_AT_ONCE]:
+                yield from found.get(run_id, ())
+
+    @retried
+    def _curves_of(self, run_ids: Sequence[str], keys: Sequence[str] | None) -> dict[str, list[Curve]]:
+        with self._reading() as connection:
+            numbers = dict(connection.execute(select(runs.c.number, runs.c.id).where(among(runs.c.id, run_ids))).all())
+            rows = _ROWS.where(among(metrics.c.run, numbers))
+            names = _names(connection, keys)
+            if keys is not None:
+                rows = rows.where(among(metrics.c.key, names))
+            found: dict[str, list[Curve]] = {}
+            for curve in _grouped(connection, rows, numbers, names):
+                found.setdefault(curve.run, []).append(curve)
+            return {run: sorted(curves, key=lambda curve: curve.key) for run, curves in found.items()}
+
+    @retried
+    def metric_names(self, run_ids: Iterable[str] | None = None) -> list[str]:
+        """The names of the metrics that runs have rows of, sorted; with None, those that any run has had."""
+        with self._reading() as connection:
+            names = select(metric_keys.c.name).order_by(metric_keys.c.name)
+            if run_ids is not None:
+                # One search of the primary key for each run and key, which reads no more than one row.
+                of_run = metrics.c.run == runs.c.number
+                rows = (
+                    select(metrics.c.run).where(of_run, metrics.c.key == metric_keys.c.id).correlate(runs, metric_keys)
+                )
+                having = select(runs.c.id).where(among(runs.c.id, run_ids), rows.exists())
+                names = names.where(having.correlate(metric_keys).exists())
+            return list(connection.execute(names).scalars())
+
+    @retried
+    def committed_curves(self, run_id: str, since: int = 0) -> CommittedCurves:
+        """The rows of a run that no resume changes: those before its last committed checkpoint; if it is finished, all.
+
+        The row of the checkpoint's own step may be recorded after the checkpoint, by this attempt or the next one. All
+        is read at one moment. Raises NotFoundError.
+
+        Args:
+            since: only rows of this step and of later ones.
+        """
+        with self._reading() as connection:
+            number = self._run_number(connection, run_id)
+            state = connection.execute(select(runs.c.state).where(runs.c.number == number)).scalar_one()
+            # An attempt that has not begun has deleted no rows yet; those of the attempt before it are still there.
+            begun = select(attempts.c.n, attempts.c.resumed_from).where(
+                attempts.c.run == number, attempts.c.resumed_from.is_not(None)
+            )
+            newest = connection.execute(begun.order_by(attempts.c.n.desc()).limit(1)).first()
+            attempt, resumed = (0, 0) if newest is None else (newest.n, newest.resumed_from)
+            saved = select(func.max(checkpoints.c.step)).where(
+                checkpoints.c.run == number, checkpoints.c.attempt >= attempt, checkpoints.c.state == "committed"
+            )
+            finished = state in FINISHED
+            upto = None if finished else max(resumed, connection.execute(saved).scalar_one() or 0)
+            rows = _ROWS.where(metrics.c.run == number, metrics.c.step >= since)
+            if upto is not None:
+                rows = rows.where(metrics.c.step < upto)
+            curves = _grouped(connection, rows, {number: run_id}, _names(connection, None))
+            return CommittedCurves(
+                attempt=attempt, upto=upto, finished=finished, curves=tuple(sorted(curves, key=lambda one: one.key))
+            )
+
+    # Records
+
+    @retried
+    def run_record(self, run_id: str) -> RunRecord:
+        """What the ledger has of a run (an id)."""
+        run = self.run(run_id)
+        with self._reading() as connection:
+            number = self._run_number(connection, run.id)
+        moments = self.eigenvalues(run.id)
+        return RunRecord(
+            number=number,
+            run=RunRow(**structs.asdict(run) | {"memberships": (), "result": None, "settings": None}),
+            config=msgspec.to_builtins(run.config),
+            execution=msgspec.to_builtins(run.execution),
+            sources=run.sources,
+            result=run.result,
+            attempts=self.attempts(run.id),
+            checkpoints=self.checkpoints(run.id, "committed"),
+            events=self.events(run=run.id),
+            eigenvalues={
+                moment: [None if layer is None else [(z.real, z.imag) for z in layer] for layer in layers]
+                for moment, layers in moments.items()
+            },
+            curves={
+                curve.key: CurveRecord(curve.steps.tolist(), curve.values.tolist()) for curve in self.curves([run.id])
+            },
+        )
+
+    @retried
+    def ladder_record(self, key: str) -> LadderRecord:
+        """What the ledger has of a ladder instance (a key)."""
+        with self._reading() as connection:
+            number = self._ladder_number(connection, key)
+            table = ladder_runs.c
+            wanted = select(table.id, runs.c.id, table.rung, table.stage, table.position)
+            wanted = wanted.join(runs, runs.c.number == table.run).where(table.ladder == number).order_by(table.id)
+            places = [PlaceRecord(*row) for row in connection.execute(wanted)]
+        return LadderRecord(
+            number=number, ladder=self.ladder(key), events=self.events(ladder_key=key, of_runs=False), places=places
+        )
+
+    def restore(
+        self, of_runs: Iterable[RunRecord], of_ladders: Iterable[LadderRecord], kept: Callable[[str], bool]
+    ) -> None:
+        """Adds runs and ladder instances to a ledger without any, in this order; all or nothing.
+
+        Running runs become interrupted. `kept` says whether a checkpoint is at its path in the runs folder; others are
+        left out.
+        """
+        numbers: dict[str, int] = {}
+        of_events: list[tuple[int, dict[str, Any]]] = []
+        with self._writing() as connection:
+            if any(connection.execute(select(table).limit(1)).first() for table in (runs, ladders)):
+                raise LedgerError(
+                    f"the ledger {self.path} has runs, and is not overwritten", "move it aside, or name another one"
+                )
+            for record in of_runs:
+                number = numbers[record.run.id] = self._restore_run(connection, record, kept)
+                of_events += [(event.id, _event_row(event, run=number, ladder=None)) for event in record.events]
+            later = runs.alias()
+            newer = (later.c.fingerprint == runs.c.fingerprint) & (later.c.generation > runs.c.generation)
+            connection.execute(update(runs).where(exists().where(newer)).values(superseded=1))
+            places: list[tuple[int, dict[str, Any]]] = []
+            for found in of_ladders:
+                row = _row(ladders, found.ladder, spec=pack(found.ladder.spec))
+                ladder = connection.execute(insert(ladders).values(row).returning(ladders.c.id)).scalar_one()
+                of_events += [(event.id, _event_row(event, ladder=ladder)) for event in found.events]
+                places += [
+                    (place.number, _row(ladder_runs, place, ladder=ladder, run=numbers[place.run]))
+                    for place in found.places
+                    if place.run in numbers
+                ]
+            _insert(connection, ladder_runs, _in_order(places))
+            _insert(connection, events, _in_order(of_events))
+
+    def _restore_run(self, connection: Connection, record: RunRecord, kept: Callable[[str], bool]) -> int:
+        run, result = record.run, record.result
+        settings = [Document.of(record.config, run.seed), Document.of(record.execution), Document.of(record.sources)]
+        environments = [Document.of(attempt.environment) for attempt in record.attempts]
+        documents = share(connection, [*settings, *environments])
+        names = ("config_id", "execution_id", "provenance_id")
+        was_running = run.state == "running"
+        row = _row(
+            runs,
+            run,
+            id=run.id,
+            state="interrupted" if was_running else run.state,
+            superseded=int(run.superseded),
+            attempt=max((attempt.n for attempt in record.attempts), default=0),
+            result=None if result is None else pack_result(result),
+            **({} if result is None else columns_of_result(result)),
+            **{name: documents[document] for name, document in zip(names, settings, strict=True)},
+        )
+        number = int(connection.execute(insert(runs).values(row).returning(runs.c.number)).scalar_one())
+        of_attempts = []
+        for attempt, environment in zip(record.attempts, environments, strict=True):
+            ended = (
+                {}
+                if attempt.ended_at is not None
+                else {"ended_at": attempt.seen_at, "outcome": "exited", "reason": OWNER_EXITED}
+            )
+            code = code_version(attempt.environment)
+            of_attempts.append(
+                _row(attempts, attempt, run=number, environment_id=documents[environment], code=code, **ended)
+            )
+        _insert(connection, attempts, of_attempts)
+        _insert(
+            connection,
+            checkpoints,
+            [_row(checkpoints, one, run=number) for one in reversed(record.checkpoints) if kept(one.path)],
+        )
+        _insert(
+            connection,
+            eigenvalues,
+            [
+                {"run": number, "moment": moment, "layer": layer, "pairs": _packed(pairs)}
+                for moment, layers in record.eigenvalues.items()
+                for layer, pairs in enumerate(layers)
+            ],
+        )
+        keys = self._key_numbers(connection, set(record.curves))
+        for name, curve in record.curves.items():
+            rows = zip(curve.steps, curve.values, strict=True)
+            _insert(
+                connection,
+                metrics,
+                [{"run": number, "key": keys[name], "step": step, "value": to_real(value)} for step, value in rows],
+            )
+        _insert(connection, tags, [{"run": number, "name": name} for name in run.tags])
+        if run.excluded is not None:
+            times = [event.time for event in record.events if event.kind == "excluded"]
+            row = {"run": number, "why": clean(run.excluded), "time": max(times, default=run.created_at)}
+            _insert(connection, exclusions, [row])
+        return number
+
+
+# The queue
+
+
+def _add_places(connection: Connection, places: list[dict[str, Any]]) -> None:
+    add = upsert(connection, ladder_runs)
+    unique = ["ladder", "run", "rung", "stage"]
+    connection.execute(
+        add.on_conflict_do_update(index_elements=unique, set_={"position": add.excluded.position}), places
+    )
+
+
+def _newest_generations(connection: Connection, fingerprints: Iterable[str]) -> dict[str, Row[Any]]:
+    """Fingerprint -> the run of its newest generation."""
+    wanted = select(runs, EXECUTION.label("execution")).where(among(runs.c.fingerprint, fingerprints))
+    locked = wanted.order_by(runs.c.generation).with_for_update(of=runs, key_share=True)
+    return {row.fingerprint: row for row in connection.execute(locked)}
+
+
+def _refuse_running(rows: Iterable[Row[Any]]) -> None:
+    running = [row.id for row in rows if row.state == "running"]
+    if running:
+        raise LrurunError(
+            f"{plural(len(running), 'run')} cannot be started over while running: {', '.join(running[:5])}",
+            "stop the other command first, or wait until it is done",
+        )
+
+
+def _add_runs(connection: Connection, new: Sequence[PlannedRun], existing: Mapping[str, Row[Any]]) -> None:
+    settings = [(Document.of(w.config, w.seed), Document.of(w.execution), Document.of(w.sources)) for w in new]
+    numbers = share(connection, itertools.chain.from_iterable(settings))
+    rows = []
+    time = now(connection)
+    for want, texts in zip(new, settings, strict=True):
+        generation = existing[want.fingerprint].generation + 1 if want.fingerprint in existing else 1
+        references = dict(zip(("config_id", "execution_id", "provenance_id"), map(numbers.get, texts), strict=True))
+        rows.append(_new_run(want, generation, time) | references)
+    connection.execute(insert(runs), rows)
+
+
+def _new_run(want: PlannedRun, generation: int, time: float) -> dict[str, Any]:
+    name = want.fingerprint.removeprefix("sha256:")[:12]
+    return {
+        "id": name if generation == 1 else f"{name}-{generation}",
+        "fingerprint": want.fingerprint,
+        "generation": generation,
+        "superseded": 0,
+        "kind": want.kind,
+        "task": want.task,
+        "seed": want.seed,
+        "state": "queued",
+        "attempt": 0,
+        "step": 0,
+        "steps": want.steps,
+        "created_at": time,
+    }
+
+
+def _set_execution(connection: Connection, row: Row[Any], want: PlannedRun) -> None:
+    """Set the execution of an unfinished run to that in `want`, except what its first attempt has fixed."""
+    if row.state not in ("queued", "interrupted", "failed"):
+        return
+    fixed = {k: v for k, v in unpack(row.execution).items() if k in FixedExecution.__struct_fields__ and row.attempt}
+    execution = Document.of(structs.replace(want.execution, **fixed))
+    if execution.text != row.execution:
+        number = share(connection, [execution])[execution]
+        connection.execute(update(runs).where(runs.c.number == row.number).values(execution_id=number))
+
+
+def _supersede(connection: Connection, old: int, new: int) -> None:
+    """Mark a run as superseded, and put the new one into all ladders that have the old one."""
+    connection.execute(update(runs).where(runs.c.number == old).values(superseded=1))
+    place = ladder_runs.c
+    places = select(place.ladder, literal(new), place.rung, place.stage, place.position)
+    connection.execute(
+        insert(ladder_runs).from_select(
+            ["ladder", "run", "rung", "stage", "position"], places.where(place.run == old).order_by(place.id)
+        )
+    )
+
+
+def _open_attempt(
+    connection: Connection, run: int, n: int, owner: Owner, environment: dict[str, Any], time: float
+) -> None:
+    document = Document.of(environment)
+    connection.execute(
+        insert(attempts).values(
+            run=run,
+            n=n,
+            **structs.asdict(owner),
+            started_at=time,
+            heartbeat_at=time,
+            seen_at=time,
+            numerics=environment.get("numerics", 1),
+            environment_id=share(connection, [document])[document],
+            code=code_version(environment),
+        )
+    )
+
+
+def _claimed(connection: Connection, owner: Owner, tried: list[float]) -> ClaimedRun | None:
+    """The run that `owner` claimed in one of these tries, which a server did although its answer was lost."""
+    if not tried:
+        return None
+    current = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, runs.c.state == "running")
+    this = and_(attempts.c.host == owner.host, attempts.c.boot == owner.boot, attempts.c.pid == owner.pid)
+    found = connection.execute(
+        select(runs.c.number, runs.c.attempt)
+        .join(attempts, current)
+        .where(this, attempts.c.pid_started == owner.pid_started, attempts.c.started_at.in_(tried))
+    ).first()
+    return (
+        None
+        if found is None
+        else ClaimedRun(run=load_runs(connection, runs.c.number == found.number)[0], attempt=found.attempt)
+    )
+
+
+def refuse_later(newest: Attempt, numerics: int) -> None:
+    """Checks that a program with this numerics version may continue the run of its newest attempt, or start it again.
+
+    Raises:
+        LaterVersionError: the attempt's version is later. Starting again would lose what a later lrurun has computed.
+    """
+    if newest.numerics > numerics:
+        raise LaterVersionError(
+            f"run {newest.run} began with numerics version {newest.numerics}, this lrurun has {numerics}: it is too "
+            "old to continue the run, which stays as it is",
+            f"install the lrurun that began it ({code_version(newest.environment) or 'not recorded'}) or a later one, "
+            "or train the run from the start with --fresh",
+        )
+
+
+def code_version(environment: Mapping[str, Any]) -> str | None:
+    """The code version in an environment as one text, None if it has none."""
+    code = environment.get("code")
+    if not isinstance(code, Mapping):
+        return None if code is None else str(code)
+    parts = [f"lrurun {code['lrurun']}"] if "lrurun" in code else []
+    if "commit" in code:
+        parts.append(f"commit {code['commit'][:12]}")
+    if "dirty" in code:
+        parts.append(f"changes {code['dirty'].removeprefix('sha256:')[:12]}")
+    return ", ".join(parts) or None
+
+
+def _abandoned(
+    connection: Connection,
+    here: Owner,
+    alive: Callable[[Owner], bool],
+    timeout: float,
+    *,
+    shared: bool,
+    locked: bool = False,
+) -> list[Row[Any]]:
+    """The running runs whose owner has exited, with their attempts; see `Ledger.reap`.
+
+    On a server, `locked` holds those that were found, and leaves out those that another transaction is changing.
+    """
+    running = (
+        select(runs.c.number, runs.c.id, attempts)
+        .join(attempts, and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt))
+        .where(runs.c.state == "running")
+    )
+    time = now(connection)
+    # Attempts that live elsewhere are not read: every node asks twice a second.
+    running = running.where(or_(attempts.c.host == here.host, attempts.c.heartbeat_at < time - timeout))
+    if locked:
+        running = running.with_for_update(of=[runs, attempts], key_share=True, skip_locked=True)
+    found = connection.execute(running).all()
+    if found and server_age(connection) < RETURN_SECONDS:
+        timeout = math.inf
+
+    def silence(row: Row[Any]) -> float:
+        return time - (max(row.heartbeat_at, row.seen_at) if shared else float(row.heartbeat_at))
+
+    return [row for row in found if _exited(build(Owner, row), silence(row), here, alive, timeout, shared)]
+
+
+def _exited(
+    owner: Owner, silent: float, here: Owner, alive: Callable[[Owner], bool], timeout: float, shared: bool
+) -> bool:
+    # Machines that share a server may have the same name.
+    if owner.host == here.host and owner.boot != here.boot and not shared:
+        return True
+    if (owner.host, owner.boot, owner.namespace) == (here.host, here.boot, here.namespace):
+        return not alive(owner)
+    return silent > timeout
+
+
+# Recording
+
+
+def _newest_columns(score: str) -> dict[str, str]:
+    """Metric -> the column of runs that holds the value of its newest row, so that no reader has to search for it."""
+    return {"train/loss": "last_loss", score: "last_score", "machine/steps_per_second": "last_speed"}
+
+
+_OF_RESULT = {
+    "val_accuracy": "val/accuracy",
+    "test_accuracy": "test/accuracy",
+    "steps_per_second": "machine/steps_per_second",
+}
+"""Column of runs -> the metric in their result that it holds, by which lists are sorted and filtered."""
+
+
+def columns_of_result(result: Mapping[str, float]) -> dict[str, float | None]:
+    """The columns of runs that repeat numbers of their result."""
+    return {column: to_real(result[key]) for column, key in _OF_RESULT.items() if key in result}
+
+
+_SET_STEP = update(runs).where(runs.c.number == bindparam("of")).values(step=bindparam("at"))
+
+
+def _newest_value() -> Any:
+    curve = select(metrics.c.value).join(metric_keys, metric_keys.c.id == metrics.c.key)
+    mine = curve.where(metrics.c.run == bindparam("of"), metric_keys.c.name == bindparam("key"))
+    return mine.order_by(metrics.c.step.desc()).limit(1).scalar_subquery()
+
+
+_SET_NEWEST = {
+    column: update(runs).where(runs.c.number == bindparam("of")).values({column: _newest_value()})
+    for column in _newest_columns(SCORE).values()
+}
+
+_HELD = select(runs.c.number).where(
+    runs.c.id == bindparam("id"), runs.c.attempt == bindparam("n"), runs.c.state == "running"
+)
+
+# On a server nobody takes the run until the transaction ends.
+_HELD = _HELD.with_for_update(key_share=True)
+
+_SEEN = (
+    update(attempts)
+    .where(attempts.c.run == bindparam("of"), attempts.c.n == bindparam("number"))
+    .values(seen_at=bindparam("now"))
+)
+
+_METRIC = ["run", "key", "step"]
+
+
+def _held(connection: Connection, claim: ClaimedRun) -> int:
+    """The number of the claimed run; its worker is recorded as active.
+
+    Raises Fenced unless the attempt is the run's newest and running.
+    """
+    number = connection.execute(_HELD, {"id": claim.run.id, "n": claim.attempt}).scalar_one_or_none()
+    if number is None:
+        raise Fenced(
+            f"attempt {claim.attempt} at run {claim.run.id} no longer holds it",
+            "another process continued the run; this one stops and has changed nothing",
+        )
+    connection.execute(_SEEN, {"of": number, "number": claim.attempt, "now": now(connection)})
+    return int(number)
+
+
+def _ended(connection: Connection, claim: ClaimedRun, changes: Mapping[str, Any], why: str) -> bool:
+    """Whether this very attempt has ended the run in this way: a server did it although its answer was lost."""
+    this = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, attempts.c.reason == why)
+    ended = select(runs.c.number).join(attempts, this).where(runs.c.id == claim.run.id, runs.c.attempt == claim.attempt)
+    wanted = {"result": None, **changes} if changes["state"] in FINISHED else changes
+    same = [runs.c[name].is_not_distinct_from(value) for name, value in wanted.items()]
+    return connection.execute(ended.where(attempts.c.ended_at.is_not(None), *same)).first() is not None
+
+
+def _attempt_of(claim: ClaimedRun, number: int) -> ColumnElement[bool]:
+    return and_(attempts.c.run == number, attempts.c.n == claim.attempt)
+
+
+# Reading
+
+
+_CURVE = (
+    select(metrics.c.step, metrics.c.value)
+    .where(metrics.c.run == bindparam("run"), metrics.c.key == bindparam("key"))
+    .order_by(metrics.c.step)
+)
+
+
+def _by_prefix(connection: Connection, rows: Select[Any], column: ColumnElement[str], prefix: str, what: str) -> str:
+    """The only value of `column` that is or begins with `prefix`."""
+    text = prefix.strip().lower()
+    names = rows.with_only_columns(column)
+    if connection.execute(names.where(column == text)).first() is not None:
+        return text
+    # A range instead of LIKE: it uses the index and has no wildcards.
+    matches = names.where(column >= text, column < text + "\U0010ffff").order_by(column).limit(6)
+    found = connection.execute(matches).scalars().all()
+    listing = {"run": "lrurun runs", "ladder instance": "lrurun status"}[what]
+    if not found or not text:
+        raise NotFoundError(f"no {what} {prefix!r} in this ledger", f"see `{listing}`")
+    if len(found) > 1:
+        some = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
+        raise NotFoundError(f"{what} {prefix!r} is ambiguous", f"it is the beginning of {some}")
+    return found[0]
+
+
+# Curves
+
+
+_ROWS = select(metrics.c.run, metrics.c.key, metrics.c.step, metrics.c.value).order_by(
+    metrics.c.run, metrics.c.key, metrics.c.step
+)
+
+
+def _names(connection: Connection, keys: Sequence[str] | None) -> dict[int, str]:
+    """Number -> name of metrics; unknown ones are left out."""
+    wanted = select(metric_keys.c.id, metric_keys.c.name)
+    if keys is not None:
+        wanted = wanted.where(among(metric_keys.c.name, keys))
+    return dict(connection.execute(wanted).all())
+
+
+def _grouped(connection: Connection, rows: Select[Any], runs: dict[int, str], names: dict[int, str]) -> Iterator[Curve]:
+    """A curve of each run and key in the rows of a statement, which have the order of `_ROWS`."""
+    for (run, key), group in groupby(connection.execute(rows), key=itemgetter(0, 1)):
+        steps, values = array("q"), array("d")
+        for _, _, step, value in group:
+            steps.append(step)
+            values.append(from_real(value))
+        yield Curve(
+            run=runs[run],
+            key=names[key],
+            steps=memoryview(steps).toreadonly(),
+            values=memoryview(values).toreadonly(),
+        )
+
+
+# Records
+
+
+def _packed(pairs: list[tuple[float, float]] | None) -> str | None:
+    return None if pairs is None else pack_complex([complex(*pair) for pair in pairs])
+
+
+def _row(table: Table, value: Struct, **other: Any) -> dict[str, Any]:
+    """The row of a value in a table that numbers its rows itself; `other` are columns that differ from its fields."""
+    fields = structs.asdict(value).items()
+    return {name: field for name, field in fields if name in table.c and name != "id"} | other
+
+
+def _event_row(event: Event, **other: Any) -> dict[str, Any]:
+    payload = None if event.payload is None else pack(event.payload)
+    return _row(events, event, payload=payload, **other)
+
+
+def _in_order(rows: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
+    return [row for _, row in sorted(rows, key=lambda numbered: numbered[0])]
+
+
+def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(insert(table), rows)

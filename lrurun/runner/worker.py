@@ -22,7 +22,8 @@ from lrurun import plugins
 from lrurun.data import obtaining, store
 from lrurun.errors import LedgerError, LrurunError, UnreachableError
 from lrurun.ledger import owner
-from lrurun.ledger.store import TRAINING_TIMEOUT, Fenced, Ledger
+from lrurun.ledger.database import TRAINING_TIMEOUT
+from lrurun.ledger.store import Fenced, Ledger
 from lrurun.ledger.values import ClaimedRun
 from lrurun.paths import inside
 from lrurun.runner import environment, logs, records

@@ -15,7 +15,7 @@ import pytest
 from lrurun import paths, trained
 from lrurun.__main__ import run as command
 from lrurun.errors import LrurunError
-from lrurun.ledger import attempt_folders
+from lrurun.ledger import merging
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint
 from lrurun.training import digests
@@ -188,7 +188,7 @@ def test_copying_leaves_out_links_and_pipes(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("file")
     os.mkfifo(tmp_path / "pipe")
-    assert sorted(attempt_folders._not_copied(str(tmp_path), ["file", "folder", "link", "pipe"])) == ["link", "pipe"]
+    assert sorted(merging._not_copied(str(tmp_path), ["file", "folder", "link", "pipe"])) == ["link", "pipe"]
 
 
 UNPICKLED = """
