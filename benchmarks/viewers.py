@@ -67,7 +67,7 @@ def write(path: Path, seconds: float) -> dict[str, float]:
         assert claim is not None
         waits: list[float] = []
         engine = ledger.database
-        begin = engine._begin  # type: ignore[union-attr]
+        begin = engine._begin  # type: ignore[attr-defined]
 
         def timed(connection: Any) -> None:
             raw = connection.connection.dbapi_connection

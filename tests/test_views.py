@@ -59,6 +59,14 @@ def filled(path: Place) -> Place:
         finish(ledger, key, "dense", 1, "diverged")
         excluded = finish(ledger, key, "dense", 2, result=SCORE | {"test/accuracy": 0.0})
         ledger.exclude(excluded.run.id, "a test")
+        cells = ledger.add_ladder("study", "study:memory", None, {"set": {}, "tune": False}, kind="study").key
+        [cell] = ledger.enqueue(cells, [want("cell", kind="study")])
+        assert (cell.kind, ledger.ladder(cells).kind, ledger.run(excluded.run.id).kind) == (
+            "study",
+            "study",
+            "training",
+        )
+        ledger.finish(take(ledger, cells), "done", result=SCORE)
         ledger.enqueue(key, [want("ring", 7, 15_007, config=config(7, 0.1))])
         other = ledger.add_ladder("other", "sDigits", None, {"set": {}, "tune": False}).key
         ledger.enqueue(other, [want("shared", 0, 5000, fingerprint=_fingerprint(path, "ring"), config=config(0, 0.25))])
