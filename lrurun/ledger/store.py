@@ -124,7 +124,7 @@ HEARTBEAT_TIMEOUT = 120.0
 """Seconds without a heartbeat after which an owner on another machine counts as exited."""
 
 RETURN_SECONDS = 30.0
-"""After a server was away, the time that owners on other machines have for a heartbeat: they write one every 10 s."""
+"""After a server was away, the time that owners on other machines have for a heartbeat."""
 
 OWNER_EXITED = "interrupted: owner gone"
 """The reason of an attempt that `reap` ended."""

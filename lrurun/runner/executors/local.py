@@ -24,7 +24,7 @@ from lrurun.runner.signals import Signals
 from lrurun.runner.work import Needs, Work
 
 HEARTBEAT_SECONDS = 10.0
-"""How often a supervisor writes the heartbeat of the attempts of its workers. See `HEARTBEAT_TIMEOUT` of the queue."""
+"""How often a supervisor writes the heartbeat of the attempts of its workers; see `HEARTBEAT_TIMEOUT` of the ledger."""
 
 
 class LocalExecutor:
