@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lrurun.data.copies import archives, reading
+from lrurun.data.copies import reader, reading
 from lrurun.errors import LrurunError
 from tests import formats
 
@@ -27,7 +27,7 @@ def refused(call) -> LrurunError:
 
 
 def read(path: Path) -> list[tuple[str, bytes]]:
-    with contextlib.closing(archives.members(path)) as found:  # after an error the file is closed at once
+    with contextlib.closing(reader.members(path)) as found:  # after an error the file is closed at once
         return [(name, reading.read(file, 1 << 20, name)) for name, file in found]
 
 
@@ -35,15 +35,15 @@ def read(path: Path) -> list[tuple[str, bytes]]:
 def test_members_are_read_in_order_under_plain_names(tmp_path, mode):
     path = formats.tar(tmp_path / "files.tar", FILES, mode)
     assert read(path) == [("a.txt", FILES["./a.txt"]), ("b/empty", b""), ("b/big.bin", FILES["b/./big.bin"])]
-    assert next(list(file) for _, file in archives.members(path)) == [b"first\n", b"second\n"]
-    assert [name for name, _ in archives.members(path)] == ["a.txt", "b/empty", "b/big.bin"]  # nothing read
+    assert next(list(file) for _, file in reader.members(path)) == [b"first\n", b"second\n"]
+    assert [name for name, _ in reader.members(path)] == ["a.txt", "b/empty", "b/big.bin"]  # nothing read
     assert os.listdir(tmp_path) == ["files.tar"]
 
 
 def test_progress_is_reported(tmp_path):
     path = formats.tar(tmp_path / "files.tar", FILES, "w")
     seen = []
-    for _ in archives.members(path, lambda *facts: seen.append(facts)):
+    for _ in reader.members(path, lambda *facts: seen.append(facts)):
         pass
     assert {(what, total) for what, _, total in seen} == {("reading files.tar", path.stat().st_size)}
     assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
@@ -63,7 +63,7 @@ def test_an_archive_truncated_anywhere_is_named(tmp_path, mode):
             f"{path}: the archive is truncated, or not a tar archive",
         )
         assert error.hint == COPY
-        assert refused(lambda: list(archives.members(path))).message == error.message
+        assert refused(lambda: list(reader.members(path))).message == error.message
 
 
 def test_a_damaged_archive_is_named(tmp_path):
@@ -95,7 +95,7 @@ def test_errors_of_the_caller_pass(tmp_path):
     path = formats.tar(tmp_path / "files.tar", FILES)
 
     def use() -> None:
-        for _ in archives.members(path):
+        for _ in reader.members(path):
             raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
@@ -119,7 +119,7 @@ def test_a_header_of_gigabytes_is_refused_before_it_is_read(tmp_path, kind):
 def test_a_member_of_an_impossible_size_ends_in_an_error(tmp_path, size):
     path = tmp_path / "files.tar"
     path.write_bytes(header("first", 0) + header("second", size) + bytes(2048))
-    assert "trunc" in (message := refused(lambda: list(archives.members(path))).message) or "negative" in message
+    assert "trunc" in (message := refused(lambda: list(reader.members(path))).message) or "negative" in message
 
 
 def test_links_devices_and_pipes_are_skipped(tmp_path):
@@ -134,7 +134,7 @@ def test_links_devices_and_pipes_are_skipped(tmp_path):
 def test_the_headers_of_members_do_not_pile_up(tmp_path, monkeypatch):
     path = formats.tar(tmp_path / "files.tar", {f"{number}": b"x" for number in range(50)}, "w")
     opened, real = [], tarfile.open
-    monkeypatch.setattr(archives.tarfile, "open", lambda *a, **b: opened.append(real(*a, **b)) or opened[-1])
-    for _ in archives.members(path):
+    monkeypatch.setattr(reader.tarfile, "open", lambda *a, **b: opened.append(real(*a, **b)) or opened[-1])
+    for _ in reader.members(path):
         assert len(opened[0].members) <= 1
     assert len(opened) == 1

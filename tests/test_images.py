@@ -182,8 +182,8 @@ def test_the_source_says_which_copy(tmp_path):
         "archive": "the archive /cifar-10-binary.tar.gz",
         "archive by another name": "the archive /x.tar",
         "folder of the archive": "the archive /cifar-10-binary.tar.gz",
-        "batches": "the batches in /any",
-        "folder of the batches": "the batches in /cifar-10-batches-bin",
+        "batches": "the folder /any",
+        "folder of the batches": "the folder /cifar-10-batches-bin",
         "tfrecord": "TFDS cifar10 3.0.2, tfrecord, /cifar10/3.0.2",
         "tfrecord without ids": "TFDS cifar10 3.0.2, tfrecord, /cifar10/3.0.2",
         "array_record": "TFDS cifar10 3.0.2, array_record, /cifar10/3.0.2",
@@ -334,7 +334,7 @@ def harmed(place: Path, change) -> Path:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda rows: rows[1:], "expected 50 images, found 49"),
+        (lambda rows: rows[1:], "expected 50 examples, found 49"),
         (lambda rows: rows[:-1] + rows[:1], "1 of 50 images are missing, others occur twice"),
         (lambda rows: [{**rows[0], "id": b"test_00001"}, *rows[1:]], "example 0: expected an id like train_00049"),
         (lambda rows: [*rows[:-1], {**rows[0], "id": b"train_00050"}], "example 49: expected an id like train_00049"),

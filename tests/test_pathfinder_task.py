@@ -64,7 +64,7 @@ def test_every_layout_gives_every_image_at_its_place(tmp_path, copy, split):
     data, table = prepared(tmp_path / "data/x", given, options=PathfinderOptions(split=split))
     same(data, ORDERS[split])
     assert table["kind"] == "folder"
-    assert table["source"].startswith("Long Range Arena's release, /")
+    assert table["source"].startswith(f"the {'archive' if 'archive' in copy else 'folder'} {tmp_path}/given/")
     assert "notes" not in table
 
 
@@ -98,7 +98,7 @@ def test_of_two_copies_the_inner_one_is_read(tmp_path, given, archive):
     same(data, ORDERS["s4"])
     if not archive:
         inner = tmp_path / f"given/lra_release/lra_release/pathfinder32/{LEVEL}"
-        assert table["source"] == f"Long Range Arena's release, {inner}, the inner one of two copies"
+        assert table["source"] == f"the folder {inner}"
 
 
 def test_path_x_is_read_image_by_image(tmp_path):

@@ -16,7 +16,7 @@ import pytest
 from lrurun.data import store
 from lrurun.data.downloaded import pg19
 from lrurun.data.downloaded.pg19 import PG19, BookOptions, PG19Tokens, TokenOptions
-from lrurun.data.ngrams import bits_per_byte
+from lrurun.data.next_token import bits_per_byte
 from lrurun.data.task import SPLITS, Data
 from lrurun.errors import LrurunError
 from tests import formats
@@ -183,7 +183,7 @@ def test_a_tokenizer_anywhere_is_given_by_its_path(tmp_path, model):
     prepared(place, options, PG19Tokens(PUBLISHED))
     source = store.manifest(PG19Tokens(), options, tmp_path / "data" / "PG19Tokens")["source"]
     digest = hashlib.sha256(model).hexdigest()[:12]
-    assert source.startswith(f"the txt files in {place}, ")
+    assert source.startswith(f"the folder {place}, ")
     assert source.endswith(f" pieces of mine.model with sha256 {digest}")
 
 
@@ -235,14 +235,12 @@ def test_a_split_that_is_missing_or_too_small_is_named(tmp_path):
     place = texts(tmp_path / "copy")
     found = len("".join(BOOKS["validation"]).encode()) // 31
     error = refused(place, BookOptions(length=30, validation=found + 1))
-    assert error.message == (
-        f"the txt files in {place}: validation: expected {found + 1} chunks of 31 tokens, found {found}"
-    )
+    assert error.message == (f"the folder {place}: validation: expected {found + 1} chunks of 31 tokens, found {found}")
     error = refused(place, BookOptions(length=60_000))
     assert error.message.endswith("train: expected 1 chunks of 60,001 tokens, found 0")
     for path in (place / "validation").iterdir():
         path.unlink()
-    assert refused(place).message == f"{place}: no txt files of validation"
+    assert refused(place).message == f"{place}: validation/*.txt missing"
     assert PG19().find(tmp_path, OPTIONS) is None
 
 

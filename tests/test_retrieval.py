@@ -161,7 +161,7 @@ def test_tables_are_found_in_every_folder_that_holds_them(prepared, tmp_path, in
     formats.tree(tmp_path / "given" / inside, tables(end=end))
     table = store.prepare(Retrieval(FULL), OPTIONS, tmp_path / "Retrieval", from_path=tmp_path / "given")
     assert table["sha256"] == store.manifest(Retrieval(FULL), OPTIONS, prepared)["sha256"]
-    assert table["source"] == f"the tables in {tmp_path / 'given' / inside}"
+    assert table["source"] == f"the folder {tmp_path / 'given' / inside}"
 
 
 @pytest.mark.parametrize("outer", ["before", "after", "between", "alone"])
@@ -267,19 +267,6 @@ def test_blank_lines_and_a_missing_last_line_break_change_nothing(prepared, tmp_
     contents[FILES["train"]] += b"\n\n\n"
     table = store.prepare(Retrieval(FULL), OPTIONS, tmp_path / "R", from_path=formats.tree(tmp_path / "aan", contents))
     assert table["sha256"] == store.manifest(Retrieval(FULL), OPTIONS, prepared)["sha256"]
-
-
-def test_a_missing_table_is_named(tmp_path):
-    contents = tables()
-    del contents[FILES["validation"]]
-    assert refused(tmp_path, formats.tree(tmp_path / "aan", contents)) == (
-        "./aan: new_aan_pairs.eval.tsv missing",
-        HINT,
-    )
-    given = formats.tar(
-        tmp_path / "lra.tar.gz", {f"lra_release/tsv_data/{name}": data for name, data in contents.items()}
-    )
-    assert refused(tmp_path, given) == ("./lra.tar.gz: lra_release/tsv_data/new_aan_pairs.eval.tsv missing", HINT)
 
 
 PEAK = """

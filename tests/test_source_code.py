@@ -13,7 +13,7 @@ from lrurun.config.plan import data_of
 from lrurun.data import store
 from lrurun.data.generated import source_code
 from lrurun.data.generated.source_code import SourceCode, SourceOptions
-from lrurun.data.ngrams import bits_per_byte
+from lrurun.data.next_token import bits_per_byte
 from lrurun.errors import LrurunError
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import lrurun
+from lrurun.data import store
 from lrurun.data.copies import tfds
 from lrurun.errors import LrurunError
 from tests import formats
@@ -33,6 +34,10 @@ def refused(call) -> LrurunError:
     return caught.value
 
 
+def read(copy: tfds.Tfds, split: str, features: dict) -> list[dict]:
+    return [example for _, example in copy.read(split, features, store.no_progress)]
+
+
 def reviews(folder: Path, **more) -> Path:
     """tfrecord files in two shards."""
     splits = {"train": EXAMPLES * 2, "test": EXAMPLES[:1]}
@@ -41,10 +46,14 @@ def reviews(folder: Path, **more) -> Path:
 
 def test_tfrecord_files_are_read_in_order(tmp_path):
     found = tfds.find(reviews(tmp_path), "reviews")
-    assert (found.text, found.version, found.folder) == ("TFDS reviews 1.0.0, tfrecord", "1.0.0", tmp_path)
+    assert (found.text, found.version, found.place) == (
+        f"TFDS reviews 1.0.0, tfrecord, {tmp_path}",
+        "1.0.0",
+        tmp_path,
+    )
     assert found.counts == {"train": 6, "test": 1}
-    assert list(found.read("train", {})) == EXAMPLES * 2
-    assert list(found.read("test", {})) == EXAMPLES[:1]
+    assert read(found, "train", {}) == EXAMPLES * 2
+    assert read(found, "test", {}) == EXAMPLES[:1]
 
 
 def test_array_record_files_are_read_in_order(tmp_path):
@@ -57,17 +66,17 @@ def test_array_record_files_are_read_in_order(tmp_path):
     examples = [(number, {"text": b"%d" % number, "label": number % 2}) for number in range(12)]
     formats.tfds_array_record(tmp_path, "letters", features, {"train": examples})
     found = tfds.find(tmp_path, "letters")
-    assert (found.text, found.counts) == ("TFDS letters 1.0.0, array_record", {"train": 12})
-    read = list(found.read("train", {}))
-    assert sorted(read, key=lambda one: int(one["text"])) == [example for _, example in examples]
-    assert read != [example for _, example in examples]  # TFDS shuffles
+    assert (found.text, found.counts) == (f"TFDS letters 1.0.0, array_record, {found.place}", {"train": 12})
+    letters = read(found, "train", {})
+    assert sorted(letters, key=lambda one: int(one["text"])) == [example for _, example in examples]
+    assert letters != [example for _, example in examples]  # TFDS shuffles
 
 
 @pytest.mark.parametrize("below", ["", "1.0.0", "reviews/1.0.0", "reviews/plain/1.0.0"])
 def test_a_tfds_folder_is_found_from_everywhere(tmp_path, below):
     folder = reviews(tmp_path / below)
     while folder != tmp_path.parent:
-        assert tfds.find(folder, "reviews").folder == tmp_path / below
+        assert tfds.find(folder, "reviews").place == tmp_path / below
         assert tfds.find(folder, "others") is None
         folder = folder.parent
 
@@ -88,9 +97,11 @@ def test_the_newest_version_is_taken(tmp_path):
 def test_a_configuration_can_be_asked_for(tmp_path):
     reviews(tmp_path / "reviews/bytes/1.0.0", configName="bytes")
     reviews(tmp_path / "reviews/plain/1.0.0", configName="plain")
-    assert tfds.find(tmp_path, "reviews", config="bytes").folder == tmp_path / "reviews/bytes/1.0.0"
-    assert tfds.find(tmp_path, "reviews", config="plain").folder == tmp_path / "reviews/plain/1.0.0"
-    assert tfds.find(tmp_path, "reviews", config="words") is None
+    assert tfds.find(tmp_path, "reviews", config="bytes").place == tmp_path / "reviews/bytes/1.0.0"
+    assert tfds.find(tmp_path, "reviews", config="plain").place == tmp_path / "reviews/plain/1.0.0"
+    error = refused(lambda: tfds.find(tmp_path, "reviews", config="words"))
+    assert error.message.endswith(": another configuration of reviews")
+    assert error.hint == "give a folder of reviews/words"
 
 
 @pytest.mark.parametrize("cut", [1, 5, 20, 5000])
@@ -98,7 +109,7 @@ def test_a_truncated_tfrecord_file_is_named(tmp_path, cut):
     path = reviews(tmp_path) / "reviews-train.tfrecord-00001-of-00002"
     os.truncate(path, path.stat().st_size - cut)
     found = tfds.find(tmp_path, "reviews")
-    error = refused(lambda: list(found.read("train", {})))
+    error = refused(lambda: read(found, "train", {}))
     assert (error.message, error.hint) == (f"{path}: truncated in record 2", COPY)
 
 
@@ -113,12 +124,12 @@ def test_damaged_tfrecord_files_are_named(tmp_path):
         (formats.tfrecord([b"\xff" * 30] * 3), "record 0 of train: "),
     ]:
         path.write_bytes(content)
-        error = refused(lambda: list(found.read("train", {})))
+        error = refused(lambda: read(found, "train", {}))
         assert error.message.startswith(f"{path}: {message}")
     path.unlink()
-    error = refused(lambda: list(found.read("train", {})))
+    error = refused(lambda: read(found, "train", {}))
     assert error.message == f"{path}: named in dataset_info.json, but missing"
-    error = refused(lambda: list(found.read("validation", {})))
+    error = refused(lambda: read(found, "validation", {}))
     assert error.message == f"{tmp_path}: no split 'validation' among train, test"
 
 
@@ -131,7 +142,7 @@ def test_a_truncated_array_record_file_is_named(tmp_path, share):
     examples = [(number, {"text": random.bytes(9000).hex()}) for number in range(40)]
     (path,) = formats.tfds_array_record(tmp_path, "letters", features, {"train": examples}).glob("*array_record*")
     os.truncate(path, int(share * path.stat().st_size))
-    error = refused(lambda: list(tfds.find(tmp_path, "letters").read("train", {})))
+    error = refused(lambda: read(tfds.find(tmp_path, "letters"), "train", {}))
     assert error.message.startswith(f"{path}: example 0 of train: ")
     assert error.hint == COPY
 
@@ -152,7 +163,7 @@ def test_descriptions_that_cannot_be_used_are_named(tmp_path):
     assert error.message == f"{file}: not a description of a data set: Object missing required field `version`"
     file.write_text(json.dumps(table))
     (tmp_path / "features.json").unlink()
-    error = refused(lambda: list(tfds.find(tmp_path, "reviews").read("train", {})))
+    error = refused(lambda: read(tfds.find(tmp_path, "reviews"), "train", {}))
     assert error.message.startswith(f"{tmp_path}: TFDS cannot read it: ")
 
 
@@ -168,14 +179,14 @@ def test_a_tfds_folder_runs_and_reads_nothing_else(tmp_path, monkeypatch):
     table = json.loads(plain)
     table["featuresDict"]["features"]["text"]["pythonClassName"] = "evil_features.Text"
     features.write_text(json.dumps(table))
-    error = refused(lambda: list(tfds.find(folder, "reviews").read("train", {})))
+    error = refused(lambda: read(tfds.find(folder, "reviews"), "train", {}))
     assert error.message == f"{features}: names 'evil_features.Text', which is not a feature of TFDS"
     features.write_text(plain)
 
     for split in described["splits"]:
         split["filepathTemplate"] = "../{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
     info.write_text(json.dumps(described))
-    error = refused(lambda: list(tfds.find(folder, "reviews").read("train", {})))
+    error = refused(lambda: read(tfds.find(folder, "reviews"), "train", {}))
     assert f"named in dataset_info.json, but outside of {folder}" in error.message
 
 
@@ -184,7 +195,7 @@ def test_a_record_of_petabytes_is_refused_before_it_is_read(tmp_path):
     path = next(folder.glob("*train.tfrecord-00000*"))
     length = struct.pack("<Q", 1 << 50)
     path.write_bytes(length + formats._masked(length) + bytes(100))
-    error = refused(lambda: list(tfds.find(folder, "reviews").read("train", {})))
+    error = refused(lambda: read(tfds.find(folder, "reviews"), "train", {}))
     assert error.message == f"{path}: record 0: 1,125,899,906,842,624 bytes are more than the 16,777,216 allowed"
 
 
@@ -192,17 +203,19 @@ def test_a_record_of_petabytes_is_refused_before_it_is_read(tmp_path):
     ("features", "message"),
     [
         ({"image": bytes}, "train: example 0: expected features image, found "),
-        ({"text": int}, "train: example 0: text: expected int, found bytes"),
+        ({"text": 2}, "train: example 0: expected a text of 0 to 1, found bytes"),
+        ({"label": 1}, "train: example 1: expected a label of 0 to 0, found 1"),
+        ({"label": bytes}, "train: example 0: label: expected bytes, found int"),
     ],
 )
 def test_examples_have_what_is_asked_for(tmp_path, features, message):
-    error = refused(lambda: list(tfds.find(reviews(tmp_path), "reviews").read("train", features)))
+    error = refused(lambda: read(tfds.find(reviews(tmp_path), "reviews"), "train", features))
     assert message in error.message
 
 
 def test_neither_tfds_nor_pillow_is_imported_before_it_is_needed():
     code = (
-        "import sys; from lrurun.data.copies import archives, png\n"
+        "import sys; from lrurun.data.copies import png, reader\n"
         "from lrurun.data.downloaded import images\n"
         "from lrurun.data.generated import pathfinder\n"
         "heavy = {'tensorflow_datasets', 'PIL', 'jax', 'grain'}\n"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 from msgspec import Meta, Struct, field
@@ -273,6 +273,22 @@ def portions(sizes: Mapping[str, int], first: int, count: int) -> Iterator[tuple
         if low < high:
             yield split, low - begin, slice(low - first, high - first)
         begin = end
+
+
+Chunk = TypeVar("Chunk", bound=Any)
+"""A named tuple of arrays with a row for each example, one of them `labels`."""
+
+
+def distributed(
+    chunks: Iterable[Chunk], sizes: Mapping[str, int], progress: Progress, what: str
+) -> Iterator[tuple[str, int, Chunk]]:
+    """The parts of generated chunks, as `portions` has them: split, place in it, and the examples."""
+    done, total = 0, sum(sizes.values())
+    for chunk in chunks:
+        for split, place, rows in portions(sizes, done, len(chunk.labels)):
+            yield split, place, type(chunk)(*(array[rows] for array in chunk))
+        done += len(chunk.labels)
+        progress(what, done, total)
 
 
 def majority(train: np.ndarray, test: np.ndarray) -> float:

@@ -17,11 +17,12 @@ import msgspec
 import numpy as np
 
 from lrurun.data.copies.reading import DAMAGED, first_line, open_regular, read_file
+from lrurun.data.task import Progress
 from lrurun.errors import LrurunError
 
 _FORMATS = ("array_record", "tfrecord")
 _FEATURES = "tensorflow_datasets.core.features."
-_RECORD_LIMIT = 16 << 20
+RECORD_LIMIT = 16 << 20
 """Bytes of a record without another limit: a review or a small image, some kilobytes."""
 _DESCRIPTION_LIMIT = 16 << 20
 """Bytes of a JSON file that TFDS has written: they are kilobytes."""
@@ -45,16 +46,20 @@ class _Description(msgspec.Struct, rename="camel"):
 
 
 class Tfds:
-    """A prepared data set."""
+    """A prepared data set: a copy, as those of `reader`."""
 
-    def __init__(self, folder: Path, description: _Description, limit: int = _RECORD_LIMIT) -> None:
-        self.folder = folder
+    archive = None
+    """It is no archive."""
+
+    def __init__(self, folder: Path, description: _Description, limit: int = RECORD_LIMIT) -> None:
+        self.place = folder
         """The one with `dataset_info.json`."""
         self.limit = limit
         """Bytes of a record in a tfrecord file."""
         self.version = description.version
         self.format = description.file_format
-        self.text = f"TFDS {description.name} {self.version}, {self.format}"
+        self.text = f"TFDS {description.name} {self.version}, {self.format}, {folder.absolute()}"
+        """One line for messages and manifests."""
         self.counts = {split.name: sum(map(int, split.shard_lengths)) for split in description.splits}
         """Split -> examples."""
         if self.format not in _FORMATS:
@@ -63,39 +68,54 @@ class Tfds:
                 f"prepare them with TFDS as one of: {', '.join(_FORMATS)}",
             )
 
-    def read(self, split: str, features: Mapping[str, type]) -> Iterator[dict[str, Any]]:
-        """The examples of a split in their order: numbers, texts as bytes, images as encoded bytes.
-
-        Args:
-            features: those that each example must have, with their type, `int` or `bytes`.
+    def expect(self, split: str, count: int, hint: str) -> None:
+        """Refuses a copy whose split has another number of examples.
 
         Raises:
-            LrurunError: the split or a file is missing, a file is truncated or damaged, or a feature is missing.
+            LrurunError: with both numbers.
+        """
+        if (found := self.counts.get(split, 0)) != count:
+            raise LrurunError(f"{self.place}: {split}: expected {count:,} examples, found {found:,}", hint)
+
+    def read(
+        self, split: str, features: Mapping[str, type[bytes] | int], progress: Progress
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The examples of a split in their order, each with its place for messages.
+
+        Args:
+            features: those that each example must have: `bytes` for texts and encoded images, a number of classes for
+                labels.
+
+        Raises:
+            LrurunError: the split or a file is missing, a file is truncated or damaged, or a feature is missing or
+                wrong.
         """
         builder = self._builder()
         if split not in builder.info.splits:
-            raise LrurunError(f"{self.folder}: no split {split!r} among {', '.join(self.counts)}", DAMAGED)
+            raise LrurunError(f"{self.place}: no split {split!r} among {', '.join(self.counts)}", DAMAGED)
         info = builder.info.splits[split]
         paths = [Path(path) for path in info.filepaths]
         for path in paths:
-            if os.path.normpath(path.parent) != os.path.normpath(self.folder):
-                raise LrurunError(f"{path}: named in dataset_info.json, but outside of {self.folder}", DAMAGED)
+            if os.path.normpath(path.parent) != os.path.normpath(self.place):
+                raise LrurunError(f"{path}: named in dataset_info.json, but outside of {self.place}", DAMAGED)
             if not path.is_file():
                 raise LrurunError(f"{path}: named in dataset_info.json, but missing", DAMAGED)
         read = self._array_record if self.format == "array_record" else self._tfrecord
         examples = read(builder, split, list(zip(paths, info.shard_lengths, strict=True)))
         for row, example in enumerate(examples):
-            _check_features(example, features, f"{self.folder}: {split}: example {row}")
-            yield example
+            where = f"{self.place}: {split}: example {row}"
+            progress(f"reading {split} of {self.place}", row, self.counts.get(split))
+            _check_features(example, features, where)
+            yield where, example
 
     def _builder(self) -> Any:
         import tensorflow_datasets
 
-        _check_classes(self.folder / "features.json")
+        _check_classes(self.place / "features.json")
         try:
-            return tensorflow_datasets.builder_from_directory(self.folder)
+            return tensorflow_datasets.builder_from_directory(self.place)
         except Exception as error:  # TFDS raises many types for a damaged features.json
-            raise LrurunError(f"{self.folder}: TFDS cannot read it: {first_line(error)}", DAMAGED) from None
+            raise LrurunError(f"{self.place}: TFDS cannot read it: {first_line(error)}", DAMAGED) from None
 
     def _array_record(self, builder: Any, split: str, shards: list[tuple[Path, int]]) -> Iterator[dict[str, Any]]:
         row = 0
@@ -123,7 +143,7 @@ class Tfds:
                 raise LrurunError(f"{path}: expected {count:,} records, found {found:,}", DAMAGED)
 
 
-def find(path: Path, name: str, *, config: str | None = None, limit: int = _RECORD_LIMIT) -> Tfds | None:
+def find(path: Path, name: str, *, config: str | None = None, limit: int = RECORD_LIMIT) -> Tfds | None:
     """The newest version of the TFDS data set `name` at `path`, or None if there is none.
 
     Args:
@@ -132,24 +152,29 @@ def find(path: Path, name: str, *, config: str | None = None, limit: int = _RECO
         limit: bytes of the longest record that is read.
 
     Raises:
-        LrurunError: its description cannot be read, or the format of its files is unknown.
+        LrurunError: its description cannot be read, the format of its files is unknown, or there are only other
+            configurations.
     """
     patterns = ["dataset_info.json", "*/dataset_info.json"]
     patterns += [f"{name}/*/dataset_info.json", f"{name}/*/*/dataset_info.json"]
     if path.absolute().name == name:
         patterns.append("*/*/dataset_info.json")
-    found = []
+    found, other = [], None
     for file in sorted({file for pattern in patterns for file in path.glob(pattern)}):
         if file.parent.name.startswith("incomplete."):  # TFDS was interrupted
             continue
         description = _description(file)
-        if description.name == name and config in (None, description.config_name):
+        if description.name == name and config not in (None, description.config_name):
+            other = file.parent
+        elif description.name == name:
             version = [int(number) for number in re.findall(r"\d+", description.version)]
             found.append((version, file.parent, description))
-    if not found:
-        return None
-    _, folder, description = max(found, key=lambda one: one[0])
-    return Tfds(folder, description, limit)
+    if found:
+        _, folder, description = max(found, key=lambda version: version[0])
+        return Tfds(folder, description, limit)
+    if other:
+        raise LrurunError(f"{other}: another configuration of {name}", f"give a folder of {name}/{config}")
+    return None
 
 
 def _description(file: Path) -> _Description:
@@ -179,16 +204,19 @@ def _check_classes(file: Path) -> None:
         raise LrurunError(f"{file}: not JSON: {first_line(error)}", DAMAGED) from None
 
 
-def _check_features(example: Mapping[str, Any], features: Mapping[str, type], where: str) -> None:
-    kinds = {int: (int, np.integer), bytes: (bytes,)}
+def _check_features(example: Mapping[str, Any], features: Mapping[str, type[bytes] | int], where: str) -> None:
     if not set(features) <= set(example):
         raise LrurunError(
             f"{where}: expected features {' and '.join(sorted(features))}, found {', '.join(example)}", DAMAGED
         )
     for name, kind in features.items():
-        if not isinstance(example[name], kinds[kind]):
-            found = type(example[name]).__name__
-            raise LrurunError(f"{where}: {name}: expected {kind.__name__}, found {found}", DAMAGED)
+        value = example[name]
+        if isinstance(kind, int):
+            if not isinstance(value, (int, np.integer)) or not 0 <= value < kind:
+                shown = value if isinstance(value, (int, np.integer)) else type(value).__name__
+                raise LrurunError(f"{where}: expected a {name} of 0 to {kind - 1}, found {shown}", DAMAGED)
+        elif not isinstance(value, kind):
+            raise LrurunError(f"{where}: {name}: expected {kind.__name__}, found {type(value).__name__}", DAMAGED)
 
 
 def _undecoded_images(builder: Any) -> dict[str, Any]:

@@ -1,15 +1,18 @@
-"""Texts as characters: a vocabulary by frequency, ids, and back."""
+"""Texts as characters, as Text and Retrieval have them: a vocabulary by frequency, ids, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from msgspec import Meta
 
 from lrurun.data.arrays import Writer
 from lrurun.data.reduction import first_examples, fits
-from lrurun.data.task import Data, Progress, Reduction, Split
+from lrurun.data.task import Count, Data, Options, Progress, Reduction, Source, Spec, Split, Task, limited
 from lrurun.errors import LrurunError
 
 PAD, UNKNOWN, END = range(3)
@@ -19,7 +22,62 @@ SPECIAL = ("<pad>", "<unk>", "<eos>")
 _CODES = 0x110000
 """Unicode's code points."""
 _BLOCK = 500
-"""Texts counted at once: some megabytes."""
+"""Texts that are counted or encoded at once: some megabytes."""
+
+Row = tuple[int, tuple[str, ...]]
+"""An example: its label and its texts."""
+
+
+class CharacterOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The vocabulary is that of all training texts of the source, even if not all are kept."""
+
+    max_length: Annotated[int, Meta(ge=2, le=1_000_000)]
+    """Tokens of a text, including `<eos>`; longer ones are truncated."""
+    min_frequency: Count
+    """Characters that occur less often in the training texts become `<unk>`."""
+
+
+class CharacterTask(Task):
+    """One text, or a pair of them, of two classes."""
+
+    classes = 2
+    pair: ClassVar[bool] = False
+    published_vocabulary: ClassVar[int]
+    """Tokens as published, for a model without prepared data."""
+    counted: ClassVar[tuple[str, ...]] = ("train",)
+    """The splits of whose texts the vocabulary is."""
+
+    def __init__(self, full: Mapping[str, int]) -> None:
+        self.full = dict(full)
+        """Examples per split of a complete copy."""
+
+    def sizes(self, options: Any) -> dict[str, int]:
+        return limited(options, self.full)
+
+    def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
+        return Spec(
+            name=self.name,
+            kind="tokens",
+            features=len(vocabulary) or self.published_vocabulary,
+            classes=2,
+            length=options.max_length,
+            pair=self.pair,
+        )
+
+    def reduction(self, options: Any, full: Any) -> Reduction | None:
+        return shortened(options, full, self.counted)
+
+    @abstractmethod
+    def write(self, writer: Writer, copy: Any, options: Any, progress: Progress) -> None:
+        """Writes the data that `find` has found."""
+
+    def source(self, copy: Any, options: Any) -> Source:
+        """The source of a copy that `reader.find` has found."""
+
+        def fill(writer: Writer, progress: Progress) -> None:
+            self.write(writer, copy, options, progress)
+
+        return Source(kind="folder", text=copy.text, fill=fill, archive=copy.archive)
 
 
 def utf8(data: bytes, name: str, hint: str) -> str:
@@ -80,6 +138,38 @@ class Alphabet:
             ids[number, len(codes)] = END
             ends[number] = len(codes) + 1
         return ids, ends
+
+
+def write_split(
+    writer: Writer,
+    split: str,
+    rows: Iterable[Row],
+    count: int,
+    alphabet: Alphabet,
+    progress: Progress,
+    *,
+    pair: bool = False,
+) -> None:
+    """Writes the arrays of a split of `count` examples: inputs (count, length), those of pairs (count, 2, length)."""
+    texts = (2,) if pair else ()
+    inputs = writer.create(split, "inputs", (count, *texts, alphabet.length), alphabet.dtype)
+    lengths = writer.create(split, "lengths", (count, *texts), alphabet.length_dtype)
+    labels = writer.create(split, "labels", (count,), np.uint8)
+    done = 0
+    for block in blocks(rows):
+        ids, ends = alphabet.encode([text for _, texts_of_row in block for text in texts_of_row])
+        inputs.put(done, ids.reshape(len(block), *texts, alphabet.length))
+        lengths.put(done, ends.reshape(len(block), *texts))
+        labels.put(done, np.array([label for label, _ in block], np.uint8))
+        done += len(block)
+        progress(f"encoding {split}", done, count)
+
+
+def blocks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Some examples after others."""
+    rows = iter(rows)
+    while block := list(islice(rows, _BLOCK)):
+        yield block
 
 
 def shortened(options: Any, there: Any, texts: Sequence[str]) -> Reduction | None:

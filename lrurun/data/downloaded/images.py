@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from lrurun.data.arrays import Writer
-from lrurun.data.copies import files, png, tfds
+from lrurun.data.copies import png, reader
+from lrurun.data.copies.reader import Copy
+from lrurun.data.copies.tfds import Tfds
 from lrurun.data.orders import tfds_order, torch_permutation
 from lrurun.data.reduction import first_examples, fits
 from lrurun.data.task import SPLITS, Options, Progress, Reduction, Remote, Source, Spec, Split, Task, limited
@@ -66,10 +67,6 @@ class Batch(NamedTuple):
     """(n,) uint8 below 10."""
 
 
-Reader = Callable[[Progress], tuple[Batch, Batch]]
-"""Reads the training and the test images."""
-
-
 class Cifar(Task):
     """What both tasks share: the copies that they can read, and their splits."""
 
@@ -103,23 +100,17 @@ class Cifar(Task):
         return limited(options, {"train": self.train - validation, "validation": validation, "test": self.test})
 
     def find(self, path: Path, options: CifarOptions) -> Source | None:
-        if copy := files.find(path, ["", FOLDER], (*TRAIN, TEST), [ARCHIVE.name], _HINT):
-            text = "the archive" if copy.archive else "the batches in"
-            read = partial(self._batches, copy)
-            return self._source(f"{text} {copy.place.absolute()}", options, read, archive=copy.archive)
-        prepared = tfds.find(path, "cifar10")
-        if prepared:
-            return self._source(
-                f"{prepared.text}, {prepared.folder.absolute()}", options, partial(self._tfds, prepared)
-            )
-        return None
+        copy = reader.find(
+            path, (*TRAIN, TEST), _HINT, folders=["", FOLDER], archives=[ARCHIVE.name], data_set="cifar10"
+        )
+        return self.source(copy, options) if copy else None
 
-    def _source(self, text: str, options: Any, read: Reader, archive: Path | None = None) -> Source:
+    def source(self, copy: Copy | Tfds, options: Any) -> Source:
         def fill(writer: Writer, progress: Progress) -> None:
-            train, test = read(progress)
-            self._write(writer, train, test, options)
+            batches = self._prepared(copy, progress) if isinstance(copy, Tfds) else self._batches(copy, progress)
+            self._write(writer, *batches, options)
 
-        return Source(kind="folder", text=text, fill=fill, archive=archive)
+        return Source(kind="folder", text=copy.text, fill=fill, archive=copy.archive)
 
     def _write(self, writer: Writer, train: Batch, test: Batch, options: CifarOptions) -> None:
         count = len(train.labels)
@@ -164,7 +155,7 @@ class Cifar(Task):
 
         return first_examples(options, change, self.block)
 
-    def _batches(self, copy: files.Copy, progress: Progress) -> tuple[Batch, Batch]:
+    def _batches(self, copy: Copy, progress: Progress) -> tuple[Batch, Batch]:
         found = {file.name: self._batch(file.read(_FILE_LIMIT), file.where, file.name) for file in copy.files(progress)}
         parts = [found[name] for name in TRAIN]
         train = Batch(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
@@ -182,39 +173,30 @@ class Cifar(Task):
                 f"{where}: expected {count:,} records of {_RECORD:,} bytes, found {len(content):,} bytes", _HINT
             )
         records = np.frombuffer(content, np.uint8).reshape(count, _RECORD)
-        _check_labels(records[:, 0], f"{where}: record", 0)
+        for row in np.flatnonzero(records[:, 0] >= CLASSES)[:1]:
+            raise LrurunError(f"{where}: record {row}: expected a label of 0 to 9, found {records[row, 0]}", _HINT)
         return Batch(records[:, 1:].reshape(count, 3, SIDE, SIDE).transpose(0, 2, 3, 1), records[:, 0])
 
-    def _tfds(self, prepared: tfds.Tfds, progress: Progress) -> tuple[Batch, Batch]:
-        return (
-            self._prepared(prepared, "train", self.train, progress),
-            self._prepared(prepared, "test", self.test, progress),
-        )
-
-    def _prepared(self, prepared: tfds.Tfds, split: str, count: int, progress: Progress) -> Batch:
-        """A split of TFDS in the order of the archive.
+    def _prepared(self, copy: Tfds, progress: Progress) -> tuple[Batch, Batch]:
+        """Both splits of TFDS in the order of the archive.
 
         Raises:
             LrurunError: it is not CIFAR-10, or incomplete.
         """
-        where = f"{prepared.folder}: {split}"
-        if prepared.counts.get(split) != count:
-            raise LrurunError(f"{where}: expected {count:,} images, found {prepared.counts.get(split, 0):,}", _HINT)
-        images, labels = np.zeros((count, SIDE, SIDE, 3), np.uint8), np.zeros(count, np.uint8)
-        places = _places(split, count)
-        filled = np.zeros(count, bool)
-        for row, example in enumerate(prepared.read(split, {"image": bytes, "label": int})):
-            progress(f"reading {split}", row, count)
-            place = places(row, example.get("id"), f"{where}: example {row}")
-            images[place] = png.pixels(example["image"], f"{where}: example {row}", SIDE, _HINT, "RGB")
-            filled[place] = True
-            _check_labels(np.array([example["label"]]), f"{where}: example", row)
-            labels[place] = example["label"]
-        if not filled.all():
-            raise LrurunError(
-                f"{where}: {np.count_nonzero(~filled):,} of {count:,} images are missing, others occur twice", _HINT
-            )
-        return Batch(images, labels)
+        batches = []
+        for split, count in (("train", self.train), ("test", self.test)):
+            copy.expect(split, count, _HINT)
+            images, labels = np.zeros((count, SIDE, SIDE, 3), np.uint8), np.zeros(count, np.uint8)
+            places, filled = _places(split, count), np.zeros(count, bool)
+            for row, (where, example) in enumerate(copy.read(split, {"image": bytes, "label": CLASSES}, progress)):
+                place = places(row, example.get("id"), where)
+                images[place] = png.pixels(example["image"], where, SIDE, _HINT, "RGB")
+                labels[place], filled[place] = example["label"], True
+            if not filled.all():
+                missing = f"{np.count_nonzero(~filled):,} of {count:,} images are missing, others occur twice"
+                raise LrurunError(f"{copy.place}: {split}: {missing}", _HINT)
+            batches.append(Batch(images, labels))
+        return batches[0], batches[1]
 
 
 class SCifar(Cifar):
@@ -301,8 +283,3 @@ def _places(split: str, count: int) -> Callable[[int, bytes | None, str], int]:
         return int(found[1])
 
     return place
-
-
-def _check_labels(labels: np.ndarray, where: str, first: int) -> None:
-    for row in np.flatnonzero((labels < 0) | (labels >= CLASSES))[:1]:
-        raise LrurunError(f"{where} {first + row}: expected a label of 0 to 9, found {labels[row]}", _HINT)

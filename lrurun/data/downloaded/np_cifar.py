@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 from msgspec import Meta, structs
 
-from lrurun.data.downloaded.images import MEAN, SIDE, STD, Cifar, CifarOptions, Reader
+from lrurun.data.copies.reader import Copy
+from lrurun.data.copies.tfds import Tfds
+from lrurun.data.downloaded.images import MEAN, SIDE, STD, Cifar, CifarOptions
 from lrurun.data.generated.generators import noise
 from lrurun.data.task import Seed, Source, Spec, Split
 
@@ -66,9 +67,10 @@ class NpCifar(Cifar):
     def images(self, inputs: np.ndarray, options: NpCifarOptions) -> np.ndarray:
         return super().images(inputs[:, : SIDE // options.pool].reshape(len(inputs), -1, 3), options).astype(np.uint8)
 
-    def _source(self, text: str, options: NpCifarOptions, read: Reader, archive: Path | None = None) -> Source:
-        plain = super()._source(f"{text}, {noise.described(options.seed)}", options, read, archive)
-        return structs.replace(plain, generator=noise.manifest(options.seed))
+    def source(self, copy: Copy | Tfds, options: NpCifarOptions) -> Source:
+        plain = super().source(copy, options)
+        text = f"{plain.text}, {noise.described(options.seed)}"
+        return structs.replace(plain, text=text, generator=noise.manifest(options.seed))
 
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> np.ndarray:
         """The rows from top to bottom."""

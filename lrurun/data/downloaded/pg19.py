@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from msgspec import Meta
 
 from lrurun.data.arrays import Writer
-from lrurun.data.copies import reading, tfds
+from lrurun.data.copies import reader, reading
+from lrurun.data.copies.reader import Copy, File
+from lrurun.data.copies.tfds import Tfds
 from lrurun.data.downloaded.characters import utf8
-from lrurun.data.metric import Accuracy, BitsPerByte, CrossEntropy, Metric, Perplexity
-from lrurun.data.ngrams import BYTES, bits_per_byte
-from lrurun.data.task import SPLITS, Options, Output, Progress, Source, Spec, Split, Task
+from lrurun.data.metric import Accuracy, CrossEntropy, Metric, Perplexity
+from lrurun.data.next_token import BYTES, ORDER, ChunkOptions, NextByte, NextToken, bits_per_byte
+from lrurun.data.task import SPLITS, Progress, Source, Spec, Split
 from lrurun.errors import LrurunError
 
 BOOKS = {"train": 28_602, "validation": 50, "test": 100}
@@ -26,10 +29,8 @@ SIZES = {"train": 11_453_688_452, "validation": 17_402_295, "test": 40_482_852}
 """About: bytes of the published parquet files before compression, with titles and addresses of the books."""
 TOKENS_PER_BYTE = 720_000 * 4096 / SIZES["train"]
 """About: of T5's tokenizer. An epoch has 720,000 chunks (Gupta et al. 2023, Table 10: 60,000 steps, 10 epochs, 120)."""
-ORDER = 5
-"""Of the longest n-gram model among the baselines of bytes."""
 _COUNTED = 1 << 22
-"""Bytes of each split that this model sees: counting takes about a hundred times as much memory."""
+"""Bytes of each split that the longest n-gram model sees: counting takes about a hundred times as much memory."""
 _BLOCK = 1 << 24
 """Tokens that are copied at once."""
 _MODEL_LIMIT = 64 << 20
@@ -38,11 +39,10 @@ _MODEL_LIMIT = 64 << 20
 Encode = Callable[[str], np.ndarray]
 
 
-class BookOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the text is cut. With sizes given, a part of a copy is enough."""
+class BookOptions(ChunkOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """With sizes given, a part of a copy is enough."""
 
     length: Annotated[int, Meta(ge=2, le=65_536)] = 4096
-    """Tokens of an example; neighbours share none."""
 
 
 class TokenOptions(BookOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,10 +52,10 @@ class TokenOptions(BookOptions, frozen=True, kw_only=True, forbid_unknown_fields
     """Path of a SentencePiece model: absolute, or from the folder of the copy. The default is the name of T5's."""
 
 
-class _Books(Task):
+class _Books(NextToken):
     """All books of a split, one after the other in the order of the copy, in chunks of length + 1 tokens.
 
-    Each token of a chunk is predicted from those before it; what remains at the end of a split is dropped.
+    What remains at the end of a split is dropped.
     """
 
     version = "1"
@@ -64,8 +64,8 @@ class _Books(Task):
     options: ClassVar[type[BookOptions]] = BookOptions
     tokens_per_byte: ClassVar[float] = 1.0
     wanted = (
-        "a folder of PG-19 with the folders train, validation and test of texts (*.txt), with parquet files of these "
-        "names, or a TFDS folder of pg19"
+        "a folder or an archive of PG-19 with the folders train, validation and test of texts (*.txt), a folder with "
+        "parquet files of these names, or a TFDS folder of pg19"
     )
 
     def __init__(self, published: Mapping[str, int] = BOOKS) -> None:
@@ -88,55 +88,52 @@ class _Books(Task):
     def baselines(self, rows: Mapping[str, np.ndarray], unigram: float, writer: Writer) -> None:
         """Adds the naive predictors; `unigram` is the cross-entropy of the unigram model in nats."""
 
-    def spec(self, options: BookOptions, vocabulary: Sequence[str] = ()) -> Spec:
-        size = len(vocabulary) or self.classes
-        output = Output(at="positions")
-        return Spec(name=self.name, kind="tokens", features=size, classes=size, length=options.length, output=output)
-
     def find(self, path: Path, options: BookOptions) -> Source | None:
-        copy = find_books(path)
+        copy = None
+        for files in FILES:
+            copy = copy or reader.find(path, files, HINT, folders=["", "data"], data_set="pg19", limit=BOOK_LIMIT)
         if copy is None:
             return None
-
         encode, vocabulary, tokenizer = self.encoder(options, path)
 
         def fill(writer: Writer, progress: Progress) -> None:
             writer.vocabulary = vocabulary
             size = len(vocabulary) or BYTES
             rows, seen = {}, {}
-            for split in SPLITS:
-                file = writer.folder / f"{split}.tokens"
-                dtype = np.dtype(np.uint8 if size <= BYTES else np.uint16 if size <= 1 << 16 else np.int32)
-                tokens = self._tokens(copy, encode, split, options, progress)
-                rows[split] = _chunks(file, tokens, dtype, options.length + 1, getattr(options, split))
-                self._check(copy, split, len(rows[split]), options)
-                seen[split] = _write(writer, split, rows[split], size)
+            with _texts(copy, writer.folder, progress) as read:
+                for split in SPLITS:
+                    file = writer.folder / f"{split}.tokens"
+                    dtype = np.dtype(np.uint8 if size <= BYTES else np.uint16 if size <= 1 << 16 else np.int32)
+                    tokens = map(encode, self._books(copy, read(split), split, options, progress))
+                    rows[split] = _chunks(file, tokens, dtype, options.length + 1, getattr(options, split))
+                    self._check(copy, split, len(rows[split]), options)
+                    seen[split] = _write(writer, split, rows[split], size)
             progress("counting for the naive predictors", 0, None)
             self.baselines(rows, unigram(seen["train"], seen["test"]), writer)
             for split in SPLITS:
                 (writer.folder / f"{split}.tokens").unlink()
 
-        return Source(kind="folder", text=copy.text + tokenizer, fill=fill)
+        return Source(kind="folder", text=copy.text + tokenizer, fill=fill, archive=copy.archive)
 
-    def _tokens(
-        self, copy: Copy, encode: Encode, split: str, options: BookOptions, progress: Progress
-    ) -> Iterator[np.ndarray]:
-        """The ids of each book.
+    def _books(
+        self, copy: Copy | Tfds, texts: Iterator[str], split: str, options: BookOptions, progress: Progress
+    ) -> Iterator[str]:
+        """The texts of the books of a split.
 
         Raises:
             LrurunError: at the end of a split without a limit, if the number of books is not the published one.
         """
         number = 0
-        for number, text in enumerate(copy.read(split), start=1):
+        for number, text in enumerate(texts, start=1):
             progress(f"reading {split}: books", number, None if getattr(options, split) else self.published[split])
-            yield encode(text)
+            yield text
         if getattr(options, split) is None and number != self.published[split]:
             raise LrurunError(
                 f"{copy.text}: {split}: expected {self.published[split]:,} books, found {number:,}",
                 f"{HINT}, or set data.{split}, the number of examples to keep, in a recipe",
             )
 
-    def _check(self, copy: Copy, split: str, found: int, options: BookOptions) -> None:
+    def _check(self, copy: Copy | Tfds, split: str, found: int, options: BookOptions) -> None:
         """Refuses a split with fewer chunks than its limit, or none.
 
         Raises:
@@ -149,20 +146,11 @@ class _Books(Task):
             )
 
 
-class PG19(_Books):
+class PG19(NextByte, _Books):
     """The next byte."""
 
     name = "PG19"
     title = "the next byte of books"
-    classes = BYTES
-
-    @property
-    def metric(self) -> Metric:
-        return BitsPerByte()
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        return (BitsPerByte(), Accuracy(naive=None))
 
     def encoder(self, options: BookOptions, path: Path) -> tuple[Encode, list[str], str]:
         return lambda text: np.frombuffer(text.encode(), np.uint8), [], ""
@@ -173,9 +161,6 @@ class PG19(_Books):
         partly = train.size < rows["train"].size or test.size < rows["test"].size
         name = f"{ORDER}-gram model" + " of a sample" * partly
         writer.baselines[name] = bits_per_byte(train, test, ORDER)
-
-    def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str:
-        return np.asarray(split.inputs[index]).tobytes().decode(errors="replace")
 
 
 class PG19Tokens(_Books):
@@ -283,95 +268,61 @@ def _sentencepiece(content: bytes, file: Path) -> Any:
 HINT = "the copy is not PG-19, or incomplete: fetch it again"
 BOOK_LIMIT = 64 << 20
 """Bytes of a book: they have 0.4 million on average, and the text of an encyclopaedia has some ten million."""
+FILES = [
+    tuple(name.format(split) for split in SPLITS) for name in ("{}/*.txt", "{}/*.parquet", "{}-*.parquet", "{}.parquet")
+]
+"""The files of each form of a copy, a name for each split; archives have the first form."""
 _COLUMNS = ("text", "book_text")
 """Of a parquet file: the text of a book."""
 
-Read = Callable[[str], Iterator[str]]
-"""Split -> the texts of its books in the order of the copy."""
+
+@contextlib.contextmanager
+def _texts(copy: Copy | Tfds, where: Path, progress: Progress) -> Iterator[Callable[[str], Iterator[str]]]:
+    """A function from a split to the texts of its books, which are in the order of TFDS, or of the names of files."""
+    if isinstance(copy, Tfds):
+        yield partial(_prepared, copy, progress)
+        return
+    with copy.on_disk(where, BOOK_LIMIT, progress) as found:
+        yield lambda split: (text for file in found if file.name.startswith(split) for text in _file(file))
 
 
-class Copy(NamedTuple):
-    """A copy that was found."""
-
-    text: str
-    """One line for messages."""
-    read: Read
-
-
-def find_books(path: Path) -> Copy | None:
-    """The copy at `path`, or in its folder `data`; None if there is none.
-
-    Raises:
-        LrurunError: a split is missing, or the description of TFDS cannot be read.
-    """
-    copy = tfds.find(path, "pg19", limit=BOOK_LIMIT)
-    if copy is not None:
-        return Copy(f"{copy.text}, {copy.folder.absolute()}", partial(_from_tfds, copy))
-    for folder in (path, path / "data"):
-        for kind, read in (("parquet", _from_parquet), ("txt", _from_texts)):
-            found = {split: _files(folder, split, kind) for split in SPLITS}
-            if missing := [split for split, files in found.items() if not files]:
-                if len(missing) < len(SPLITS):
-                    raise LrurunError(f"{folder}: no {kind} files of {' and '.join(missing)}", HINT)
-                continue
-            return Copy(f"the {kind} files in {folder.absolute()}", partial(_each, found, read))
-    return None
+def _file(file: File) -> Iterator[str]:
+    if file.name.endswith(".txt"):
+        yield utf8(file.read(BOOK_LIMIT), file.where, HINT)
+    else:
+        yield from _parquet(file)
 
 
-def _files(folder: Path, split: str, kind: str) -> list[Path]:
-    """The files of a split by name: those in its folder, or those of parquet whose names begin with it."""
-    found = [*folder.glob(f"{split}/*.{kind}")]
-    if kind == "parquet":
-        found += [*folder.glob(f"{split}.parquet"), *folder.glob(f"{split}-*.parquet")]
-    return sorted(found)
+def _prepared(copy: Tfds, progress: Progress, split: str) -> Iterator[str]:
+    for where, example in copy.read(split, {"book_text": bytes}, progress):
+        yield _checked(example["book_text"], where)
 
 
-def _each(files: Mapping[str, Sequence[Path]], read: Callable[[Path], Iterator[str]], split: str) -> Iterator[str]:
-    for path in files[split]:
-        yield from read(path)
-
-
-def _from_texts(path: Path) -> Iterator[str]:
-    yield utf8(reading.read_file(path, BOOK_LIMIT), str(path), HINT)
-
-
-def _from_tfds(copy: tfds.Tfds, split: str) -> Iterator[str]:
-    for number, example in enumerate(copy.read(split, {"book_text": bytes})):
-        yield _checked(example["book_text"], f"{copy.folder}: example {number} of {split}")
-
-
-def _from_parquet(path: Path) -> Iterator[str]:
+def _parquet(file: File) -> Iterator[str]:
     """The column of texts, row by row."""
-    parquet = _parquet()
-    number = 0
-    try:
-        with reading.open_regular(path) as file:
-            table = parquet.ParquetFile(file)
-            column = next((name for name in _COLUMNS if name in table.schema_arrow.names), None)
-            if column is None:
-                found = ", ".join(table.schema_arrow.names)[:200]
-                raise LrurunError(f"{path}: expected a column {' or '.join(_COLUMNS)}, found {found}", HINT)
-            for batch in table.iter_batches(batch_size=1, columns=[column], use_threads=False):
-                for text in batch.column(0):
-                    content = text.as_py()
-                    if isinstance(content, str):
-                        content = content.encode()
-                    yield _checked(content, f"{path}: row {number}")
-                    number += 1
-    except LrurunError:
-        raise
-    except Exception as error:  # ArrowInvalid, OSError, UnicodeDecodeError and others
-        raise LrurunError(f"{path}: row {number}: {reading.first_line(error)}", reading.DAMAGED) from None
-
-
-def _parquet() -> Any:
     try:
         from pyarrow import parquet
     except ImportError:
         raise LrurunError(
             "PG-19: parquet files are read with pyarrow, which is not installed", "pip install 'lrurun[pg19]'"
         ) from None
-    return parquet
+    number = 0
+    try:
+        with file.open() as content:
+            table = parquet.ParquetFile(content)
+            column = next((name for name in _COLUMNS if name in table.schema_arrow.names), None)
+            if column is None:
+                found = ", ".join(table.schema_arrow.names)[:200]
+                raise LrurunError(f"{file.where}: expected a column {' or '.join(_COLUMNS)}, found {found}", HINT)
+            for batch in table.iter_batches(batch_size=1, columns=[column], use_threads=False):
+                for text in batch.column(0):
+                    book = text.as_py()
+                    yield _checked(book.encode() if isinstance(book, str) else book, f"{file.where}: row {number}")
+                    number += 1
+    except LrurunError:
+        raise
+    except Exception as error:  # ArrowInvalid, OSError, UnicodeDecodeError and others
+        raise LrurunError(f"{file.where}: row {number}: {reading.first_line(error)}", reading.DAMAGED) from None
 
 
 def _checked(content: Any, name: str) -> str:

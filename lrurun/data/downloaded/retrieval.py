@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path, PurePosixPath
-from typing import Annotated, NamedTuple
+from pathlib import Path
+from typing import Annotated
 
-import numpy as np
 from msgspec import Meta
 
 from lrurun.data.arrays import Writer
-from lrurun.data.copies import files, reading
-from lrurun.data.downloaded.characters import Alphabet, Frequencies, decoded, shortened, utf8
-from lrurun.data.task import Count, Options, Progress, Reduction, Remote, Source, Spec, Split, Task, limited
+from lrurun.data.copies import reader, reading
+from lrurun.data.copies.reader import Copy, File
+from lrurun.data.downloaded.characters import (
+    Alphabet,
+    CharacterOptions,
+    CharacterTask,
+    Frequencies,
+    Row,
+    blocks,
+    decoded,
+    utf8,
+    write_split,
+)
+from lrurun.data.task import Count, Progress, Remote, Source, Spec, Split
 from lrurun.errors import LrurunError
 
 SIZES = {"train": 147_086, "validation": 18_090, "test": 17_437}
@@ -32,38 +42,19 @@ _LINE_LIMIT = 16 << 20
 """Bytes of a line: two papers in plain text; a long one has some hundred thousand."""
 _FILE_LIMIT = 16 << 30
 """Bytes of a table in an archive: the complete release, with all its tasks, has 18.6 GB."""
-_BLOCK = 250
-"""Pairs that are encoded at once: two megabytes."""
 _SHOWN = 130
 """Characters of each document that an example shows."""
 _HINT = "this is not the released file, or it is damaged: fetch it again, or give another copy"
 
 
-class RetrievalOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The vocabulary is that of all training texts of the source, even if not all are kept."""
+class RetrievalOptions(CharacterOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """As published, of each of the two documents."""
 
     max_length: Annotated[int, Meta(ge=2, le=1_000_000)] = 4000
-    """Tokens of a document, including `<eos>`; longer ones are truncated."""
     min_frequency: Count = 1
-    """Characters that occur less often in the training texts become `<unk>`."""
 
 
-class Pair(NamedTuple):
-    """A line of a table."""
-
-    label: int
-    first: str
-    second: str
-
-
-class Table(NamedTuple):
-    """A file, and its name in messages."""
-
-    path: Path
-    name: str
-
-
-class Retrieval(Task):
+class Retrieval(CharacterTask):
     """An example is two documents. The order is that of the files; quotation marks are ordinary characters."""
 
     name = "Retrieval"
@@ -71,7 +62,8 @@ class Retrieval(Task):
     version = "1"
     """1: the order of the files, ids by frequency."""
     options = RetrievalOptions
-    classes = 2
+    pair = True
+    published_vocabulary = 98
     remotes = tuple(Remote(url=MIRROR + name, name=name) for name in FILES.values())
     wanted = (
         "the folder or the archive of the Long Range Arena release, its folder tsv_data, "
@@ -79,31 +71,18 @@ class Retrieval(Task):
     )
 
     def __init__(self, full: Mapping[str, int] = SIZES) -> None:
-        self.full = dict(full)
-        """Examples per split of a complete copy, as counted by others."""
-
-    def sizes(self, options: RetrievalOptions) -> dict[str, int]:
-        return limited(options, self.full)
+        """Without an argument, the sizes are those that others have counted."""
+        super().__init__(full)
 
     def tolerance(self, split: str) -> int:
         """1 %: the published numbers are from readers that took a quotation mark as the start of a longer column."""
         return self.full[split] // 100
 
-    def spec(self, options: RetrievalOptions, vocabulary: Sequence[str] = ()) -> Spec:
-        """Without a vocabulary, 98 tokens: as published."""
-        features = len(vocabulary) or 98
-        return Spec(name=self.name, kind="tokens", features=features, classes=2, length=options.max_length, pair=True)
-
     def find(self, path: Path, options: RetrievalOptions) -> Source | None:
         """The three tables in a folder, or in the archive of the release."""
-        places = [*files.release("tsv_data"), "data/aan"]
-        copy = files.find(path, places, tuple(FILES.values()), files.LRA, _HINT)
-        if copy is None:
-            return None
-        return self._archive(copy, options) if copy.archive else self._folder(copy.place, options)
-
-    def reduction(self, options: RetrievalOptions, full: RetrievalOptions) -> Reduction | None:
-        return shortened(options, full, ("train",))
+        folders = [*reader.release("tsv_data"), "", "data/aan"]
+        copy = reader.find(path, tuple(FILES.values()), _HINT, folders=folders, archives=reader.LRA)
+        return self.source(copy, options) if copy else None
 
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str:
         assert split.lengths is not None
@@ -114,82 +93,47 @@ class Retrieval(Task):
         first, second = (text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..." for text in texts)
         return f"1: {first} 2: {second}"
 
-    def _folder(self, folder: Path, options: RetrievalOptions) -> Source:
-        tables = {split: Table(folder / name, str(folder / name)) for split, name in FILES.items()}
+    def write(self, writer: Writer, copy: Copy, options: RetrievalOptions, progress: Progress) -> None:
+        """A first pass counts pairs and characters, a second one writes the arrays."""
+        # two passes over gigabytes of other tasks' files would take longer than copying three files to disk
+        with copy.on_disk(writer.folder, _FILE_LIMIT, progress) as found:
+            tables = {split: next(file for file in found if file.name == name) for split, name in FILES.items()}
+            frequencies = Frequencies(options.max_length)
+            counts = {}
+            for split, table in tables.items():
+                counts[split] = 0
+                for block in blocks(_rows(table, progress, "counting", options.max_length)):
+                    counts[split] += len(block)
+                    if split == "train":
+                        frequencies.add([text for _, texts in block for text in texts])
+                self._check(split, counts[split], table.where)
+            alphabet = Alphabet(frequencies.vocabulary(options.min_frequency), options.max_length)
+            writer.vocabulary = alphabet.vocabulary
+            for split, table in tables.items():
+                count = min(counts[split], getattr(options, split) or counts[split])
+                # of a table with long lines, the rest would be gigabytes
+                rows = islice(_rows(table, progress, "encoding", options.max_length), count)
+                write_split(writer, split, rows, count, alphabet, progress, pair=True)
+        if copy.archive:
+            writer.notes.append(f"read from {found[0].folder} in {copy.place.name}")
 
-        def fill(writer: Writer, progress: Progress) -> None:
-            self._read(tables, options, writer, progress)
-
-        return Source(kind="folder", text=f"the tables in {folder.absolute()}", fill=fill)
-
-    def _archive(self, copy: files.Copy, options: RetrievalOptions) -> Source:
-        def fill(writer: Writer, progress: Progress) -> None:
-            # two passes over gigabytes of other tasks' files would take longer than copying three files to disk
-            place = writer.folder / "unpacked"
-            place.mkdir()
-            try:
-                chosen = _unpack(copy, place, progress)
-                tables = {s: Table(place / name, f"{copy.place}: {chosen / name}") for s, name in FILES.items()}
-                self._read(tables, options, writer, progress)
-            finally:
-                shutil.rmtree(place, ignore_errors=True)
-            writer.notes.append(f"read from {chosen} in {copy.place.name}")
-
-        return Source(kind="folder", text=f"Long Range Arena's release, {copy.place.absolute()}", fill=fill)
-
-    def _read(self, tables: Mapping[str, Table], options: RetrievalOptions, writer: Writer, progress: Progress) -> None:
-        """The first pass counts pairs and characters, the second writes the arrays."""
-        frequencies = Frequencies(options.max_length)
-        counts = {}
-        for split, table in tables.items():
-            counts[split] = 0
-            for block in _blocks(table, progress, "counting", options.max_length):
-                counts[split] += len(block)
-                if split == "train":
-                    frequencies.add([text for pair in block for text in (pair.first, pair.second)])
-            self._check(split, counts[split], table)
-        alphabet = Alphabet(frequencies.vocabulary(options.min_frequency), options.max_length)
-        writer.vocabulary = alphabet.vocabulary
-        for split, table in tables.items():
-            count = min(counts[split], getattr(options, split) or counts[split])
-            _write(writer, split, count, _blocks(table, progress, "encoding", options.max_length, count), alphabet)
-
-    def _check(self, split: str, count: int, table: Table) -> None:
+    def _check(self, split: str, count: int, where: str) -> None:
         full = self.full[split]
         if abs(count - full) > self.tolerance(split):
-            raise LrurunError(f"{table.name}: expected about {full:,} pairs, found {count:,}", _HINT)
+            raise LrurunError(f"{where}: expected about {full:,} pairs, found {count:,}", _HINT)
 
 
-def _write(writer: Writer, split: str, count: int, blocks: Iterator[list[Pair]], alphabet: Alphabet) -> None:
-    """Writes the arrays of a split."""
-    inputs = writer.create(split, "inputs", (count, 2, alphabet.length), alphabet.dtype)
-    lengths = writer.create(split, "lengths", (count, 2), alphabet.length_dtype)
-    labels = np.zeros(count, np.uint8)
-    done = 0
-    for block in blocks:
-        ids, ends = alphabet.encode([text for pair in block for text in (pair.first, pair.second)])
-        inputs.put(done, ids.reshape(-1, 2, alphabet.length))
-        lengths.put(done, ends.reshape(-1, 2))
-        labels[done : done + len(block)] = [pair.label for pair in block]
-        done += len(block)
-    writer.save(split, "labels", labels)
+def _rows(table: File, progress: Progress, doing: str, length: int) -> Iterator[Row]:
+    """The pairs of a table, with `length` characters of each text."""
+    with table.open() as file:
+        size = os.fstat(file.fileno()).st_size
+        for number, (label, texts) in enumerate(pairs(reading.lines(file, _LINE_LIMIT, table.where), table.where)):
+            yield label, tuple(text[:length] for text in texts)
+            if number % 250 == 0:
+                progress(f"{doing} {table.name}", file.tell(), size)
 
 
-def _blocks(
-    table: Table, progress: Progress, doing: str, length: int, count: int | None = None
-) -> Iterator[list[Pair]]:
-    """The first `count` pairs of a table, or all of them, in blocks, with `length` characters of each text."""
-    size = table.path.stat().st_size
-    with reading.open_regular(table.path) as file:
-        found = pairs(reading.lines(file, _LINE_LIMIT, table.name), table.name)
-        # of a table with long lines, the rest would be gigabytes
-        rows = (Pair(label, first[:length], second[:length]) for label, first, second in islice(found, count))
-        while block := list(islice(rows, _BLOCK)):
-            yield block
-            progress(f"{doing} {table.path.name}", file.tell(), size)
-
-
-def pairs(lines: Iterator[bytes], name: str) -> Iterator[Pair]:
+def pairs(lines: Iterator[bytes], name: str) -> Iterator[Row]:
     """The rows of a table: label, names of two papers, their texts, separated by tabs, without quoting.
 
     Raises:
@@ -205,13 +149,4 @@ def pairs(lines: Iterator[bytes], name: str) -> Iterator[Pair]:
             found = columns[0][:20].decode(errors="backslashreplace")
             raise LrurunError(f"{name}:{number}: expected a label of 0.0 or 1.0, found {found!r}", _HINT)
         first, second = (utf8(columns[k], f"{name}:{number}: column {k + 1}", _HINT) for k in (3, 4))
-        yield Pair(_LABELS[columns[0]], first, second)
-
-
-def _unpack(copy: files.Copy, where: Path, progress: Progress) -> PurePosixPath:
-    """Copies the innermost three tables of an archive into the folder `where`; returns their folder in the archive."""
-    for file in copy.innermost(progress):
-        with (where / file.name).open("wb") as table:
-            for piece in reading.blocks(file.open(), _FILE_LIMIT, file.where):
-                table.write(piece)
-    return file.folder
+        yield _LABELS[columns[0]], (first, second)

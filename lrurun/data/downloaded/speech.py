@@ -13,7 +13,9 @@ import numpy as np
 from msgspec import Meta, structs
 
 from lrurun.data.arrays import ArrayFile, Writer
-from lrurun.data.copies import files, reading, tfds
+from lrurun.data.copies import reader, reading
+from lrurun.data.copies.reader import Copy
+from lrurun.data.copies.tfds import Tfds
 from lrurun.data.reduction import count, first_examples, fits
 from lrurun.data.task import SPLITS, Data, Options, Progress, Reduction, Remote, Source, Spec, Split, Task, limited
 from lrurun.errors import LrurunError
@@ -89,15 +91,14 @@ class SpeechCommands(Task):
         return Spec(name=self.name, kind="features", features=1, classes=35, length=length, scale=scale)
 
     def find(self, path: Path, options: SpeechOptions) -> Source | None:
-        if copy := files.find(path, ["", ARCHIVE.removesuffix(".tar.gz")], _FILES, [ARCHIVE], _HINT):
-            return self._source(copy, options)
-        if prepared := tfds.find(path, "speech_commands"):
+        folders = ["", ARCHIVE.removesuffix(".tar.gz")]
+        copy = reader.find(path, _FILES, _HINT, folders=folders, archives=[ARCHIVE], data_set="speech_commands")
+        if isinstance(copy, Tfds):
             raise LrurunError(
-                f"{prepared.folder}: TFDS's speech_commands has 12 classes (10 words, unknown and silence), "
-                "not 35 words",
+                f"{copy.place}: TFDS's speech_commands has 12 classes (10 words, unknown and silence), not 35 words",
                 f"give {ARCHIVE}: TFDS keeps it among its downloads",
             )
-        return None
+        return self._source(copy, options) if copy else None
 
     def reduction(self, options: SpeechOptions, full: SpeechOptions) -> Reduction | None:
         if not fits(options, full, but=("stride", "standardize")):
@@ -126,7 +127,7 @@ class SpeechCommands(Task):
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> np.ndarray:
         return waveform(np.asarray(split.inputs[index]))
 
-    def _source(self, copy: files.Copy, options: SpeechOptions) -> Source:
+    def _source(self, copy: Copy, options: SpeechOptions) -> Source:
         def fill(writer: Writer, progress: Progress) -> None:
             # the lists may come after the clips: a first pass for the names, a second for the sound
             splits = self._listed(copy, progress)
@@ -152,9 +153,9 @@ class SpeechCommands(Task):
                 inputs, row = places[clip]
                 inputs.put(row, (standardized(sound, center, spread) if options.standardize else sound)[None])
 
-        return Source(kind="folder", text=str(copy.place.absolute()), fill=fill, archive=copy.archive)
+        return Source(kind="folder", text=copy.text, fill=fill, archive=copy.archive)
 
-    def _listed(self, copy: files.Copy, progress: Progress) -> dict[str, list[str]]:
+    def _listed(self, copy: Copy, progress: Progress) -> dict[str, list[str]]:
         """The clips of every split, in order.
 
         Raises:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -12,22 +11,19 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.data.arrays import Writer
-from lrurun.data.copies import files, tfds
-from lrurun.data.downloaded.characters import Alphabet, Frequencies, decoded, shortened, utf8
-from lrurun.data.task import (
-    SPLITS,
-    Count,
-    Fill,
-    Options,
-    Progress,
-    Reduction,
-    Remote,
-    Source,
-    Spec,
-    Split,
-    Task,
-    limited,
+from lrurun.data.copies import reader
+from lrurun.data.copies.reader import Copy
+from lrurun.data.copies.tfds import Tfds
+from lrurun.data.downloaded.characters import (
+    Alphabet,
+    CharacterOptions,
+    CharacterTask,
+    Frequencies,
+    decoded,
+    utf8,
+    write_split,
 )
+from lrurun.data.task import SPLITS, Count, Progress, Remote, Source, Spec, Split
 from lrurun.errors import LrurunError
 
 SIZES = {"train": 22_500, "validation": 2_500, "test": 25_000}
@@ -39,18 +35,14 @@ _FILES = tuple(f"{part}/{name}/*.txt" for part in _PARTS for name in _CLASSES)
 _REVIEW = re.compile(r"(train|test)/(neg|pos)/\d+_\d+\.txt")
 _FILE_LIMIT = 1 << 20
 """Bytes of a review: the longest has a few thousand words."""
-_BLOCK = 500
-"""Texts encoded and written at once."""
 _HINT = "the copy is not the published one, or incomplete: fetch it again"
 
 
-class TextOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The vocabulary is that of all training texts of the source, even if not all are kept."""
+class TextOptions(CharacterOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """As published."""
 
     max_length: Annotated[int, Meta(ge=2, le=1_000_000)] = 4096
-    """Tokens, including `<eos>`; longer texts are truncated."""
     min_frequency: Count = 15
-    """Characters that occur less often in the training texts become `<unk>`."""
 
 
 class Review(NamedTuple):
@@ -61,10 +53,7 @@ class Review(NamedTuple):
     text: str
 
 
-Read = Callable[[Progress], Iterator[Review]]
-
-
-class Text(Task):
+class Text(CharacterTask):
     """Reviews as S4 and S5 read them: unchanged characters, with `<br />`; space at both ends is removed, as in TFDS.
 
     Every copy gives the same arrays, whatever the order and names of its files: texts are sorted and then shuffled, so
@@ -77,7 +66,8 @@ class Text(Task):
     """1: the shuffle of `arranged`, ids by frequency."""
     protocols = ("holdout", "paper")
     options = TextOptions
-    classes = 2
+    published_vocabulary = 135
+    counted = ("train", "validation")
     remotes = (
         Remote(
             url="http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
@@ -89,65 +79,42 @@ class Text(Task):
     wanted = f"{ARCHIVE}, its unpacked folder aclImdb, or a TFDS folder of imdb_reviews"
 
     def __init__(self, full: Mapping[str, int] = SIZES) -> None:
-        self.full = dict(full)
-        """Examples per split of a complete copy, half of them of each class."""
-
-    def sizes(self, options: TextOptions) -> dict[str, int]:
-        return limited(options, self.full)
-
-    def spec(self, options: TextOptions, vocabulary: Sequence[str] = ()) -> Spec:
-        """Without a vocabulary, 135 tokens: as published."""
-        features = len(vocabulary) or 135
-        return Spec(name=self.name, kind="tokens", features=features, classes=2, length=options.max_length)
+        """Half of the examples of each split of a complete copy are of each class."""
+        super().__init__(full)
 
     def find(self, path: Path, options: TextOptions) -> Source | None:
-        copy = files.find(path, ["", "aclImdb"], _FILES, [ARCHIVE], _HINT)
-        if copy is None:
-            return self._tfds(path, options)
-        text = f"{copy.place.absolute()}" if copy.archive else f"the reviews in {copy.place.absolute()}"
-        fill = self._fill(partial(_from_files, copy), str(copy.place), options)
-        return Source(kind="folder", text=text, fill=fill, archive=copy.archive)
-
-    def reduction(self, options: TextOptions, full: TextOptions) -> Reduction | None:
-        return shortened(options, full, ("train", "validation"))
+        copy = reader.find(
+            path,
+            _FILES,
+            _HINT,
+            folders=["", "aclImdb"],
+            archives=[ARCHIVE],
+            data_set="imdb_reviews",
+            config="plain_text",
+        )
+        return self.source(copy, options) if copy else None
 
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str:
         assert split.lengths is not None
         return decoded(split.inputs[index], int(split.lengths[index]), vocabulary)
 
-    def _tfds(self, path: Path, options: TextOptions) -> Source | None:
-        copy = tfds.find(path, "imdb_reviews", config="plain_text")
-        if copy is None:
-            other = tfds.find(path, "imdb_reviews")
-            if other is None:
-                return None
-            raise LrurunError(
-                f"{other.folder}: no plain texts, but another configuration of imdb_reviews",
-                "give a folder of imdb_reviews/plain_text",
-            )
-        text = f"{copy.text}, {copy.folder.absolute()}"
-        fill = self._fill(partial(_from_tfds, copy), str(copy.folder), options)
-        return Source(kind="folder", text=text, fill=fill)
-
-    def _fill(self, read: Read, where: str, options: TextOptions) -> Fill:
-        def fill(writer: Writer, progress: Progress) -> None:
-            reviews: dict[tuple[str, int], list[str]] = {(part, label): [] for part in _PARTS for label in (0, 1)}
-            for part, label, text in read(progress):
-                # only characters that are kept decide the order: texts that are equal up to here are equal rows
-                reviews[part, label].append(text[: options.max_length - 1])
-                if len(reviews[part, label]) > 2 * self._complete(part):  # a few too many are reported below
-                    break
-            self._check(reviews, where)
-            frequencies = Frequencies(options.max_length)
-            for label in (0, 1):
-                frequencies.add(reviews["train", label])
-            alphabet = Alphabet(frequencies.vocabulary(options.min_frequency), options.max_length)
-            writer.vocabulary = alphabet.vocabulary
-            splits = arranged(reviews, self.full["validation"])
-            for split, count in self.sizes(options).items():
-                _write(writer, split, splits[split][:count], alphabet, progress)
-
-        return fill
+    def write(self, writer: Writer, copy: Copy | Tfds, options: TextOptions, progress: Progress) -> None:
+        reviews: dict[tuple[str, int], list[str]] = {(part, label): [] for part in _PARTS for label in (0, 1)}
+        for part, label, text in _prepared(copy, progress) if isinstance(copy, Tfds) else _files(copy, progress):
+            # only characters that are kept decide the order: texts that are equal up to here are equal rows
+            reviews[part, label].append(text[: options.max_length - 1])
+            if len(reviews[part, label]) > 2 * self._complete(part):  # a few too many are reported below
+                break
+        self._check(reviews, str(copy.place))
+        frequencies = Frequencies(options.max_length)
+        for label in (0, 1):
+            frequencies.add(reviews["train", label])
+        alphabet = Alphabet(frequencies.vocabulary(options.min_frequency), options.max_length)
+        writer.vocabulary = alphabet.vocabulary
+        splits = arranged(reviews, self.full["validation"])
+        for split, count in self.sizes(options).items():
+            rows = [(label, (text,)) for text, label in splits[split][:count]]
+            write_split(writer, split, rows, len(rows), alphabet, progress)
 
     def _check(self, reviews: Mapping[tuple[str, int], Sequence[str]], where: str) -> None:
         """Checks that every class is complete.
@@ -180,34 +147,17 @@ def arranged(reviews: Mapping[tuple[str, int], Sequence[str]], validation: int) 
     return {split: [rows[k] for k in random.permutation(len(rows))] for split, rows in splits.items()}
 
 
-def _write(writer: Writer, split: str, rows: Sequence[tuple[str, int]], alphabet: Alphabet, progress: Progress) -> None:
-    """Writes the arrays of a split."""
-    inputs = writer.create(split, "inputs", (len(rows), alphabet.length), alphabet.dtype)
-    lengths = writer.create(split, "lengths", (len(rows),), alphabet.length_dtype)
-    for first in range(0, len(rows), _BLOCK):
-        ids, ends = alphabet.encode([text for text, _ in rows[first : first + _BLOCK]])
-        inputs.put(first, ids)
-        lengths.put(first, ends)
-        progress(f"encoding {split}", first + len(ends), len(rows))
-    writer.save(split, "labels", np.array([label for _, label in rows], np.uint8))
-
-
-def _from_files(copy: files.Copy, progress: Progress) -> Iterator[Review]:
+def _files(copy: Copy, progress: Progress) -> Iterator[Review]:
     """The labelled reviews; an archive also has an unlabelled half."""
     for file in copy.files(progress):
         if found := _REVIEW.fullmatch(file.name):
             yield _review(found[1], _CLASSES.index(found[2]), file.read(_FILE_LIMIT), file.where)
 
 
-def _from_tfds(copy: tfds.Tfds, progress: Progress) -> Iterator[Review]:
+def _prepared(copy: Tfds, progress: Progress) -> Iterator[Review]:
     for part in _PARTS:
-        for number, example in enumerate(copy.read(part, {"text": bytes, "label": int})):
-            progress(f"reading {part} of {copy.folder}", number, copy.counts.get(part))
-            name = f"{copy.folder}: example {number} of {part}"
-            label = int(example["label"])
-            if label not in (0, 1):
-                raise LrurunError(f"{name}: expected label 0 or 1, found {label}", _HINT)
-            yield _review(part, label, example["text"], name)
+        for where, example in copy.read(part, {"text": bytes, "label": 2}, progress):
+            yield _review(part, int(example["label"]), example["text"], where)
 
 
 def _review(part: str, label: int, data: bytes, name: str) -> Review:

@@ -12,9 +12,10 @@ from msgspec import Meta
 
 from lrurun import machine
 from lrurun.data.arrays import Writer
-from lrurun.data.copies import files, reading
+from lrurun.data.copies import reader, reading
+from lrurun.data.copies.reader import Copy
 from lrurun.data.generated.generators.listops import TOKENS, VERSION, Examples, Parameters, baselines, generate
-from lrurun.data.task import SPLITS, Fill, Options, Progress, Seed, Source, Spec, Task, portions
+from lrurun.data.task import SPLITS, Fill, Options, Progress, Seed, Source, Spec, Task, distributed
 from lrurun.errors import LrurunError
 
 SIZES = {"train": 96_000, "validation": 2_000, "test": 2_000}
@@ -93,8 +94,9 @@ class ListOps(Task):
 
     def find(self, path: Path, options: ListOpsOptions) -> Source | None:
         """The tables of the release in a folder or in its archive."""
-        copy = files.find(path, files.release("listops-1000"), tuple(FILES.values()), files.LRA, _HINT)
-        if copy is None:
+        folders = [*reader.release("listops-1000"), ""]
+        copy = reader.find(path, tuple(FILES.values()), _HINT, folders=folders, archives=reader.LRA)
+        if not isinstance(copy, Copy):
             return None
         _only_published(copy.place, options)
 
@@ -106,8 +108,7 @@ class ListOps(Task):
             if copy.archive:
                 writer.notes.append(f"read from {file.folder} in {copy.place.name}")
 
-        text = f"Long Range Arena's release, {copy.place.absolute()}"
-        return Source(kind="folder", text=text, fill=_fill(self.sizes(options), options, read))
+        return Source(kind="folder", text=copy.text, fill=_fill(self.sizes(options), options, read))
 
     def offline(self, options: ListOpsOptions) -> Source:
         def read(writer: Writer, splits: dict[str, _Arrays], progress: Progress) -> None:
@@ -178,12 +179,9 @@ def _generated(options: ListOpsOptions, splits: dict[str, _Arrays], progress: Pr
     sizes = {split: arrays.count for split, arrays in splits.items()}
     total = sum(sizes.values())
     workers = min(4, machine.cores()) if total > 20_000 else 1  # a process starts in the time of 3,000 examples
-    done = 0
-    for examples in generate(total, options.seed, options.parameters(), workers):
-        for split, place, rows in portions(sizes, done, len(examples.labels)):
-            splits[split].put(place, Examples(*(array[rows] for array in examples)))
-        done += len(examples.labels)
-        progress("generating ListOps", done, total)
+    chunks = generate(total, options.seed, options.parameters(), workers)
+    for split, first, examples in distributed(chunks, sizes, progress, "generating ListOps"):
+        splits[split].put(first, examples)
 
 
 def _rows(lines: Iterable[bytes], name: str, length: int) -> Iterator[tuple[bytes, int]]:

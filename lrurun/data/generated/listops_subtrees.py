@@ -16,7 +16,7 @@ from lrurun import machine
 from lrurun.data.arrays import Writer
 from lrurun.data.generated.generators import listops as generator
 from lrurun.data.generated.listops import SIZES, ExpressionOptions
-from lrurun.data.task import SPLITS, Output, Progress, Source, Spec, Task, portions
+from lrurun.data.task import SPLITS, Output, Progress, Source, Spec, Task, distributed
 
 LENGTH = 8192
 """The width of the arrays of published expressions."""
@@ -96,14 +96,12 @@ class _Arrays:
 def _generate(writer: Writer, sizes: dict[str, int], options: ListOpsSubTreesOptions, progress: Progress) -> None:
     splits = {split: _Arrays(writer, split, count, options.length) for split, count in sizes.items()}
     writer.vocabulary = list(generator.TOKENS)
-    total, done = sum(sizes.values()), 0
+    total = sum(sizes.values())
     # a process starts in the time of some ten rounds, each of which has about 70 of the published length
     workers = min(4, machine.cores()) if total > (1000 if options.min_length > 2000 else 20_000) else 1
-    for examples in generator.generate(total, options.seed, options.parameters(), workers):
-        for split, place, rows in portions(sizes, done, len(examples.labels)):
-            splits[split].put(place, *(array[rows] for array in examples))
-        done += len(examples.labels)
-        progress("generating ListOpsSubTrees", done, total)
+    chunks = generator.generate(total, options.seed, options.parameters(), workers)
+    for split, first, examples in distributed(chunks, sizes, progress, "generating ListOpsSubTrees"):
+        splits[split].put(first, *examples)
     test = splits["test"].values
     right = test[np.arange(len(test)), splits["train"].values.argmax(axis=1)].sum()
     writer.baselines = {"operator only": float(right / test.sum())}

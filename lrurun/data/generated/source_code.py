@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import platform
 import sysconfig
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +12,8 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.data.arrays import Writer
-from lrurun.data.metric import Accuracy, BitsPerByte, Metric
-from lrurun.data.ngrams import BYTES, bits_per_byte
-from lrurun.data.task import SPLITS, Options, Output, Progress, Source, Spec, Split, Task, limited
+from lrurun.data.next_token import ORDER, ChunkOptions, NextByte, bits_per_byte
+from lrurun.data.task import SPLITS, Progress, Source, limited
 from lrurun.errors import LrurunError
 
 MODULES = """
@@ -33,19 +31,16 @@ webbrowser xml/dom/minidom xml/etree/ElementTree xmlrpc/client xmlrpc/server zip
 """In Python 3.11 to 3.13; number 5, 15, ... is in the validation split, number 10, 20, ... in the test split."""
 SIZES = {"train": 4_200_000, "validation": 384_000, "test": 384_000}
 """Of each split that are used, the first ones: as many as all these releases have."""
-ORDER = 5
-"""Of the longest n-gram model among the baselines."""
 
 
-class SourceOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the text is cut."""
+class SourceOptions(ChunkOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of bytes."""
 
     length: Annotated[int, Meta(ge=2, le=65_536)] = 1024
-    """Bytes of an example; neighbours share none."""
 
 
-class SourceCode(Task):
-    """Each byte is predicted from those before it in its example; whole modules belong to one split."""
+class SourceCode(NextByte):
+    """Whole modules belong to one split."""
 
     name = "sSource"
     title = "the next byte of Python's standard library"
@@ -56,22 +51,9 @@ class SourceCode(Task):
     data outlive the Python that made them: runs record the digest of the arrays, and unequal ones are never averaged.
     """
     options = SourceOptions
-    classes = BYTES
-
-    @property
-    def metric(self) -> Metric:
-        return BitsPerByte()
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:
-        return (BitsPerByte(), Accuracy(naive=None))
 
     def sizes(self, options: SourceOptions) -> dict[str, int]:
         return limited(options, {split: size // (options.length + 1) for split, size in SIZES.items()})
-
-    def spec(self, options: SourceOptions, vocabulary: Sequence[str] = ()) -> Spec:
-        output = Output(at="positions")
-        return Spec(name=self.name, kind="tokens", features=BYTES, classes=BYTES, length=options.length, output=output)
 
     def offline(self, options: SourceOptions) -> Source:
         def fill(writer: Writer, progress: Progress) -> None:
@@ -91,9 +73,6 @@ class SourceCode(Task):
             fill=fill,
             generator={"name": "stdlib", "python": python, "sha256": digest, "modules": len(MODULES)},
         )
-
-    def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str:
-        return np.asarray(split.inputs[index]).tobytes().decode(errors="replace")
 
 
 def stdlib() -> Path:

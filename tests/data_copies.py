@@ -1,7 +1,8 @@
-"""Small copies of published data, and `data prepare` of them, which must leave nothing behind."""
+"""Small copies of published data in every form, and `data prepare` of them, which must leave nothing behind."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import random
@@ -31,6 +32,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "SpeechCommands": {"full": {"train": 35, "validation": 1, "test": 1}},
     "Retrieval": {"full": {"train": 2, "validation": 1, "test": 1}},
     "Pathfinder": {"full": {"train": 8, "validation": 1, "test": 1}},
+    "PG19": {"published": {"train": 2, "validation": 1, "test": 1}},
 }
 """Whole copies of a few examples, for tasks that would expect as many as were published."""
 
@@ -93,9 +95,61 @@ def files_of(task: str) -> dict[str, bytes]:
         place = "lra_release/lra_release/tsv_data"
         rows = {"train": 2, "eval": 1, "test": 1}
         return {f"{place}/new_aan_pairs.{s}.tsv": lines(*["1.0\tA\tB\tone\ttwo"] * n) for s, n in rows.items()}
+    if task == "PG19":
+        books = {"train/1": 3000, "train/2": 3000, "validation/3": 5000, "test/4": 5000}
+        return {f"{name}.txt": "".join(draw.choices("abcé ", k=size)).encode() for name, size in books.items()}
     pixels = np.random.RandomState(0).randint(0, 256, (10, 32, 32)).astype(np.uint8)
     level = formats.pathfinder(pixels, np.arange(10) % 2, {0: 10})
     return {f"lra_release/lra_release/pathfinder32/curv_contour_length_14/{n}": c for n, c in level.items()}
+
+
+def tfds_of(task: str, place: Path) -> Path | None:
+    """The same data as TFDS prepares them; None for a task that does not read such folders."""
+    files = files_of(task)
+    label: dict[str, Any] = {"text": formats.text_feature(), "label": formats.class_feature(2)}
+    if task == "sCIFAR":
+        features, name = formats.CIFAR_FEATURES, "cifar10"
+        batches = b"".join(files[f"cifar-10-batches-bin/{file}"] for file in formats.CIFAR_FILES)
+        records = np.frombuffer(batches, np.uint8).reshape(12, 3073)
+        images = records[:, 1:].reshape(12, 3, 32, 32).transpose(0, 2, 3, 1)
+        splits = {
+            split: [
+                {"id": f"{split}_{k:05d}".encode(), "image": formats.png(images[row]), "label": int(records[row, 0])}
+                for k, row in enumerate(rows)
+            ]
+            for split, rows in {"train": range(10), "test": range(10, 12)}.items()
+        }
+    elif task == "Text":
+        features, name = label, "imdb_reviews"
+        splits = {
+            part: [
+                {"text": content, "label": int("/pos/" in file)}
+                for file, content in files.items()
+                if f"/{part}/" in file
+            ]
+            for part in ("train", "test")
+        }
+    elif task == "Pathfinder":
+        features, name = formats.PATHFINDER_FEATURES, "pathfinder32"
+        images = sorted((file for file in files if file.endswith(".png")), key=_key_of_pathfinder)
+        number = {file: int(file.removesuffix(".png").rpartition("_")[2]) for file in images}
+        splits = {"hard": [{"image": files[file], "label": number[file] % 2} for file in images]}
+    elif task == "PG19":
+        features, name = {"book_text": formats.text_feature()}, "pg19"
+        splits = {
+            split: [{"book_text": content} for file, content in files.items() if file.startswith(split)]
+            for split in ("train", "validation", "test")
+        }
+    else:
+        return None
+    more = {"configName": "plain_text"} if task == "Text" else {}
+    return formats.tfds_tfrecord(place / name / "1.0.0", name, "1.0.0", features, splits, **more)
+
+
+def _key_of_pathfinder(file: str) -> bytes:
+    """Where TFDS has an image."""
+    line = int(file.removesuffix(".png").rpartition("_")[2])
+    return hashlib.md5(f"hardimgs/0_sample_{line}.png_{line + 1}".encode()).digest()
 
 
 COPIES = {
@@ -105,6 +159,7 @@ COPIES = {
     "ListOps": "lra_release/lra_release/listops-1000/basic_train.tsv",
     "Retrieval": "lra_release/lra_release/tsv_data/new_aan_pairs.train.tsv",
     "Pathfinder": "lra_release/lra_release/pathfinder32/curv_contour_length_14/imgs/0/sample_3.png",
+    "PG19": "train/1.txt",
 }
 """Task -> a file of its copy that is read whole or line by line."""
 

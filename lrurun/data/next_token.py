@@ -1,12 +1,54 @@
-"""Models of n bytes as baselines for next-token tasks, by counting."""
+"""Tasks of the next token of a text, as PG19 and sSource have them, and models of n bytes as naive predictors."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Annotated, Any
+
 import numpy as np
+from msgspec import Meta
+
+from lrurun.data.metric import Accuracy, BitsPerByte, Metric
+from lrurun.data.task import Options, Output, Spec, Split, Task
 
 BYTES = 256
 LONGEST = 7
 """Bytes that a key of 64 bits can hold."""
+ORDER = 5
+"""Of the longest model among the baselines."""
+
+
+class ChunkOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the text is cut."""
+
+    length: Annotated[int, Meta(ge=2, le=65_536)]
+    """Tokens of an example; neighbours share none."""
+
+
+class NextToken(Task):
+    """Each token is predicted from those before it in its example: `classes` tokens, or those of the vocabulary."""
+
+    def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
+        size = len(vocabulary) or self.classes
+        output = Output(at="positions")
+        return Spec(name=self.name, kind="tokens", features=size, classes=size, length=options.length, output=output)
+
+
+class NextByte(NextToken):
+    """The tokens are bytes."""
+
+    classes = BYTES
+
+    @property
+    def metric(self) -> Metric:
+        return BitsPerByte()
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (BitsPerByte(), Accuracy(naive=None))
+
+    def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str:
+        return np.asarray(split.inputs[index]).tobytes().decode(errors="replace")
 
 
 def bits_per_byte(train: np.ndarray, test: np.ndarray, n: int) -> float:
