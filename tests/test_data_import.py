@@ -358,14 +358,47 @@ def test_names_that_are_taken_or_no_file_names(own, name, said):
     assert left(own) == set()
 
 
+def test_arrays_of_an_npz_file_are_named_by_their_option_or_a_key(own):
+    own.run("data", "import", "wells", *OWN)
+    expected = recipe(own)["data"]
+    np.savez(own.folder / "all.npz", inputs=A["X"], labels=A["Y"], other=A["ends"])
+    np.savez_compressed(own.folder / "X.npz", X=A["X"])
+    forms = {"a": ("all.npz", "all.npz"), "b": ("X.npz", "Y.npy"), "c": ("all.npz:inputs", "all.npz:labels")}
+    for name, (inputs, labels) in forms.items():
+        own.run("data", "import", name, "--inputs", inputs, "--labels", labels, "--data-dir", "d")
+        assert recipe(own, name)["data"] == expected
+
+
+@pytest.mark.parametrize(
+    ("option", "file", "said", "hint"),
+    [
+        ("--inputs", "two.npz", "has 2 arrays, none of them named 'inputs': x, y", "--inputs two.npz:x"),
+        ("--labels", "two.npz:z", "two.npz: has no array 'z'", "arrays in it: x, y"),
+        ("--inputs", "two.npz:xx", "two.npz: has no array 'xx'", "did you mean 'x'?"),
+        ("--inputs", "none.npz", "none.npz: has no array 'inputs'", "there are no arrays in it"),
+        ("--inputs", "objects.npz", "objects.npz: has Python objects, which are not read", "objects may run code"),
+        ("--inputs", "cut.npz", "cut.npz: not an array of numbers", "numpy.save"),
+    ],
+)
+def test_an_npz_file_without_the_array_lists_those_that_it_has(own, option, file, said, hint):
+    np.savez(own.folder / "two.npz", x=A["X"], y=A["Y"])
+    np.savez(own.folder / "none.npz")
+    np.savez(own.folder / "objects.npz", np.array([{}], object))
+    (own.folder / "cut.npz").write_bytes((own.folder / "two.npz").read_bytes()[:500])
+    words = [file if before == option else word for before, word in zip(("", *OWN), OWN, strict=False)]
+    done = own.run("-q", "data", "import", "wells", *words, code=1)
+    assert f"error: {option} {file.partition(':')[0]}" in done.stderr
+    assert said in done.stderr
+    assert hint in done.stderr.splitlines()[1]
+    assert left(own) == set()
+
+
 def test_files_that_are_no_arrays(own):
-    np.savez(own.folder / "Z.npz", X=A["X"])
     (own.folder / "text.npy").write_text("1 2 3")
     (own.folder / "short.npy").write_bytes((own.folder / "X.npy").read_bytes()[:-100])
     (own.folder / "header.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00{'descr': oops  \n")
     for file, said in {
-        "Z.npz": "an archive of several arrays (.npz), expected one array (.npy)",
-        "text.npy": "text.npy: not a .npy file",
+        "text.npy": "text.npy: neither a .npy nor a .npz file",
         "short.npy": "short.npy: not an array of numbers",
         "header.npy": "header.npy: not an array of numbers",
         "none.npy": "none.npy: No such file or directory",

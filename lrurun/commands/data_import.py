@@ -54,7 +54,7 @@ LONGEST_NAME = 100
 
 
 def _file(name: str, help_: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(name, metavar="FILE.npy", help=help_)
+    option: typer.models.OptionInfo = typer.Option(name, metavar="FILE", help=help_)
     return option
 
 
@@ -110,8 +110,7 @@ def import_(
     a beginning: lrurun ladder NAME trains it. Importing the same arrays again changes nothing.
     """
     from lrurun.data import store
-    from lrurun.data.array_import import Division, prepared
-    from lrurun.data.own_arrays import doubts, given
+    from lrurun.data.own_arrays import Division, doubts, read, task_of
     from lrurun.runner.signals import Stopped
 
     places: Places = context.obj.places
@@ -129,16 +128,9 @@ def import_(
             progress("checking the arrays", 0, None)
             of_test = None
             if test_inputs is not None and test_labels is not None:
-                of_test = given(test_inputs, test_labels, test_lengths, prefix="--test-", tokens=tokens)
-            own = given(inputs, labels, lengths, tokens=tokens)
-            task = prepared(
-                name,
-                own,
-                of_test,
-                division,
-                classes=classes,
-                progress=progress,
-            )
+                of_test = read(test_inputs, test_labels, test_lengths, prefix="--test-", tokens=tokens)
+            own = read(inputs, labels, lengths, tokens=tokens)
+            task = task_of(name, own, of_test, division, classes=classes, progress=progress)
             written = _write(task, places, target, context.obj.arguments, progress)
     except Stopped as stopped:
         console.say(f"stopped by {stopped}; nothing incomplete remains in {places.data}")

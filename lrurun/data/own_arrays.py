@@ -1,27 +1,40 @@
-"""Users' own arrays: read from `.npy` files and checked. Every error names the option and the file."""
+"""Users' own arrays: read from their files, checked, and made a prepared task with its splits.
+
+Every error names the option and the file. The splits are those of `numpy.random.RandomState(seed).permutation(n)`: its
+first round(test * n) examples are the test split, the next round(validation * n) the validation split. Each split
+keeps the order of the arrays.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from lrurun import decoding
+from lrurun.data import IMPORTED, store
+from lrurun.data.arrays import Writer, count_classes, header
 from lrurun.data.copies import reading
-from lrurun.errors import LrurunError
+from lrurun.data.imported import Imported, ImportedOptions
+from lrurun.data.task import SPLITS, Progress, Source
+from lrurun.errors import LrurunError, hint_for
+
+_Facts = dict[str, Any]
+"""Settings of `ImportedOptions`."""
 
 BLOCK = 1 << 24
 """Bytes of inputs that are in memory at once."""
 MOST = 1_000_000
 """Classes, or token ids: larger numbers are probably measurements."""
-
-
 FEW = 100
 """Different real labels, at most, that may be meant as classes."""
 
 
-class Given(Struct, frozen=True, kw_only=True):
+class OwnArrays(Struct, frozen=True, kw_only=True):
     """One set of arrays, and how messages name them."""
 
     inputs: np.ndarray
@@ -40,7 +53,7 @@ class Given(Struct, frozen=True, kw_only=True):
         return len(self.inputs)
 
 
-def given(inputs: Path, labels: Path, lengths: Path | None, *, prefix: str = "--", tokens: bool = False) -> Given:
+def read(inputs: Path, labels: Path, lengths: Path | None, *, prefix: str = "--", tokens: bool = False) -> OwnArrays:
     """The arrays in these files, of equal counts, types and shapes as documented.
 
     Args:
@@ -52,8 +65,8 @@ def given(inputs: Path, labels: Path, lengths: Path | None, *, prefix: str = "--
     """
     files = {"inputs": inputs, "labels": labels, "lengths": lengths}
     of_x, of_y, of_ends = (f"{prefix}{option} {file}" for option, file in files.items())
-    x, y = read(inputs, of_x), read(labels, of_y)
-    ends = None if lengths is None else read(lengths, of_ends)
+    x, y = _read(inputs, f"{prefix}inputs"), _read(labels, f"{prefix}labels")
+    ends = None if lengths is None else _read(lengths, f"{prefix}lengths")
     if x.ndim and not len(x):
         raise LrurunError(f"{of_x}: there are no examples: the array has the shape {x.shape}", "save at least three")
     if x.ndim not in ((2,) if tokens else (2, 3)) or 0 in x.shape:
@@ -76,25 +89,31 @@ def given(inputs: Path, labels: Path, lengths: Path | None, *, prefix: str = "--
     if ends is not None:
         _check_within(y, ends, of_y, x.shape[1])
     shown = ", ".join(path.name for path in (inputs, labels, lengths) if path is not None)
-    return Given(inputs=x, labels=y, lengths=ends, names=(of_x, of_y, of_ends), files=shown, tokens=tokens)
+    return OwnArrays(inputs=x, labels=y, lengths=ends, names=(of_x, of_y, of_ends), files=shown, tokens=tokens)
 
 
-def read(path: Path, name: str) -> np.ndarray:
-    """The array in a `.npy` file, mapped. Python objects are never loaded.
+def _read(path: Path, option: str) -> np.ndarray:
+    """The array in a file: in `.npy`, which is mapped, or in `.npz`, which is read. Python objects are never loaded.
 
     Raises:
         LrurunError: it cannot be read, or is something else.
     """
     again = "save the array with numpy.save(FILE, array)"
+    name = f"{option} {path}"
+    file, key = path, ""
+    if (split := path.name.rfind(".npz:")) > 0:
+        file, key = path.with_name(path.name[: split + 4]), path.name[split + 5 :]
     try:
-        with reading.open_regular(path) as file:
-            magic = file.read(6)
-        if magic[:4] == b"PK\3\4":
-            hint = 'save each array in a file of its own: numpy.save("inputs.npy", numpy.load(FILE)["inputs"])'
-            raise LrurunError(f"{name}: an archive of several arrays (.npz), expected one array (.npy)", hint)
-        if magic != b"\x93NUMPY":
-            raise LrurunError(f"{name}: not a .npy file", again)
-        array = np.lib.format.open_memmap(path, mode="r")
+        with reading.open_regular(file) as content:
+            magic = content.read(6)
+            if zipped := magic[:2] == b"PK":
+                content.seek(0)
+                with np.load(content, allow_pickle=False) as archive:
+                    array = archive[_key(archive.files, key, option, file)]
+        if not zipped and magic == b"\x93NUMPY":
+            array = np.lib.format.open_memmap(file, mode="r")
+        elif not zipped:
+            raise LrurunError(f"{name}: neither a .npy nor a .npz file", again)
         if array.dtype.names:
             hint = "save one field: numpy.save(FILE, array[FIELD])"
             raise LrurunError(f"{name}: expected numbers, found records of the type {array.dtype}", hint)
@@ -104,7 +123,7 @@ def read(path: Path, name: str) -> np.ndarray:
     except OSError as error:
         raise LrurunError(f"{name}: {error.strerror or error}", "check the path and its permissions") from None
     except Exception as error:  # NumPy raises many types for an invalid header
-        if "Python objects" in str(error):
+        if "Python objects" in str(error) or "Object arrays" in str(error):
             hint = (
                 "objects may run code when they are loaded: save numbers, as in numpy.save(FILE, array.astype(float))"
             )
@@ -112,36 +131,55 @@ def read(path: Path, name: str) -> np.ndarray:
         raise LrurunError(f"{name}: not an array of numbers: {reading.first_line(error)}", again) from None
 
 
-def doubts(given: Given) -> list[str]:
+def _key(keys: Sequence[str], asked: str, option: str, file: Path) -> str:
+    """The array of a `.npz` file that is asked for; without a key, the one named like the option, or the only one.
+
+    Raises:
+        LrurunError: there is none, or it could be one of several.
+    """
+    key = asked or option.removeprefix("--").replace("-", "_")
+    if key in keys:
+        return key
+    if asked or not keys:
+        raise LrurunError(f"{option} {file}: has no array {key!r}", hint_for(key, keys, "arrays in it"))
+    if len(keys) > 1:
+        raise LrurunError(
+            f"{option} {file}: has {len(keys)} arrays, none of them named {key!r}: {', '.join(keys)}",
+            f"name one of them: {option} {file}:{keys[0]}",
+        )
+    return keys[0]
+
+
+def doubts(own: OwnArrays) -> list[str]:
     """Sentences on arrays that may be meant otherwise: whole numbers as real ones, ids without --tokens, constants."""
-    x, y = given.inputs, given.labels
+    x, y = own.inputs, own.labels
     found = []
     if y.dtype.kind == "f":
         values = np.unique(y[~np.isnan(y)])
         if len(values) <= FEW and _are_whole(values):
             found.append(
-                f"{given.names[1]}: labels are {len(values)} different whole numbers, but saved as real numbers: they "
+                f"{own.names[1]}: labels are {len(values)} different whole numbers, but saved as real numbers: they "
                 "are imported as real values, and scored by R². Classes must be saved as integers: labels.astype(int)"
             )
-    if not given.tokens and x.ndim == 2 and all(_are_whole(rows) and rows.min() >= 0 for _, rows in blocks(x)):
+    if not own.tokens and x.ndim == 2 and all(_are_whole(rows) and rows.min() >= 0 for _, rows in blocks(x)):
         found.append(
-            f"{given.names[0]}: inputs are whole numbers, and imported as measurements. Ids, as of letters or words, "
+            f"{own.names[0]}: inputs are whole numbers, and imported as measurements. Ids, as of letters or words, "
             "need --tokens" + (", and must be saved as integers: inputs.astype(int)" if x.dtype.kind == "f" else "")
         )
-    return found + _constants(given)
+    return found + _constants(own)
 
 
-def _constants(given: Given) -> list[str]:
+def _constants(own: OwnArrays) -> list[str]:
     """Sentences on inputs that say nothing about the labels."""
-    low = high = np.asarray(given.inputs[0])
-    for _, rows in blocks(given.inputs):
+    low = high = np.asarray(own.inputs[0])
+    for _, rows in blocks(own.inputs):
         low, high = np.minimum(low, rows.min(axis=0)), np.maximum(high, rows.max(axis=0))
     if (low == high).all():
-        return [f"{given.names[0]}: all examples have the same inputs: nothing can be learned from them"]
+        return [f"{own.names[0]}: all examples have the same inputs: nothing can be learned from them"]
     if low.ndim == 1:
         return []
     same = np.flatnonzero(low.min(axis=0) == high.max(axis=0)).tolist()
-    return [f"{given.names[0]}: feature {k} is the same number everywhere" for k in same[:3]]
+    return [f"{own.names[0]}: feature {k} is the same number everywhere" for k in same[:3]]
 
 
 def _are_whole(numbers: np.ndarray) -> bool:
@@ -286,3 +324,257 @@ def _check_within(labels: np.ndarray, lengths: np.ndarray, name: str, steps: int
         raise LrurunError(
             f"{name}: example {number} has a label beyond its length {lengths[number]}", f"padding has {none} as label"
         )
+
+
+class Division(Struct, frozen=True, kw_only=True):
+    """How examples are divided."""
+
+    validation: float
+    """Fraction of all examples."""
+    test: float | None
+    """None: there are arrays for it."""
+    seed: int
+
+
+class _Rows(Struct, frozen=True):
+    """Some rows of an array, in another type."""
+
+    source: np.ndarray
+    index: np.ndarray
+    dtype: np.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.index), *self.source.shape[1:])
+
+    def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
+        for start, rows in blocks(self.source, self.index):
+            yield start, rows.astype(self.dtype)
+
+
+def task_of(
+    name: str,
+    own: OwnArrays,
+    test: OwnArrays | None,
+    division: Division,
+    *,
+    classes: int | None = None,
+    progress: Progress = store.no_progress,
+) -> Imported:
+    """The task, with a source that writes its arrays.
+
+    Args:
+        test: arrays of the test split; without them it is a part of `own`.
+        classes: their number, where some do not occur in the labels.
+
+    Raises:
+        LrurunError: too few examples, arrays of `test` that do not fit the others, classes that do not occur, nothing
+            to learn.
+    """
+    sets = [own] if test is None else [own, test]
+    _check_alike(sets)
+    chosen = _divide(own, test, division)
+    progress("computing the digest of the arrays", 0, None)
+    type_of_inputs, of_inputs = _stored_inputs(sets, chosen["train"])
+    labels, of_labels = _stored_labels(sets, chosen["train"], classes)
+    arrays: dict[str, _Rows] = {}
+    for split, index in chosen.items():
+        number = len(sets) - 1 if split == "test" else 0
+        one, stored = sets[number], labels[number]
+        arrays[f"{split}-inputs"] = _Rows(one.inputs, index, type_of_inputs)
+        arrays[f"{split}-labels"] = _Rows(stored, index, stored.dtype)
+        if any(each.lengths is not None for each in sets):
+            steps = one.inputs.shape[1]
+            ends = np.full(len(one), steps) if one.lengths is None else one.lengths
+            arrays[f"{split}-lengths"] = _Rows(ends, index, fitting(1, steps))
+    counts = {split: len(index) for split, index in chosen.items()}
+    facts = {**counts, **of_inputs, **of_labels, IMPORTED: _digest(arrays)}
+    options = decoding.convert(facts, ImportedOptions, f"the arrays of {name}")
+    absent = [] if options.loss == "squared-error" else _absent(arrays, options.classes)
+    return Imported(name, options, _source(arrays, sets, division, absent))
+
+
+def _check_alike(sets: Sequence[OwnArrays]) -> None:
+    """Refuses test arrays of other forms."""
+    for one in sets[1:]:
+        for mine, first, name in zip(
+            (one.inputs, one.labels), (sets[0].inputs, sets[0].labels), one.names[:2], strict=True
+        ):
+            kinds = [array.dtype.kind == "f" for array in (mine, first)]
+            if mine.shape[1:] != first.shape[1:] or (name == one.names[1] and kinds[0] != kinds[1]):
+                wanted, found = (f"{array.dtype} of shape (n, {str(array.shape[1:])[1:]}" for array in (first, mine))
+                raise LrurunError(
+                    f"{name}: expected {wanted}, as for training, found {found}", "give both sets the same form"
+                )
+
+
+def _divide(own: OwnArrays, test: OwnArrays | None, division: Division) -> dict[str, np.ndarray]:
+    """Split -> the numbers of its examples, in ascending order."""
+    _check_shares(division)
+    order = np.random.RandomState(division.seed).permutation(len(own))
+    tested = round((division.test or 0) * len(own))
+    ends = [tested, tested + round(division.validation * len(own))]
+    parts = dict(zip(("test", "validation", "train"), map(np.sort, np.split(order, ends)), strict=True))
+    if test is not None:
+        parts["test"] = np.arange(len(test))
+    for split in SPLITS:
+        if not len(parts[split]):
+            raise LrurunError(
+                f"{own.names[0]}: {len(own)} examples are too few: {split} would have none",
+                "give more examples, or other fractions: --validation, --test",
+            )
+    return {split: parts[split] for split in SPLITS}
+
+
+def _check_shares(division: Division) -> None:
+    """Refuses shares with which a split has no examples, however many there are."""
+    shares = {"--validation": division.validation} | ({} if division.test is None else {"--test": division.test})
+    for option, share in shares.items():
+        if share == 0:
+            split = option.removeprefix("--")
+            raise LrurunError(f"{option} 0: the {split} split would have no examples", f"as in {option} 0.1")
+    if sum(shares.values()) >= 1:
+        named = " and ".join(f"{option} {share:g}" for option, share in shares.items())
+        raise LrurunError(f"{named}: no examples remain for training", "the sum of the shares must be below 1")
+
+
+def _stored_inputs(sets: Sequence[OwnArrays], train: np.ndarray) -> tuple[np.dtype, _Facts]:
+    """The type in which inputs are stored, and what is known about them."""
+    first = sets[0]
+    shape = first.inputs.shape
+    dtype = np.dtype(np.float32)
+    if all(one.inputs.dtype.kind != "f" for one in sets):
+        low, high = (int(extreme([extreme(one.inputs) for one in sets])) for extreme in (np.min, np.max))
+        dtype = fitting(low, high)
+        if first.tokens:
+            return dtype, {"kind": "tokens", "features": high + 1, "length": shape[1]}
+    features = shape[2] if len(shape) == 3 else 1
+    mean, std = _moments(lambda: _real(first, train, features), features)
+    return dtype, {"kind": "features", "features": features, "length": shape[1], "mean": mean, "std": std}
+
+
+def _real(own: OwnArrays, index: np.ndarray, features: int) -> Iterator[np.ndarray]:
+    """(steps, features) float64: the real positions of these examples."""
+    for start, rows in blocks(own.inputs, index):
+        values = rows.reshape(len(rows), -1, features).astype(np.float64)
+        if own.lengths is not None:
+            values = values[np.arange(values.shape[1]) < own.lengths[index[start : start + len(rows)], None]]
+        yield values.reshape(-1, features)
+
+
+def _moments(parts: Any, size: int) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each column of what `parts()` yields, to six digits; a constant column has 1."""
+    count, total, squares = 0, np.zeros(size), np.zeros(size)
+    for values in parts():
+        count, total = count + len(values), total + values.sum(axis=0)
+    mean = total / count
+    for values in parts():
+        squares += np.square(values - mean).sum(axis=0)
+    std = np.sqrt(squares / count)
+    tiny = 1e-6 * np.abs(mean)  # rounding errors of a constant column
+    return _rounded(mean), _rounded(np.where(std > tiny, std, 1.0))
+
+
+def _rounded(numbers: np.ndarray) -> list[float]:
+    return [float(f"{number:.6g}") for number in numbers]
+
+
+def _stored_labels(
+    sets: Sequence[OwnArrays], train: np.ndarray, classes: int | None
+) -> tuple[list[np.ndarray], _Facts]:
+    """The labels as they are stored, and the output."""
+    arrays, name = [one.labels for one in sets], sets[0].names[1]
+    values = arrays[0].dtype.kind == "f"
+    positions = arrays[0].ndim == (3 if values else 2)
+    facts: _Facts = {"at": "positions" if positions else "sequence"}
+    if positions:
+        labelled = [~np.isnan(one[..., 0]) if values else one >= 0 for one in arrays]
+        most = int(max(one.sum(axis=1).max() for one in labelled))
+        facts["labelled"] = most if most < arrays[0].shape[1] else None
+    if not values:
+        number = _count(arrays, [one.names[1] for one in sets], classes)
+        dtype = fitting(-1 if positions else 0, number - 1)
+        return [one.astype(dtype) for one in arrays], {**facts, "classes": number}
+    if classes is not None:
+        raise LrurunError(
+            f"{name}: real values have no classes", "leave --classes out, or save labels as whole numbers"
+        )
+    size = arrays[0].shape[-1]
+    real = arrays[0][train].reshape(-1, size)
+    real = real[~np.isnan(real[:, 0])]
+    if (np.ptp(real, axis=0) == 0).any():
+        constant = int(np.flatnonzero(np.ptp(real, axis=0) == 0)[0])
+        raise LrurunError(f"{name}: value {constant} is the same in all of the training split", "leave it out")
+    mean, std = _moments(lambda: [real], size)
+    stored = [((one - mean) / std).astype(np.float32) for one in arrays]
+    return stored, {**facts, "loss": "squared-error", "classes": size, "label_mean": mean, "label_std": std}
+
+
+def _count(arrays: Sequence[np.ndarray], names: Sequence[str], classes: int | None) -> int:
+    """The number of classes, of which each must occur unless it was declared. Errors name the array of the last one."""
+    name = names[int(np.argmax([one.max() for one in arrays]))]
+    found = np.unique(np.concatenate([np.unique(one) for one in arrays]))
+    found = found[found >= 0]
+    highest = int(found[-1])
+    if classes is not None:
+        if highest >= classes:
+            raise LrurunError(f"{name}: has class {highest}, --classes {classes} ends at {classes - 1}", "count from 0")
+        return classes
+    if len(found) == 1:
+        raise LrurunError(f"{name}: all labels are class {highest}: there is nothing to learn", "check the array")
+    if len(found) <= highest:
+        missing = int(np.setdiff1d(np.arange(highest), found)[0])
+        raise LrurunError(
+            f"{name}: expected every class from 0 to {highest}, class {missing} does not occur",
+            "number the classes from 0: numpy.unique(labels, return_inverse=True)[1]; "
+            f"or declare that some do not occur: --classes {highest + 1}",
+        )
+    return highest + 1
+
+
+def _absent(arrays: Mapping[str, _Rows], classes: int) -> list[str]:
+    """Sentences on classes that occur in one split, but not in another."""
+    occurs = {}
+    for split in SPLITS:
+        total = sum(count_classes(rows, classes) for _, rows in arrays[f"{split}-labels"].blocks())
+        occurs[split] = np.asarray(total) > 0
+    anywhere, found = np.any(list(occurs.values()), axis=0), []
+    for split, here in occurs.items():
+        missing = np.flatnonzero(anywhere & ~here)
+        if len(missing):
+            named = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+            found.append(f"{split} has no label of class {named}")
+    return found
+
+
+def _digest(arrays: Mapping[str, _Rows]) -> str:
+    """That of the prepared data, see `lrurun.data.store.digest`."""
+    digests = {}
+    for name, rows in arrays.items():
+        found = hashlib.sha256(header(rows.shape, rows.dtype))
+        for _, block in rows.blocks():
+            found.update(block.tobytes())
+        digests[name] = found.hexdigest()
+    return store.digest({"sha256": digests})
+
+
+def _source(arrays: Mapping[str, _Rows], sets: Sequence[OwnArrays], division: Division, notes: Sequence[str]) -> Source:
+    def fill(writer: Writer, progress: Progress) -> None:
+        writer.notes.extend(notes)
+        for name, rows in arrays.items():
+            split, _, part = name.partition("-")
+            file = writer.create(split, part, rows.shape, rows.dtype)
+            for start, block in rows.blocks():
+                progress(f"writing {name}", start, rows.shape[0])
+                file.put(start, block)
+
+    named = " and ".join(one.files for one in sets)
+    share = "" if division.test is None else f"{division.test:g} of them for test, "
+    share += f"{division.validation:g} for validation, by a permutation of seed {division.seed}"
+    declared = {"permutation": "numpy.random.RandomState", **structs.asdict(division)}
+    return Source(
+        kind="imported",
+        text=f"the imported arrays {named}; {share}",
+        fill=fill,
+        generator={k: v for k, v in declared.items() if v is not None},
+    )
