@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, r
 
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.schema import Execution, ModelConfig, OptimConfig, RunConfig, TrainConfig
-from lrurun.data import array_checks, on_device, store
+from lrurun.data import on_device, store
 from lrurun.data.metric import R2, Accuracy, BalancedAccuracy, BatchR2, BitsPerByte, Exact, MacroF1, Metric, Perplexity
 from lrurun.data.task import Data, Output, Spec
 from lrurun.errors import LrurunError
@@ -210,4 +210,4 @@ def test_sampled_examples_are_new_at_every_step_and_resume_gives_the_same_bits(d
 )
 def test_labels_that_do_not_fit_the_output_are_refused(labels: np.ndarray, output: Output, message: str) -> None:
     with pytest.raises(LrurunError, match=message):
-        array_checks.check(labels, "labels", spec(output), "test-labels", "")
+        store.check(labels, "labels", spec(output), "test-labels", "")

@@ -13,7 +13,7 @@ import pytest
 from msgspec import structs
 
 from lrurun import data as tasks
-from lrurun.data import published, store
+from lrurun.data import store
 from lrurun.data.downloaded.images import ARCHIVE, Cifar, SCifar
 from lrurun.data.task import Remote
 from tests import formats
@@ -72,22 +72,10 @@ def test_an_archive_is_known_by_its_digest_whatever_its_name(tmp_path, archive, 
     assert store.load(task, task.options(), tmp_path / "sCIFAR").published == expected
 
 
-def test_of_unpacked_folders_and_old_manifests_nothing_is_claimed_that_is_not_known(tmp_path):
+def test_of_an_unpacked_folder_nothing_is_claimed(tmp_path):
     given = formats.tree(tmp_path / "given", formats.cifar(IMAGES, LABELS, COUNT))
     task, where = small(TRUE), tmp_path / "sCIFAR"
     assert store.prepare(task, task.options(), where, from_path=given)["published"] == "unverified"
-    path = where / "manifest.json"
-    table = json.loads(path.read_text())
-    del table["published"]
-    for kind, expected in (("folder", "unverified"), ("download", "yes")):
-        path.write_text(json.dumps(table | {"kind": kind}))
-        found = store.manifest(task, task.options(), where)
-        assert found is not None
-        assert found["published"] == expected
-        assert store.load(task, task.options(), where).published == expected
-    assert published.complete({"kind": "download"}, tasks.get("Retrieval"))["published"] == "unverified"
-    assert published.complete({"kind": "download"}, None)["published"] == "unverified"
-    assert "published" not in published.complete({"kind": "generated"}, task)
 
 
 def test_commands_on_data_name_those_that_are_not_the_published_ones(machine, archive, monkeypatch):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lrurun import plugins
-from lrurun.data import TASKS, obtaining
+from lrurun.data import TASKS
 from lrurun.data.store import load, manifest, prepare
 from lrurun.errors import LrurunError
 from lrurun.runner import worker
@@ -24,11 +24,6 @@ PREPARE = ("data", "prepare", "m.toml", "--load", "mine.py", "--data-dir", "data
 FILL = "        def fill(writer, tell):\n"
 LINE = MAJORITY[: MAJORITY.index(FILL)].count("\n") + 2
 """The first line in `fill`."""
-
-
-@pytest.fixture(autouse=True)
-def no_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(obtaining, "RECIPES", {})
 
 
 def written(text: str) -> None:
@@ -169,13 +164,13 @@ def test_hints_name_the_recipe_that_the_command_uses(
         load(TASKS["Majority"], TASKS["Majority"].options(), Path("none/Majority"))
     assert caught.value.hint == again.removeprefix("hint: ")
     # in the process that prepares, which does not read the recipe
-    monkeypatch.setattr(obtaining, "RECIPES", {})
+    TASKS["Majority"].recipe = ""
     preparation = Preparation(
         task="Majority",
         options={},
         data=Path("data/Majority").absolute(),
         from_path=None,
-        recipes={"Majority": "my recipe.toml"},
+        recipe="my recipe.toml",
     )
     with pytest.raises(LrurunError) as caught:
         worker._prepare(preparation)

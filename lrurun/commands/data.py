@@ -164,7 +164,7 @@ def check(
 
     Shows counts, classes, lengths and examples. The exit code is 1 if the data have been changed.
     """
-    from lrurun.data import obtaining, store
+    from lrurun.data import store
     from lrurun.data.task import SPLITS
     from lrurun.report.scores import form_of
 
@@ -173,7 +173,7 @@ def check(
     where = places.data / requested.data_name
     manifest = store.manifest(requested.task, requested.options, where)
     if manifest is None:
-        raise obtaining.missing(requested.task, where, _again(context, task, profile))
+        raise store.missing(requested.task, where, _again(context, task, profile))
     data = store.load(requested.task, requested.options, where)
     # a task of tokens may have no names for them
     vocabulary = manifest.get("vocabulary") or [str(token) for token in range(data.spec.features)]

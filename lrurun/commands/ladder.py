@@ -266,13 +266,13 @@ def _prepare_data(places: Places, plan: planning.Plan, signals: Signals) -> None
 
 def _warn_of_data(places: Places, plan: planning.Plan) -> None:
     """Warns of data that are not the published ones, or may not be those of the present file of a task."""
-    from lrurun.data import obtaining, store
+    from lrurun.data import store
 
     where = places.data / plan.data_name
     manifest = store.manifest(plan.task, plan.options, where)
     if manifest is not None and manifest.get("published") == "no":
         console.warn(f"{where}: not the published data: {manifest['source']}")
-    if manifest is not None and (edited := obtaining.edit(plan.task, manifest, where)):
+    if manifest is not None and (edited := store.edit(plan.task, manifest, where)):
         console.warn(edited)
 
 

@@ -24,7 +24,6 @@ from lrurun.config.runs import PlannedRun, pack
 from lrurun.config.schema import KIND, TUNING_SEED, fingerprint
 from lrurun.config.settings import combinations, parse_set
 from lrurun.config.tuning import Search, proposed
-from lrurun.data import obtaining
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for, plural, raise_first
 
@@ -267,9 +266,10 @@ def task_of(recipe: Recipe) -> Task:
     """
     if tasks.IMPORTED not in recipe.data and recipe.task not in tasks.TASKS:
         raise UsageError(f"{recipe.path}, task: unknown task {recipe.task!r}", tasks.hint(recipe.task))
+    task = tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")
     if plugins.source_of("task", recipe.task) is not None:
-        obtaining.RECIPES[recipe.task] = recipe.path
-    return tasks.get(recipe.task, recipe.data, f"{recipe.path} [data]")
+        task.recipe = recipe.path
+    return task
 
 
 def _profiles(recipe: Recipe) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -119,10 +119,16 @@ def header(shape: tuple[int, ...], dtype: np.dtype) -> bytes:
     return head.getvalue()
 
 
-def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
+def sha256(path: Path, progress: Callable[[int, int], None] | None = None) -> str:
+    """Hex digest of a file's bytes. `progress` is called with the bytes that are done, and all of them."""
+    digest, done, size = hashlib.sha256(), 0, path.stat().st_size
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        while block := file.read(_READ):
+            digest.update(block)
+            done += len(block)
+            if progress:
+                progress(done, size)
+    return digest.hexdigest()
 
 
 def _write(descriptor: int, data: bytes, offset: int) -> None:
@@ -133,6 +139,8 @@ def _write(descriptor: int, data: bytes, offset: int) -> None:
 
 
 _BLOCK = 32 << 20
+"""Bytes."""
+_READ = 1 << 18
 """Bytes."""
 
 

@@ -1,4 +1,4 @@
-"""Downloads: interrupted ones are resumed, and files are verified before they are read.
+"""Published files: interrupted downloads are resumed, and archives are compared with the published digests.
 
 TFDS's download manager neither resumes nor has a timeout: after a broken connection it would start two gigabytes again,
 and without a network it would wait for minutes.
@@ -10,12 +10,13 @@ import contextlib
 import os
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from lrurun.data import published
-from lrurun.data.task import Progress, Remote
+from lrurun.data.arrays import sha256
+from lrurun.data.task import Progress, Published, Remote
 from lrurun.errors import LrurunError
 
 NAME_SECONDS = 6.0
@@ -53,6 +54,26 @@ def fetch(remote: Remote, folder: Path, progress: Progress) -> Path:
             f"{error.filename or part}: {error.strerror}", "check space and permissions, or choose another --data-dir"
         ) from None
     return target
+
+
+def identify(archive: Path, remotes: Sequence[Remote], progress: Progress) -> tuple[Published, str]:
+    """Whether the file is one of the published `remotes`, and a note if it is not.
+
+    "unverified" where no digest is published.
+    """
+    known = {remote.sha256: remote for remote in remotes if remote.sha256 is not None}
+    if not known:
+        return "unverified", ""
+    size = archive.stat().st_size
+    names = ", ".join(remote.name for remote in known.values())
+    if all(remote.bytes not in (None, size) for remote in known.values()):
+        sizes = ", ".join(f"{remote.bytes:,}" for remote in known.values())
+        return "no", f"not the published data: {archive} has {size:,} bytes, the published {names} has {sizes}"
+    found = sha256(archive, lambda done, total: progress(f"checking {archive.name}", done, total))
+    if found in known:
+        return "yes", ""
+    wanted = ", ".join(f"{sha256[:12]}..." for sha256 in known)
+    return "no", f"not the published data: {archive} has sha256 {found[:12]}..., the published {names} has {wanted}"
 
 
 def _download(remote: Remote, part: Path, progress: Progress) -> None:
@@ -127,7 +148,7 @@ def _check(remote: Remote, path: Path, progress: Progress, remedy: str) -> None:
         raise LrurunError(f"{path}: expected {remote.bytes:,} bytes, found {size:,}", remedy)
     if remote.sha256 is None:
         return
-    found = published.digest(path, lambda _, done, total: progress(f"checking {remote.name}", done, total))
+    found = sha256(path, lambda done, total: progress(f"checking {remote.name}", done, total))
     if found != remote.sha256:
         raise LrurunError(f"{path}: wrong checksum: expected {remote.sha256[:12]}..., found {found[:12]}...", remedy)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -16,11 +17,11 @@ import numpy as np
 from msgspec import Meta, structs
 
 from lrurun import decoding, files, plugins
-from lrurun.data import array_checks, arrays, download, obtaining, published
+from lrurun.data import arrays, download
 from lrurun.data.arrays import Writer, sha256
 from lrurun.data.copies import reading
 from lrurun.data.metric import MAJORITY
-from lrurun.data.task import SPLITS, Data, Options, Progress, Published, Reduction, Source, Spec, Split, Task
+from lrurun.data.task import SPLITS, Data, Options, Output, Progress, Published, Reduction, Source, Spec, Split, Task
 from lrurun.decoding import canonical
 from lrurun.errors import LrurunError
 from lrurun.version import VERSION
@@ -85,13 +86,13 @@ def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None
         found = f"{table['task']} version {table['version']}"
         raise LrurunError(
             f"{where}: expected {task.name} version {task.version}, found {found}",
-            task.restore or (obtaining.again(task, where) if table["task"] == task.name else _REMAKE),
+            task.restore or (_again(task, where) if table["task"] == task.name else _REMAKE),
         )
     if bool(table.get("code")) != bool(task.code):
         ours, theirs = f"lrurun's own task {task.name}", f"the task {task.name} of a plug-in"
         made, now = (theirs, ours) if table.get("code") else (ours, theirs)
         raise LrurunError(f"{where}: has the data of {made}, expected those of {now}", "rename your task")
-    if edited := obtaining.edit(task, table, where):
+    if edited := edit(task, table, where):
         table["notes"] = [*table.get("notes", ()), edited]
     if table.get("options", {}) != canonical(options):
         raise LrurunError(
@@ -99,7 +100,7 @@ def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None
             f"found {_settings(table.get('options', {}))}",
             task.restore or "choose another folder with --data-dir, or remove this one and run the command again",
         )
-    return published.complete(table, task)
+    return table
 
 
 def _read(path: Path) -> dict[str, Any] | None:
@@ -182,8 +183,7 @@ def _make(task: Task, options: Options, where: Path, source: Source, progress: P
                 )
         progress("computing digests", 0, None)
         digests = writer.finish()
-        if task.code:  # lrurun's own tasks are tested, and `load` checks all
-            array_checks.check_made(task, options, writer, where.name)
+        _check_made(task, options, writer, where.name)
         found = {split: writer.arrays[f"{split}-labels"].shape[0] for split in SPLITS}
         baselines = _majority(task, task.spec(options, writer.vocabulary), work) | writer.baselines
         table = {
@@ -236,7 +236,7 @@ def _identified(task: Task, source: Source, progress: Progress) -> tuple[Publish
         return "unverified", []
     if source.kind == "download":  # compared with the published digest already
         return ("yes" if all(remote.sha256 for remote in task.remotes) else "unverified"), []
-    known, note = published.identify(source.archive, task.remotes, progress)
+    known, note = download.identify(source.archive, task.remotes, progress)
     return known, [note] if note else []
 
 
@@ -255,9 +255,7 @@ def _source(task: Task, options: Options, where: Path, from_path: Path | None, p
         return _downloaded(task, options, where, progress)
     offline = task.offline(options)
     if offline is None:
-        raise LrurunError(
-            f"{task.name}: its data can neither be downloaded nor generated", obtaining.how_to_get(task, where)
-        )
+        raise LrurunError(f"{task.name}: its data can neither be downloaded nor generated", _how_to_get(task, where))
     return offline
 
 
@@ -286,13 +284,12 @@ def _from_prepared(task: Task, full: Options, folder: Path, reduction: Reduction
         reduction(load(task, full, folder, progress=progress), writer, progress)
         writer.notes += [note for note in table.get("notes", ()) if note not in counted]
 
-    known = published.complete(table, task)
     return Source(
-        kind=known.get("kind", "embedded"),
+        kind=table.get("kind", "embedded"),
         text=f"{table['source']}, by way of {folder.absolute()}",
         fill=fill,
         generator=table.get("generator", {}),
-        published=known.get("published"),
+        published=table.get("published"),
     )
 
 
@@ -307,15 +304,13 @@ def _downloaded(task: Task, options: Options, where: Path, progress: Progress) -
             names = ", ".join(remote.name for remote in task.remotes)
             raise LrurunError(
                 f"{task.name}: the data are missing and could not be downloaded: {error.message}",
-                f"{error.hint or f'put {names} into {folder}'}, or {obtaining.how_to_get(task, where)}",
+                f"{error.hint or f'put {names} into {folder}'}, or {_how_to_get(task, where)}",
             ) from None
         progress(error.message, 0, None)
         return offline
     found = task.find(folder, options)
     if found is None:
-        raise LrurunError(
-            f"{folder}: {task.name} was not found in what was downloaded", obtaining.how_to_get(task, where)
-        )
+        raise LrurunError(f"{folder}: {task.name} was not found in what was downloaded", _how_to_get(task, where))
     return structs.replace(found, kind="download", text=f"{task.remotes[0].url} ({found.text})")
 
 
@@ -354,14 +349,16 @@ def load(
     """
     table = manifest(task, options, where)
     if table is None:
-        raise obtaining.missing(task, where)
+        raise missing(task, where)
     spec = task.spec(options, table.get("vocabulary", ()))
     if spec.kind == "tokens" and len(table.get("vocabulary", ())) not in (0, spec.features):
         found = len(table["vocabulary"])
         raise LrurunError(f"{where}: expected a vocabulary of {spec.features:,} tokens, found {found:,}", _REMAKE)
-    splits: Any = {split: _split(split, table, spec, where, progress) for split in SPLITS}
+    # the digests are those of arrays that fitted the code which made them
+    changed = table.get("code", "") != task.code
+    splits: Any = {split: _split(split, table, spec, where, progress, values=changed) for split in SPLITS}
     settings = {
-        name: _split(f"test@{name}", table, task.spec(of_setting), where, progress)
+        name: _split(f"test@{name}", table, task.spec(of_setting), where, progress, values=changed)
         for name, of_setting in task.settings(options).items()
     }
     _count_notes(task, options, table["counts"], where)
@@ -386,7 +383,8 @@ def load(
     )
 
 
-def _split(split: str, table: Mapping[str, Any], spec: Spec, where: Path, progress: Progress) -> Split:
+def _split(split: str, table: Mapping[str, Any], spec: Spec, where: Path, progress: Progress, *, values: bool) -> Split:
+    """The arrays of a split, verified by their digests; `values`: whether every number is compared with the task."""
     parts: dict[str, np.ndarray] = {}
     again = _IMPORT if table.get("kind") == "imported" else _REMAKE
     for part in PARTS:
@@ -400,7 +398,7 @@ def _split(split: str, table: Mapping[str, Any], spec: Spec, where: Path, progre
         if count != wanted:
             raise LrurunError(f"{where}: {split}-{part}: expected {wanted} examples, found {count}", again)
     for part, array in parts.items():
-        array_checks.check(array, part, spec, f"{where}: {split}-{part}", _remake(table))
+        check(array, part, spec, f"{where}: {split}-{part}", _remake(table), values=values)
     return Split(**parts)
 
 
@@ -445,3 +443,139 @@ def digest(table: Mapping[str, Any]) -> str:
 
 def _settings(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {value!r}" for name, value in options.items()) or "the published settings"
+
+
+def missing(task: Task, where: Path, arguments: str = "") -> LrurunError:
+    """The error for data that are not in the folder `where`; `arguments` are those of a command that prepares them."""
+    hint = task.restore or f"run: lrurun data prepare {arguments or _arguments_of(task, where)}"
+    return LrurunError(f"{where}: there are no prepared data for {task.name}", hint)
+
+
+def _how_to_get(task: Task, where: Path) -> str:
+    """A hint for users who have a copy; for authors, where the task has no way to get its data."""
+    if not task.wanted:
+        return f"define offline() in the class of task {task.name}, or find(), with `wanted`, which describes a copy"
+    return (
+        f"if you have a copy: lrurun data prepare {_arguments_of(task, where)} --from PATH, where PATH is {task.wanted}"
+    )
+
+
+def _arguments_of(task: Task, where: Path) -> str:
+    """The arguments of `lrurun data prepare` for a folder: one with other data is named `<task>-<profile>`.
+
+    A plug-in's task is named by its recipe and its file.
+    """
+    profile = where.name.removeprefix(task.name).removeprefix("-")
+    source = plugins.source_of("task", task.name)
+    recipe = shlex.quote(task.recipe or "RECIPE.toml")
+    named = f"{recipe} --load {shlex.quote(source.shown)}" if source else task.name
+    return f"{named} --profile {profile}" if profile else named
+
+
+def edit(task: Task, table: Mapping[str, Any], where: Path) -> str | None:
+    """A note if the file of a plug-in's task has changed since its data were prepared, and its version has not."""
+    if table.get("code", "") == task.code:
+        return None
+    source = plugins.source_of("task", task.name)
+    return (
+        f"{source.shown if source else task.name} has changed since {where} was prepared, but not its version "
+        f"{task.version!r}: if its data are others now, change the version, "
+        f"or {_again(task, where)}"
+    )
+
+
+def _again(task: Task, where: Path) -> str:
+    """The command that replaces prepared data, as a hint."""
+    return f"run: lrurun data prepare {_arguments_of(task, where)} --force"
+
+
+def check(array: np.ndarray, part: str, spec: Spec, name: str, hint: str, *, values: bool = True) -> None:
+    """Refuses an array that does not fit the task; without `values` only by its type and shape.
+
+    Raises:
+        LrurunError: its type, its shape, or a value.
+    """
+    count, pairs = len(array), (2,) if spec.pair else ()
+    if part == "labels" and spec.output != Output():
+        _check_labels(array, spec, name, hint, numbers=values)
+        return
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        "inputs": [(count, *pairs, spec.length)],
+        "labels": [(count,)],
+        "lengths": [(count, *pairs)],
+    }
+    least, most = {"inputs": (0, spec.features - 1), "labels": (0, spec.classes - 1), "lengths": (1, spec.length)}[part]
+    measured = part == "inputs" and spec.kind == "features"
+    if measured:
+        shapes[part] = [(count, spec.length, spec.features)] + shapes[part] * (spec.features == 1)
+    if array.dtype.kind not in ("iuf" if measured else "iu") or not array.dtype.isnative:
+        raise LrurunError(f"{name}: expected {'' if measured else 'whole '}numbers, found {array.dtype}", hint)
+    if array.shape not in shapes[part]:
+        raise LrurunError(f"{name}: expected the shape {shapes[part][0]}, found {array.shape}", hint)
+    if not values:
+        return
+    if measured and array.dtype.kind == "f":
+        _refuse(array, lambda rows: ~np.isfinite(rows), name, "finite numbers", hint)
+    elif not measured:
+        rule = f"numbers from {least} to {most}"
+        _refuse(array, lambda rows: (rows < least) | (rows > most), name, rule, hint)
+
+
+def _check_made(task: Task, options: Options, writer: Writer, folder: str) -> None:
+    """Refuses arrays that the code of a task has just written, if they do not fit its declarations.
+
+    Raises:
+        LrurunError: an array that `check` refuses, or one with another number of examples than the labels.
+    """
+    hint = f"the code of task {task.name} wrote it: correct its `fill` or its spec()"
+    specs = dict.fromkeys(SPLITS, task.spec(options, writer.vocabulary))
+    specs |= {f"test@{name}": task.spec(one) for name, one in task.settings(options).items()}
+    for split, spec in specs.items():
+        count = writer.arrays[f"{split}-labels"].shape[0]
+        for part in ("inputs", "labels", "lengths"):
+            if (made := writer.arrays.get(f"{split}-{part}")) is not None:
+                name = f"{folder}: {split}-{part}"
+                if made.shape[0] != count:
+                    raise LrurunError(f"{name}: expected one for each of {count} labels, found {made.shape[0]}", hint)
+                check(np.load(made.path, mmap_mode="r", allow_pickle=False), part, spec, name, hint)
+
+
+def _refuse(array: np.ndarray, wrong: Callable[[np.ndarray], np.ndarray], name: str, expected: str, hint: str) -> None:
+    """Refuses an array with a wrong number, and names the first example that has one."""
+    begin = 0
+    for rows in arrays.blocks(array):
+        if (bad := wrong(rows)).any():
+            at = np.unravel_index(bad.argmax(), bad.shape)
+            index = f"{begin + int(at[0])}" + "".join(f", {int(k)}" for k in at[1:])
+            raise LrurunError(f"{name}[{index}]: expected {expected}, found {rows[at]}", hint)
+        begin += len(rows)
+
+
+def _check_labels(array: np.ndarray, spec: Spec, name: str, hint: str, *, numbers: bool) -> None:
+    """Refuses labels that do not fit an output at positions or of real values.
+
+    Raises:
+        LrurunError: their type, their shape, a class, or an example without a label.
+    """
+    output, values = spec.output, spec.output.loss == "squared-error"
+    places = (min(array.shape[1] if array.ndim > 1 else 0, spec.length),) if output.at == "positions" else ()
+    shape = (len(array), *places, *((spec.classes,) if values else ()))
+    if array.dtype.kind not in ("f" if values else "iu") or not array.dtype.isnative:
+        raise LrurunError(f"{name}: expected {'real' if values else 'whole'} numbers, found {array.dtype}", hint)
+    if array.shape != shape or places == (0,):
+        raise LrurunError(f"{name}: expected the shape {shape}, found {array.shape}", hint)
+    if not numbers:
+        return
+    if values:
+        _refuse(array, np.isinf, name, "finite numbers, or NaN where there is no label", hint)
+    else:
+        rule = f"classes from 0 to {spec.classes - 1}, or -1 where there is no label"
+        _refuse(array, lambda rows: (rows < -1) | (rows >= spec.classes), name, rule, hint)
+    labelled = ((~np.isnan(rows)).all(axis=-1) if values else rows >= 0 for rows in arrays.blocks(array))
+    per_example = np.concatenate([rows.reshape(len(rows), -1).sum(axis=1) for rows in labelled] or [np.zeros(0)])
+    if array.size and not per_example.all():
+        what = "labelled position" if output.at == "positions" else "label"
+        raise LrurunError(f"{name}: example {int(per_example.argmin())} has no {what}", hint)
+    if output.labelled is not None and array.size and per_example.max() > output.labelled:
+        found = f"example {int(per_example.argmax())} has {per_example.max()} labelled positions"
+        raise LrurunError(f"{name}: {found}, its task declares at most {output.labelled}", hint)

@@ -188,6 +188,8 @@ class Task(ABC):
     """A hint for missing or damaged data that lrurun itself cannot prepare."""
     code: str = ""
     """Digest of the file that defines a plug-in's task; set at registration."""
+    recipe: str = ""
+    """The recipe with which this process uses a plug-in's task, for messages."""
 
     @property
     def metric(self) -> Metric:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from lrurun import data as tasks
 from lrurun.config import plan as planning
 from lrurun.config import plugin_code, tuning
 from lrurun.config.ladder import read_ladder
@@ -18,7 +17,6 @@ from lrurun.config.resolve import RATE
 from lrurun.config.runs import seeds_of
 from lrurun.config.schema import common_settings
 from lrurun.config.settings import flatten, parse_set
-from lrurun.data import published
 from lrurun.data.metric import Metric
 from lrurun.errors import LedgerError, NotFoundError, plural
 from lrurun.ledger.values import FINISHED
@@ -326,7 +324,7 @@ def labels_of(runs: Sequence[Run], ledger: Ledger) -> str:
 
 def _first_label(run: Run, ledger: Ledger) -> str:
     environment = next((a.environment for a in reversed(ledger.attempts(run.id)) if "data" in a.environment), {})
-    data = published.complete(environment.get("data", {}), tasks.TASKS.get(run.task))
+    data = environment.get("data", {})
     if not run.memberships:
         return ", ".join(filter(None, [run.task, data_phrase(data)]))
     instance = ledger.ladder(run.memberships[0].ladder_key)
@@ -361,8 +359,7 @@ def _data(plan: planning.Plan, ledger: Ledger, found: list[Run]) -> dict[str, An
     for run in sorted(counting, key=lambda run: run.finished_at or 0.0, reverse=True):
         for attempt in reversed(ledger.attempts(run.id)):
             if "data" in attempt.environment:
-                known = published.complete(attempt.environment["data"], plan.task)
-                return {**known, "sha256": run.data_sha256}
+                return {**attempt.environment["data"], "sha256": run.data_sha256}
     return {}
 
 

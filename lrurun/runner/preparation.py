@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lrurun import machine, paths
-from lrurun.data import obtaining, store
+from lrurun.data import store
 from lrurun.data.task import Options, Task
 from lrurun.decoding import canonical
 from lrurun.errors import LrurunError, UsageError
@@ -84,7 +84,7 @@ def prepare_data(
         data=folder,
         from_path=None if from_path is None else from_path.absolute(),
         force=force,
-        recipes=obtaining.RECIPES,
+        recipe=choice.task.recipe,
     )
     worker = LocalWorker(preparation, needs=Needs())
     try:
@@ -119,7 +119,7 @@ def check_data_folder(places: Places, choice: DataChoice, *, force: bool = False
         raise LrurunError(f"--force: {choice.task.name} has imported arrays, which nothing makes", choice.task.restore)
     if force or store.manifest(choice.task, choice.options, folder) is None:
         if choice.task.restore:
-            raise obtaining.missing(choice.task, folder)
+            raise store.missing(choice.task, folder)
         above = places.data.absolute()
         while not above.exists():
             above = above.parent

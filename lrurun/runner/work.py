@@ -82,8 +82,8 @@ class Preparation(Struct, frozen=True, kw_only=True, tag="prepare"):
     """File or folder that holds a copy of the published data."""
     force: bool = False
     """Whether data that are there are replaced."""
-    recipes: dict[str, str] = {}
-    """`obtaining.RECIPES` of the supervisor."""
+    recipe: str = ""
+    """`Task.recipe` in the supervisor."""
 
 
 class Order(Struct, frozen=True, kw_only=True, tag="order"):

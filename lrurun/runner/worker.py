@@ -19,7 +19,7 @@ from pathlib import Path
 
 from lrurun import data as tasks
 from lrurun import plugins
-from lrurun.data import obtaining, store
+from lrurun.data import store
 from lrurun.errors import LedgerError, LrurunError, UnreachableError
 from lrurun.ledger import owner
 from lrurun.ledger.database import TRAINING_TIMEOUT
@@ -104,8 +104,8 @@ def _until_stopped(stop: StopRequest) -> Callable[[float], None]:
 
 
 def _prepare(work: Preparation) -> None:
-    obtaining.RECIPES.update(work.recipes)
     task = tasks.get(work.task, work.options)
+    task.recipe = work.recipe
     sent: tuple[str, float] = ("", 0.0)
 
     def progress(what: str, done: int, total: int | None) -> None:
