@@ -100,7 +100,8 @@ MAJORITY = """
 import numpy as np
 
 import lrurun
-from lrurun.data.task import SPLITS, Source, Spec, Task, limited, portions
+from lrurun.data.splits import portions
+from lrurun.data.task import limited, SPLITS, Source, Spec, Task
 
 SIZES = {"train": 64, "validation": 32, "test": 32}
 

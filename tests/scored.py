@@ -13,7 +13,7 @@ from tests.plug_ins import RECIPE, forget
 TASKS = """
 import lrurun
 from lrurun.data.metric import Accuracy, BitsPerByte, R2
-from lrurun.data.task import Spec, Task, limited
+from lrurun.data.task import limited, Spec, Task
 
 
 class Scored(Task):

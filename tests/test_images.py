@@ -13,7 +13,7 @@ import pytest
 from lrurun.data import store
 from lrurun.data.downloaded import images
 from lrurun.data.downloaded.images import CifarOptions, Image, ImageOptions, SCifar
-from lrurun.data.orders import hashed_order, tfds_order, torch_permutation
+from lrurun.data.splits import hashed_order, tfds_order, torch_permutation
 from lrurun.data.task import SPLITS
 from lrurun.decoding import convert
 from lrurun.errors import LrurunError, UsageError

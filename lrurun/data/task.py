@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from msgspec import Meta, Struct, field
@@ -261,36 +261,6 @@ class Task(ABC):
 def limited(options: Options, full: Mapping[str, int]) -> dict[str, int]:
     """The sizes of the splits after `options` have limited them."""
     return {split: min(full[split], getattr(options, split) or full[split]) for split in SPLITS}
-
-
-def portions(sizes: Mapping[str, int], first: int, count: int) -> Iterator[tuple[str, int, slice]]:
-    """The splits of generated examples `first` to `first + count`: split, place in it, and which of the examples.
-
-    Test comes first and train last, so that another number of training examples does not change the test split.
-    """
-    begin = 0
-    for split in ("test", "validation", "train"):
-        end = begin + sizes[split]
-        low, high = max(first, begin), min(first + count, end)
-        if low < high:
-            yield split, low - begin, slice(low - first, high - first)
-        begin = end
-
-
-Chunk = TypeVar("Chunk", bound=Any)
-"""A named tuple of arrays with a row for each example, one of them `labels`."""
-
-
-def distributed(
-    chunks: Iterable[Chunk], sizes: Mapping[str, int], progress: Progress, what: str
-) -> Iterator[tuple[str, int, Chunk]]:
-    """The parts of generated chunks, as `portions` has them: split, place in it, and the examples."""
-    done, total = 0, sum(sizes.values())
-    for chunk in chunks:
-        for split, place, rows in portions(sizes, done, len(chunk.labels)):
-            yield split, place, type(chunk)(*(array[rows] for array in chunk))
-        done += len(chunk.labels)
-        progress(what, done, total)
 
 
 def majority(train: np.ndarray, test: np.ndarray) -> float:

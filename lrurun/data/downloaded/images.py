@@ -14,8 +14,8 @@ from lrurun.data.arrays import Writer
 from lrurun.data.copies import png, reader
 from lrurun.data.copies.reader import Copy
 from lrurun.data.copies.tfds import Tfds
-from lrurun.data.orders import tfds_order, torch_permutation
 from lrurun.data.reduction import first_examples, fits
+from lrurun.data.splits import tfds_order, torch_permutation
 from lrurun.data.task import SPLITS, Options, Progress, Reduction, Remote, Source, Spec, Split, Task, limited
 from lrurun.errors import LrurunError
 
@@ -68,7 +68,10 @@ class Batch(NamedTuple):
 
 
 class Cifar(Task):
-    """What both tasks share: the copies that they can read, and their splits."""
+    """What these tasks share: the copies that they can read, and their splits.
+
+    Validation is a tenth of the training images, by the order that `CifarOptions.split` names.
+    """
 
     version = "1"
     """1: the splits, pixels as uint8 row by row, both gray formulas; averages are rounded, halves up."""

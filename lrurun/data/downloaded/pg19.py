@@ -55,7 +55,7 @@ class TokenOptions(BookOptions, frozen=True, kw_only=True, forbid_unknown_fields
 class _Books(NextToken):
     """All books of a split, one after the other in the order of the copy, in chunks of length + 1 tokens.
 
-    What remains at the end of a split is dropped.
+    What remains at the end of a split is dropped. Validation is the published split.
     """
 
     version = "1"

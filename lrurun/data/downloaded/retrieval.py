@@ -55,7 +55,10 @@ class RetrievalOptions(CharacterOptions, frozen=True, kw_only=True, forbid_unkno
 
 
 class Retrieval(CharacterTask):
-    """An example is two documents. The order is that of the files; quotation marks are ordinary characters."""
+    """An example is two documents. The order is that of the files; quotation marks are ordinary characters.
+
+    Validation is the published file `eval`.
+    """
 
     name = "Retrieval"
     title = "pairs of papers in characters, up to 4000 each, 2 classes"

@@ -57,7 +57,7 @@ class Text(CharacterTask):
     """Reviews as S4 and S5 read them: unchanged characters, with `<br />`; space at both ends is removed, as in TFDS.
 
     Every copy gives the same arrays, whatever the order and names of its files: texts are sorted and then shuffled, so
-    that the first texts of a split are a random sample.
+    that the first texts of a split are a random sample. Validation is a tenth of the training texts (`arranged`).
     """
 
     name = "Text"

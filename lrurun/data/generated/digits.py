@@ -13,7 +13,10 @@ SIZES = {"train": 1197, "validation": 300, "test": 300}
 
 
 class Digits(Task):
-    """Real images, included in scikit-learn (the test part of UCI's optdigits)."""
+    """Real images, included in scikit-learn (the test part of UCI's optdigits).
+
+    Validation is 300 of them, by a fixed permutation (`splits`).
+    """
 
     name = "sDigits"
     title = "8x8 digits as 64-pixel sequences, 10 classes"

@@ -15,7 +15,8 @@ from lrurun.data.arrays import Writer
 from lrurun.data.copies import reader, reading
 from lrurun.data.copies.reader import Copy
 from lrurun.data.generated.generators.listops import TOKENS, VERSION, Examples, Parameters, baselines, generate
-from lrurun.data.task import SPLITS, Fill, Options, Progress, Seed, Source, Spec, Task, distributed
+from lrurun.data.splits import distributed
+from lrurun.data.task import SPLITS, Fill, Options, Progress, Seed, Source, Spec, Task
 from lrurun.errors import LrurunError
 
 SIZES = {"train": 96_000, "validation": 2_000, "test": 2_000}
@@ -75,7 +76,10 @@ class ListOpsOptions(ExpressionOptions, frozen=True, kw_only=True, forbid_unknow
 
 
 class ListOps(Task):
-    """The ten digits are the classes; the parentheses of the files, which make binary trees, are not tokens."""
+    """The ten digits are the classes; the parentheses of the files, which make binary trees, are not tokens.
+
+    Validation is the published file `basic_val.tsv`, or the generated lists after those of the test split.
+    """
 
     name = "ListOps"
     title = "nested list operations on digits, 500 to 2000 tokens, 10 classes"

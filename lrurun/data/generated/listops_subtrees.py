@@ -16,7 +16,8 @@ from lrurun import machine
 from lrurun.data.arrays import Writer
 from lrurun.data.generated.generators import listops as generator
 from lrurun.data.generated.listops import SIZES, ExpressionOptions
-from lrurun.data.task import SPLITS, Output, Progress, Source, Spec, Task, distributed
+from lrurun.data.splits import distributed
+from lrurun.data.task import SPLITS, Output, Progress, Source, Spec, Task
 
 LENGTH = 8192
 """The width of the arrays of published expressions."""
@@ -40,7 +41,10 @@ class ListOpsSubTreesOptions(ExpressionOptions, frozen=True, kw_only=True, forbi
 
 
 class ListOpsSubTrees(Task):
-    """Labels are int8 (n, length): 0 to 9 at closing brackets, -1 at all other positions."""
+    """Labels are int8 (n, length): 0 to 9 at closing brackets, -1 at all other positions.
+
+    Validation is the expressions that are generated after those of the test split.
+    """
 
     name = "ListOpsSubTrees"
     title = "the value of each subtree of nested list operations on digits, 7000 to 8179 tokens, 10 classes"

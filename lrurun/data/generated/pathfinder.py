@@ -19,8 +19,8 @@ from lrurun.data.copies import png, reader, reading
 from lrurun.data.copies.reader import Copy
 from lrurun.data.copies.tfds import Tfds
 from lrurun.data.generated.generators import pathfinder as generator
-from lrurun.data.orders import hashed_order, torch_permutation
-from lrurun.data.task import SPLITS, Options, Output, Progress, Seed, Source, Spec, Task, distributed
+from lrurun.data.splits import distributed, hashed_order, torch_permutation
+from lrurun.data.task import SPLITS, Options, Output, Progress, Seed, Source, Spec, Task
 from lrurun.errors import LrurunError
 
 SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}
@@ -136,7 +136,11 @@ class Arrays(NamedTuple):
 
 
 class Pathfinder(SnakeImages):
-    """Images of 32 x 32 pixels."""
+    """Images of 32 x 32 pixels.
+
+    Validation is a tenth of the released images, by the order that `PathfinderOptions.split` names, or the generated
+    images after those of the test split.
+    """
 
     name = "Pathfinder"
     title = "are two discs on one dashed line? 32x32 images as 1024-pixel sequences, 2 classes"

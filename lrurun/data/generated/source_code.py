@@ -40,7 +40,7 @@ class SourceOptions(ChunkOptions, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class SourceCode(NextByte):
-    """Whole modules belong to one split."""
+    """Whole modules belong to one split; validation is the fifth of every ten."""
 
     name = "sSource"
     title = "the next byte of Python's standard library"

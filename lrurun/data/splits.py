@@ -1,0 +1,75 @@
+"""What the splits of tasks share: parts of what is generated, and the random orders of published ones, bit for bit.
+
+Which examples are for validation is said in the file of each task. With protocol "paper", `store.load` trains on them
+too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from lrurun.data.task import Progress
+
+
+def portions(sizes: Mapping[str, int], first: int, count: int) -> Iterator[tuple[str, int, slice]]:
+    """The splits of generated examples `first` to `first + count`: split, place in it, and which of the examples.
+
+    Test comes first and train last, so that another number of training examples does not change the test split.
+    """
+    begin = 0
+    for split in ("test", "validation", "train"):
+        end = begin + sizes[split]
+        low, high = max(first, begin), min(first + count, end)
+        if low < high:
+            yield split, low - begin, slice(low - first, high - first)
+        begin = end
+
+
+Chunk = TypeVar("Chunk", bound=Any)
+"""A named tuple of arrays with a row for each example, one of them `labels`."""
+
+
+def distributed(
+    chunks: Iterable[Chunk], sizes: Mapping[str, int], progress: Progress, what: str
+) -> Iterator[tuple[str, int, Chunk]]:
+    """The parts of generated chunks, as `portions` has them: split, place in it, and the examples."""
+    done, total = 0, sum(sizes.values())
+    for chunk in chunks:
+        for split, place, rows in portions(sizes, done, len(chunk.labels)):
+            yield split, place, type(chunk)(*(array[rows] for array in chunk))
+        done += len(chunk.labels)
+        progress(what, done, total)
+
+
+def torch_permutation(n: int, seed: int) -> np.ndarray:
+    """(n,) int64: `torch.randperm(n)` with a generator of this seed, as S4 and S5 split their data.
+
+    PyTorch shuffles forwards with the 32-bit outputs of a Mersenne Twister, which NumPy's frozen `RandomState` also
+    gives. Above n = 2**32 / 20, PyTorch has another algorithm.
+    """
+    random = np.random.RandomState(seed).randint(0, 2**32, n, dtype=np.uint32)
+    partners = (np.arange(n) + random % np.arange(n, 0, -1)).tolist()
+    order = list(range(n))
+    for place, partner in enumerate(partners):
+        order[place], order[partner] = order[partner], order[place]
+    return np.array(order, np.int64)
+
+
+def tfds_order(n: int, split: str) -> np.ndarray:
+    """(n,) int64: the order in which TFDS stores a split of `n` examples with the keys 0 to n - 1."""
+    return hashed_order(map(str, range(n)), split)
+
+
+def hashed_order(keys: Iterable[str], split: str) -> np.ndarray:
+    """(n,) int64: the order in which TFDS stores examples with these keys: by MD5 of the split's name and the key."""
+    salt = hashlib.md5(split.encode(), usedforsecurity=False)
+    digests = []
+    for key in keys:
+        digest = salt.copy()
+        digest.update(key.encode())
+        digests.append(digest.digest())
+    return np.array(sorted(range(len(digests)), key=digests.__getitem__), np.int64)
