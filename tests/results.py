@@ -39,7 +39,7 @@ def fill(
     plan = planning.make(task, ladder=ladder, profile=profile, sets=sets, tune=tune)
     name = plan.task.metric.name
     with Ledger.open(path) as ledger:
-        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, profile, plan.spec)
+        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, profile, plan.spec, plan.short_name)
         for rung, found in scores.items():
             [resolved] = planning.choose_rungs(plan, [rung])
             for seed, score in enumerate(found, first):

@@ -47,7 +47,8 @@ def test_seeds_after_a_sequential_design_are_named(tmp_path: Path) -> None:
     fill(tmp_path / "ledger.db", "sDigits", {"gamma-norm": [0.5] * 22})
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         plan, [instance] = planning.make("sDigits"), ledger.ladders()
-        for asked in ({"seeds": None, "max_seeds": 20}, {"seeds": "20-21"}):
-            ledger.event("asked", json.dumps({"rungs": [], **asked}), ladder=instance.key)
+        for more in ({"seeds": None, "max_seeds": 20}, {"seeds": "20-21"}):
+            asked = {"task": "sDigits", "ladder": "lru", "profile": None, "tune": False, "sets": [], **more}
+            ledger.event("asked", json.dumps(asked), ladder=instance.key)
         found = selection.added_seeds(plan, instance, ledger, ledger.runs(instance.key))
     assert found == ["seeds 20 to 21 of gamma-norm were added in a later command"]

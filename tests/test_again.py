@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.commands.request import LadderRequest, recorded, remember
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs, tuning_runs
 from lrurun.config.runs import seeds_of
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
+from lrurun.report.request import LadderRequest, recorded, remember
 from tests.commands import said
 from tests.machine import Machine
 

@@ -315,8 +315,8 @@ def test_where_everything_is_refused_it_says_why(
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        ([], "report: expected a TASK, or --all", "lrurun status lists the tasks that have results"),
-        (["sDigits", "--all"], "report: expected a TASK, or --all, found both: sDigits and --all", "lrurun status lists the tasks that have results"),
+        ([], "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"),
+        (["sDigits", "--all"], "report: expected a TASK, --instance or --all, found both: sDigits and --all", "lrurun status lists the tasks that have results"),
         (["--all", "--speed"], "--all and --speed exclude each other", "--speed needs one task: lrurun report TASK --speed"),
         (["--all", "--instance", "a"], "--all and --instance exclude each other", "--instance needs one task: lrurun report TASK --instance a"),
         (

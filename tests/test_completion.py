@@ -38,7 +38,7 @@ def test_the_shell_completes_what_is_in_the_ledger(monkeypatch, capsys, tmp_path
     monkeypatch.setenv("LRURUN_LEDGER", str(path))
     results.fill(path, "sDigits", {"tanh-rnn": [0.5, 0.6], "linear-rnn": [0.7]})
     with Ledger.read(path) as ledger:
-        ids, [instance] = [run.id for run in ledger.runs()], [ladder.key for ladder in ledger.ladders()]
+        ids, [instance] = [run.id for run in ledger.runs()], [ladder.short_name for ladder in ledger.ladders()]
     assert complete(monkeypatch, capsys, "show", ids[1][:4]) == [ids[1]]
     assert complete(monkeypatch, capsys, "show", "") == ids
     assert complete(monkeypatch, capsys, "show", "%") == []

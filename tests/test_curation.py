@@ -90,6 +90,9 @@ def test_notes_are_events_of_the_run(runs: list[Run], capsys: pytest.CaptureFixt
         "",
         "error: note: the text is empty\nhint: as in: lrurun note RUN 'the fan was loud'\n",
     )
+    for words in (("note", run, "x" * 2001), ("exclude", run, "--why", "x" * 2001)):
+        code, _, error = said(capsys, *words)
+        assert (code, "2,001 characters, at most 2,000" in error) == (2, True)
     assert rows_of_runs() == before
 
 

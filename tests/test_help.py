@@ -17,11 +17,10 @@ GROUP = typer.main.get_command(make_app())
 ANNOTATIONS = ("tag", "note", "exclude")
 """The commands that share a file."""
 NAMES = list(GROUP.commands)
-SUPPORT = {"annotate", "deciding", "durations", "opening", "options", "output", "placement", "request"}
+SUPPORT = {"annotate", "deciding", "durations", "opening", "options", "output", "placement", "cautions"}
 SUPPORT |= {
     "completing",
     "planned_tuning",
-    "recorded_ladder",
     "report_output",
     "study_files",
     "study_report",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lrurun import paths
-from lrurun.commands import request as requests
-from lrurun.commands.request import LadderRequest
+from lrurun.commands import resume
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
+from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
 from lrurun.report import instance_documents
+from lrurun.report import request as requests
+from lrurun.report.request import LadderRequest
 from tests.commands import answered, folder, said
 from tests.results import fill
 
@@ -23,6 +27,7 @@ RECIPE = (paths.packaged("recipes") / "sDigits.toml").read_text()
 LADDER = (paths.packaged("ablations") / "nonlinearity.toml").read_text()
 GRID = "[0.004, 0.016]"
 OPTIONS = ("--profile", "smoke", "--ladder", "nonlinearity")
+OF_SMOKE: Any = {"profile": "smoke", "ladder": "nonlinearity"}
 
 
 def digest(recipe: str, *, tune: bool = False, ladder: str = LADDER, profile: str | None = "smoke") -> str:
@@ -74,7 +79,7 @@ def test_a_changed_recipe_names_the_results_of_the_earlier_one(
         instance_documents.record(ledger, earlier, plan)
     assert answered(capsys, "plan", "mine.toml", *OPTIONS)["notes"] == []
     path.write_text(RECIPE + "\n[profile.smoke.ladder.nonlinearity.rung.tanh-rnn]\noptim = { lr = 0.5 }\n")
-    sentence = f"--instance {earlier.key} (1 finished run)"
+    sentence = f"--instance {earlier.short_name} (1 finished run)"
     [note] = answered(capsys, "plan", "mine.toml", *OPTIONS)["notes"]
     assert sentence in note
     code, _, error = said(capsys, "report", "mine.toml", *OPTIONS)
@@ -98,14 +103,111 @@ def test_resume_leaves_what_was_asked_for_again_with_a_changed_recipe(
         """Asks for seed 0 of one rung, which is queued if its settings are new."""
         plan = wanted.plan()
         with Ledger.open(folder / "ledger.db") as ledger:
-            instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+            instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name)
             requests.remember(ledger, instance, wanted, plan, [0])
             ledger.enqueue(instance.key, final_runs(plan, plan.rungs[1], [0]))
 
+    def names() -> set[str]:
+        """Of the instances that resume would train."""
+        unfinished, _, _ = resume._unfinished(paths.places("ledger.db"), None, all_users=False)
+        return {instance.short_name for instance, _ in unfinished}
+
     path.write_text(RECIPE)
     ask()
-    path.write_text(RECIPE + "\n[profile.smoke.ladder.nonlinearity.rung.tanh-rnn]\noptim = { lr = 0.5 }\n")
+    changed = RECIPE + "\n[profile.smoke.ladder.nonlinearity.rung.tanh-rnn]\noptim = { lr = 0.5 }\n"
+    path.write_text(changed)
+    ask()
+    assert names() == {"mine-nonlinearity-smoke-2"}
+    path.write_text(RECIPE)
+    ask()
+    assert names() == {"mine-nonlinearity-smoke"}, "the earlier files are back"
+    path.write_text(changed)
     fill(folder / "ledger.db", "mine.toml", {"tanh-rnn": [0.3]}, profile="smoke", ladder="nonlinearity")
     ask()
     assert len(answered(capsys, "status")["ladders"]) == 2
-    assert said(capsys, "resume")[2] == "nothing to do: every ladder of this ledger is finished\n"
+    assert said(capsys, "resume")[2].splitlines() == [
+        "nothing to do: every ladder of this ledger is finished",
+        "1 finished run has no model in runs: name the runs folder with --runs-dir, or train again with "
+        "lrurun ladder ... --fresh",
+    ]
+
+
+def test_instances_have_short_names_of_file_and_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("search.toml").write_text(RECIPE)
+    Path("again").mkdir()
+    Path("again/search.toml").write_text(RECIPE.replace(GRID, "[0.0016]"))
+    file = folder / "ledger.db"
+    fill(file, "sDigits", {"tanh-rnn": [0.3]})
+    fill(file, "search.toml", {"tanh-rnn": [0.4]}, profile="smoke", ladder="nonlinearity", tune=True)
+    fill(file, "sDigits", {"tanh-rnn": [0.5]}, sets=["optim.lr=0.5", "model.width=4"])
+    fill(file, "again/search.toml", {"tanh-rnn": [0.4]}, profile="smoke", ladder="nonlinearity", tune=True, first=1)
+    names = [ladder["name"] for ladder in answered(capsys, "status")["ladders"]]
+    tuned = "search-nonlinearity-smoke-tune"
+    assert names == ["sDigits", tuned, "sDigits-lr-0.5-width-4", f"{tuned}-2"]
+    assert answered(capsys, "plan", "sDigits", "--profile", "smoke")["name"] == "sDigits-smoke"
+    assert answered(capsys, "plan", "sDigits", "--set", "optim.lr=0.5", "--set", "model.width=4")["name"] == names[2]
+    assert answered(capsys, "report", "--instance", names[2])["rows"][0]["mean"] == 0.5
+    assert [run["seed"] for run in answered(capsys, "runs", "--instance", tuned)["runs"]] == [0]
+    assert answered(capsys, "runs", "--instance", tuned, "--where", "rung=relu-rnn")["runs"] == []
+    [status] = answered(capsys, "status", "--instance", tuned)["ladders"]
+    assert status["name"] == tuned
+    assert said(capsys, "plot", "--instance", tuned, "--out", "a.svg")[0] == 0
+    code, _, error = said(capsys, "report", "--instance", "search-nonlinearity-smoke")
+    assert (code, error.splitlines()[1]) == (4, f"hint: did you mean {tuned!r}? see `lrurun status`")
+
+
+def test_a_name_is_given_to_one_instance(folder: Path) -> None:
+    with Ledger.open(folder / "ledger.db") as ledger:
+        first = ledger.add_ladder("lru", "sDigits", None, {}, "sDigits")
+        second = ledger.add_ladder("lru", "sDigits", "smoke", {}, "sDigits")
+        assert (first.short_name, second.short_name) == ("sDigits", "sDigits-2")
+        assert ledger.add_ladder("lru", "sDigits", "smoke", {}, chosen="mine").key == second.key
+        assert [ladder.short_name for ladder in ledger.ladders()] == ["sDigits", "mine"]
+        with pytest.raises(UsageError, match="is the name of instance"):
+            ledger.add_ladder("lru", "npDigits", None, {}, chosen="mine")
+        assert len(ledger.ladders()) == 2
+        assert ledger.ladder("mine") == ledger.ladder(second.key[:5])
+
+
+def test_own_ladders_and_recipes_are_read_from_the_ledger_elsewhere(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_any_task = re.sub(r"^tasks = .*\n", "", LADDER, count=1, flags=re.MULTILINE)
+    Path("mine.toml").write_text(of_any_task.replace('"nonlinearity"', '"mine"', 1))
+    Path("own.toml").write_text(RECIPE)
+    request = LadderRequest(task="own.toml", ladder="mine.toml", profile="smoke", tune=False, sets=[])
+    fill(folder / "ledger.db", "own.toml", {"tanh-rnn": [0.3, 0.4]}, profile="smoke", ladder="mine.toml")
+    with Ledger.open(folder / "ledger.db") as ledger:
+        [instance] = ledger.ladders()
+        requests.remember(ledger, instance, request, request.plan(), [0, 1])
+        instance_documents.record(ledger, instance, request.plan())
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("LRURUN_LEDGER", "../ledger.db")
+    options = ("sDigits", "--profile", "smoke", "--ladder", "mine")
+    _, out, error = said(capsys, "report", *options, "--json")
+    assert json.loads(out)["instance"] == instance.key
+    assert error == "ladder mine: as the ledger records it, from mine.toml; there is no such file here\n"
+    assert said(capsys, "plot", *options, "--out", "a.svg")[0] == 0
+    assert said(capsys, "report", "--all", "--ladder", "mine")[0] == 0
+    claims = answered(capsys, "claims")["claims"]
+    own, *_ = [one for one in claims if (one["ladder"], one["task"]) == ("mine", "sDigits")]
+    assert (own["here"]["instance"], own["here"]["stand_in"]) == (instance.key, False)
+    others = [one["here"]["detail"] for one in claims if one["ladder"] == "mine"]
+    assert f"lrurun ladder sCIFAR --ladder {folder / 'mine.toml'} would decide it" in others
+
+
+def test_a_plan_names_the_seeds_that_remain_and_a_grid_that_is_not_used(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(folder / "ledger.db", "sDigits", {rung: [0.5, 0.5] for rung in ("relu-rnn", "tanh-rnn")}, **OF_SMOKE)
+    plan = ("plan", "sDigits", *OPTIONS, "--rung", "relu-rnn", "--rung", "tanh-rnn", "--seeds", "4")
+    assert [row["seeds_left"] for row in answered(capsys, *plan)["rungs"]] == [[2, 3], [2, 3]]
+    assert "4 runs remaining, seeds 2, 3: about" in said(capsys, *plan)[1]
+    base = RECIPE.replace('task = "sDigits"\n', "", 1)
+    Path("base.toml").write_text(base)
+    Path("own.toml").write_text('extends = "base.toml"\ntask = "sDigits"\n[tune.grid]\n"optim.lr" = [0.1]\n')
+    notes = answered(capsys, "plan", "own.toml", *OPTIONS, "--tune")["notes"]
+    assert notes == ["own.toml [tune.grid] is not used with profile smoke, which has values of its own to try"]
+    assert answered(capsys, "plan", "own.toml", *OPTIONS)["notes"] == []

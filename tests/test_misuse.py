@@ -182,7 +182,7 @@ def test_report_leaves_out_runs_of_an_edited_rung(machine: Machine, monkeypatch:
     [instance] = machine.json("status")["ladders"]
     (machine.folder / "radius.toml").write_text(ladder.replace("0.9", "0.8"))
     error, _ = error_and_hint(machine, "report", *arguments, code=4)
-    assert f"--instance {instance['instance']} (1 finished run)" in error
+    assert f"--instance {instance['name']} (1 finished run)" in error
     (machine.folder / "radius.toml").write_text(ladder)
     assert [row["n"] for row in machine.json("report", *arguments)["rows"]] == [1]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lrurun
-from lrurun.commands import request, resume
+from lrurun.commands import resume
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
 from lrurun.data import store
@@ -18,6 +18,7 @@ from lrurun.errors import LedgerError
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, LadderInstance
+from lrurun.report import request
 from lrurun.runner import environment, worker
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
 from lrurun.training import NUMERICS

@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from lrurun import plugins
-from lrurun.commands import request as requests
 from lrurun.config import plan as planning
 from lrurun.config import schema
 from lrurun.config.plan import final_runs
@@ -20,6 +19,7 @@ from lrurun.data import TASKS
 from lrurun.data.store import load, prepare
 from lrurun.errors import LrurunError
 from lrurun.ledger.store import Ledger
+from lrurun.report import request as requests
 from lrurun.runner.processes import LocalWorker
 from lrurun.runner.work import Fault, Needs, Preparation, decode
 from tests.commands import said
@@ -78,6 +78,21 @@ def test_the_suite_finds_what_is_wrong_with_a_plug_in(folder: Path, capsys: pyte
     bad = {f["check"] for f in findings if not f["passed"]}
     assert bad == {"padding does not leak, both directions"}
     assert "checks failed: averages" in err
+
+
+@pytest.mark.slow
+def test_an_exception_in_a_scan_names_its_line_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("averages.py").write_text(AVERAGES.replace("    def scan(", "    def scan(self, *_): 1 / 0\n\n    def other("))
+    line = next(k for k, text in enumerate(Path("averages.py").read_text().splitlines(), 1) if "1 / 0" in text)
+    code, out, _ = said(capsys, "check", "recurrence", "averages", "--load", "averages.py", "--json")
+    details = [finding["detail"] for finding in json.loads(out)["findings"] if not finding["passed"]]
+    place = f"averages.py, line {line}"
+    assert (code, details[0]) == (1, f"{place}: raised ZeroDivisionError: division by zero")
+    assert len(details) > 3
+    assert set(details[1:]) == {f"raised at {place}, too"}
+    assert said(capsys, "ladder", "sDigits", "--profile", "smoke", "--ladder", "averages.toml", "--rung", "averages")[0]
+    [run, *_] = json.loads(said(capsys, "runs", "--json")[1])["runs"]
+    assert details[0] in said(capsys, "show", run["id"])[1]
 
 
 ONE_WAY = AVERAGES.replace("(False, True) if self.bidirectional else (False,)", "(False,)").replace(

@@ -10,7 +10,7 @@ import pytest
 
 from lrurun import __main__ as entry
 from lrurun import machine
-from lrurun.commands import request as requests
+from lrurun.commands import cautions
 from lrurun.config import plan as planning
 from lrurun.config.plan import tuning_runs
 from lrurun.config.resolve import RateSource
@@ -205,7 +205,7 @@ def test_more_threads_or_many_more_workers_than_cores_get_a_warning(capsys, monk
     rungs = {n: planning.make("r.toml", ladder="l.toml", sets=[f"execution.threads={n}"]).rungs for n in (1, 2, 3)}
 
     def warned(threads, jobs):
-        requests.warn_of_cores(rungs[threads], jobs)
+        cautions.warn_of_cores(rungs[threads], jobs)
         return capsys.readouterr().err.splitlines()
 
     for threads, jobs in ((1, None), (2, None), (1, 4), (2, 2)):

@@ -14,7 +14,8 @@ from lrurun.ledger import columns
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
 from tests import where
-from tests.commands import answered, folder, lrurun
+from tests.commands import answered, folder, lrurun, said
+from tests.results import fill
 from tests.stores import ME, want
 from tests.test_conditions import SETTINGS, everything, random_ledger
 
@@ -148,8 +149,24 @@ def test_groups_in_every_format(ledger: Path, capsys: pytest.CaptureFixture[str]
     found = answered(capsys, "runs", "--by", "optim.lr", "--sort", "-mean", "--limit", "2")
     assert found["by"] == ["optim.lr"]
     assert found["groups"] == [
-        {"optim.lr": 0.001, "metric": "test/accuracy", "runs": 2, "n": 2, "mean": 0.55, "stderr": pytest.approx(0.05)},
-        {"optim.lr": 0.004, "metric": "test/accuracy", "runs": 3, "n": 2, "mean": 0.5, "stderr": pytest.approx(0.25)},
+        {
+            "optim.lr": 0.001,
+            "metric": "test/accuracy",
+            "runs": 2,
+            "n": 2,
+            "mean": 0.55,
+            "stderr": pytest.approx(0.05),
+            "instances": ["sDigits"],
+        },
+        {
+            "optim.lr": 0.004,
+            "metric": "test/accuracy",
+            "runs": 3,
+            "n": 2,
+            "mean": 0.5,
+            "stderr": pytest.approx(0.25),
+            "instances": ["sDigits"],
+        },
     ]
     text = lrurun(capsys, "runs", "--by", "seed", "--where", "seed<1", "--metric", "val/loss", "--format", "csv")[1]
     assert text == "seed,metric,runs,n,mean,stderr\n0,val/loss,1,1,1.5,\n"
@@ -203,3 +220,20 @@ def test_wrong_columns_and_groups_are_refused(ledger: Path, capsys, arguments, m
     first, second = err.splitlines()
     assert first.startswith(f"error: {message}")
     assert second.startswith(f"hint: {hint}")
+
+
+def test_means_over_several_instances_say_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(folder / "ledger.db", "sDigits", {"diagonal": [0.5], "gamma-norm": [0.5]})
+    fill(folder / "ledger.db", "sDigits", {"diagonal": [0.7]}, profile="smoke")
+    fill(folder / "ledger.db", "npDigits", {"diagonal": [0.9]})
+    code, out, error = said(capsys, "runs", "--by", "rung")
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert error == (
+        "warning: means over several ladder instances: rung diagonal of sDigits, sDigits-smoke, npDigits; "
+        "--by instance tells them apart\n"
+    )
+    assert (
+        "every group of sDigits, sDigits-smoke;" in said(capsys, "runs", "--by", "state", "--where", "task=sDigits")[2]
+    )
+    assert said(capsys, "runs", "--by", "rung,instance")[2] == ""
+    assert said(capsys, "runs", "--by", "rung", "--instance", "sDigits-smoke")[2] == ""

@@ -175,7 +175,7 @@ def test_several_settings_and_values_that_all_instances_share(swept, capsys) -> 
             ("--set", "model.depth=3"),
             4,
             "ladder lru on sDigits, profile smoke, without --tune, model.depth=3: not in this ledger, with any value "
-            "of optim.lr\nhint: run: lrurun ladder sDigits --ladder lru --profile smoke --set model.depth=3 "
+            "of optim.lr\nhint: run: lrurun ladder sDigits --profile smoke --set model.depth=3 "
             "--sweep optim.lr=V,V",
         ),
     ],
@@ -309,16 +309,23 @@ def test_a_ladder_without_its_file_is_reported_as_recorded(folder, capsys) -> No
 
 
 def test_instances_are_found_by_resolved_values(folder, capsys) -> None:
-    """`full` is the recipe's own value: the instance that was made with it is that without it."""
+    """`full` is the recipe's own value: `--set` and `--sweep` with it make the instance without it."""
     for glu in ("full", "none"):
         sets = [f"model.glu={glu}"]
         results.fill(folder / "ledger.db", "sDigits", {"diagonal": [0.5]}, profile="smoke", sets=sets)
     report = ("report", "sDigits", "--profile", "smoke", "--rung", "diagonal", "--by", "optim.lr")
     [row] = answered(capsys, *report)["rows"]
-    assert (row["set"], row["n"]) == ({"model.glu": "full"}, 1)
+    assert (row["set"], row["n"]) == ({}, 1)
+    swept = answered(capsys, "plan", "sDigits", "--profile", "smoke", "--sweep", "model.glu=full,none")
+    names = [ladder["name"] for ladder in answered(capsys, "status")["ladders"]]
+    assert [(plan["name"], plan["set"]) for plan in swept["plans"]] == [
+        (names[0], {}),
+        (names[1], {"model.glu": "none"}),
+    ]
+    assert swept["sweep"] == {"model.glu": ["full", "none"]}
     results.fill(folder / "ledger.db", "sDigits", {"diagonal": [0.6, 0.7]}, profile="smoke", first=1)
     results.fill(folder / "ledger.db", "sDigits", {"diagonal": [0.7]}, profile="smoke", sets=["optim.lr=0.5"])
-    assert [(row["set"], row["n"]) for row in answered(capsys, *report)["rows"]] == [({}, 2), ({"optim.lr": 0.5}, 1)]
+    assert [(row["set"], row["n"]) for row in answered(capsys, *report)["rows"]] == [({}, 3), ({"optim.lr": 0.5}, 1)]
 
 
 # `report --rung`

@@ -20,6 +20,7 @@ from lrurun.ledger.store import Ledger
 from lrurun.report import figures, formats, selection
 from lrurun.report.formats import html
 from lrurun.ui import app, curves, ladder_pages
+from lrurun.ui.source import size_of
 from tests import conftest
 from tests.browsing import View, closed, links, words
 from tests.machine import Machine
@@ -222,6 +223,32 @@ def test_what_takes_long_is_made_again_after_a_rest(view: View) -> None:
     assert 10 < wait < 1000
     source.keep("x", "a", (0, 0.0))  # as if that time had passed
     assert source.rested("x", "b", make, 1000) == (1, 0)
+
+
+def test_what_is_kept_is_bounded_by_its_size(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lrurun.ui.source.BYTES", 100_000)
+    source = view.source
+    for number in range(3):
+        source.keep(number, "a", {"lines": [str(number) * 40_000]})
+    assert [source.known(number, "a") is None for number in range(3)] == [True, False, False]
+    source.keep("large", "a", "x" * 1_000_000)
+    assert source.known("large", "a") is not None
+    assert source.known(2, "a") is None
+    kept = (1, memoryview(bytes(1000)), [{"a": ("b", None)}])
+    assert 2000 < size_of(kept) < 4000
+
+
+def test_long_texts_of_a_run_are_cut(tmp_path: Path) -> None:
+    file = tmp_path / "ledger.db"
+    fill(file, "sDigits", {"diagonal": [0.5]})
+    with Ledger.open(file) as ledger:
+        [run] = ledger.runs()
+        ledger.annotate(run.id, f"begin {'x' * 100_000} end")
+        ledger.exclude(run.id, "y" * 100_000)
+    page = words(View(file, tmp_path / "runs").page(f"/runs/{run.id}"))
+    assert len(page) < 20_000
+    assert "begin xxx" in page
+    assert "xxx end" in page
 
 
 def test_an_empty_view_fills(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_other_commands_work_on_a_run_of_a_plug_in(machine: Machine) -> None:
     assert f"run {run}: own/mine.py, which has recurrence 'averages', has changed since: sha256:" in error
     instance = machine.json("status")["ladders"][0]
     error = machine.run("report", "Majority", *arguments[1:], code=4).stderr
-    assert f"--instance {instance['instance']} (" in error
+    assert f"--instance {instance['name']} (" in error
     named = ("--instance", instance["instance"], "--load", "own/mine.py")
     table = machine.json("report", "Majority", *named)
     assert [row["n"] for row in table["rows"]] == [0, 0]

@@ -154,6 +154,9 @@ def test_an_unknown_column_has_a_hint(filled: Place) -> None:
     assert "test_acuracy" in caught.value.message
     assert "test_accuracy" in f"{caught.value.message} {caught.value.hint}"
     assert "lrurun query --views" in (caught.value.hint or "")
+    with pytest.raises(UsageError) as caught:
+        query.select(filled, "select metric from results")
+    assert "metric is a column of curves; " in (caught.value.hint or "")
 
 
 def test_queries_on_views_change_nothing(filled: Place) -> None:

@@ -12,7 +12,7 @@ from lrurun.ledger.filters import OPERATORS, And, Comparison, Condition, Not, Or
 from lrurun.ledger.values import Run
 from lrurun.report.listing import flat
 
-PLACES = ("ladder", "rung", "stage", "profile", "user")
+PLACES = ("ladder", "rung", "stage", "profile", "instance", "user")
 
 
 def holds(condition: Condition, value_of: Callable[[str], Any]) -> bool:

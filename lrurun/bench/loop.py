@@ -82,7 +82,7 @@ def claimed(place: Path, model: str) -> tuple[Ledger, ClaimedRun, planning.Plan]
     plan = planning.make(LOOP_TASK, sets=sets)
     store.prepare(plan.task, plan.options, place / plan.data_name)
     ledger = Ledger.open(place / "ledger.db")
-    instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+    instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name)
     (rung,) = planning.choose_rungs(plan, [LOOP_RUNG])
     ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
     claim = ledger.claim(instance.key, owner.here(), environment={})

@@ -12,6 +12,8 @@ from lrurun.commands import opening
 from lrurun.commands.options import RunId
 from lrurun.errors import UsageError
 
+MOST_CHARACTERS = 2000
+"""Of a note, and of the reason of an exclusion."""
 _TAG = re.compile(r"[^\s\"'<>=!(),]{1,100}")
 """What `--where tag=...` reads as one word."""
 
@@ -52,6 +54,7 @@ def note(
     """
     if not text.strip():
         raise UsageError("note: the text is empty", "as in: lrurun note RUN 'the fan was loud'")
+    _check_length("note", text)
     from lrurun.runner import records
 
     with opening.change(context.obj.places, run) as ledger:
@@ -79,6 +82,7 @@ def exclude(
         raise UsageError("exclude: --undo includes the run again, --why excludes it", "leave one of them out")
     if not undo and not (why or "").strip():
         raise UsageError("exclude: no reason given", "say why: lrurun exclude RUN --why 'trained on a broken disk'")
+    _check_length("exclude --why", why or "")
     from lrurun.runner import records
 
     with opening.change(context.obj.places, run) as ledger:
@@ -93,3 +97,12 @@ def exclude(
     else:
         console.write(f"run {before.id}: included in reports again")
     return 0
+
+
+def _check_length(what: str, text: str) -> None:
+    """Refuses a text that is too long for lists and pages. Raises UsageError."""
+    if len(text) > MOST_CHARACTERS:
+        raise UsageError(
+            f"{what}: the text has {len(text):,} characters, at most {MOST_CHARACTERS:,} are kept",
+            "write the rest into a file, and name the file",
+        )

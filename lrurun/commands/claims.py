@@ -35,17 +35,16 @@ def claims(
 
     The rule is the same for both. Claims about theory figures are decided by the checks of studies.
     """
-    from lrurun import paths
-    from lrurun.config.ladder import load_ladder
     from lrurun.report import ledger_claims, papers
 
     ledger_claims.check_paper(paper)
     _check_page(page, {"--task": task, "--ladder": ladder})
     task = ledger_claims.task_of(task, ladder)
-    names = [ladder] if ladder is not None else list(paths.names("ablations"))
-    ladders = {name: load_ladder(name) for name in names}
     ledger = opening.read(context.obj.places)
     try:
+        ladders, errors = ledger_claims.ladders_of(ledger, ladder)
+        for error in errors:
+            raise error
         ledger_claims.check_task(task, ledger)
         evidence = ledger_claims.gather(ledger, ladders, task, with_studies=ladder is None)
     finally:

@@ -13,11 +13,11 @@ from lrurun.errors import plural
 from lrurun.runner.selection import Selection
 
 if TYPE_CHECKING:
-    from lrurun.commands.request import LadderRequest
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.judging import sequential
     from lrurun.report.live import LadderView
+    from lrurun.report.request import LadderRequest
 
 
 def selections(
@@ -62,12 +62,12 @@ def _rounds(
 
 def design_of(made: planning.Plan, ledger: Ledger | None, request: LadderRequest) -> sequential.Progress | None:
     """The recorded sequential design of the plan; without one, with `--decide`, the one that would be recorded."""
+    from lrurun.report import selection
     from lrurun.report.judging import design_record
 
     so_far = None
-    for found in ledger.ladders(made.ladder.name, made.recipe.task) if ledger is not None else ():
-        if ledger is not None and found.profile == made.profile and found.spec == made.spec:
-            so_far = design_record.find(made, found, ledger)
+    if ledger is not None and (instance := selection.find(ledger, made)) is not None:
+        so_far = design_record.find(made, instance, ledger)
     if request.decide:
         so_far = so_far or design_record.planned(made, ledger, request.max_seeds)
         design_record.check(so_far, request.max_seeds)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lrurun import console
-from lrurun.commands import opening
-from lrurun.commands import request as requests
+from lrurun.commands import cautions, opening
 from lrurun.commands.options import (
     Decide,
     Detach,
@@ -21,6 +20,7 @@ from lrurun.commands.options import (
     Jobs,
     LadderName,
     MaxSeeds,
+    NewName,
     Nodes,
     OnNode,
     ProfileName,
@@ -37,9 +37,10 @@ from lrurun.commands.options import (
     number,
 )
 from lrurun.commands.report_output import Shown
-from lrurun.commands.request import LadderRequest
 from lrurun.commands.training_options import TrainingOptions, settings_of
-from lrurun.errors import LedgerError, LrurunError, plural
+from lrurun.errors import LedgerError, LrurunError, UsageError, plural
+from lrurun.report import request as requests
+from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning
@@ -64,6 +65,7 @@ def ladder(
     tune: Tune = False,
     set_: Sets = None,
     sweep: Sweeps = None,
+    name: NewName = None,
     jobs: Jobs = None,
     pack: Annotated[
         int,
@@ -115,12 +117,14 @@ def ladder(
         dry_run=dry_run,
         on_node=on_node,
     )
+    if name is not None and sweep:
+        raise UsageError("--name and --sweep exclude each other: a sweep has several instances", "omit one of them")
     signals = options.signals()
     if sweep:
         from lrurun.commands import sweeps
 
         points = sweeps.points(request, sweep)
-        requests.report_hidden(request)
+        cautions.report_hidden(request)
 
         def train_one(point: sweeps.Point) -> int:
             rungs, seeds = point.request.chosen(point.plan)
@@ -129,11 +133,11 @@ def ladder(
         return sweeps.train(context.obj.places, request, sweep, points, train_one, report=not (detach or dry_run))
     plan = request.plan()
     rungs, chosen_seeds = request.chosen(plan)
-    requests.report_hidden(request)
-    requests.warn_of_batches(plan, rungs)
+    cautions.report_hidden(request)
+    cautions.warn_of_batches(plan, rungs)
     if executor == "local":
-        requests.warn_of_cores(rungs, jobs)
-    return train(context.obj.places, request, plan, rungs, chosen_seeds, options, signals)
+        cautions.warn_of_cores(rungs, jobs)
+    return train(context.obj.places, request, plan, rungs, chosen_seeds, options, signals, name=name)
 
 
 def train(
@@ -146,6 +150,7 @@ def train(
     signals: Signals,
     *,
     report: bool = True,
+    name: str | None = None,
 ) -> int:
     """Trains what remains of these rungs and seeds, and prints the `report`; the exit code."""
     from lrurun.commands.plan import firm_verdict
@@ -171,7 +176,14 @@ def train(
                     supervisor, outcomes = None, []
                     with LadderView() as display:
                         while_busy(ledger, display.say, signals)
-                        instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+                        instance = ledger.add_ladder(
+                            plan.ladder.name,
+                            plan.recipe.task,
+                            plan.profile,
+                            plan.spec,
+                            plan.short_name,
+                            chosen=name,
+                        )
                         selections = _selections(
                             ledger, places, instance, request, plan, rungs, seeds, options.fresh, display
                         )
@@ -185,7 +197,7 @@ def train(
                                 break
                     if options.on_node or (options.detach and outcomes and outcomes[-1].worked):
                         return 0
-                    _say_what_is_left(ledger, instance, request, plan, outcomes)
+                    _say_what_is_left(ledger, places, instance, request, plan, outcomes)
                     if report:
                         _print_report(ledger, plan, instance, request.rungs)
                         if (firm := firm_verdict(places, request, plan, ledger)) is not None:
@@ -311,6 +323,7 @@ def _remove_empty(folder: Path) -> None:
 
 def _say_what_is_left(
     ledger: Ledger,
+    places: Places,
     instance: LadderInstance,
     request: LadderRequest,
     plan: planning.Plan,
@@ -320,6 +333,7 @@ def _say_what_is_left(
     if not any(outcome.worked for outcome in outcomes):
         what = "the sequential design" if request.decide else "this ladder"
         console.say(f"nothing to do: every run of {what} is finished")
+        cautions.say_without_models(ledger, places, [instance])
         if any(rung.execution.probes for rung in plan.rungs) and not all(
             run.execution.probes for run in ledger.runs(instance.key)
         ):

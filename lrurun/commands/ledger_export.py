@@ -16,8 +16,7 @@ import typer
 
 from lrurun import console, files
 from lrurun.commands import opening
-from lrurun.commands.options import Where, choice
-from lrurun.commands.request import is_given
+from lrurun.commands.options import Where, choice, is_given
 from lrurun.errors import LrurunError, NotFoundError, UsageError, plural
 
 if TYPE_CHECKING:

@@ -59,6 +59,29 @@ def _executors(incomplete: str) -> list[str]:
     return _beginning(incomplete, executors.names())
 
 
+def is_given(context: typer.Context, parameter: str) -> bool:
+    """Whether the command line has this option; else its value is the default."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name != "DEFAULT"
+
+
+def check_instance(context: typer.Context, name: str | None) -> None:
+    """Refuses the other options that choose an instance beside `--instance`."""
+    for parameter in ("ladder", "profile", "tune", "set_"):
+        if name is not None and is_given(context, parameter):
+            option = parameter.rstrip("_")
+            raise UsageError(f"--instance and --{option} exclude each other", f"--instance {name} alone names it")
+
+
+def _short_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][\w.+-]{0,59}", text, re.ASCII):
+        raise UsageError(
+            f"--name {text[:100]!r}: expected a letter, then up to 59 letters, digits and any of . + - _",
+            "as in --name npDigits-wide",
+        )
+    return text
+
+
 def choice(name: str, values: Sequence[str]) -> dict[str, Any]:
     """Settings of an option or argument that takes one of these values.
 
@@ -312,20 +335,35 @@ RunsFormatName = Literal["table", "csv", "md", "json"]
 RunsFormat = Annotated[
     RunsFormatName, typer.Option("--format", help="The output format.", **choice("--format", get_args(RunsFormatName)))
 ]
-InstanceId = Annotated[
+Instance = Annotated[
     Optional[str],
     typer.Option(
         "--instance",
-        metavar="ID",
-        help="The instance with this id (from lrurun status --json).",
+        metavar="NAME",
+        help="The ladder instance of this short name, or id, as lrurun status shows them.",
         autocompletion=_instances,
+    ),
+]
+OnlyInstance = Annotated[
+    Optional[str],
+    typer.Option(
+        "--instance",
+        metavar="NAME",
+        help="Only the ladder instance of this short name, or id.",
+        autocompletion=_instances,
+    ),
+]
+NewName = Annotated[
+    Optional[str],
+    typer.Option(
+        "--name", metavar="NAME", help="The short name of the instance [of file and options].", parser=_short_name
     ),
 ]
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="The id of a run, or its first characters.", autocompletion=complete_runs)
 ]
 TaskOrRuns = Annotated[
-    list[str],
+    Optional[list[str]],
     typer.Argument(metavar="TASK|RUN ...", help="A task, or runs by their ids.", autocompletion=_tasks_and_runs),
 ]
 Limit = Annotated[

@@ -23,6 +23,8 @@ class MembershipOutput(Struct, frozen=True):
     ladder: str
     task: str
     profile: str | None
+    instance: str
+    """The short name."""
     rung: str
     stage: str
     user: str | None
@@ -73,7 +75,9 @@ def run_output(run: Run) -> RunOutput:
         steps=run.steps,
         parameters=run.parameters,
         metrics=run.result or {},
-        ladders=[MembershipOutput(m.ladder, m.task, m.profile, m.rung, m.stage, m.user) for m in run.memberships],
+        ladders=[
+            MembershipOutput(m.ladder, m.task, m.profile, m.instance, m.rung, m.stage, m.user) for m in run.memberships
+        ],
         created_at=when(run.created_at),
         finished_at=when(run.finished_at),
         superseded=run.superseded,

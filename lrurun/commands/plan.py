@@ -12,8 +12,7 @@ import typer
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import opening, output
-from lrurun.commands import request as requests
+from lrurun.commands import cautions, opening, output
 from lrurun.commands.options import (
     Decide,
     Json,
@@ -28,8 +27,8 @@ from lrurun.commands.options import (
     Tune,
 )
 from lrurun.commands.planned_tuning import in_ledger, tuning
-from lrurun.commands.request import LadderRequest
 from lrurun.errors import plural
+from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.commands import sweeps
@@ -68,6 +67,8 @@ class PlannedRung(Struct, frozen=True, kw_only=True):
     runs: int
     runs_left: int
     runs_done: int
+    seeds_left: list[int]
+    """Of the final runs that remain."""
     starts_again: list[str]
     """Ids of unfinished runs that start again from step 0, because they began with an earlier numerics version."""
     refused: list[str]
@@ -105,6 +106,8 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     profile: str | None
     set: Mapping[str, Any]
     tune: bool
+    name: str
+    """The short name of the instance: in the ledger, or the one that it will get."""
     label: str
     """Of the instance: task, profile, tuned or not, `--set`, data as far as they are prepared."""
     data: Mapping[str, Any]
@@ -170,8 +173,8 @@ def plan(
         return _show_sweep(found, documents, json=json)
     made = request.plan()
     rungs, _ = request.chosen(made)
-    requests.report_hidden(request)
-    requests.warn_of_batches(made, rungs)
+    cautions.report_hidden(request)
+    cautions.warn_of_batches(made, rungs)
     with opening.read(places) or nullcontext() as ledger:
         document, rungs, so_far = _complete(places, request, made, ledger)
     if json:
@@ -198,6 +201,7 @@ def planned(
 ) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.Progress | None]:
     """What a request would train, its rungs, and its sequential design."""
     from lrurun.commands import deciding
+    from lrurun.config import tuning
     from lrurun.report import selection
 
     rungs, seeds = request.chosen(made)
@@ -209,8 +213,26 @@ def planned(
         seeds = max(seeds_of.values(), key=len)
     speeds = ledger.newest_speeds() if ledger is not None else []
     rows = [_planned(made, one, seeds_of[one.name], ledger, speeds) for one in rungs]
-    notes = [] if ledger is None else [sentence for sentence in [selection.other_versions(made, ledger)] if sentence]
-    return _document(places, made, rungs, seeds, design, rows, notes), rungs, so_far
+    phrases = [
+        tuning.replaced(made.recipe, made.profile) if made.tune else "",
+        "" if ledger is None else selection.other_versions(made, ledger),
+    ]
+    notes = [phrase for phrase in phrases if phrase]
+    document = _document(places, made, _short_name(made, ledger), rungs, seeds, design, rows, notes)
+    return document, rungs, so_far
+
+
+def _short_name(made: planning.Plan, ledger: Ledger | None) -> str:
+    """The short name of the instance in the ledger; of a new one, that which it will get."""
+    from lrurun.ledger.rows import numbered
+    from lrurun.report import selection
+
+    if ledger is None:
+        return made.short_name
+    if (instance := selection.find(ledger, made)) is not None:
+        return instance.short_name
+    taken = {one.short_name for one in ledger.ladders()}
+    return next(name for name in numbered(made.short_name) if name not in taken)
 
 
 def firm_verdict(
@@ -242,6 +264,7 @@ def firm_verdict(
 def _document(
     places: Places,
     made: planning.Plan,
+    name: str,
     rungs: Sequence[planning.ResolvedRung],
     seeds: Sequence[int],
     design: Mapping[str, Any] | None,
@@ -258,6 +281,7 @@ def _document(
     data = _data(places, made)
     label = make_label(made.recipe.task, made.profile, made.tune, made.changes, data)
     return PlanDocument(
+        name=name,
         label=label.text,
         data=data,
         ladder=made.ladder.name,
@@ -315,6 +339,7 @@ def _planned(
     states = [_state(known, want.fingerprint) for want in trials] + ["queued"] * left
     # the final runs are known once the grid is finished; until then they count as remaining
     states += [_state(known, want.fingerprint) if chosen else "queued" for want in final]
+    left_seeds = [want.seed for want in final if not chosen or _state(known, want.fingerprint) not in FINISHED]
     speed = _past_speed(rung, speeds)
     unfinished = [s for s in states if s not in FINISHED]
     steps = rung.config.train.steps * len(unfinished)
@@ -331,6 +356,7 @@ def _planned(
         runs=len(states),
         runs_left=0 if rung.same_as_base else len(unfinished),
         runs_done=len(states) - len(unfinished),
+        seeds_left=[] if rung.same_as_base else left_seeds,
         starts_again=[run for run, version in versions.items() if version < NUMERICS],
         refused=[run for run, version in versions.items() if version > NUMERICS],
         steps_per_second=speed,
@@ -377,7 +403,7 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
         table.append([row.rung, changes, f"{row.runs_done}/{row.runs}", time if row.runs_left else ""])
     title = f"ladder {made.ladder.name} ({made.ladder.path}) on {made.recipe.task} ({made.recipe.path})"
     console.table(title, ["rung", "what changes", "done", "time left"], table)
-    console.paragraph(f"Instance: {document.label}.")
+    console.paragraph(f"Instance {document.name}: {document.label}.")
     if document.design:
         console.paragraph(_design(document.design))
         if known := sequential.known_before(document.design["finished_before"]):
@@ -403,10 +429,10 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
     if document.eta_seconds is None:
         console.paragraph("Time left: unknown, because no finished run shows how fast these rungs train here.")
         return
-    seeds = ", ".join(map(str, document.seeds))
+    left = sorted({seed for row in document.rungs for seed in row.seeds_left})
+    seeds = f", seed{'s' if len(left) > 1 else ''} {', '.join(map(str, left))}" if left else ""
     time, workers = console.duration(document.eta_seconds), plural(document.workers, "worker")
-    noun = "seed" if len(document.seeds) == 1 else "seeds"
-    console.paragraph(f"{plural(count, 'run')} remaining, {noun} {seeds}: about {time} with {workers}.")
+    console.paragraph(f"{plural(count, 'run')} remaining{seeds}: about {time} with {workers}.")
 
 
 def _print_rest(request: LadderRequest, so_far: sequential.Progress | None, document: PlanDocument) -> None:

@@ -12,16 +12,17 @@ import typer
 from lrurun import console, paths
 from lrurun.commands import opening, output
 from lrurun.commands.options import (
-    InstanceId,
+    Instance,
     LadderName,
     ProfileName,
     SetsOfInstance,
     TaskOrRuns,
     TunedInstance,
+    check_instance,
     choice,
 )
-from lrurun.commands.request import LadderRequest, instance_options
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError
+from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning
@@ -38,8 +39,8 @@ OF_TASKS = ("ladder", "speed", "slots", "lengths")
 
 def plot(
     context: typer.Context,
-    what: TaskOrRuns,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write: .png, .svg or .pdf.")],
+    what: TaskOrRuns = None,
     kind: Annotated[
         Optional[Kind],
         typer.Option("--kind", help="What to draw [a TASK: ladder; RUNs: curves].", **choice("--kind", get_args(Kind))),
@@ -52,13 +53,17 @@ def plot(
     profile: ProfileName = None,
     tune: TunedInstance = False,
     set_: SetsOfInstance = None,
-    instance: InstanceId = None,
+    instance: Instance = None,
 ) -> int:
     """Draw a ladder or runs into a PNG, SVG or PDF file."""
     from lrurun.report import figure_style, selection
 
     places: Places = context.obj.places
-    request = LadderRequest(task=what[0], ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
+    names = what or []
+    if not names and instance is None:
+        raise UsageError("plot: expected a TASK, RUNs or --instance", "lrurun status lists what is in the ledger")
+    check_instance(context, instance)
+    request = LadderRequest(task=names[0] if names else "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     suffix = out.suffix.lower()
     if suffix not in figure_style.SUFFIXES:
         ending = repr(out.suffix) if out.suffix else "no suffix"
@@ -66,37 +71,30 @@ def plot(
             f"--out {out}: the name must end in .png, .svg or .pdf, found {ending}",
             f"as in --out {out.stem or 'figure'}.pdf",
         )
-    of_runs = _are_runs(what)
+    of_runs = bool(names) and _are_runs(names)
     drawn = kind or ("curves" if of_runs or metric else "ladder")
     if metric and drawn != "curves":
         raise UsageError(f"--metric: names a curve, found --kind {drawn}", "leave --kind out, or use --kind curves")
     if of_runs:
         _check_for_runs(request, drawn, instance)
-    plan = None if of_runs or instance else request.plan()
     ledger = opening.read(places)
     if ledger is None:
+        if not of_runs and not instance:
+            request.plan()  # a wrong name or value is the error to show
         hint = "name one with --ledger PATH" if of_runs else f"run: {request.command()}"
         raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
     with ledger:
         if of_runs:
-            runs = list({run.id: run for run in map(ledger.run, what)}.values())
+            runs = list({run.id: run for run in map(ledger.run, names)}.values())
             figure = _of_runs(drawn, runs, ledger, places.runs, metric or ())
         else:
-            given = instance_options(context, request)
-            plan, found = selection.chosen(ledger, request.task, plan, instance, "plot", given)
-            figure = _of_task(drawn, plan, found, ledger, places.runs, _command(request, plan, instance), metric or ())
+            asked = None if instance else request.plan(ledger)
+            plan, found = selection.chosen(ledger, request.task or None, asked, instance, request.command())
+            command = f"lrurun resume --instance {found.short_name}" if instance else request.command()
+            figure = _of_task(drawn, plan, found, ledger, places.runs, command, metric or ())
     output.write_file(out, figure_style.encode(figure, suffix))
     console.say(f"wrote {out}")
     return 0
-
-
-def _command(request: LadderRequest, plan: planning.Plan, instance: str | None) -> str:
-    """The command that trains the ladder that is drawn."""
-    if instance is None:
-        return request.command()
-    name, sets = plan.ladder.name, plan.changes
-    named = LadderRequest(task=plan.recipe.task, ladder=name, profile=plan.profile, tune=plan.tune, sets=sets)
-    return named.command()
 
 
 def _are_runs(names: Sequence[str]) -> bool:

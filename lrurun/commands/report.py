@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from lrurun.commands import opening, recorded_ladder, study_report, swept_report
+from lrurun.commands import opening, study_report, swept_report
 from lrurun.commands.options import (
     By,
     Format,
     FormatName,
-    InstanceId,
+    Instance,
     Json,
     LadderName,
     OnlyRungs,
@@ -22,14 +22,17 @@ from lrurun.commands.options import (
     SetsOfInstance,
     TaskOrAll,
     TunedInstance,
+    check_instance,
+    is_given,
     number,
 )
 from lrurun.commands.report_output import Shown
-from lrurun.commands.request import LadderRequest, instance_options, is_given
 from lrurun.config.schema import STUDY
 from lrurun.errors import LrurunError, NotFoundError, UsageError
+from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
+    from lrurun.config.ladder import Ladder
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
@@ -46,7 +49,7 @@ def report(
     by: By = None,
     tune: TunedInstance = False,
     set_: SetsOfInstance = None,
-    instance: InstanceId = None,
+    instance: Instance = None,
     speed: Annotated[bool, typer.Option("--speed", help="Report training speeds instead of test scores.")] = False,
     format: Format = "table",
     out: OutFile = None,
@@ -71,8 +74,8 @@ def report(
     """
     places: Places = context.obj.places
     _check(task, all_, speed=speed, instance=instance, by=by, detect=detect)
+    check_instance(context, instance)
     request = LadderRequest(task=task or "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
-    given = instance_options(context, request)
     if json and format != "json" and is_given(context, "format"):
         raise UsageError(f"--json and --format {format} exclude each other", "leave one of them out")
     chosen: FormatName = "json" if json else format
@@ -96,16 +99,18 @@ def report(
     if by:
         swept_report.write_report(places, request, by, show)
         return 0
-    return _report(places, request, given, show, instance=instance, speeds=speed, detect=detect)
+    return _report(places, request, show, instance=instance, speeds=speed, detect=detect)
 
 
 def _check(
     task: str | None, all_: bool, *, speed: bool, instance: str | None, by: list[str] | None, detect: float | None
 ) -> None:
     """Refuses options that exclude each other."""
-    if all_ == (task is not None):
+    if all_ == (task is not None or instance is not None) and not (all_ and instance):
         found = f", found both: {task} and --all" if all_ else ""
-        raise UsageError(f"report: expected a TASK, or --all{found}", "lrurun status lists the tasks that have results")
+        raise UsageError(
+            f"report: expected a TASK, --instance or --all{found}", "lrurun status lists the tasks that have results"
+        )
     if all_ and (speed or instance or by):
         other, option = ("--speed", "--speed") if speed else ("--instance", f"--instance {instance}")
         if by:
@@ -127,7 +132,6 @@ def _check(
 def _report(
     places: Places,
     request: LadderRequest,
-    given: Mapping[str, Any],
     show: Shown,
     *,
     instance: str | None,
@@ -139,12 +143,12 @@ def _report(
 
     ledger = opening.read(places)
     with ledger or nullcontext():
-        plan = None if instance else recorded_ladder.plan(request, ledger)
+        plan = None if instance else request.plan(ledger)
         if ledger is None:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results", f"run: {request.command()}"
             )
-        plan, found = selection.chosen(ledger, request.task, plan, instance, "report", given)
+        plan, found = selection.chosen(ledger, request.task or None, plan, instance, request.command())
         rungs = show.of(plan.ladder)
         if speeds:
             show.write(selection.build_speeds(plan, found, ledger, rungs=rungs), ledger)
@@ -155,25 +159,24 @@ def _report(
 
 def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
     """One table of a ladder on all tasks of the ledger, with a column for each task and profile."""
-    from lrurun.config.ladder import load_ladder
-    from lrurun.report import all_tasks
+    from lrurun.report import all_tasks, instance_documents
 
-    ladder = load_ladder(request.ladder)
-    rungs = show.of(ladder)
     ledger = opening.read(places)
-    if ledger is None:
-        raise NotFoundError(
-            f"{places.ledger}: there is no ledger, so there are no results",
-            f"run: lrurun ladder TASK --ladder {ladder.name}",
-        )
-    with ledger:
-        reports, notes = _reports(ledger, ladder.name, request, rungs)
+    with ledger or nullcontext():
+        ladder = instance_documents.load_ladder(request.ladder, ledger)
+        rungs = show.of(ladder)
+        if ledger is None:
+            raise NotFoundError(
+                f"{places.ledger}: there is no ledger, so there are no results",
+                f"run: lrurun ladder TASK --ladder {request.ladder}",
+            )
+        reports, notes = _reports(ledger, ladder, request, rungs)
         show.write(all_tasks.build(ladder, reports, notes), ledger)
     return 0
 
 
 def _reports(
-    ledger: Ledger, ladder: str, request: LadderRequest, rungs: Sequence[str] | None
+    ledger: Ledger, ladder: Ladder, request: LadderRequest, rungs: Sequence[str] | None
 ) -> tuple[list[LadderReport], list[str]]:
     """The report of each instance that is requested, and notes on the others.
 
@@ -181,24 +184,17 @@ def _reports(
         NotFoundError: there is none.
     """
     from lrurun import data as tasks
-    from lrurun.config import plan as planning
-    from lrurun.report import selection
+    from lrurun.report import instance_documents, selection
 
     reports, notes, others = [], [], []
     refused: LrurunError | None = None
-    for found in sorted(ledger.ladders(ladder), key=_place):
+    for found in sorted(ledger.ladders(ladder.name), key=_place):
         if request.profile not in (None, found.profile) or not _may_be(found, request):
             others.append(selection.title(found))
             continue
         try:
-            plan = planning.make(
-                found.task,
-                ladder=request.ladder,
-                profile=found.profile,
-                sets=[*request.sets, *_protocol(found)],
-                tune=request.tune,
-                imports=False,  # the files that the ladder names are loaded already
-            )
+            sets = [*request.sets, *_protocol(found)]
+            plan = instance_documents.present_plan(ledger, found, ladder, sets=sets, tune=request.tune)
             if plan.spec == found.spec:
                 reports.append(selection.build(plan, found, ledger, rungs=rungs))
             else:
@@ -210,10 +206,10 @@ def _reports(
     if not reports:
         if refused is not None:
             raise refused
-        wanted = f"ladder {ladder}" + (f", profile {request.profile}" if request.profile else "")
+        wanted = f"ladder {ladder.name}" + (f", profile {request.profile}" if request.profile else "")
         wanted += ", tuned" if request.tune else ", without --tune"
         wanted += "".join(f", {text}" for text in request.sets)
-        hint = f"this ledger has: {_some(others)}" if others else f"run: lrurun ladder TASK --ladder {ladder}"
+        hint = f"this ledger has: {_some(others)}" if others else f"run: lrurun ladder TASK --ladder {request.ladder}"
         raise NotFoundError(f"{wanted}: on no task of this ledger", hint)
     if others:
         notes.append(f"left out, because profile, --set, --tune or the recipe differ: {_some(others)}")

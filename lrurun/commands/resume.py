@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lrurun import console, paths
-from lrurun.commands import opening, study
-from lrurun.commands import request as requests
+from lrurun.commands import cautions, opening, study
 from lrurun.commands.ladder import train
 from lrurun.commands.options import (
     Detach,
@@ -22,16 +21,18 @@ from lrurun.commands.options import (
     ExecutorName,
     Jobs,
     Nodes,
+    OnlyInstance,
     RayAddress,
     RaySettings,
     SlurmSettings,
     TimeLimit,
 )
-from lrurun.commands.request import LadderRequest
 from lrurun.commands.study_request import StudyRequest
 from lrurun.commands.training_options import TrainingOptions, settings_of
 from lrurun.errors import LaterVersionError, LedgerError, UsageError, plural
 from lrurun.ledger.database import kind
+from lrurun.report import request as requests
+from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 def resume(
     context: typer.Context,
+    instance: OnlyInstance = None,
     jobs: Jobs = None,
     time_limit: TimeLimit = None,
     executor: ExecutorName = "local",
@@ -73,28 +75,34 @@ def resume(
         dry_run=dry_run,
     )
     if executor == "local":
-        requests.warn_of_jobs(jobs)
+        cautions.warn_of_jobs(jobs)
     signals = options.signals()
-    found = opening.read(places)
-    if found is None:
+    ledger = opening.read(places)
+    if ledger is None:
         hint = opening.rebuild_hint(places)
         console.say(f"nothing to do: there is no ledger yet{f'; {hint}' if hint else ''}")
         return 0
-    found.close()
-    unfinished, others, worst = _unfinished(places, all_users=all_users)
+    ledger.close()
+    unfinished, others, worst = _unfinished(places, instance, all_users=all_users)
     for user, keys in sorted(others.items()):
         console.say(f"left alone: {plural(len(keys), 'unfinished ladder')} of {user}; --all-users takes these too")
     if not unfinished and not worst:
-        whose = "your ladders" if others else "every ladder of this ledger"
-        console.say(f"nothing to do: {whose} {'are' if others else 'is'} finished")
+        if instance is not None:
+            console.say(f"nothing to do: instance {instance} is finished, or was last asked for with other files")
+        else:
+            whose = "your ladders" if others else "every ladder of this ledger"
+            console.say(f"nothing to do: {whose} {'are' if others else 'is'} finished")
+            if (ledger := opening.read(places)) is not None:
+                with ledger:
+                    cautions.say_without_models(ledger, places, ledger.ladders())
         return 0
-    for instance, recorded in unfinished:
+    for found, recorded in unfinished:
         for request in recorded:
             try:
                 if isinstance(request, StudyRequest):
                     code = study.repeat(places, request, options, signals)
                 else:
-                    code = _repeat(places, instance, request, options, signals)
+                    code = _repeat(places, found, request, options, signals)
             except (UsageError, LaterVersionError) as error:
                 # A ladder whose files have changed, or one that a later lrurun began, does not stop the others.
                 console.fail(error)
@@ -109,9 +117,10 @@ Requests = Sequence[LadderRequest | StudyRequest]
 
 
 def _unfinished(
-    places: Places, *, all_users: bool
+    places: Places, only: str | None, *, all_users: bool
 ) -> tuple[list[tuple[LadderInstance, Requests]], dict[str, set[str]], int]:
-    """What to repeat for each unfinished instance, the keys of those that other users requested, and the exit code."""
+    """What to repeat for each unfinished instance, or for the one that `only` names; the keys of those that other users
+    requested; and the exit code."""
     from lrurun.ledger import owner
 
     unfinished: list[tuple[LadderInstance, Requests]] = []
@@ -120,14 +129,11 @@ def _unfinished(
     shared = kind(places.ledger).is_shared and not all_users
     with opening.write(places) as ledger:
         ledger.reap(owner.here())
-        ladders = ledger.ladders()
-        commands = {
-            one.key: [(one.name, one.task, command) for command in requests.commands(ledger, one)] for one in ladders
-        }
-        # A command that was given again after its ladder or recipe had changed belongs to the newer instance.
-        newest = {command: key for key, given in commands.items() for command in given}
-        for one in [one for one in ladders if _is_unfinished(ledger, one)]:
-            if commands[one.key] and one.key not in map(newest.get, commands[one.key]):
+        for one in ledger.ladders() if only is None else [ledger.ladder(only)]:
+            if not _is_unfinished(ledger, one):
+                continue
+            # A command that was given again after its ladder or recipe had changed belongs to the other instance.
+            if requests.asked(ledger, one) and one.key not in requests.newest_instances(ledger, one).values():
                 continue
             try:
                 recorded: Requests

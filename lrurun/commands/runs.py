@@ -16,12 +16,13 @@ from lrurun.commands.options import (
     GroupMetric,
     Json,
     Limit,
+    OnlyInstance,
     RunsFormat,
     RunsFormatName,
     Sort,
     Where,
+    is_given,
 )
-from lrurun.commands.request import is_given
 from lrurun.errors import NotFoundError, UsageError, hint_for
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class RunsDocument(Struct, frozen=True):
 def runs(
     context: typer.Context,
     ladder: Annotated[Optional[str], typer.Option("--ladder", metavar="NAME", help="Only runs of this ladder.")] = None,
+    instance: OnlyInstance = None,
     where: Where = None,
     sort: Sort = None,
     limit: Limit = None,
@@ -55,7 +57,7 @@ def runs(
         if json and format not in ("table", "json"):
             raise UsageError(f"--json and --format {format} exclude each other", "leave one of them out")
         chosen = "json" if json else format
-        return _table(context.obj.places, ladder, where, sort, limit, columns or [], by or [], metric, chosen)
+        return _table(context.obj.places, ladder, instance, where, sort, limit, columns or [], by or [], metric, chosen)
     from lrurun.ledger import owner
     from lrurun.report import listing
 
@@ -63,7 +65,7 @@ def runs(
     on_screen = limit is None and not json and console.is_screen()
     ledger = opening.read_current(places)
     with ledger if ledger is not None else nullcontext():
-        choice = listing.Choice(where, sort, ledger)
+        choice = listing.Choice(where, sort, ledger, instance=instance)
         for caution in choice.cautions:
             console.warn(f"--where, {caution}")
         if ledger is not None and ladder is not None:
@@ -94,6 +96,7 @@ def runs(
 def _table(
     places: Places,
     ladder: str | None,
+    instance: str | None,
     where: str | None,
     sort: str | None,
     limit: int | None,
@@ -115,7 +118,7 @@ def _table(
     on_screen = limit is None and format == "table" and console.is_screen()
     ledger = opening.read_current(places)
     with ledger if ledger is not None else nullcontext():
-        choice = listing.Choice(where, None if by else sort, ledger, others=others)
+        choice = listing.Choice(where, None if by else sort, ledger, others=others, instance=instance)
         if by:
             run_table.check_by(groups, metric, sort)
         for caution in choice.cautions:
@@ -126,6 +129,8 @@ def _table(
             table = run_table.groups(ledger, choice, groups, metric, ladder, sort, limit or None)
         else:
             table = run_table.columns(ledger, choice, names, ladder, limit or None)
+    if table.caution:
+        console.warn(table.caution)
     if format != "table":
         console.write(run_table.render(table, format))
     elif not table.cells:

@@ -11,10 +11,11 @@ from msgspec import Struct, field
 
 from lrurun import console
 from lrurun.commands import opening, output
-from lrurun.commands.options import Json
+from lrurun.commands.options import Json, OnlyInstance
 from lrurun.errors import LrurunError, UnreachableError, UsageError
 
 if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
     from lrurun.report.live import LadderView
@@ -63,6 +64,8 @@ class LadderStatus(Struct, frozen=True, kw_only=True):
     failed: int
     eta_seconds: float | None
     instance: str
+    name: str
+    """The short name of the instance."""
     set: Mapping[str, Any]
     tune: bool
     running_on: Mapping[str, str]
@@ -82,6 +85,7 @@ class StatusDocument(Struct, frozen=True):
 
 def status(
     context: typer.Context,
+    instance: OnlyInstance = None,
     watch: Annotated[bool, typer.Option("--watch", help="Update the display until all runs are finished.")] = False,
     json: Json = False,
 ) -> int:
@@ -95,8 +99,8 @@ def status(
     if watch and json:
         raise UsageError("--watch and --json exclude each other", "leave one of them out")
     if watch:
-        return _watch(places)
-    found = _progress(places)
+        return _watch(places, instance)
+    found = _progress(places, instance)
     if json:
         output.write_json(StatusDocument([_output(one) for one in found]))
         return 0
@@ -113,7 +117,7 @@ def status(
     return 0
 
 
-def _watch(places: Places) -> int:
+def _watch(places: Places, only: str | None) -> int:
     """Shows one unfinished ladder after the other until all are finished or no process works on them.
 
     A ladder whose runs were submitted to an engine is shown until it is finished: its jobs may wait for hours. On a
@@ -123,7 +127,7 @@ def _watch(places: Places) -> int:
     from lrurun.ledger import owner
     from lrurun.report.live import LadderView
 
-    active = _active(places)
+    active = _active(places, only)
     if not active:
         console.say("nothing to watch: no run is queued or running")
         return 0
@@ -140,7 +144,7 @@ def _watch(places: Places) -> int:
             finished, since = _follow(places, chosen, display, since)
         if not finished:
             stalled.add(chosen.key)
-        active = _patiently(places, lambda: _active(places))
+        active = _patiently(places, lambda: _active(places, only))
     if stalled & {ladder.key for ladder, _ in active}:
         console.say(
             f"nothing has run for {STALLED_SECONDS:.0f} s: no process works on the queued runs; "
@@ -149,13 +153,13 @@ def _watch(places: Places) -> int:
     return 0
 
 
-def _active(places: Places) -> list[tuple[LadderInstance, bool]]:
+def _active(places: Places, only: str | None) -> list[tuple[LadderInstance, bool]]:
     """The ladders with queued or running runs, and whether one is running."""
     ledger = opening.read_current(places)
     if ledger is None:
         return []
     with ledger:
-        counted = [(ladder, ledger.state_counts(ladder.key)) for ladder in ledger.ladders()]
+        counted = [(ladder, ledger.state_counts(ladder.key)) for ladder in _instances(ledger, only)]
     return [(ladder, "running" in counts) for ladder, counts in counted if {"running", "queued"} & set(counts)]
 
 
@@ -222,6 +226,7 @@ def _output(progress: Progress) -> LadderStatus:
         **{state: progress.counts.get(state, 0) for state in STATES},
         eta_seconds=progress.eta_seconds,
         instance=progress.ladder.key,
+        name=progress.ladder.short_name,
         set=spec.get("set", {}),
         tune=spec.get("tune", False),
         running_on=progress.places,
@@ -247,11 +252,16 @@ def _output(progress: Progress) -> LadderStatus:
     )
 
 
-def _progress(places: Places) -> list[Progress]:
+def _progress(places: Places, only: str | None) -> list[Progress]:
     from lrurun.report import progress
 
     ledger = opening.read_current(places)
     if ledger is None:
         return []
     with ledger:
-        return [progress.collect(ledger, ladder) for ladder in ledger.ladders()]
+        return [progress.collect(ledger, ladder) for ladder in _instances(ledger, only)]
+
+
+def _instances(ledger: Ledger, only: str | None) -> list[LadderInstance]:
+    """All instances, or the one that `only` names."""
+    return ledger.ladders() if only is None else [ledger.ladder(only)]

@@ -10,8 +10,7 @@ import typer
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import opening, output, study_files, study_report
-from lrurun.commands import request as requests
+from lrurun.commands import cautions, opening, output, study_files, study_report
 from lrurun.commands.options import (
     Detach,
     DryRun,
@@ -119,7 +118,7 @@ def study(
         on_node=on_node,
     )
     if executor == "local":
-        requests.warn_of_jobs(jobs)
+        cautions.warn_of_jobs(jobs)
     code, reports, errors = compute(
         context.obj.places, planned, options, options.signals(), Drawings(out, several=several)
     )
@@ -208,7 +207,7 @@ def _run(
 
     with LadderView() as display:
         while_busy(ledger, display.say, signals)
-        instance = ledger.add_ladder(plan.name, plan.task, plan.profile, plan.spec, kind="study")
+        instance = ledger.add_ladder(plan.name, plan.task, plan.profile, plan.spec, plan.short_name, kind="study")
         remember(ledger, instance, request)
         cells = SelectedCells(plan=plan, cells=request.cells)
         work = cells.work(instance, places, **options.work_fields)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lrurun.commands import request as requests
-from lrurun.commands.request import ASKED
+from lrurun.report import request as requests
+from lrurun.report.request import ASKED
 
 if TYPE_CHECKING:
     from lrurun.config.runs import PlannedRun
@@ -90,7 +90,7 @@ def remember(ledger: Ledger, instance: LadderInstance, request: StudyRequest) ->
 
     table = {name: value for name, value in msgspec.structs.asdict(request).items() if name != "user"}
     text = msgspec.json.encode(table | requests.user_of(ledger)).decode()
-    if text not in requests.texts(ledger, instance)[-1:]:
+    if text not in [event.text for event in requests.asked(ledger, instance)[-1:]]:
         ledger.event(ASKED, text, ladder=instance.key)
 
 

@@ -10,12 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import request as requests
-from lrurun.commands import swept_report
+from lrurun.commands import cautions, swept_report
 from lrurun.commands.report_output import Shown
-from lrurun.commands.request import LadderRequest
 from lrurun.config.settings import sweep_points
 from lrurun.errors import UsageError
+from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning
@@ -51,7 +50,7 @@ def points(request: LadderRequest, sweep: Sequence[str]) -> list[Point]:
             plan = one.plan()
         except UsageError as error:
             raise _of_sweep(error, swept) from None
-        point = Point(one, plan, {path: plan.changes[path] for path in swept})
+        point = Point(one, plan, {path: plan.value(path) for path in swept})
         if any(plan.spec == other.plan.spec for other in found):
             raise UsageError(f"--sweep: {point.text} is named twice", "leave one of them out")
         found.append(point)
@@ -79,7 +78,7 @@ def train(
     """
     for point in found:
         rungs, _ = point.request.chosen(point.plan)
-        requests.warn_of_batches(point.plan, rungs)
+        cautions.warn_of_batches(point.plan, rungs)
     worst = 0
     for number, point in enumerate(found, 1):
         console.say(f"{number} of {len(found)}: {point.text}")

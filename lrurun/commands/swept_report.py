@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from lrurun.commands import opening, recorded_ladder
+from lrurun.commands import opening
 from lrurun.commands.report_output import Shown
-from lrurun.commands.request import LadderRequest
 from lrurun.errors import NotFoundError, UsageError
+from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.paths import Places
@@ -34,13 +34,14 @@ def write_report(
     for text in request.sets:
         if (path := parse_set(text)[0]) in by:
             raise UsageError(f"--set {path} and --by {path} exclude each other", "leave one of them out")
+    command = request.command(*(word for path in by for word in ("--sweep", f"{path}=V,V")))
     ledger = opening.read(places)
     with ledger or nullcontext():
-        plan = recorded_ladder.plan(request, ledger)
+        plan = request.plan(ledger)
         rungs = show.of(plan.ladder)
         if ledger is None:
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results",
-                f"run: {request.command(*(word for path in by for word in ('--sweep', f'{path}=V,V')))}",
+                f"run: {command}",
             )
-        show.write(swept.build(ledger, plan, swept.find(ledger, plan, by), by, rungs), ledger)
+        show.write(swept.build(ledger, plan, swept.find(ledger, plan, by, command), by, rungs), ledger)

@@ -180,7 +180,7 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals) -> Recorded:
     with opening.write(places, training=True) as ledger:
         with LadderView() as display:
             selection = Selection(plan=plan, rungs=plan.rungs, seeds=[run.seed])
-            instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
+            instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name)
             work = selection.work(instance, places, jobs=1)
             outcome = Supervisor(ledger, work, selection, display, signals).run(lambda: None)
         repeated = _recorded(ledger, outcome.runs[0].id)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean, median_low, stdev
 from typing import Any, Literal
 
@@ -24,8 +26,12 @@ from lrurun.config.runs import PlannedRun, pack
 from lrurun.config.schema import KIND, TUNING_SEED, fingerprint
 from lrurun.config.settings import combinations, parse_set
 from lrurun.config.tuning import Search, proposed
+from lrurun.console import setting
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for, plural, raise_first
+
+_LONGEST_NAME = 40
+"""Characters of a short name; in a longer one the values of `--set` are left out."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -37,7 +43,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     seeds: int
     """Number of seeds without `--seeds`."""
     changes: dict[str, Any]
-    """The values of `--set`, except those of execution: with others it is another instance."""
+    """The values of `--set` that change something, except those of execution: with others it is another instance."""
     tune: bool
     rungs: tuple[ResolvedRung, ...]
     options: Options
@@ -63,6 +69,26 @@ class Plan(Struct, frozen=True, kw_only=True):
         return hashlib.sha256(msgspec.json.encode([rungs, tried if self.tune else None])).hexdigest()[:12]
 
     @property
+    def short_name(self) -> str:
+        """A name for people to type, of the files and options, as in "npDigits-smoke" and "search-rotrnn-tune".
+
+        A ledger that has another instance of this name adds a number.
+        """
+        ladder = Path(self.ladder.path).stem or self.ladder.name
+        parts = [
+            Path(self.recipe.path).stem or self.recipe.task,
+            "" if ladder == "lru" else ladder,
+            self.profile or "",
+            "tune" if self.tune else "",
+        ]
+        values = [f"{path.rpartition('.')[2]}-{setting(value)}" for path, value in self.changes.items()]
+        for more in (values, ["set"] if values else []):
+            name = "-".join(re.sub(r"[^\w.+-]+", "", part, flags=re.ASCII) for part in (*parts, *more) if part)
+            if len(name) <= _LONGEST_NAME:
+                break
+        return name
+
+    @property
     def search(self) -> Search | None:
         """How settings are searched; None for a grid."""
         return tuning.search_of(self.recipe, self.profile)
@@ -85,6 +111,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     def same_as_base(self) -> frozenset[str]:
         """The rungs whose runs are those of their base."""
         return frozenset(rung.name for rung in self.rungs if rung.same_as_base)
+
+    def value(self, path: str) -> Any:
+        """The value of a setting in the first rung that has it."""
+        settings = (full(rung.config) for rung in self.rungs)
+        return next((found[path] for found in settings if path in found), None)
 
     @property
     def length(self) -> int:
@@ -153,7 +184,13 @@ def of_documents(
     if imports:
         plugins.load_installed("recurrence", changes.get(KIND))
     options, data_sources = _data(recipe, profile, reduced)
-    rungs = resolve(document, recipe, profile, changes, options, data_sources, tune=tune)
+
+    def resolved(changes: Mapping[str, Any]) -> list[ResolvedRung]:
+        return resolve(document, recipe, profile, dict(changes), options, data_sources, tune=tune)
+
+    rungs = resolved(changes)
+    if len(effective := _effective(changes, rungs, resolved)) < len(changes):
+        changes, rungs = effective, resolved(effective)
     for rung in rungs:
         _check_protocol(rung, recipe)
         _check_length(rung, options)
@@ -177,6 +214,29 @@ def of_documents(
         options=options,
         data_name=_data_name(recipe, profile, reduced),
     )
+
+
+def _effective(
+    changes: Mapping[str, Any],
+    rungs: Sequence[ResolvedRung],
+    resolved: Callable[[Mapping[str, Any]], Sequence[ResolvedRung]],
+) -> dict[str, Any]:
+    """The values of `--set` without those that the rungs have anyway: these make no other instance."""
+
+    def decided(some: Sequence[ResolvedRung]) -> list[Any]:
+        return [(rung.config, rung.grid) for rung in some]
+
+    for path in changes:
+        if path.startswith("execution."):
+            continue
+        less = {other: value for other, value in changes.items() if other != path}
+        try:
+            without = resolved(less)
+        except UsageError:  # another value needs this one
+            continue
+        if decided(without) == decided(rungs):
+            changes = less
+    return dict(changes)
 
 
 def _smaller_radius(rung: ResolvedRung, base: ResolvedRung) -> str:

@@ -66,6 +66,16 @@ def common(recipe: Recipe, profile: str | None) -> Grid:
     return {path: (tried, f"{recipe.path} [tune.{name}]") for path, tried in getattr(recipe.tune, name).items()}
 
 
+def replaced(recipe: Recipe, profile: str | None) -> str:
+    """A phrase on a grid of a profile that replaces another one of the recipe, as one that it has by `extends`; empty
+    if there is none."""
+    own = {} if recipe.tune is None else recipe.tune.grid | recipe.tune.space
+    if not own or get_profile(recipe, profile).tune in ({}, own) or recipe.is_packaged:
+        return ""
+    name = "grid" if recipe.tune is None or recipe.tune.search is None else "space"
+    return f"{recipe.path} [tune.{name}] is not used with profile {profile}, which has values of its own to try"
+
+
 def search_of(recipe: Recipe, profile: str | None) -> Search | None:
     """How the recipe searches; None for a grid."""
     if recipe.tune is None or recipe.tune.search is None:

@@ -55,6 +55,12 @@ FIELDS: Mapping[str, Field] = {
     "profile": Field(
         "set", "profile of the recipe; '' for the plain recipe", _of_ladder(ladders.c.profile), of_place=True
     ),
+    "instance": Field(
+        "set",
+        "short name of the ladder instance: task, profile, --set and --tune together",
+        ladders.c.short_name,
+        of_place=True,
+    ),
     "user": Field("set", "who requested the ladder", _of_ladder(ladders.c.user), of_place=True),
     "seed": Field("number", "seed", runs.c.seed),
     "state": Field("state", "state of the run", runs.c.state),
@@ -247,6 +253,9 @@ def groups(
 ) -> list[RunGroup]:
     """The groups of runs with equal values of `by`, in the order of these; rungs as in their ladders.
 
+    A group names the ladder instances of its runs: for a run in several, that of the place that is in the group, else
+    the first.
+
     `metric_of` says for each task what the means are over. Superseded and excluded runs are left out. A run with
     several places in ladders is in the group of each.
     """
@@ -259,13 +268,19 @@ def groups(
         for name in by
         if name not in columns
     }
-    keys = [*columns.values(), *dict.fromkeys(of_settings.values()), metric]
+    places = any(map(_of_place, by))
+    first = select(func.min(ladder_runs.c.ladder)).where(ladder_runs.c.run == runs.c.number)
+    if ladder is not None:
+        named = select(ladders.c.id).where(ladders.c.name == ladder)
+        first = first.where(ladder_runs.c.ladder.in_(named))
+    instance = ladder_runs.c.ladder if places else first.scalar_subquery()
+    keys = [*columns.values(), *dict.fromkeys(of_settings.values()), metric, instance]
     inner: Select[Any] = select(
         runs.c.number,
         *(key.label(f"k{k}") for k, key in enumerate(keys)),
         case((func.abs(score) <= _LARGEST, score)).label("value"),
     ).where(runs.c.superseded == 0, runs.c.number.not_in(select(exclusions.c.run)))
-    if any(map(_of_place, by)):
+    if places:
         source = runs.join(ladder_runs, ladder_runs.c.run == runs.c.number)
         inner = inner.select_from(source.join(ladders, ladders.c.id == ladder_runs.c.ladder)).distinct()
         if ladder is not None:
@@ -275,6 +290,10 @@ def groups(
     if ids is not None:
         inner = inner.where(among(runs.c.id, ids))
     one = inner.subquery()
+    if places:  # a run counts once in a group, also if it has the same place in several instances
+        once = [column for column in one.c if column.name != f"k{len(keys) - 1}"]
+        least = func.min(one.c[f"k{len(keys) - 1}"]).label(f"k{len(keys) - 1}")
+        one = select(*once, least).group_by(*once).subquery()
     names = [one.c[f"k{k}"] for k in range(len(keys))]
     mean = func.avg(one.c.value * _SCALE).over(partition_by=names).label("mean")
     two = select(*names, one.c.value, mean).subquery()
@@ -287,13 +306,18 @@ def groups(
     at = {name: k for k, name in enumerate(columns)}
     documents_at = {reference: len(columns) + k for k, reference in enumerate(dict.fromkeys(of_settings.values()))}
     merged: dict[tuple[Any, ...], tuple[int, int, float, float]] = {}
+    instances: dict[tuple[Any, ...], set[int]] = {}
     for row in connection.execute(select(*names, *sums).group_by(*names)):
         values = tuple(
             row[at[name]] if name in at else settings[name].get(row[documents_at[of_settings[name]]]) for name in by
         )
-        key = (*((type(value) is bool, value) for value in values), row[len(keys) - 1])
+        key = (*((type(value) is bool, value) for value in values), row[len(keys) - 2])
         merged[key] = _merged(merged.get(key, (0, 0, 0.0, 0.0)), row[-4:])
-    found = [_group(key, sums) for key, sums in merged.items()]
+        instances.setdefault(key, set()).update({row[len(keys) - 1]} - {None})
+    short_names: dict[int, str] = dict(connection.execute(select(ladders.c.id, ladders.c.short_name)).all())
+    found = [
+        _group(key, sums, tuple(short_names[one] for one in sorted(instances[key]))) for key, sums in merged.items()
+    ]
     order = _rungs(connection) if "rung" in by else {}
     found.sort(key=lambda group: [_rank(name, one, order) for name, one in zip(by, group.values, strict=True)])
     return found
@@ -314,11 +338,11 @@ def _merged(before: tuple[int, int, float, float], row: Sequence[Any]) -> tuple[
     return count + more, n + m, mean + apart * m / (n + m), squares + other + apart * apart * n * m / (n + m)
 
 
-def _group(key: tuple[Any, ...], sums: tuple[int, int, float, float]) -> RunGroup:
+def _group(key: tuple[Any, ...], sums: tuple[int, int, float, float], instances: tuple[str, ...]) -> RunGroup:
     *values, metric = key
     count, n, mean, squares = sums
     stderr = math.sqrt(squares / (n - 1) / n) if n > 1 else None
-    return RunGroup(tuple(value for _, value in values), metric, count, n, mean if n else None, stderr)
+    return RunGroup(tuple(value for _, value in values), metric, count, n, mean if n else None, stderr, instances)
 
 
 def _rank(name: str, value: Any, rungs: Mapping[str, int]) -> tuple[bool, tuple[int, Any]]:

@@ -35,7 +35,7 @@ def backup(ledger: Ledger, target: Path) -> None:
 
 
 EXPORTED: dict[str, str] = {
-    "ladders": "SELECT key, name, task, profile, kind, spec, created_at FROM ladders ORDER BY id",
+    "ladders": "SELECT key, short_name, name, task, profile, kind, spec, created_at FROM ladders ORDER BY id",
     "runs": "SELECT id, fingerprint, generation, superseded, kind, task, seed, state, step, steps, parameters, config, "
     "execution, provenance, result, error, data_sha256, created_at, finished_at FROM runs ORDER BY number",
     "ladder_runs": "SELECT l.key AS ladder, r.id AS run, m.rung, m.stage, m.position FROM ladder_runs m "

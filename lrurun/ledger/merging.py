@@ -126,9 +126,13 @@ _RUNS = (
 
 _REST = (
     """
-    INSERT INTO main.ladders (key, name, task, profile, kind, spec, created_at, user_name)
-    SELECT key, name, task, profile, kind, spec, created_at, user_name FROM other.ladders WHERE true ORDER BY id
-    ON CONFLICT DO NOTHING
+    INSERT INTO main.ladders (key, short_name, name, task, profile, kind, spec, created_at, user_name)
+    SELECT t.key,
+        CASE WHEN EXISTS (SELECT 1 FROM main.ladders h WHERE h.short_name = t.short_name)
+            THEN t.short_name || '-' || t.key ELSE t.short_name END,
+        t.name, t.task, t.profile, t.kind, t.spec, t.created_at, t.user_name
+    FROM other.ladders t WHERE true ORDER BY t.id
+    ON CONFLICT (key) DO NOTHING
     """,
     """
     INSERT INTO main.ladder_runs (ladder, run, rung, stage, position)

@@ -28,7 +28,11 @@ def select(path: Place, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str
         try:
             columns, rows = ledger.database.query(sql, {view.name: view.rows for view in used}, MAX_ROWS + 1)
         except QueryError as error:
-            raise UsageError(f"SQL: {error}", views.hint(str(error), used, ledger.database.catalogue)) from error
+            hint = views.hint(str(error), used, ledger.database.catalogue)
+            if (column := views.unknown_column(str(error))) is not None:
+                owners = [view.name for view in ledger.views() if column in {one.name for one in view.columns}]
+                hint = f"{column} is a column of {' and '.join(owners)}; {hint}" if owners else hint
+            raise UsageError(f"SQL: {error}", hint) from error
     if len(rows) > MAX_ROWS:
         raise LrurunError(f"the query has more than {MAX_ROWS:,} rows", "add a limit to it")
     if not columns:

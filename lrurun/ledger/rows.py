@@ -6,7 +6,8 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -132,6 +133,12 @@ def ladder_instance(row: Row[Any]) -> LadderInstance:
     spec = unpack(row.spec)
     msgspec.convert(spec, _Spec)
     return build(LadderInstance, row, spec=spec)
+
+
+def numbered(name: str) -> Iterator[str]:
+    """A name, and the same with -2, -3 and so on."""
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
 
 
 def build_attempt(run_id: str, row: Row[Any]) -> Attempt:
@@ -266,6 +273,7 @@ def _memberships(connection: Connection, numbers: Sequence[int]) -> dict[int, li
         ladders.c.id,
         ladders.c.name.label("ladder"),
         ladders.c.key.label("ladder_key"),
+        ladders.c.short_name.label("instance"),
         ladders.c.task,
         ladders.c.profile,
         ladders.c.user.label("user"),

@@ -53,7 +53,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.schema import Config, FixedExecution
-from lrurun.errors import LaterVersionError, LedgerError, LrurunError, NotFoundError, plural
+from lrurun.errors import LaterVersionError, LedgerError, LrurunError, NotFoundError, UsageError, nearest, plural
 from lrurun.ledger import checks, columns, conditions, progress, views
 from lrurun.ledger import database as databases
 from lrurun.ledger import owner as owners
@@ -85,6 +85,7 @@ from lrurun.ledger.rows import (
     from_real,
     ladder_instance,
     load_runs,
+    numbered,
     pack,
     pack_complex,
     pack_result,
@@ -259,18 +260,39 @@ class Ledger:
 
     @retried
     def add_ladder(
-        self, name: str, task: str, profile: str | None, spec: Mapping[str, Any], *, kind: Kind = "training"
+        self,
+        name: str,
+        task: str,
+        profile: str | None,
+        spec: Mapping[str, Any],
+        short_name: str = "",
+        *,
+        kind: Kind = "training",
+        chosen: str | None = None,
     ) -> LadderInstance:
-        """The ladder instance of these values; it is inserted if it is new. `spec` must be JSON."""
+        """The ladder instance of these values; it is inserted if it is new. `spec` must be JSON.
+
+        A new instance gets the short name, with -2, -3 if others have it; with `chosen`, a new or known one gets that.
+
+        Raises:
+            UsageError: another instance has the `chosen` name.
+        """
         values = json.dumps([name, task, profile, spec], sort_keys=True, separators=(",", ":"), allow_nan=False)
         key = hashlib.sha256(values.encode()).hexdigest()[:12]
         row: dict[str, Any] = {"key": key, "name": name, "task": task, "profile": profile, "kind": kind}
+        named = select(ladders).where(ladders.c.key == key)
         with self._writing() as connection:
             row |= {"spec": pack(spec), "created_at": now(connection), "user": owners.user()}
-            connection.execute(
-                upsert(connection, ladders).values(row).on_conflict_do_nothing(index_elements=[ladders.c.key])
-            )
-            return ladder_instance(connection.execute(select(ladders).where(ladders.c.key == key)).one())
+            if chosen is not None:
+                others = select(ladders.c.key).where(ladders.c.short_name == chosen, ladders.c.key != key)
+                if (other := connection.execute(others).scalar_one_or_none()) is not None:
+                    raise UsageError(f"--name {chosen}: is the name of instance {other}", "choose another name")
+                connection.execute(update(ladders).where(ladders.c.key == key).values(short_name=chosen))
+            for free in numbered(chosen or short_name or task):
+                connection.execute(upsert(connection, ladders).values(**row, short_name=free).on_conflict_do_nothing())
+                if (found := connection.execute(named).one_or_none()) is not None:
+                    return ladder_instance(found)
+        raise AssertionError("some number is free")
 
     def enqueue(self, ladder_key: str, wanted: Sequence[PlannedRun], *, fresh: bool = False) -> list[Run]:
         """Make `wanted` the runs of a ladder, and return them: one run per fingerprint, in the order of `wanted`.
@@ -771,8 +793,12 @@ class Ledger:
 
     @retried
     def ladder(self, key: str) -> LadderInstance:
-        """The ladder instance with a key, or the only one whose key begins with it. Raises NotFoundError."""
+        """The ladder instance with this short name or key, or the only one whose key begins with it. Raises
+        NotFoundError."""
         with self._reading() as connection:
+            named = connection.execute(select(ladders).where(ladders.c.short_name == key.strip())).one_or_none()
+            if named is not None:
+                return ladder_instance(named)
             found = _by_prefix(connection, select(ladders), ladders.c.key, key, "ladder instance")
             return ladder_instance(connection.execute(select(ladders).where(ladders.c.key == found)).one())
 
@@ -1235,8 +1261,11 @@ class Ledger:
             newer = (later.c.fingerprint == runs.c.fingerprint) & (later.c.generation > runs.c.generation)
             connection.execute(update(runs).where(exists().where(newer)).values(superseded=1))
             places: list[tuple[int, dict[str, Any]]] = []
+            taken: set[str] = set()
             for found in of_ladders:
-                row = _row(ladders, found.ladder, spec=pack(found.ladder.spec))
+                short_name = next(name for name in numbered(found.ladder.short_name) if name not in taken)
+                taken.add(short_name)
+                row = _row(ladders, found.ladder, spec=pack(found.ladder.spec), short_name=short_name)
                 ladder = connection.execute(insert(ladders).values(row).returning(ladders.c.id)).scalar_one()
                 of_events += [(event.id, _event_row(event, ladder=ladder)) for event in found.events]
                 places += [
@@ -1595,9 +1624,13 @@ def _by_prefix(connection: Connection, rows: Select[Any], column: ColumnElement[
     # A range instead of LIKE: it uses the index and has no wildcards.
     matches = names.where(column >= text, column < text + "\U0010ffff").order_by(column).limit(6)
     found = connection.execute(matches).scalars().all()
-    listing = {"run": "lrurun runs", "ladder instance": "lrurun status"}[what]
     if not found or not text:
-        raise NotFoundError(f"no {what} {prefix!r} in this ledger", f"see `{listing}`")
+        hint = "see `lrurun runs`"
+        if what == "ladder instance":
+            known = connection.execute(select(ladders.c.short_name).order_by(ladders.c.id)).scalars().all()
+            close = nearest(prefix, known)
+            hint = f"did you mean {close!r}? see `lrurun status`" if close else "see `lrurun status`"
+        raise NotFoundError(f"no {what} {prefix!r} in this ledger", hint)
     if len(found) > 1:
         some = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
         raise NotFoundError(f"{what} {prefix!r} is ambiguous", f"it is the beginning of {some}")

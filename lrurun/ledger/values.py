@@ -30,7 +30,10 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
 
     key: str
     """12 hex digits: a hash of name, task, profile and spec."""
+    short_name: str
+    """The name that people type, as in "npDigits-smoke". No other instance of the ledger has it."""
     name: str
+    """Of the ladder."""
     task: str
     profile: str | None
     kind: Kind
@@ -49,6 +52,8 @@ class Membership(Struct, frozen=True, kw_only=True):
     ladder: str
     """Name of the ladder."""
     ladder_key: str
+    instance: str
+    """The short name of the ladder instance."""
     task: str
     profile: str | None
     user: str | None = None
@@ -172,6 +177,8 @@ class RunGroup(Struct, frozen=True):
     """Those of them that have a finite value of the metric."""
     mean: float | None
     stderr: float | None
+    instances: tuple[str, ...]
+    """The short names of their ladder instances."""
 
 
 class StateSummary(Struct, frozen=True, kw_only=True):

@@ -58,11 +58,17 @@ def named(sql: str) -> list[str]:
     return [name for name in NAMES if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
 
 
+def unknown_column(error: str) -> str | None:
+    """The column that an error of the database does not know; None for other errors."""
+    found = re.search(r"no such column: (?:\w+\.)?(\w+)|column \"?(?:\w+\.)?(\w+)\"? does not exist", error)
+    return None if found is None else found[1] or found[2]
+
+
 def hint(error: str, used: Sequence[View], tables: str) -> str:
     """What a query may name, and the column nearest to the one that `error` of the database does not know."""
-    unknown = re.search(r"no such column: (?:\w+\.)?(\w+)|column \"?(?:\w+\.)?(\w+)\"? does not exist", error)
+    unknown = unknown_column(error)
     names = [column.name for view in used for column in view.columns]
-    close = nearest(unknown[1] or unknown[2], names) if unknown else None
+    close = nearest(unknown, names) if unknown else None
     listing = f"lrurun query --views lists views and columns, {tables} the tables"
     return f"did you mean {close!r}? {listing}" if close else listing
 
@@ -102,8 +108,7 @@ def _fields(*names: str) -> list[Column]:
     return [Column(name, FIELDS[name].about, FIELDS[name].value) for name in names]
 
 
-_INSTANCE = Column("instance", "key of the ladder instance: task, profile, --set and --tune together", ladders.c.key)
-_FIRST = (*_fields("id", "task", "ladder", "profile"), _INSTANCE, *_fields("rung"))
+_FIRST = _fields("id", "task", "ladder", "profile", "instance", "rung")
 
 
 def _curves() -> tuple[list[Column], Select[Any]]:

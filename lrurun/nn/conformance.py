@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 from msgspec import Struct
 
+from lrurun import plugins
 from lrurun.config.recurrences import KINDS
 from lrurun.nn import recurrences
 from lrurun.nn.recurrences import Params, Recurrence
@@ -96,7 +97,7 @@ def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, bac
     findings.append(_guarded("initial scale", _scale, both))
     if isinstance(causal.recurrence, Diagonal):
         findings.append(_guarded("norm of the state", _state_norm, causal))
-    return findings
+    return _told_once(findings)
 
 
 class _Case:
@@ -128,8 +129,21 @@ def _guarded(name: str, test: _Check, case: _Case) -> Finding:
     try:
         passed, detail = test(case)
     except Exception as error:  # a plug-in may raise anything; the other checks still run
-        return Finding(name, False, f"raised {type(error).__name__}: {error}")
+        fault = plugins.fault(error)
+        return Finding(name, False, f"raised {type(error).__name__}: {error}" if fault is None else fault.message)
     return Finding(name, bool(passed), detail)
+
+
+def _told_once(findings: list[Finding]) -> list[Finding]:
+    """The findings; an exception at a line of a plug-in that an earlier one has names the line alone."""
+    told: set[str] = set()
+    found = []
+    for finding in findings:
+        place, raised, _ = finding.detail.partition(": raised ")
+        found.append(Finding(finding.name, False, f"raised at {place}, too") if raised and place in told else finding)
+        if raised:
+            told.add(place)
+    return found
 
 
 def _deviation(found: Any, wanted: Any) -> float:

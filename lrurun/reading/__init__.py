@@ -149,15 +149,15 @@ class OpenLedger:
 
         Args:
             sets: the values of `--set`.
-            instance: the id of a ladder instance, or its beginning, in place of the others.
+            instance: the short name or the id of a ladder instance, in place of the others.
 
         Raises:
             NotFoundError: the ledger has no such instance.
             UsageError: unknown names, or an argument of another type.
         """
-        from lrurun.config import plan as planning
         from lrurun.config.schema import STUDY
         from lrurun.report import formats, run_details, selection
+        from lrurun.report.request import LadderRequest
 
         hint = 'as in report("sDigits", ladder="lru", sets={"optim.lr": 0.001})'
         check_type("task", task, str, "text", hint)
@@ -167,13 +167,12 @@ class OpenLedger:
         if task.startswith(STUDY):
             raise UsageError(f"{task}: reports of studies have no rungs", f"run: lrurun report {task} --json")
         values = dict(sets) if isinstance(sets, Mapping) else list(sets)
-        plan = None
-        if instance is None:
-            plan = planning.make(task, ladder=ladder, profile=profile, sets=values, tune=tune)
+        request = LadderRequest(task=task, ladder=ladder, profile=profile, sets=values, tune=tune)
         ledger = self._reopen()
+        plan = None if instance else request.plan(ledger)
         if ledger is None:
-            raise NotFoundError(f"there is no ledger at {self.path}", f"run: lrurun ladder {task}")
-        plan, found = selection.chosen(ledger, task, plan, instance, "report")
+            raise NotFoundError(f"there is no ledger at {self.path}", f"run: {request.command()}")
+        plan, found = selection.chosen(ledger, task, plan, instance, request.command())
         made = selection.build(plan, found, ledger)
         details = run_details.collect(formats.content_of(made), ledger)
         return ReportRows(made, formats.render(made, "html", details=details))
@@ -189,14 +188,14 @@ class OpenLedger:
         Raises:
             UsageError: unknown names.
         """
-        from lrurun.config.ladder import load_ladder
         from lrurun.report import ledger_claims
 
         _check_texts('as in claims(ladder="lru", task="sDigits")', ladder=ladder, task=task, paper=paper)
         ledger_claims.check_paper(paper, "paper")
-        names = [ladder] if ladder is not None else list(paths.names("ablations"))
-        ladders = {name: load_ladder(name) for name in names}
         ledger = self._reopen()
+        ladders, errors = ledger_claims.ladders_of(ledger, ladder)
+        for error in errors:
+            raise error
         task = ledger_claims.task_of(task, ladder)
         ledger_claims.check_task(task, ledger)
         evidence = ledger_claims.gather(ledger, ladders, task, with_studies=ladder is None)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct, structs
 
-from lrurun import plugins
+from lrurun import console, paths, plugins
+from lrurun.config import ladder as ladders
 from lrurun.config import plan as planning
+from lrurun.config import recipe as recipes
 from lrurun.config.ladder import Ladder
 from lrurun.config.recipe import Recipe
 from lrurun.errors import UsageError
@@ -36,9 +39,9 @@ def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> Non
     """Records the documents of a plan, unless they are recorded as they are."""
     folder = Path(plan.ladder.path).parent
     load = tuple(os.path.abspath(folder / Path(file).expanduser()) for file in plan.ladder.load)
-    documents = InstanceDocuments(ladder=structs.replace(plan.ladder, load=load), recipe=plan.recipe)
-    if find(ledger, instance) != documents:
-        ledger.event(KIND, msgspec.json.encode(_table(documents)).decode(), ladder=instance.key)
+    used = InstanceDocuments(ladder=structs.replace(plan.ladder, load=load), recipe=plan.recipe)
+    if find(ledger, instance) != used:
+        ledger.event(KIND, msgspec.json.encode(_table(used)).decode(), ladder=instance.key)
 
 
 def _table(value: Any) -> Any:
@@ -64,10 +67,64 @@ def find(ledger: Ledger, instance: LadderInstance) -> InstanceDocuments | None:
     return None
 
 
-def find_ladder(ledger: Ledger, name: str) -> Ladder | None:
-    """The ladder of the newest instance that has this name of a ladder; None if there is none."""
-    found = [documents for one in ledger.ladders(name) if (documents := find(ledger, one)) is not None]
-    return found[-1].ladder if found else None
+def newest(ledger: Ledger, *, ladder: str | None = None, task: str | None = None) -> InstanceDocuments | None:
+    """The documents of the newest instance of a ladder, or on a task; None if there is none that has some."""
+    found = (find(ledger, instance) for instance in reversed(ledger.ladders(ladder, task)))
+    return next((recorded for recorded in found if recorded is not None), None)
+
+
+def load_ladder(name: str, ledger: Ledger | None) -> Ladder:
+    """The ladder of this name or in this file; one without a file here is the one that the ledger records.
+
+    Raises:
+        UsageError: there is none, it is wrong, or it needs a plug-in that is not loaded.
+    """
+    recorded = None if ledger is None or _is_here("ablations", name) else newest(ledger, ladder=name)
+    if recorded is None:
+        return ladders.load_ladder(name)
+    ladder = recorded.ladder
+    check_loaded(ladder)
+    console.say(f"ladder {name}: as the ledger records it, from {ladder.path}; there is no such file here")
+    return ladder
+
+
+def load_recipe(name: str, ledger: Ledger | None) -> Recipe:
+    """The recipe of this task or in this file; one without a file here is that of the newest instance on the task.
+
+    Raises:
+        UsageError: there is none, or it is wrong.
+    """
+    recorded = None if ledger is None or _is_here("recipes", name) else newest(ledger, task=name)
+    if recorded is None:
+        return recipes.load_recipe(name)
+    path = recorded.recipe.path
+    console.say(f"recipe of {name}: as the ledger records it, from {path}; there is no such file here")
+    return recorded.recipe
+
+
+def _is_here(kind: paths.Kind, name: str) -> bool:
+    """Whether there is a file of this name."""
+    try:
+        paths.find(kind, name)
+    except UsageError:
+        return False
+    return True
+
+
+def present_plan(
+    ledger: Ledger, instance: LadderInstance, ladder: Ladder, *, sets: Sequence[str] | Mapping[str, Any], tune: bool
+) -> planning.Plan:
+    """The plan of a ladder with the recipe of an instance: lrurun's own as it is now, others as they were run.
+
+    Raises:
+        UsageError: the values do not fit, or there is no such recipe.
+    """
+    recorded = find(ledger, instance)
+    if recorded is None or recorded.recipe.is_packaged:
+        recipe = recipes.load_recipe(instance.task, imports=False)
+    else:
+        recipe = recorded.recipe
+    return planning.of_documents(ladder, recipe, profile=instance.profile, sets=sets, tune=tune)
 
 
 def plan_of(ledger: Ledger, instance: LadderInstance) -> planning.Plan:
@@ -76,13 +133,13 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> planning.Plan:
     Raises:
         UsageError: a plug-in is not loaded, or the documents do not fit this version.
     """
-    documents, sets, tune = find(ledger, instance), instance.spec.get("set", {}), bool(instance.spec.get("tune"))
-    if documents is None:
+    recorded, sets, tune = find(ledger, instance), instance.spec.get("set", {}), bool(instance.spec.get("tune"))
+    if recorded is None:
         return planning.make(
             instance.task, ladder=instance.name, profile=instance.profile, sets=sets, tune=tune, imports=False
         )
-    check_loaded(documents.ladder)
-    return planning.of_documents(documents.ladder, documents.recipe, profile=instance.profile, sets=sets, tune=tune)
+    check_loaded(recorded.ladder)
+    return planning.of_documents(recorded.ladder, recorded.recipe, profile=instance.profile, sets=sets, tune=tune)
 
 
 def check_loaded(ladder: Ladder) -> None:

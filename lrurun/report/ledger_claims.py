@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, structs
 
 from lrurun import data as tasks
-from lrurun import studies
+from lrurun import paths, studies
 from lrurun.config import plan as planning
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.config.schema import STUDIES, STUDY
 from lrurun.errors import LrurunError, UsageError, hint_for, plural
 from lrurun.ledger.values import FINISHED
-from lrurun.report import published_claims, selection
+from lrurun.report import instance_documents, published_claims, request, selection
 from lrurun.report import study as study_report
 from lrurun.report.cells import score
 from lrurun.report.instance_label import ladder_command
 from lrurun.report.judging import published
 from lrurun.report.judging.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.report.published_claims import PublishedClaim
+from lrurun.report.request import LadderRequest
 from lrurun.studies import claims as study_claims
 from lrurun.studies import plan as study_planning
 from lrurun.studies.claims import StudyClaim
@@ -105,6 +106,27 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """Study -> the most complete of its profiles; None if none is complete."""
 
 
+def ladders_of(ledger: Ledger | None, only: str | None = None) -> tuple[dict[str, Ladder], list[LrurunError]]:
+    """The ladders that have files here and those of which the ledger has instances, or one of them, by the names or
+    paths that commands take; and the errors of files that cannot be read."""
+    found: dict[str, Ladder] = {}
+    errors = []
+    for name in paths.names("ablations") if only is None else [only]:
+        try:
+            found[name] = instance_documents.load_ladder(name, ledger)
+        except LrurunError as error:
+            errors.append(error)
+    known = {ladder.name for ladder in found.values()}
+    if ledger is None or only is not None:
+        return found, errors
+    for instance in reversed(ledger.ladders()):
+        if instance.name not in known and (recorded := instance_documents.find(ledger, instance)) is not None:
+            asked = request.recorded(ledger, instance, LadderRequest)
+            found[asked[-1].ladder if asked else recorded.ladder.path] = recorded.ladder
+            known.add(instance.name)
+    return found, errors
+
+
 def gather(ledger: Ledger | None, ladders: Mapping[str, Ladder], task: str | None, *, with_studies: bool) -> Evidence:
     """What a ledger has on ladders, by the names that find them, and on studies, on one task or all."""
     asked = [study for study in studies.every() if task in (None, STUDY + study.name)] if with_studies else []
@@ -122,7 +144,9 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
         stated = published_claims.collect([ladder], task, {on: its.profile for on, its in used.items()})
         for one in stated:
             its = used.get(one.task)
-            found.append(_beside(one, its.verdicts[one.text] if its else _without_runs(ladder, one.task, one.text)))
+            found.append(
+                _beside(one, its.verdicts[one.text] if its else _without_runs(name, ladder, one.task, one.text))
+            )
         by_papers = {(one.task, one.text) for one in stated}
         for on, its in used.items():
             others = [one for one in ladder.claims if one.text in its.verdicts and (on, one.text) not in by_papers]
@@ -223,7 +247,8 @@ def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
             continue
         sets, tune = instance.spec["set"], instance.spec["tune"]
         try:
-            plan = planning.make(task, ladder=name, profile=instance.profile, sets=sets, tune=tune, imports=False)
+            instance_documents.check_loaded(ladder)
+            plan = instance_documents.present_plan(ledger, instance, ladder, sets=sets, tune=tune)
             if plan.spec != instance.spec:
                 unusable.append((instance, "the ladder or the recipe has changed since"))
                 continue
@@ -260,7 +285,10 @@ def _has_final_runs(ledger: Ledger, instance: LadderInstance) -> bool:
 
 
 def _is_reduced(ladder: Ladder, instance: LadderInstance) -> bool:
-    """Whether its scale is not one of the paper's: changed settings, or a profile for which the paper has no scores."""
+    """Whether its scale is not one of the paper's: changed settings, or a profile for which the paper has no scores.
+    A ladder of the user has no paper."""
+    if not ladder.is_packaged:
+        return False
     profile = instance.profile
     other = profile is not None and not published.names_profile(ladder, instance.task, profile)
     return other or bool(instance.spec["set"])
@@ -304,7 +332,7 @@ def _unusable(ladder: Ladder, task: str, found: Sequence[tuple[LadderInstance, s
     newest = found[-1][0]
     verdict = LedgerVerdict(
         verdict=NOT_JUDGED,
-        detail="; ".join(f"instance {instance.key}: {why}" for instance, why in found),
+        detail="; ".join(f"instance {instance.short_name}: {why}" for instance, why in found),
         instance=newest.key,
         profile=newest.profile,
         stand_in=False,
@@ -313,15 +341,15 @@ def _unusable(ladder: Ladder, task: str, found: Sequence[tuple[LadderInstance, s
     return Used(profile=newest.profile, metric="", verdicts=dict.fromkeys(about, verdict))
 
 
-def _without_runs(ladder: Ladder, task: str, text: str) -> LedgerVerdict:
-    option = "" if ladder.name == "lru" else f" --ladder {ladder.name}"
-    detail = f"lrurun ladder {task}{option} would decide it"
+def _without_runs(name: str, ladder: Ladder, task: str, text: str) -> LedgerVerdict:
+    command = ladder_command(task, {} if name == "lru" else {"--ladder": name})
+    detail = f"{command} would decide it"
     scoped = any(one.text == text and (one.min_length, one.depth) != (None, None) for one in ladder.claims)
     if scoped:
         recipe = load_recipe(task, imports=False)
         plan = planning.of_documents(ladder, recipe, profile=None, sets=(), tune=False)
         if reason := plan.outside_scope.get(text):
-            detail = f"lrurun ladder {task}{option} would not decide it: the claim is {reason}"
+            detail = f"{command} would not decide it: the claim is {reason}"
     return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
 
 

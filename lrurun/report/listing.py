@@ -35,12 +35,19 @@ class Choice:
         *,
         names: tuple[str, str] = ("--where", "--sort"),
         others: Sequence[tuple[str, str]] = (),
+        instance: str | None = None,
     ) -> None:
         """`names` are those of the condition and the order in messages; `others` further names to check, each after the
-        option that has it."""
+        option that has it; `instance` is the short name or id of the only ladder instance whose runs are asked for.
+
+        Raises:
+            UsageError: a condition or name is wrong.
+            NotFoundError: the ledger has no such instance.
+        """
         from lrurun.ledger import columns
 
         self._names, self._others = names, others
+        self._condition: filters.Condition | None = None
         try:
             self._check(condition, sort, columns.Names(_declared(), shares()))
         except UsageError:
@@ -48,6 +55,9 @@ class Choice:
             metrics = ledger.result_names() if ledger is not None else ()
             names_ = columns.Names((*metrics, *_declared()), shares())
             self._check(condition, sort, ChainMap(_of_cells(), names_))  # type: ignore[arg-type]
+        if instance is not None and ledger is not None:
+            of_instance = filters.Comparison("instance", "=", ledger.ladder(instance).short_name, None)
+            self._condition = of_instance if self._condition is None else filters.And((of_instance, self._condition))
 
     def _check(self, condition: str | None, sort: str | None, known: Mapping[str, filters.Kind]) -> None:
         self._condition = filters.parse(condition, known, self._names[0]) if condition is not None else None

@@ -256,8 +256,8 @@ def _main(counts: dict[str, int]) -> str:
 
 
 def title(ladder: LadderInstance) -> str:
-    """`ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
-    text = f"ladder {ladder.name} on {ladder.task}"
+    """`sDigits-smoke-tune: ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
+    text = f"{ladder.short_name}: ladder {ladder.name} on {ladder.task}"
     if ladder.profile:
         text += f", profile {ladder.profile}"
     if ladder.spec.get("tune"):

@@ -45,7 +45,7 @@ class GroupsDocument(Struct, frozen=True, kw_only=True):
     by: list[str]
     groups: list[dict[str, Any]]
     """What the groups are made by, and `metric`, `runs`, `n`, `mean`, `stderr`: scores as fractions. `n` counts the
-    runs that have a finite score."""
+    runs that have a finite score. `instances` are the short names of the ladder instances of the runs."""
 
 
 class RunTable(Struct, frozen=True, kw_only=True):
@@ -57,6 +57,8 @@ class RunTable(Struct, frozen=True, kw_only=True):
     cells: list[list[str]]
     values: list[tuple[Any, ...]]
     document: ColumnsDocument | GroupsDocument
+    caution: str = ""
+    """What a reader has to know about groups; empty if there is nothing."""
 
 
 def split(texts: Sequence[str], option: str) -> list[str]:
@@ -159,8 +161,39 @@ def groups(
         names=names,
         cells=cells,
         values=values,
-        document=GroupsDocument(by=list(by), groups=[dict(zip(names, row, strict=True)) for row in values]),
+        document=GroupsDocument(
+            by=list(by),
+            groups=[
+                {**dict(zip(names, row, strict=True)), "instances": list(one.instances)}
+                for row, one in zip(values, found, strict=True)
+            ],
+        ),
+        caution=_mixed(by, found),
     )
+
+
+def _mixed(by: Sequence[str], found: Sequence[RunGroup]) -> str:
+    """A sentence on the groups that have runs of several instances; empty if there are none."""
+    mixed = [one for one in found if len(one.instances) > 1]
+    if not mixed:
+        return ""
+    by_instances: dict[tuple[str, ...], list[str]] = {}
+    for one in mixed:
+        by_instances.setdefault(one.instances, []).append(_named(by, one))
+    parts = [
+        f"{'every group' if len(groups) == len(found) else _some(groups, '; ')} of {_some(instances, ', ')}"
+        for instances, groups in by_instances.items()
+    ]
+    return f"means over several ladder instances: {_some(parts, '; ')}; --by instance tells them apart"
+
+
+def _named(by: Sequence[str], group: RunGroup) -> str:
+    return ", ".join(f"{name} {_cell(name, value, ()) or 'none'}" for name, value in zip(by, group.values, strict=True))
+
+
+def _some(texts: Sequence[str], between: str, most: int = 4) -> str:
+    more = f"{between}and {len(texts) - most} more" if len(texts) > most else ""
+    return between.join(texts[:most]) + more
 
 
 def render(table: RunTable, format: Format) -> str:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from lrurun.config import plan as planning
 from lrurun.config import plugin_code, tuning
-from lrurun.config.ladder import read_ladder
 from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE
 from lrurun.config.runs import seeds_of
 from lrurun.config.schema import common_settings
-from lrurun.config.settings import flatten, parse_set
+from lrurun.config.settings import flatten
 from lrurun.data.metric import Metric
 from lrurun.errors import LedgerError, NotFoundError, plural
 from lrurun.ledger.values import FINISHED
-from lrurun.report import instance_documents, ladder_table, rung_runs, speed
-from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, ladder_command, make_label
+from lrurun.report import instance_documents, ladder_table, request, rung_runs, speed
+from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, make_label
 from lrurun.report.judging import claims, design_record, scored_runs, sequential
 from lrurun.report.scores import form_of
 
@@ -33,62 +29,44 @@ if TYPE_CHECKING:
 
 
 def chosen(
-    ledger: Ledger,
-    task: str,
-    plan: planning.Plan | None,
-    instance_id: str | None,
-    command: str,
-    given: Mapping[str, Any] = MappingProxyType({}),
+    ledger: Ledger, task: str | None, plan: planning.Plan | None, name: str | None, command: str
 ) -> tuple[planning.Plan, LadderInstance]:
-    """The requested ladder instance and its plan. It is named by its plan, or by its id.
+    """The requested ladder instance and its plan: that of a plan, or the one that has a short name or id.
 
     Args:
-        given: the options that name an instance, by their names: only those that were given.
+        task: the one that the instance named is to be of; None for any.
+        command: trains the instance of the plan.
 
     Raises:
-        NotFoundError: the ledger has no such instance, or it is not that of the task and the options.
+        NotFoundError: the ledger has no such instance, or it is on another task.
     """
     if plan is not None:
-        return plan, _instance(ledger, plan, ladder_command(task, given))
-    found = ledger.ladder(instance_id or "")
-    if found.task != (read_recipe(task).task if task.endswith(".toml") else task):
+        return plan, _instance(ledger, plan, command)
+    found = ledger.ladder(name or "")
+    if task is not None and found.task != (read_recipe(task).task if task.endswith(".toml") else task):
         raise NotFoundError(
-            f"instance {instance_id} belongs to task {found.task}, not {task}",
-            f"run: lrurun {command} {found.task} --instance {instance_id}",
-        )
-    if others := _contradicting(found, given):
-        raise NotFoundError(
-            f"instance {instance_id} belongs to {title(found)}, not to {', '.join(others)}",
-            f"run: lrurun {command} {found.task} --instance {instance_id}",
+            f"instance {found.short_name} belongs to task {found.task}, not {task}",
+            f"leave {task} out: --instance {found.short_name} names the task, too",
         )
     return instance_documents.plan_of(ledger, found), found
 
 
-def _contradicting(instance: LadderInstance, given: Mapping[str, Any]) -> list[str]:
-    """The options, as they were given, that name another instance."""
-    others = []
-    if (name := given.get("--ladder")) is not None and read_ladder(name).name != instance.name:
-        others.append(f"--ladder {name}")
-    if (profile := given.get("--profile")) and profile != instance.profile:
-        others.append(f"--profile {profile}")
-    if given.get("--tune") and not instance.spec["tune"]:
-        others.append("--tune")
-    for text in given.get("--set", ()):
-        path, value = parse_set(text)
-        if not path.startswith("execution.") and (path, value) not in instance.spec["set"].items():
-            others.append(f"--set {text}")
-    return others
+def find(ledger: Ledger, plan: planning.Plan) -> LadderInstance | None:
+    """The instance of a plan; None if the ledger does not have it."""
+    for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
+        if (instance.profile, instance.spec) == (plan.profile, plan.spec):
+            return instance
+    return None
 
 
 def _instance(ledger: Ledger, plan: planning.Plan, command: str) -> LadderInstance:
-    for found in ledger.ladders(plan.ladder.name, plan.recipe.task):
-        if found.profile == plan.profile and found.spec == plan.spec:
-            return found
-    others = [f"{title(o)} (--instance {o.key})" for o in ledger.ladders(None, plan.recipe.task)]
-    hint = f"this ledger has: {'; '.join(others)}" if others else f"run: {command}"
+    if (found := find(ledger, plan)) is not None:
+        return found
     wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
     if sentence := other_versions(plan, ledger):
         raise NotFoundError(f"{wanted}: not in this ledger with these documents; {sentence}", f"run: {command}")
+    others = [f"{title(o)} (--instance {o.short_name})" for o in ledger.ladders(None, plan.recipe.task)]
+    hint = f"this ledger has: {'; '.join(others)}" if others else f"run: {command}"
     raise NotFoundError(f"{wanted}: not in this ledger", hint)
 
 
@@ -103,7 +81,7 @@ def other_versions(plan: planning.Plan, ledger: Ledger) -> str:
             if finished := sum(counts.get(state, 0) for state in FINISHED):
                 design = design_record.verdict_counts(other, ledger)
                 more = f", sequential design: {design}" if design else ""
-                phrases.append(f"--instance {other.key} ({plural(finished, 'finished run')}{more})")
+                phrases.append(f"--instance {other.short_name} ({plural(finished, 'finished run')}{more})")
     if not phrases:
         return ""
     return f"another version of the ladder, the recipe or their plug-ins has results: {'; '.join(phrases)}"
@@ -189,17 +167,6 @@ def take_look(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, so_
     )
 
 
-class _Request(msgspec.Struct):
-    """The part of a recorded command that says which runs it asks for."""
-
-    rungs: list[str]
-    """Empty: all."""
-    seeds: str | None
-    """None: those of a sequential design."""
-    max_seeds: int | None = None
-    """Of that design; None: as recorded before, or the default."""
-
-
 def added_seeds(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, runs: Sequence[Run]) -> list[str]:
     """Sentences on counted seeds that the first command for a rung did not ask for, and a later one did.
 
@@ -210,23 +177,15 @@ def added_seeds(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, r
     added: dict[str, set[int]] = {rung.name: set() for rung in plan.rungs}
     designed = False
     """Whether there is a sequential design, whose verdicts later seeds do not move."""
-    for event in ledger.events(ladder_key=instance.key, of_runs=False):
-        if event.kind != "asked":
-            continue
-        try:
-            request = msgspec.json.decode(event.text, type=_Request)
-        except msgspec.DecodeError as error:
-            raise LedgerError(
-                f"ladder {instance.key}: its recorded command cannot be read ({error})",
-                "lrurun ledger check says whether the file is damaged",
-            ) from None
-        looks = range(request.max_seeds or sequential.MAX_SEEDS)
-        seeds = set(looks if request.seeds is None else seeds_of(request.seeds))
-        designed |= request.seeds is None
-        for rung in request.rungs or added:
+    for event in request.asked(ledger, instance):
+        asked = request.decode(event.text, request.LadderRequest, instance)
+        looks = range(asked.max_seeds or sequential.MAX_SEEDS)
+        seeds = set(looks if asked.seeds is None else seeds_of(asked.seeds))
+        designed |= asked.seeds is None
+        for rung in asked.rungs or added:
             before = first.setdefault(rung, seeds)
             # Without --seeds, it is a sequential design that adds seeds, and reports describe the design.
-            if rung in added and request.seeds is not None:
+            if rung in added and asked.seeds is not None:
                 added[rung] |= seeds - before
     shared = rung_runs.first_of_same(plan.ladder, plan.same_as_base)
     counted: dict[str, set[int]] = {}

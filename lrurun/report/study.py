@@ -13,6 +13,7 @@ from lrurun import console, studies
 from lrurun.config.runs import seeds_of
 from lrurun.errors import plural
 from lrurun.ledger.values import FINISHED
+from lrurun.report import request
 from lrurun.studies import plan as planning
 from lrurun.studies.checks import Check, failed
 from lrurun.studies.plan import cell_of
@@ -98,8 +99,8 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> StudyPlan:
     Raises:
         UsageError: this version has no such study, profile or setting.
     """
-    asked = [event.text for event in ledger.events(ladder_key=instance.key, of_runs=False) if event.kind == "asked"]
-    seeds = msgspec.json.decode(asked[-1]).get("seeds") if asked else None
+    asked = request.asked(ledger, instance)
+    seeds = msgspec.json.decode(asked[-1].text).get("seeds") if asked else None
     study, changes = studies.of_task(instance.task), instance.spec.get("set", {})
     return planning.make(study, instance.profile or "laptop", changes, None if seeds is None else seeds_of(seeds))
 

@@ -14,7 +14,7 @@ from lrurun.console import clean, setting
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.report import cells, content, selection
 from lrurun.report.content import NOTHING, PARAMETERS, RUNG, Column
-from lrurun.report.instance_label import InstanceLabel, data_sentence, instance_title, ladder_command
+from lrurun.report.instance_label import InstanceLabel, data_sentence, instance_title
 from lrurun.report.judging import statistics
 from lrurun.report.ladder_table import LadderReport, settings_of
 from lrurun.report.row_scores import LadderRow
@@ -61,16 +61,15 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     score: ScoreForm
 
 
-def find(ledger: Ledger, plan: planning.Plan, by: Collection[str]) -> list[tuple[planning.Plan, LadderInstance]]:
+def find(
+    ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str
+) -> list[tuple[planning.Plan, LadderInstance]]:
     """The instances that differ from a plan in no setting but those of `by`, oldest first, with the plan of each.
 
-    It does not matter whether a value is of `--set` or of the recipe. Of instances with equal settings, the one with
-    most runs counts.
-
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: there is none; `command` trains them.
     """
-    equal: dict[str, list[tuple[planning.Plan, LadderInstance]]] = {}
+    found: list[tuple[planning.Plan, LadderInstance]] = []
     for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
         digest = instance.spec.get("digest")
         if digest is None or (instance.profile, instance.spec["tune"]) != (plan.profile, plan.tune):
@@ -79,15 +78,12 @@ def find(ledger: Ledger, plan: planning.Plan, by: Collection[str]) -> list[tuple
         with suppress(UsageError):  # a value that does not fit the plan: the instance differs in others
             other = plan.with_sets(plan.changes | values)
             if other.spec["digest"] == digest:
-                equal.setdefault(digest, []).append((other, instance))
-    found = [max(group, key=lambda pair: sum(ledger.state_counts(pair[1].key).values())) for group in equal.values()]
+                found.append((other, instance))
     if not found:
         wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
-        given = {"--ladder": plan.ladder.name, "--profile": plan.profile, "--tune": plan.tune, "--set": plan.changes}
-        more = [word for path in by for word in ("--sweep", f"{path}=V,V")]
         raise NotFoundError(
             f"{wanted}: not in this ledger, with any value of {', '.join(by)}",
-            f"run: {ladder_command(plan.recipe.task, given, *more)}",
+            f"run: {command}",
         )
     return found
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lrurun import data as tasks
+from lrurun import plugins
 from lrurun.config import plugin_code
 from lrurun.config.schema import Execution, RunConfig, program_key
 from lrurun.data import store
@@ -96,7 +97,8 @@ class ActiveAttempt:
 
     def fail(self, error: Exception) -> None:
         """Ends the attempt with an exception, which the run keeps."""
-        text = f"{type(error).__name__}: {error}"
+        fault = plugins.fault(error)
+        text = f"{type(error).__name__}: {error}" if fault is None else fault.message
         if isinstance(error, LrurunError):
             text = f"{error.message}; {error.hint}" if error.hint else error.message
         trace = "".join(traceback.format_exception(error))

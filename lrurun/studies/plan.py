@@ -42,6 +42,11 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
         return STUDY + self.study.name
 
     @property
+    def short_name(self) -> str:
+        """A name for people to type, as in "study-phase-ci"."""
+        return f"{STUDIES}-{self.study.name}-{self.profile}" + "-set" * bool(self.changes)
+
+    @property
     def spec(self) -> dict[str, Any]:
         """What distinguishes this instance from others of the study and profile."""
         cells = json.dumps([self.study.version, [canonical(cell) for cell in self.cells]], sort_keys=True)

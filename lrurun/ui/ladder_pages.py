@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 from msgspec import Struct
 
-from lrurun import paths
-from lrurun.config.ladder import load_ladder
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
 from lrurun.ledger.filters import when
@@ -31,7 +29,6 @@ from lrurun.report.formats import content_of, html
 from lrurun.ui import curves
 
 if TYPE_CHECKING:
-    from lrurun.config.ladder import Ladder
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.rung_runs import RungRuns
@@ -202,13 +199,8 @@ def claims(source: Source, ledger: Ledger | None, stamp: Stamp) -> dict[str, Any
 
 
 def _claims(ledger: Ledger | None) -> dict[str, Any]:
-    known: dict[str, Ladder] = {}
-    failures = []
-    for name in paths.names("ablations"):
-        try:
-            known[name] = load_ladder(name)
-        except LrurunError as error:  # a file of the user
-            failures.append(Failure(error.message, error.hint))
+    known, errors = ledger_claims.ladders_of(ledger)
+    failures = [Failure(error.message, error.hint) for error in errors]  # of files of the user
     found = ledger_claims.collect(ledger_claims.gather(ledger, known, None, with_studies=True), known, None, None)
     headers, rows = ledger_claims.count_table(found)
     return {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from markupsafe import Markup
+from msgspec import structs
 
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import columns, filters, owner
@@ -26,7 +27,9 @@ PAGE = 100
 """Rows of the table of runs."""
 LOG_LINES = 200
 _LONGEST = 2000
-"""Characters of a line of a log that are shown."""
+"""Characters of a line of a log, of a cell of a table and of the reason of an exclusion that are shown."""
+_LONGEST_ERROR = 20_000
+"""Characters of an error, with its traceback, that are shown: its beginning and its end."""
 MOST_COMPARED = 12
 SORTED = {"id": "id", "task": "task", "seed": "seed", "state": "state", "step": "step", "numerics": "numerics"}
 """Header -> the name by which its column is sorted."""
@@ -120,10 +123,12 @@ def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict
         "heading": run_tables.heading(found),
         "places": run_tables.places(found),
         "rung": found.memberships[0].rung if found.memberships else "",
+        "error": None if found.error is None else _cut(found.error, _LONGEST_ERROR),
+        "excluded": None if found.excluded is None else _cut(found.excluded),
         "result": run_tables.result(found),
-        "configuration": run_tables.configuration(found),
-        "attempts": run_tables.attempts(attempts),
-        "events": run_tables.events(ledger.events(run=found.id)),
+        "configuration": _cut_cells(run_tables.configuration(found)),
+        "attempts": _cut_cells(run_tables.attempts(attempts)),
+        "events": _cut_cells(run_tables.events(ledger.events(run=found.id))),
         "checkpoints": run_tables.checkpoints(ledger.checkpoints(found.id)),
         "eigenvalues": run_tables.eigenvalues(eigenvalues) if eigenvalues else None,
         "plane": Markup(page_drawings.plane(_planes(eigenvalues))),
@@ -132,6 +137,18 @@ def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict
         "log": _log(source, found, shown) if shown else None,
         "again": source.cached(("again", found.id), found.fingerprint, lambda: _again(found)),
     }
+
+
+def _cut(text: str, most: int = _LONGEST) -> str:
+    """A text without its middle, if it is long."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]} ... ({len(text) - 2 * half:,} characters are left out) ... {text[-half:]}"
+
+
+def _cut_cells(table: run_tables.TextTable) -> run_tables.TextTable:
+    return structs.replace(table, rows=[[_cut(cell) for cell in row] for row in table.rows])
 
 
 def _attempt(attempts: Sequence[Attempt], number: int | None) -> int | None:
@@ -159,7 +176,7 @@ def _log(source: Source, found: Run, attempt: int) -> list[str] | None:
         path = logs.path_of(source.places, found.id, attempt)
         if logs.is_readable(path):
             lines = logs.tail(path, LOG_LINES)
-            return [line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ... (cut)" for line in lines]
+            return [_cut(line) for line in lines]
     return None
 
 

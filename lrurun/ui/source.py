@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -10,6 +11,8 @@ from collections.abc import Callable, Hashable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec import Struct
 
 from lrurun import paths
 from lrurun.errors import LrurunError
@@ -22,8 +25,8 @@ T = TypeVar("T")
 SECONDS = 1.0
 """How often the ledger is asked, however many viewers there are."""
 _TIMEOUT = 5.0
-_KEPT = 128
-"""Results of `Source.cached` that stay in memory."""
+BYTES = 128 * 1024 * 1024
+"""Memory for the results of `Source.cached`: the oldest ones are dropped."""
 
 Stamp = tuple[Any, ...]
 
@@ -38,6 +41,7 @@ class Source:
         self._identity: Stamp | None = None
         self._stamp: tuple[float, Stamp] = (float("-inf"), ())
         self._kept: OrderedDict[Hashable, tuple[Any, Any]] = OrderedDict()
+        self._sizes: dict[Hashable, int] = {}
         self._making: dict[Hashable, threading.Lock] = {}
 
     def ledger(self) -> Ledger | None:
@@ -123,11 +127,14 @@ class Source:
 
     def keep(self, key: Hashable, stamp: Any, made: Any) -> None:
         """What `known` and `cached` return for this key and stamp from now on, instead of what there was."""
+        size = size_of(made)
         with self._lock:
             self._kept[key] = (stamp, made)
             self._kept.move_to_end(key)
-            while len(self._kept) > _KEPT:
+            self._sizes[key] = size
+            while len(self._kept) > 1 and sum(self._sizes.values()) > BYTES:
                 old, _ = self._kept.popitem(last=False)
+                del self._sizes[old]
                 self._making.pop(old, None)
 
     def log_size(self, run: str, attempt: int) -> int | None:
@@ -135,3 +142,21 @@ class Source:
         with suppress(OSError, LrurunError):
             return paths.inside(self.places.runs, run, str(attempt), "log.txt").stat().st_size
         return None
+
+
+def size_of(value: Any) -> int:
+    """About how many bytes a value has in memory, with all that it holds."""
+    size, seen, left = 1000, set[int](), [value]  # so that very small ones are bounded, too
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        size += sys.getsizeof(one) + (one.nbytes if isinstance(one, memoryview) else 0)
+        if isinstance(one, dict):
+            left += [*one, *one.values()]
+        elif isinstance(one, list | tuple | set | frozenset):
+            left += one
+        elif isinstance(one, Struct):
+            left += [getattr(one, name) for name in one.__struct_fields__]
+    return size

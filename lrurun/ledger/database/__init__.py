@@ -205,11 +205,11 @@ def kind(place: Place) -> type[Database]:
 
 
 def names_beginning(place: Place, table: Literal["runs", "ladders"], beginning: str) -> list[str]:
-    """The ids of runs or keys of ladder instances with this beginning, newest first; none if they cannot be read.
+    """The ids of runs or short names of ladder instances that begin so, newest first; none if they cannot be read.
 
     For shell completion: without SQLAlchemy, which takes long to import, and hardly waiting.
     """
-    column, order = {"runs": ("id", "number"), "ladders": ("key", "id")}[table]
+    column, order = {"runs": ("id", "number"), "ladders": ("short_name", "id")}[table]
     # A range, so that the index on names is used.
     wanted = f"SELECT {column} FROM {table} WHERE {column} >= :first AND {column} < :last ORDER BY {order} DESC"
     values = {"first": beginning, "last": beginning + "\U0010ffff"}

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from lrurun import console, paths
-from lrurun.errors import LedgerError, UsageError, plural
+from lrurun import paths
+from lrurun.errors import LedgerError, UsageError
+from lrurun.report.instance_label import ladder_command
 
 if TYPE_CHECKING:
-    import typer
-
     from lrurun.config import plan as planning
     from lrurun.ledger.store import Ledger
-    from lrurun.ledger.values import LadderInstance
+    from lrurun.ledger.values import Event, LadderInstance
 
 R = TypeVar("R", bound=Struct)
 
@@ -74,8 +73,6 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
 
     def command(self, *more: str) -> str:
         """The command that trains this instance of the ladder, with `more` arguments."""
-        from lrurun.report.instance_label import ladder_command
-
         ladder = None if self.ladder == "lru" else self.ladder
         given = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
         return ladder_command(self.task, given, *more)
@@ -90,15 +87,25 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
         task, ladder = _absolute("recipes", self.task), _absolute("ablations", self.ladder)
         return shlex.split(msgspec.structs.replace(self, task=task, ladder=ladder).command(*more))[1:]
 
-    def plan(self) -> planning.Plan:
-        """The plan of the ladder on the task.
+    def plan(self, ledger: Ledger | None = None) -> planning.Plan:
+        """The plan of the ladder on the task. A ladder and a recipe without a file of their name here are those that
+        the ledger records.
 
         Raises:
-            UsageError: an unknown name, or a value or a file that is wrong.
+            UsageError: an unknown name, or a value or a file that is wrong; a recorded ladder needs a plug-in that is
+                not loaded.
         """
         from lrurun.config import plan as planning
+        from lrurun.report import instance_documents
 
-        return planning.make(self.task, ladder=self.ladder, profile=self.profile, sets=self.sets, tune=self.tune)
+        return planning.of_documents(
+            instance_documents.load_ladder(self.ladder, ledger),
+            instance_documents.load_recipe(self.task, ledger),
+            profile=self.profile,
+            sets=self.sets,
+            tune=self.tune,
+            imports=True,
+        )
 
     def chosen(self, plan: planning.Plan) -> tuple[Sequence[planning.ResolvedRung], Sequence[int]]:
         """The rungs and seeds of the plan that are requested."""
@@ -107,20 +114,6 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
 
         seeds = str(plan.seeds) if self.seeds is None else self.seeds
         return planning.choose_rungs(plan, self.rungs), seeds_of(seeds)
-
-
-def is_given(context: typer.Context, parameter: str) -> bool:
-    """Whether the command line has this option; else its value is the default."""
-    source = context.get_parameter_source(parameter)
-    return source is not None and source.name != "DEFAULT"
-
-
-def instance_options(context: typer.Context, request: LadderRequest) -> dict[str, Any]:
-    """Option -> its value, for the options of the request that name an instance: only those that were given."""
-    given = {"--profile": request.profile, "--tune": request.tune, "--set": request.sets}
-    if is_given(context, "ladder"):
-        given["--ladder"] = request.ladder
-    return {option: value for option, value in given.items() if value}
 
 
 def remember(
@@ -150,8 +143,8 @@ def remember(
         **user_of(ledger),
     }
     text = json.dumps(table, sort_keys=True)
-    newest = {_what(one): one for one in texts(ledger, instance)}
-    if newest.get(_what(text)) != text:
+    known = {_what(event.text): event.text for event in asked(ledger, instance)}
+    if known.get(_what(text)) != text or newest_instances(ledger, instance)[_what(text)] != instance.key:
         ledger.event(ASKED, text, ladder=instance.key)
 
 
@@ -171,13 +164,23 @@ def recorded(ledger: Ledger, instance: LadderInstance, kind: type[R]) -> list[R]
         LedgerError: a record is not one of a request of this kind.
     """
     newest_first: dict[str, str] = {}
-    for text in reversed(texts(ledger, instance)):
-        newest_first.setdefault(_what(text), text)
+    for event in reversed(asked(ledger, instance)):
+        newest_first.setdefault(_what(event.text), event.text)
+    return [decode(text, kind, instance) for text in reversed(newest_first.values())]
+
+
+def decode(text: str, kind: type[R], instance: LadderInstance) -> R:
+    """A request from its record.
+
+    Raises:
+        LedgerError: the record is not one of a request of this kind.
+    """
     try:
-        return [msgspec.json.decode(text, type=kind) for text in reversed(newest_first.values())]
+        return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
         raise LedgerError(
-            f"ladder {instance.key}: its recorded command cannot be read ({error})", "run the ladder command instead"
+            f"ladder {instance.short_name}: its recorded command cannot be read ({error})",
+            "lrurun ledger check says whether the file is damaged; else run the ladder command instead",
         ) from None
 
 
@@ -193,14 +196,17 @@ def _what(text: str) -> str:
     return json.dumps(table, sort_keys=True)
 
 
-def commands(ledger: Ledger, instance: LadderInstance) -> list[str]:
-    """The different requests for a ladder instance, without how they are executed."""
-    return list(dict.fromkeys(map(_what, texts(ledger, instance))))
+def newest_instances(ledger: Ledger, instance: LadderInstance) -> dict[str, str]:
+    """Request, without how runs are executed -> the key of the instance that it was last made for, of those with the
+    ladder and the task of `instance`: with changed files, the same request is another instance."""
+    instances = ledger.ladders(instance.name, instance.task)
+    found = [(event.id, event.text, one.key) for one in instances for event in asked(ledger, one)]
+    return {_what(text): key for _, text, key in sorted(found)}
 
 
-def texts(ledger: Ledger, instance: LadderInstance) -> list[str]:
-    """The records of requests for a ladder instance, oldest first."""
-    return [event.text for event in ledger.events(ladder_key=instance.key, of_runs=False) if event.kind == ASKED]
+def asked(ledger: Ledger, instance: LadderInstance) -> list[Event]:
+    """The events that record requests for a ladder instance, oldest first."""
+    return [event for event in ledger.events(ladder_key=instance.key, of_runs=False) if event.kind == ASKED]
 
 
 def list_of(seeds: Sequence[int]) -> str:
@@ -212,67 +218,3 @@ def _absolute(kind: paths.Kind, name: str) -> str:
     """The name of a packaged file, the absolute path of any other."""
     path = paths.find(kind, name)
     return name if path.parent.resolve() == paths.packaged(kind).resolve() else os.path.abspath(path)
-
-
-def warn_of_batches(plan: planning.Plan, rungs: Sequence[planning.ResolvedRung]) -> None:
-    """Warns of batches that have more examples than the training split, so that each repeats some."""
-    from lrurun.data.task import Task
-
-    if type(plan.task).sampler is not Task.sampler:  # new examples at every step
-        return
-    sizes = plan.task.sizes(plan.options)
-    large: dict[tuple[int, int], list[str]] = {}
-    for rung in rungs:
-        train = rung.config.train
-        examples = sizes["train"] + (sizes["validation"] if train.protocol == "paper" else 0)
-        if train.batch > examples:
-            large.setdefault((train.batch, examples), []).append(rung.name)
-    for (batch, examples), names in large.items():
-        whose = "" if len(names) == len(rungs) else f" of {', '.join(names)}"
-        console.warn(
-            f"train.batch = {batch:,}{whose}: larger than the training split of {examples:,} examples, "
-            "so that each batch repeats some; choose at most that many"
-        )
-
-
-def warn_of_cores(rungs: Sequence[planning.ResolvedRung], jobs: int | None) -> None:
-    """Warns of more threads, or of many more workers, than this machine has cores. Accelerators have other limits."""
-    from lrurun import machine
-
-    cores = machine.cores()
-    threads = max(rung.execution.threads for rung in rungs)
-    if threads > cores:
-        console.warn(
-            f"execution.threads = {threads}: this machine has {plural(cores, 'core')}, and more threads make "
-            "no run faster; results depend on the number of threads"
-        )
-    warn_of_jobs(jobs, min(threads, cores))
-
-
-def warn_of_jobs(jobs: int | None, threads: int = 1) -> None:
-    """Warns of more than twice as many workers of `threads` threads as this machine has cores for."""
-    from lrurun import machine
-
-    cores = machine.cores()
-    room = machine.default_jobs(threads)
-    if jobs is not None and jobs > 2 * room and not machine.accelerators():
-        console.warn(
-            f"--jobs {jobs}: this machine has {plural(cores, 'core')}, for {plural(room, 'worker')}: more of them are "
-            f"not faster together, and need memory; at most {cores} compile at once; without --jobs there are {room}"
-        )
-
-
-def report_hidden(request: LadderRequest) -> None:
-    """Reports a local ladder or recipe that is used instead of a packaged one of the same name."""
-    from lrurun.config.ladder import read_ladder
-
-    for path in (paths.find("recipes", request.task), paths.find("ablations", request.ladder)):
-        if paths.hides_packaged("recipes", path) or paths.hides_packaged("ablations", path):
-            console.say(f"using {path}, which hides the packaged file of that name")
-    ladder = read_ladder(request.ladder)
-    packaged = paths.packaged("ablations") / f"{ladder.name}.toml"
-    own = paths.find("ablations", request.ladder)
-    if packaged.is_file() and own.resolve() != packaged.resolve() and own.stem != ladder.name:
-        console.warn(
-            f"{own} has the name {ladder.name!r} of a packaged ladder: a ledger treats both as the same ladder"
-        )
