@@ -17,15 +17,13 @@ GROUP = typer.main.get_command(make_app())
 ANNOTATIONS = ("tag", "note", "exclude")
 """The commands that share a file."""
 NAMES = list(GROUP.commands)
-SUPPORT = {"annotate", "deciding", "durations", "opening", "options", "output", "placement", "cautions"}
+SUPPORT = {"annotate", "deciding", "durations", "opening", "options", "output", "training_options", "cautions"}
 SUPPORT |= {
     "completing",
-    "planned_tuning",
     "report_output",
     "study_files",
     "study_report",
     "study_request",
-    "swept_report",
     "sweeps",
 }
 """Modules of the package that are not named after a command."""

@@ -26,13 +26,13 @@ from lrurun.commands.options import (
     Task,
     Tune,
 )
-from lrurun.commands.planned_tuning import in_ledger, tuning
 from lrurun.errors import plural
 from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.commands import sweeps
     from lrurun.config import plan as planning
+    from lrurun.config.runs import PlannedRun
     from lrurun.config.schema import Config, RunConfig
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
@@ -325,12 +325,12 @@ def _planned(
     from lrurun.ledger.values import FINISHED
     from lrurun.training import NUMERICS
 
-    trials, known, results = tuning(made, rung, ledger)
+    trials, known, results = _tuning_runs(made, rung, ledger)
     left = budget(made, rung) - len(trials) if made.tune else 0
     chosen = results is not None and not left
     point = choose_point(made, rung, results) if trials and chosen and results is not None else None
     final = final_runs(made, rung, seeds, point)
-    known |= in_ledger(ledger, final)
+    known |= _in_ledger(ledger, final)
     versions = {
         run.id: run.numerics
         for want in (*trials, *final)
@@ -362,6 +362,34 @@ def _planned(
         steps_per_second=speed,
         seconds_left=steps / speed if speed else None,
     )
+
+
+def _tuning_runs(
+    made: planning.Plan, rung: planning.ResolvedRung, ledger: Ledger | None
+) -> tuple[list[PlannedRun], dict[str, Run], list[Any] | None]:
+    """The tuning runs of a rung that are known, those in the ledger, and their results; None if some are unfinished."""
+    from lrurun.config.plan import tuning_of
+    from lrurun.ledger.values import FINISHED
+
+    wanted: list[PlannedRun] = []
+    known: dict[str, Run] = {}
+    results: list[Any] = []
+    while made.tune and len(found := tuning_of(made, rung, results)) > len(wanted):
+        known |= _in_ledger(ledger, found[len(wanted) :])
+        wanted = found
+        runs = [known.get(want.fingerprint) for want in wanted]
+        if not all(run is not None and run.state in FINISHED for run in runs):
+            return wanted, known, None
+        results = [run.result if run is not None and run.state == "done" else None for run in runs]
+    return wanted, known, results
+
+
+def _in_ledger(ledger: Ledger | None, wanted: Sequence[PlannedRun]) -> dict[str, Run]:
+    """Fingerprint -> the run, of those that the ledger has."""
+    if ledger is None or not wanted:
+        return {}
+    found = ledger.runs(fingerprints=[want.fingerprint for want in wanted], brief=True)
+    return {run.fingerprint: run for run in reversed(found)}
 
 
 def _rate_source(rung: planning.ResolvedRung, chosen: bool) -> dict[str, Any]:

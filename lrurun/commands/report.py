@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from lrurun.commands import opening, study_report, swept_report
+from lrurun.commands import opening, study_report, sweeps
 from lrurun.commands.options import (
     By,
     Format,
@@ -97,7 +97,7 @@ def report(
     if all_:
         return _report_all(places, request, show)
     if by:
-        swept_report.write_report(places, request, by, show)
+        sweeps.write_report(places, request, by, show)
         return 0
     return _report(places, request, show, instance=instance, speeds=speed, detect=detect)
 

@@ -1,19 +1,21 @@
-"""`--sweep` of `lrurun ladder` and `lrurun plan`: one instance of the ladder for each combination of values."""
+"""Sweeps: `--sweep` of `lrurun ladder` and `lrurun plan`, an instance of the ladder for each combination of values, and
+`--by` of `lrurun report`, one table of instances that differ in some settings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import cautions, swept_report
+from lrurun.commands import cautions, opening
 from lrurun.commands.report_output import Shown
 from lrurun.config.settings import sweep_points
-from lrurun.errors import UsageError
+from lrurun.errors import NotFoundError, UsageError
 from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
@@ -88,5 +90,37 @@ def train(
         worst = max(worst, code)
     if report:
         by = [text.partition("=")[0].strip() for text in sweep]
-        swept_report.write_report(places, request, by, Shown(rungs=request.rungs))
+        write_report(places, request, by, Shown(rungs=request.rungs))
     return worst
+
+
+def write_report(
+    places: Places,
+    request: LadderRequest,
+    by: Sequence[str],
+    show: Shown,
+) -> None:
+    """Prints the table of the instances that are the requested one but for the settings `by`.
+
+    Raises:
+        UsageError: one of these is among the values of `--set`.
+        NotFoundError: there is no such instance.
+    """
+    from lrurun.config.settings import by_paths, parse_set
+    from lrurun.report import swept
+
+    by = by_paths(by)
+    for text in request.sets:
+        if (path := parse_set(text)[0]) in by:
+            raise UsageError(f"--set {path} and --by {path} exclude each other", "leave one of them out")
+    command = request.command(*(word for path in by for word in ("--sweep", f"{path}=V,V")))
+    ledger = opening.read(places)
+    with ledger or nullcontext():
+        plan = request.plan(ledger)
+        rungs = show.of(plan.ladder)
+        if ledger is None:
+            raise NotFoundError(
+                f"{places.ledger}: there is no ledger, so there are no results",
+                f"run: {command}",
+            )
+        show.write(swept.build(ledger, plan, swept.find(ledger, plan, by, command), by, rungs), ledger)
