@@ -31,7 +31,14 @@ def make_run(
     if result and speed is not None:
         result["machine/steps_per_second"] = speed
     place = values.Membership(
-        ladder="mini", ladder_key=key, task="sDigits", profile=None, rung=rung, stage=stage, position=0
+        ladder="mini",
+        ladder_key=key,
+        instance="sDigits-mini",
+        task="sDigits",
+        profile=None,
+        rung=rung,
+        stage=stage,
+        position=0,
     )
     fields: dict[str, Any] = {
         "id": name,

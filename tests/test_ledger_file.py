@@ -74,7 +74,7 @@ def test_commands_leave_no_connection_open(
         (report, 0),
         (("report", "sDigits", "--ladder", "nothing"), 2),
         (("report", "sDigits", "--ladder", "nothing", "--by", "optim.lr"), 2),
-        ((*report, "--instance", "zzz"), 4),
+        (("report", "--instance", "zzz"), 4),
         (("plot", "sDigits", "--ladder", "nothing"), 2),
         (("claims", "--task", "nothing"), 2),
         (("runs", "--where", "nothing=1"), 2),

@@ -333,7 +333,7 @@ def test_a_repetition_is_judged_by_scores_of_any_metric(repeated: float, verdict
     def recorded(score: float, device: str) -> verification.Recorded:
         attempt = values.Attempt(
             run="a", n=1, host="h", boot="b", namespace="n", pid=1, pid_started=1.0, started_at=1.0, heartbeat_at=1.0,
-            seen_at=1.0, ended_at=2.0, reason="done", resumed_from=0, numerics=2,
+            seen_at=1.0, ended_at=2.0, outcome="done", reason="done", resumed_from=0, numerics=2,
             environment={"device": device, "platform": "cpu"},
         )  # fmt: skip
         run = make_run("a", "a", 0, result={"test/r2": score, "test/loss": score})

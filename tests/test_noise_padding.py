@@ -114,7 +114,7 @@ def test_the_source_names_generator_version_and_seed(tmp_path: Path) -> None:
     cifar = NpCifarOptions(length=33, seed=3)
     table = store.prepare(NpCifar(TRAIN, TEST), cifar, tmp_path / "npCIFAR", from_path=given)
     assert (table["kind"], table["generator"]) == ("folder", generator)
-    assert table["source"] == f"the batches in {given}, then lrurun noise 1, seed 3"
+    assert table["source"] == f"the folder {given}, then lrurun noise 1, seed 3"
 
 
 @pytest.mark.parametrize("options", [{"length": 7}, {"noise": -1}, {"noise": 256}, {"seed": -1}, {"pool": 2}])

@@ -93,7 +93,7 @@ def test_commands_on_data_name_those_that_are_not_the_published_ones(machine, ar
     assert f"\nsource: {said}\n" in machine.run("data", "check", "sCIFAR", *data).stdout
     assert machine.json("data", "check", "sCIFAR", *data)["published"] == "no"
     plan = machine.run("plan", "sCIFAR", *data).stdout
-    assert "\nInstance: sCIFAR, without --tune, not the published data.\n" in plan
+    assert "\nInstance sCIFAR: sCIFAR, without --tune, not the published data.\n" in plan
     assert f"\nData: {said}.\n" in plan
     found = machine.json("plan", "sCIFAR", *data)
     assert (found["label"], found["data"]) == (

@@ -114,7 +114,7 @@ NAMED = '@lrurun.recurrence("mine")\nclass Mine(Dense):\n'
         ),
         (
             MAJORITY.replace("@lrurun.task", '@lrurun.task("Minority")'),
-            "x.py, line 10: task 'Minority': its attribute name is 'Majority'",
+            "x.py, line 11: task 'Minority': its attribute name is 'Majority'",
             "use one name, or leave one of them out",
         ),
         (
@@ -144,12 +144,12 @@ NAMED = '@lrurun.recurrence("mine")\nclass Mine(Dense):\n'
         ),
         (
             MAJORITY.replace('    version = "1"\n', ""),
-            "x.py, line 10: task 'Majority': has no version",
+            "x.py, line 11: task 'Majority': has no version",
             "add version, as lrurun.Task describes it",
         ),
         (
             MAJORITY.replace("def sizes", "def size"),
-            "x.py, line 10: task 'Majority': Majority lacks sizes",
+            "x.py, line 11: task 'Majority': Majority lacks sizes",
             "the docstrings of lrurun.Task say what they do",
         ),
     ],

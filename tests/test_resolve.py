@@ -194,7 +194,7 @@ def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(capsys):
 
 def test_a_finished_plan_has_no_time_left(capsys):
     fill(Path("ledger.db"), "sDigits", {"tanh-rnn": (0.5,)})
-    for seeds, last in (("0,", "All runs are finished."), ("0,1", "1 run remaining, seeds 0, 1: about ")):
+    for seeds, last in (("0,", "All runs are finished."), ("0,1", "1 run remaining, seed 1: about ")):
         assert entry.run(["plan", "sDigits", "--rung", "tanh-rnn", "--seeds", seeds]) == 0
         assert any(line.startswith(last) for line in capsys.readouterr().out.splitlines())
 

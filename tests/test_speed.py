@@ -270,5 +270,5 @@ def test_without_results_the_command_says_so(ledger: Path, capsys: pytest.Captur
     err = lrurun(capsys, "sCIFAR", "--ledger", "none.db", *given)[2]
     assert sorted(err.split("hint: run: lrurun ladder sCIFAR ")[1].split()) == sorted(given)
     err = lrurun(capsys, "sDigits", "--ladder", "ssm", "--set", "optim.lr=0.1")[2]
-    assert err.endswith("\nhint: run: lrurun ladder sDigits --set optim.lr=0.1 --ladder ssm\n")
+    assert err.endswith("\nhint: run: lrurun ladder sDigits --ladder ssm --set optim.lr=0.1\n")
     assert not Path("none.db").exists()

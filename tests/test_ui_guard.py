@@ -155,7 +155,7 @@ def test_text_of_a_ledger_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     page = view.page(f"/runs/{run}")
     assert len(page) < 200_000
     assert "{{ 7 * 6 }} {% raw %}" in words(page)
-    assert "... (cut)" in page
+    assert "characters are left out" in page
     assert "first" not in page
     answer = view.get(f"/runs/{run}/log/1")
     assert (answer.status, len(answer.body)) == (200, log.stat().st_size)
