@@ -1,4 +1,4 @@
-"""TOML files and plain tables to frozen structs, with everything that is wrong in them; and structs to plain tables.
+"""Decodes TOML files and plain tables to frozen structs, reports every fault in them, and encodes structs again.
 
 Data and configuration both use it, so it is a layer below them.
 """
@@ -47,21 +47,21 @@ def load_toml(path: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=256)
 def _parsed(text: str) -> dict[str, Any]:
-    """Ladders and recipes name others, so that one command reads a file many times."""
+    """The table of a TOML text, cached: ladders and recipes name others, so that a command reads a file many times."""
     table = tomllib.loads(text)
     _check_depth(table)
     return table
 
 
 DEEPEST = 100
-"""How many levels of tables and lists a document may have: what reads it calls itself for each."""
+"""The largest number of levels of tables and lists in a document: its readers are recursive."""
 
 
 def _check_depth(table: dict[str, Any]) -> None:
-    """Raises RecursionError."""
+    """Raises RecursionError where a table is nested deeper than `DEEPEST`."""
     level: list[Any] = [table]
     for _ in range(DEEPEST):
-        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        inner = (node.values() if isinstance(node, dict) else node for node in level)
         level = [value for values in inner for value in values if isinstance(value, dict | list)]
         if not level:
             return
@@ -69,7 +69,7 @@ def _check_depth(table: dict[str, Any]) -> None:
 
 
 class Fault(UsageError):
-    """Something that is wrong in a table. Its sentences are made of its other attributes."""
+    """A fault in a table. Message and hint are made from the other attributes."""
 
     def __init__(
         self,
@@ -83,20 +83,20 @@ class Fault(UsageError):
     ) -> None:
         """
         Args:
-            rule: what is expected, or wrong.
-            source: the document, the table in it, or the option that the value is from.
+            rule: what was expected, or what is wrong.
+            source: the document, table or option that the value comes from.
             path: dotted, from the top of the table; empty for the table itself.
             value: what was found.
-            known: the values that are permitted; without `value`, the names.
-            hint: what to do next, where that does not follow from the others.
+            known: the permitted values; without `value`, the permitted names.
+            hint: what to do next, where it does not follow from the other arguments.
         """
         if not hint and known is not None:
             name, what = (path.rpartition(".")[2], "known names here") if value is UNSET else (value, "known values")
             hint = hint_for(str(name), known, what)
         elif not hint and source.startswith("--set "):
             hint = f"give it another value: {source}=..."
-        found = "" if value is UNSET else f", found {_shown(value)}"
-        super().__init__(f"{place(source, path)}: {rule}{found}", hint or f"change {path or 'the table'} in {source}")
+        suffix = "" if value is UNSET else f", found {_shown(value)}"
+        super().__init__(f"{place(source, path)}: {rule}{suffix}", hint or f"change {path or 'the table'} in {source}")
         self.rule = rule
         self.source = source
         self.path = path
@@ -109,19 +109,19 @@ MISSING: Final = "missing"
 
 
 def missing(source: str, path: str) -> Fault:
-    """The fault of a table in which something is required that it does not have."""
+    """The fault of a table that lacks a required entry."""
     parent, _, name = path.rpartition(".")
     return Fault(MISSING, source, path, hint=f"add {name} to {parent or 'the file'}")
 
 
 def not_one_of(source: str, path: str, value: Any, known: Iterable[Any]) -> Fault:
-    """The fault of a value that is none of those that are permitted."""
-    names = [str(one) for one in known]
+    """The fault of a value that is not among the permitted ones."""
+    names = [str(item) for item in known]
     return Fault(f"expected one of {', '.join(names)}", source, path, value=value, known=names)
 
 
 def place(source: str, path: str) -> str:
-    """The place of a value as messages show it; an option, as `--set`, already contains the path."""
+    """The place of a value as messages show it. An option such as `--set` already contains the path."""
     return source if source.startswith("--") or not path else f"{source}, {path}"
 
 
@@ -147,16 +147,16 @@ def convert(
     *,
     filled: Mapping[str, Any] | None = None,
 ) -> T:
-    """`table` as `type_`, checked as a whole. The arguments are those of `examine`.
+    """Converts `table` to `type_` and checks it as a whole. The arguments are those of `examine`.
 
     Raises:
-        Fault: the first one of `examine`.
+        Fault: the first fault that `examine` reports.
     """
     return sound(examine(table, type_, where, sources, filled=filled))
 
 
 def sound(examined: tuple[T | None, list[Fault]]) -> T:
-    """The value that was examined. Raises its first fault, if it has one."""
+    """The value in the result of an examination. Raises the first fault, if there is one."""
     value, faults = examined
     if faults:
         raise faults[0]
@@ -171,33 +171,33 @@ def examine(
     *,
     filled: Mapping[str, Any] | None = None,
     neutral: Mapping[str, Any] | None = None,
-    wrong: Mapping[str, Fault] | None = None,
+    known_faults: Mapping[str, Fault] | None = None,
 ) -> tuple[T | None, list[Fault]]:
-    """`table` as `type_`, and everything that is wrong with it: each missing, unknown and wrong value.
+    """Converts `table` to `type_`, and lists every missing, unknown and wrong value.
 
-    Rules between the fields of a struct are checked where each of these is right. What is wrong is left out of the
-    value, which is None where something required is missing then.
+    Rules between the fields of a struct are checked where each field is right. Wrong values are left out of the
+    result, which is None where a required value is missing.
 
     Args:
         where: the name of the document.
-        sources: dotted path -> where the value there is from, if that is not the document.
+        sources: dotted path -> the source of the value there, if it is not the document.
         filled: fields that the program fills in; the table may not have them.
-        neutral: dotted path -> what takes the place of a missing or wrong value that is required.
-        wrong: dotted path -> what is known to be wrong with the value there, which is not examined.
+        neutral: dotted path -> the substitute for a required value that is missing or wrong.
+        known_faults: dotted path -> the known fault of the value there, which is not examined.
     """
-    filled, wrong = filled or {}, wrong or {}
+    filled, known_faults = filled or {}, known_faults or {}
     unexplained = ""
-    if not wrong and not (isinstance(table, dict) and filled.keys() & table):
+    if not known_faults and not (isinstance(table, dict) and filled.keys() & table):
         try:
             whole = {**table, **filled} if filled and isinstance(table, dict) else table
             return msgspec.convert(whole, type_, strict=True), []
         except msgspec.ValidationError as error:
             unexplained = str(error)
-    found = _Examination(where, sources or {}, filled, neutral or {}, wrong)
-    value = found.value(table, _type_info(type_), "")  # type: ignore[arg-type]
-    if unexplained and not found.faults:
-        found.faults.append(Fault(unexplained, where, ""))
-    return (None if value is _WRONG else value), found.faults
+    examination = _Examination(where, sources or {}, filled, neutral or {}, known_faults)
+    value = examination.value(table, _type_info(type_), "")  # type: ignore[arg-type]
+    if unexplained and not examination.faults:
+        examination.faults.append(Fault(unexplained, where, ""))
+    return (None if value is _WRONG else value), examination.faults
 
 
 @cache
@@ -208,7 +208,7 @@ def _type_info(type_: Any) -> Any:
 
 
 _WRONG: Final = object()
-"""In place of a value that has a fault."""
+"""Stands for a value that has a fault."""
 
 _KINDS: Final = {
     "StructType": "a table",
@@ -220,7 +220,7 @@ _KINDS: Final = {
     "FloatType": "a number",
     "BoolType": "true or false",
 }
-"""Type of `msgspec.inspect` -> what people call it. Values of other types are taken as they are."""
+"""Type of `msgspec.inspect` -> its name in messages. Values of other types are taken as they are."""
 _PLAIN: Final[dict[str, Any]] = {
     "StructType": dict,
     "DictType": dict,
@@ -233,7 +233,7 @@ _PLAIN: Final[dict[str, Any]] = {
 
 
 class _Examination:
-    """One pass over a table: the faults that were found in it, and its values."""
+    """One pass over a table, which collects its faults and its values."""
 
     def __init__(
         self,
@@ -241,9 +241,10 @@ class _Examination:
         sources: Mapping[str, str],
         filled: Mapping[str, Any],
         neutral: Mapping[str, Any],
-        wrong: Mapping[str, Fault],
+        known_faults: Mapping[str, Fault],
     ) -> None:
-        self.where, self.sources, self.filled, self.neutral, self.wrong = where, sources, filled, neutral, wrong
+        self.where, self.sources, self.filled, self.neutral = where, sources, filled, neutral
+        self.known_faults = known_faults
         self.faults: list[Fault] = []
 
     def source(self, path: str) -> str:
@@ -257,67 +258,67 @@ class _Examination:
         return _WRONG
 
     def value(self, value: Any, type_: Any, path: str) -> Any:
-        """The value as this type of `msgspec.inspect`; `_WRONG` if it is not of it."""
-        described = ""
+        """The value converted to a type of `msgspec.inspect`; `_WRONG` if it does not have that type."""
+        description = ""
         if type(type_).__name__ == "Metadata":
-            type_, described = type_.type, (type_.extra_json_schema or {}).get("description", "")
+            type_, description = type_.type, (type_.extra_json_schema or {}).get("description", "")
         kind = type(type_).__name__
         if kind == "UnionType":
-            return self.of_union(value, type_, path)
+            return self.union_value(value, type_, path)
         if kind == "LiteralType":
-            permitted = any(value == one and type(value) is type(one) for one in type_.values)
-            return value if permitted else self.add(not_one_of(self.source(path), path, value, type_.values))
+            is_permitted = any(value == choice and type(value) is type(choice) for choice in type_.values)
+            return value if is_permitted else self.add(not_one_of(self.source(path), path, value, type_.values))
         if kind not in _KINDS:
             return value
-        if rule := _broken(value, type_):
-            return self.fault(f"expected {described or rule}", path, value)
+        if rule := _broken_rule(value, type_):
+            return self.fault(f"expected {description or rule}", path, value)
         if kind == "FloatType":
             try:
                 return float(value)
             except OverflowError:
                 return self.fault("number out of range", path, value)
         if kind == "StructType":
-            return self.of_struct(value, type_, path)
+            return self.struct_value(value, type_, path)
         if kind == "DictType":
-            return self.of_dict(value, type_, path)
+            return self.dict_value(value, type_, path)
         if kind in ("ListType", "VarTupleType"):
-            items = [self.value(one, type_.item_type, _item(path, k, one)) for k, one in enumerate(value)]
+            items = [self.value(item, type_.item_type, _item(path, k, item)) for k, item in enumerate(value)]
             return _WRONG if _WRONG in items else tuple(items) if kind == "VarTupleType" else items
         return value
 
-    def of_union(self, value: Any, type_: Any, path: str) -> Any:
-        members = [one for one in type_.types if type(one).__name__ != "NoneType"]
-        fitting = [one for one in members if _has_kind(value, _bare(one))]
+    def union_value(self, value: Any, type_: Any, path: str) -> Any:
+        members = [member for member in type_.types if type(member).__name__ != "NoneType"]
+        fitting = [member for member in members if _has_kind(value, _bare(member))]
         if value is None or fitting or len(members) == 1:
             return None if value is None else self.value(value, (fitting or members)[0], path)
-        kinds = dict.fromkeys(_KINDS[type(_bare(one)).__name__] for one in members)
+        kinds = dict.fromkeys(_KINDS[type(_bare(member)).__name__] for member in members)
         if _KINDS["FloatType"] in kinds:
             kinds.pop(_KINDS["IntType"], None)
         return self.fault(f"expected {' or '.join(kinds)}", path, value)
 
-    def of_dict(self, table: dict[str, Any], type_: Any, path: str) -> Any:
-        found = {}
+    def dict_value(self, table: dict[str, Any], type_: Any, path: str) -> Any:
+        items = {}
         for key, value in table.items():
-            found[key] = self.value(value, type_.value_type, _inner(path, key))
-            if rule := _broken(key, _bare(type_.key_type)):
+            items[key] = self.value(value, type_.value_type, _inner(path, key))
+            if rule := _broken_rule(key, _bare(type_.key_type)):
                 described = getattr(type_.key_type, "extra_json_schema", None) or {"description": rule}
                 rule = f"expected {described['description']}, found {key!r}"
-                found[key] = self.add(Fault(rule, self.where, path, hint="rename it"))
-        return {key: value for key, value in found.items() if value is not _WRONG}
+                items[key] = self.add(Fault(rule, self.where, path, hint="rename it"))
+        return {key: value for key, value in items.items() if value is not _WRONG}
 
-    def of_struct(self, table: dict[str, Any], type_: Any, path: str) -> Any:
-        before = len(self.faults)
+    def struct_value(self, table: dict[str, Any], type_: Any, path: str) -> Any:
+        earlier_faults = len(self.faults)
         values = {} if path else dict(self.filled)
         fields = {field.encode_name: field for field in type_.fields if field.encode_name not in values}
         names = [*([type_.tag_field] if type_.tag_field else []), *fields]
         for name, value in table.items():
             at = _inner(path, name)
-            if at in self.wrong:
-                self.faults.append(self.wrong[at])
+            if at in self.known_faults:
+                self.faults.append(self.known_faults[at])
             elif name in fields:
-                made = self.value(value, fields[name].type, at)
-                if made is not _WRONG:
-                    values[fields[name].name] = made
+                item = self.value(value, fields[name].type, at)
+                if item is not _WRONG:
+                    values[fields[name].name] = item
             elif name == type_.tag_field:
                 if value != type_.tag:
                     self.add(not_one_of(self.source(at), at, value, [type_.tag]))
@@ -335,7 +336,7 @@ class _Examination:
         try:
             return (get_origin(type_.cls) or type_.cls)(**values)
         except ValueError as error:
-            if len(self.faults) > before:  # the rule may be broken by what takes the place of a wrong value
+            if len(self.faults) > earlier_faults:  # the rule may be broken by what takes the place of a wrong value
                 return _WRONG
             text = str(error)
             return self.fault(text[:1].lower() + text[1:], path, hint="change one of the values named above")
@@ -347,7 +348,7 @@ def _bare(type_: Any) -> Any:
 
 
 def _has_kind(value: Any, type_: Any) -> bool:
-    """Whether a plain value is of a type of `msgspec.inspect`, whatever its limits."""
+    """Whether a plain value has a type of `msgspec.inspect`, regardless of limits."""
     kind = type(type_).__name__
     if isinstance(value, bool):
         return kind == "BoolType"
@@ -363,8 +364,8 @@ _LIMITS: Final = {
 _LENGTHS: Final = {"min_length": (">=", operator.ge), "max_length": ("<=", operator.le)}
 
 
-def _broken(value: Any, type_: Any) -> str:
-    """What is expected of a value of this type of `msgspec.inspect`, if it is not that; else empty."""
+def _broken_rule(value: Any, type_: Any) -> str:
+    """The rule of a type of `msgspec.inspect` that a value breaks, as in "a number > 0"; empty if it breaks none."""
     kind = _KINDS[type(type_).__name__]
     if not _has_kind(value, type_):
         return kind
@@ -386,17 +387,17 @@ def _inner(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def _item(path: str, number: int, item: Any) -> str:
-    """The path of an item of a list, by its name, where it has one."""
+def _item(path: str, index: int, item: Any) -> str:
+    """The path of an item of a list: by its name where it has one, else by its index."""
     name = item.get("name") if isinstance(item, dict) else None
-    return f"{path}[{name if isinstance(name, str) else number}]"
+    return f"{path}[{name if isinstance(name, str) else index}]"
 
 
 _fields = cache(msgspec.structs.fields)
 
 
 def canonical(value: Any) -> Any:
-    """A struct as plain data, fields at their default left out, so that a later version's field changes no hash."""
+    """A struct as plain data, without fields at their default, so that a field of a later version changes no hash."""
     if isinstance(value, Struct):
         config = value.__struct_config__
         table: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field else {}

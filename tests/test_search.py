@@ -16,7 +16,7 @@ from lrurun.__main__ import run as command
 from lrurun.config import plan as planning
 from lrurun.config.plan import choose_point, tuning_of, tuning_runs
 from lrurun.config.recipe import Range
-from lrurun.config.tuning import Search, proposed
+from lrurun.config.tuning import Search, proposed_points
 from lrurun.errors import UsageError
 from lrurun.ledger import owner, query
 from lrurun.ledger.store import Ledger
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_points_are_in_their_ranges_and_have_the_types_of_the_settings() -> None:
-    points = proposed(RANDOM, SPACE, CONFIG, ())
+    points = proposed_points(RANDOM, SPACE, CONFIG, ())
     assert len(points) == 30
     for point in points:
         assert list(point) == list(SPACE)
@@ -65,23 +65,23 @@ def test_points_of_a_step_are_multiples_of_it_from_the_lower_end() -> None:
         "optim.clip": Range(low=1000.5, high=1100, step=1.0),
         "train.batch": Range(low=1, high=10, step=4),
     }
-    points = proposed(RANDOM, space, {"train.batch": 8}, ())
+    points = proposed_points(RANDOM, space, {"train.batch": 8}, ())
     assert {point["optim.warmup"] for point in points} == {0.0, 0.3, 0.6, 0.9}
     assert all(point["optim.clip"] % 1 == 0.5 for point in points)
     assert {point["train.batch"] for point in points} == {1, 5, 9}
 
 
 def test_random_trials_depend_on_their_number_alone() -> None:
-    points = proposed(RANDOM, SPACE, CONFIG, ())
-    assert proposed(RANDOM, SPACE, CONFIG, [0.5, None, 0.25]) == points
-    assert proposed(Search(kind="random", trials=7, batch=1), SPACE, CONFIG, ()) == points[:7]
+    points = proposed_points(RANDOM, SPACE, CONFIG, ())
+    assert proposed_points(RANDOM, SPACE, CONFIG, [0.5, None, 0.25]) == points
+    assert proposed_points(Search(kind="random", trials=7, batch=1), SPACE, CONFIG, ()) == points[:7]
     assert len({json.dumps(point) for point in points}) == 30
 
 
 def searched(search: Search, score: Any) -> list[dict[str, Any]]:
     """What a search tries, one batch after the other."""
     points: list[dict[str, Any]] = []
-    while len(more := proposed(search, SPACE, CONFIG, [score(point) for point in points])) > len(points):
+    while len(more := proposed_points(search, SPACE, CONFIG, [score(point) for point in points])) > len(points):
         assert more[: len(points)] == points, "what was tried before is proposed again"
         points = more
     return points
@@ -94,7 +94,7 @@ def near(point: dict[str, Any]) -> float | None:
 
 @pytest.mark.slow
 def test_tpe_proposes_batches_of_a_fixed_size_and_concentrates() -> None:
-    sizes = [len(proposed(TPE, SPACE, CONFIG, [0.5] * known)) for known in (0, 9, 10, 13, 14, 39, 40)]
+    sizes = [len(proposed_points(TPE, SPACE, CONFIG, [0.5] * known)) for known in (0, 9, 10, 13, 14, 39, 40)]
     assert sizes == [10, 10, 14, 14, 18, 40, 40]
     points = searched(TPE, near)
     assert searched(TPE, near) == points

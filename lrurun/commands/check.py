@@ -252,10 +252,10 @@ def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]
             check_scopes(ladder, recipe)
         except UsageError as error:
             yield error
-        for one in resolve.valued(ladder, recipe, profile, {}):
-            yield from one.unset
-            yield from resolve.value_faults(one.values, recipe.task, recipe.path)
-            yield from resolve.grid_faults(one, recipe.task, recipe.path)
+        for rung in resolve.unresolved_rungs(ladder, recipe, profile, {}):
+            yield from rung.unset
+            yield from resolve.value_faults(rung.values, recipe.task, recipe.path)
+            yield from resolve.grid_faults(rung, recipe.task, recipe.path)
 
 
 def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> tuple[str, list[UsageError]]:

@@ -148,7 +148,7 @@ def _tuned(context: typer.Context, path: str) -> list[str]:
     with suppress(LrurunError):
         # a line that ends in an option without its value is not parsed: its arguments are still in args
         recipe = read_recipe(context.params.get("task") or next(iter(context.args), ""))
-        tried = tuning.common(recipe, context.params.get("profile"))
+        tried = tuning.common_grid(recipe, context.params.get("profile"))
         return [str(value) for value in tuning.examples(tried[path][0])] if path in tried else []
     return []
 

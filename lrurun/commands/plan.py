@@ -214,7 +214,7 @@ def planned(
     speeds = ledger.newest_speeds() if ledger is not None else []
     rows = [_planned(made, one, seeds_of[one.name], ledger, speeds) for one in rungs]
     phrases = [
-        tuning.replaced(made.recipe, made.profile) if made.tune else "",
+        tuning.replacement_note(made.recipe, made.profile) if made.tune else "",
         "" if ledger is None else selection.other_versions(made, ledger),
     ]
     notes = [phrase for phrase in phrases if phrase]

@@ -1,4 +1,4 @@
-"""Ladders: the tables of their TOML files, with the claims of papers; how the files are read, and their rules."""
+"""Ladders: the tables of their TOML files, the claims of papers, the reading of the files, and their rules."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from lrurun.data.task import Task
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-_NAMED = "a name of letters, digits, '.', '_' and '-'"
-Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z", description=_NAMED)]
+_NAME_RULE = "a name of letters, digits, '.', '_' and '-'"
+Name = Annotated[str, Meta(pattern=rf"^{NAME}\Z", description=_NAME_RULE)]
 _SCOPE = rf"^{NAME}/{NAME}\Z"
 LARGEST = 1e9
-"""Of scores and margins in documents, which excludes infinity; shares are at most 1, see `_check_share`."""
+"""The largest score or margin in a document, which excludes infinity; fractions are at most 1, see `_share_rules`."""
 
 
 class Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,44 +31,44 @@ class Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Claim(Document, frozen=True, kw_only=True):
-    """A statement of a paper about a rung, in comparison with another one or with chance."""
+    """A statement of a paper that compares a rung with another one or with chance."""
 
     text: str
     source: str
     rung: Name
     """The rung that the claim calls better, as good, above chance, ..."""
     than: Name | None = None
-    """None: chance."""
+    """The rung that it is compared with; None for chance."""
     kind: Literal["better", "no-worse", "equal", "above-chance", "at-chance", "faster"] = "better"
     margin: Annotated[float, Meta(gt=0, le=LARGEST)] | None = None
     """In the units of the metric: 0.005 is half a point of accuracy. For "equal" and "at-chance": the largest
     difference at which two scores count as equal. For "no-worse": the largest loss that does not count as one. For
-    "above-chance", optional: what does not count yet."""
+    "above-chance", optional: the largest distance from chance that does not count."""
     margins: dict[str, Annotated[float, Meta(gt=0, le=LARGEST)]] = field(default_factory=dict)
     """Task -> margin, instead of `margin`."""
     metric: str = ""
-    """What the claim is judged on; empty: the metric that selects the model. Another one of the task's metrics; one of
-    them in a further test, as in "accuracy@256", or "accuracy@longest"; "escape_step", the step at which a run leaves
-    its plateau."""
+    """The metric that the claim is judged on; empty for the one that selects the model. It may be another metric of the
+    task; a metric in a further test, as in "accuracy@256" or "accuracy@longest"; or "escape_step", the step at which a
+    run leaves its plateau."""
     tasks: tuple[str, ...] = ()
-    """Tasks for which the paper states it; on others the report says so, or leaves out a claim on chance or speed."""
+    """Tasks for which the paper states it. On others the report says so, or leaves out claims on chance or speed."""
     min_length: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
-    """The least number of steps of the sequences that it is about, as for "very long sequences"; None: any."""
+    """The least number of steps of the sequences that it is about, as for "very long sequences"; None for any."""
     depth: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
-    """The number of layers of `rung` that it is about, as for "one layer"; None: any."""
+    """The number of layers of `rung` that it is about, as for "one layer"; None for any."""
 
     def is_about(self, task: str) -> bool:
-        """Whether it is judged on that task: elsewhere too, unless it needs what not every task has."""
-        special = self.kind.endswith(("-chance", "faster")) or "@" in self.metric or self.metric == "escape_step"
-        return task in self.tasks or not self.tasks or not special
+        """Whether it is judged on a task. Outside `tasks`, it is unless it needs something that not every task has."""
+        needs_more = self.kind.endswith(("-chance", "faster")) or "@" in self.metric or self.metric == "escape_step"
+        return task in self.tasks or not self.tasks or not needs_more
 
     def margin_on(self, task: str) -> float:
-        """Its margin on that task; 0 where it has none."""
+        """The margin on a task; 0 without one."""
         return self.margins.get(task, self.margin or 0.0)
 
 
 def outside_scope(claim: Claim, length: int, depth: int) -> str:
-    """Why a claim is not about sequences of this length and networks of this depth; empty where it is."""
+    """Why a claim is not about sequences of this length and networks of this depth; empty if it is."""
     reasons = []
     if claim.min_length is not None and length < claim.min_length:
         reasons.append(f"about sequences of at least {claim.min_length:,} steps; these have {length:,}")
@@ -83,16 +83,16 @@ class Published(Document, frozen=True, kw_only=True):
     source: str
     """Paper and table."""
     value: Annotated[float, Meta(ge=-LARGEST, le=LARGEST)] | None = None
-    """Of `metric`, not scaled: accuracy is a fraction (0.699 for 69.9 %). None where the paper says that the model
-    stayed at chance."""
+    """The value of `metric`, not scaled: accuracy is a fraction (0.699 for 69.9 %). None where the paper says that the
+    model stayed at chance."""
     stderr: Annotated[float, Meta(ge=0, le=LARGEST)] | None = None
     n: Annotated[int, Meta(ge=2, le=1000)] | None = None
-    """Seeds that the standard error is over."""
+    """The number of seeds behind the standard error."""
     note: str = ""
     metric: str = ""
-    """One of the task's metrics, with the scale of the one that selects the model; empty: that one."""
+    """A metric of the task, with the scale of the metric that selects the model; empty for the latter."""
     profile: str = ""
-    """The profile of the recipe whose sizes it is for; empty: the plain recipe. Reports prefer theirs."""
+    """The profile whose sizes it is for; empty for the recipe without one. Reports prefer scores for their profile."""
 
 
 class Rung(Document, frozen=True, kw_only=True):
@@ -104,13 +104,13 @@ class Rung(Document, frozen=True, kw_only=True):
     on: Name | None = None
     """Its base: the rung that it changes, and is compared with; the previous rung where this is left out."""
     root: bool = False
-    """Whether it has no base, as the first rung: it begins a comparison of its own."""
+    """Whether it has no base, like the first rung, and begins a comparison of its own."""
     why: str = ""
     change: dict[str, Any] = field(default_factory=dict)
-    """Dotted path -> value: what the ladder itself sets."""
+    """Dotted path -> value, for the settings that the ladder itself changes."""
     takes: Annotated[str, Meta(pattern=_SCOPE, description='a rung with its ladder, as in "lru/ring-init"')] = ""
-    """"ladder/rung": the rung also takes what recipes set for that rung of that ladder, found by its name. What recipes
-    set for this rung itself, `[ladder.<ladder>.rung.<rung>]`, comes after it."""
+    """A rung of any ladder, "ladder/rung", whose values in recipes also hold for this rung. The values that recipes set
+    for this rung itself, `[ladder.<ladder>.rung.<rung>]`, come after them."""
     tunes: tuple[str, ...] = ()
     """Dotted paths whose values the recipe must set for this rung."""
     published: dict[str, tuple[Published, ...]] = field(default_factory=dict)
@@ -121,9 +121,9 @@ class TrainingSpeed(Document, frozen=True, kw_only=True):
     """The published training speed of a model, which the paper calls a system."""
 
     system: str
-    """Its name in the paper."""
+    """The name of the model in the paper."""
     rung: Name | None = None
-    """The rung of this system; none where the ladder does not have it."""
+    """The rung of this system; None where the ladder has none."""
     source: str
     """Paper and table."""
     device: str
@@ -140,11 +140,11 @@ class Grid(Document, frozen=True, kw_only=True):
     """Heading of the columns."""
     columns: Annotated[tuple[str, ...], Meta(min_length=1)]
     rows: Annotated[dict[str, tuple[str, ...]], Meta(min_length=1)]
-    """Row -> its rungs, one a column; "" where the ladder has none."""
+    """Row -> the rungs in its columns; "" for a cell without a rung."""
 
 
 class Scope(Struct, frozen=True):
-    """A rung and its ladder by name; recipes set values for it."""
+    """The name of a rung and of its ladder, for which recipes set values."""
 
     ladder: str
     rung: str
@@ -160,9 +160,9 @@ class Ladder(Document, frozen=True, kw_only=True):
     other_tasks: tuple[str, ...] = ()
     """Tasks of the papers that lrurun does not have: claims and published scores may name them."""
     recipes: tuple[str, ...] = ()
-    """The recipes that have the values of its rungs, on which it is checked; empty: all. Others need tables of it."""
+    """Recipes with values for its rungs, on which it is checked; empty for all. Other recipes need tables for it."""
     load: tuple[str, ...] = ()
-    """Files of plug-ins, `lrurun.plugins`, from the folder of this one."""
+    """Files of plug-ins, see `lrurun.plugins`, relative to the folder of this file."""
     rungs: tuple[Rung, ...] = field(name="rung", default=())
     speeds: tuple[TrainingSpeed, ...] = field(name="speed", default=())
     claims: tuple[Claim, ...] = field(name="claim", default=())
@@ -171,51 +171,51 @@ class Ladder(Document, frozen=True, kw_only=True):
     """The file it was read from."""
 
     def scopes(self, rung: Rung) -> list[Scope]:
-        """The rungs whose values in recipes hold for `rung`, in the order in which they apply, itself last.
+        """The rungs whose values in recipes hold for `rung`, in the order in which they apply; `rung` itself is last.
 
         Raises:
-            UsageError: it takes the values of an unknown rung, or of itself.
+            UsageError: the rung takes the values of an unknown rung, or of itself.
         """
         where = f"{self.path}, rung {rung.name}, takes"
-        found = [Scope(self.name, rung.name)]
+        scopes = [Scope(self.name, rung.name)]
         while rung.takes:
             name, _, taken = rung.takes.partition("/")
             try:
                 ladder = self if name == self.name else read_ladder(name)
             except UsageError as error:
                 raise UsageError(f"{where}: {error.message}", error.hint) from None
-            rungs = {one.name: one for one in ladder.rungs}
+            rungs = {candidate.name: candidate for candidate in ladder.rungs}
             if taken not in rungs:
                 raise UsageError(f"{where}: ladder {name} has no rung {taken!r}", hint_for(taken, rungs, "rungs"))
             rung = rungs[taken]
             scope = Scope(name, taken)
-            if scope in found:
+            if scope in scopes:
                 raise UsageError(f"{where}: {name}/{taken} takes its own values", "remove one `takes`")
-            found.insert(0, scope)
-        return found
+            scopes.insert(0, scope)
+        return scopes
 
     @property
     def bases(self) -> dict[str, str | None]:
-        """Rung -> the rung that it changes; the first changes none, nor does a root."""
-        before = (None, *(rung.name for rung in self.rungs))
+        """Rung -> its base, the rung that it changes; None for the first rung and for roots."""
+        previous = (None, *(rung.name for rung in self.rungs))
         return {
-            rung.name: None if rung.root else rung.on or name for name, rung in zip(before, self.rungs, strict=False)
+            rung.name: None if rung.root else rung.on or name for name, rung in zip(previous, self.rungs, strict=False)
         }
 
     @property
     def is_packaged(self) -> bool:
-        """Whether it was read from the file of its name that comes with lrurun."""
+        """Whether it was read from the file with its name that comes with lrurun."""
         return comes_with_lrurun("ablations", self.name, self.path)
 
 
 def comes_with_lrurun(kind: paths.Kind, name: str, read_from: str) -> bool:
-    """Whether a document was read from the file of that name that comes with lrurun."""
+    """Whether a document was read from the file with its name that comes with lrurun."""
     path = paths.packaged(kind) / f"{name}.toml"
     return path.is_file() and read_from == shown(path)
 
 
 def read_ladder(name: str) -> Ladder:
-    """The ladder of that name, or in that file, unchecked and without loading its plug-ins.
+    """Reads the ladder with this name, or in this file, unchecked and without loading its plug-ins.
 
     Raises:
         UsageError: unknown name, TOML, unknown or missing keys.
@@ -224,7 +224,7 @@ def read_ladder(name: str) -> Ladder:
 
 
 def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
-    """The ladder of that name, or in that file, without what is wrong in its tables; and all that is.
+    """Reads the ladder with this name, or in this file, without the wrong values in its tables; and lists these faults.
 
     Raises:
         UsageError: an unknown name; it is not TOML.
@@ -234,13 +234,13 @@ def examine_ladder(name: str) -> tuple[Ladder | None, list[Fault]]:
 
 
 def load_ladder(name: str, *, imports: bool = True) -> Ladder:
-    """The ladder of that name, or in that file, with the plug-ins that it loads.
+    """Reads and checks the ladder with this name, or in this file, and loads its plug-ins.
 
     Without `imports` no plug-in is loaded; see `lrurun.plugins` for when one is.
 
     Raises:
         UsageError: unknown name, a plug-in that cannot be loaded, TOML, unknown or missing keys, a rung that declares
-            nothing or an unknown path, two rungs of one name, a rung that changes none of the earlier ones, a speed of
+            nothing or an unknown path, two rungs with the same name, a rung whose base is no earlier rung, a speed of
             an unknown rung or one that is listed twice, a claim about an unknown rung, a grid whose cells are not the
             rungs; with `imports`, an unknown task.
     """
@@ -254,7 +254,7 @@ def load_plug_ins(ladder: Ladder, name: str, *, imports: bool = True) -> None:
     """Loads the plug-ins of the ladder that was read by this name; without `imports` they must be loaded already.
 
     Raises:
-        UsageError: one cannot be loaded, or is not.
+        UsageError: a plug-in cannot be loaded, or is not loaded.
     """
     folder = find("ablations", name).parent
     for file in ladder.load:
@@ -270,12 +270,12 @@ def load_plug_ins(ladder: Ladder, name: str, *, imports: bool = True) -> None:
 
 
 def find_recurrence(table: dict[str, Any]) -> None:
-    """Loads the installed package that has the recurrence of these settings."""
+    """Loads the installed package that provides the recurrence in these settings."""
     plugins.load_installed("recurrence", dict(flatten(table)).get(KIND))
 
 
 def rules(ladder: Ladder, *, imports: bool = True) -> Iterator[UsageError]:
-    """What is wrong between the tables of a ladder; with `imports`, also with the tasks that it names."""
+    """Faults between the tables of a ladder; with `imports`, also those of the tasks that it names."""
     yield from _rung_rules(ladder)
     yield from _speed_rules(ladder)
     yield from _claim_rules(ladder)
@@ -299,12 +299,12 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
                 f"{source}: has root = true and on = {rung.on!r}", "remove one of them: a root has no base"
             )
         if rung.on is not None and rung.on not in seen:
-            wrong = f"unknown rung {rung.on!r}"
+            rule = f"unknown rung {rung.on!r}"
             if rung.on == rung.name:
-                wrong = "a rung cannot change itself"
+                rule = "a rung cannot change itself"
             elif rung.on in ladder.bases:
-                wrong = f"{rung.on} does not come before it"
-            yield UsageError(f"{source}, on: {wrong}", hint_for(rung.on, seen, "rungs before it"))
+                rule = f"{rung.on} does not come before it"
+            yield UsageError(f"{source}, on: {rule}", hint_for(rung.on, seen, "rungs before it"))
         seen.append(rung.name)
         if not rung.change and not rung.tunes:
             yield UsageError(
@@ -329,10 +329,10 @@ def _speed_rules(ladder: Ladder) -> Iterator[UsageError]:
         if speed.rung is not None and speed.rung not in rungs:
             yield UsageError(f"{source}: unknown rung {speed.rung!r}", hint_for(speed.rung, rungs, "rungs"))
         for task in speed.steps_per_second:
-            one = (speed.rung or speed.system, speed.source, speed.device, task)
-            if one in seen:
+            measurement = (speed.rung or speed.system, speed.source, speed.device, task)
+            if measurement in seen:
                 yield UsageError(f"{source}: {task} is listed twice", "remove one of them")
-            seen.add(one)
+            seen.add(measurement)
 
 
 def _claim_rules(ladder: Ladder) -> Iterator[UsageError]:
@@ -369,7 +369,7 @@ def _claim_rules(ladder: Ladder) -> Iterator[UsageError]:
 
 
 def named_tasks(ladder: Ladder) -> Iterator[tuple[str, str]]:
-    """Where the ladder names a task, and which."""
+    """Each place where the ladder names a task, and the name."""
     for rung in ladder.rungs:
         yield from ((f"rung {rung.name}, published", task) for task in rung.published)
     for speed in ladder.speeds:
@@ -380,9 +380,9 @@ def named_tasks(ladder: Ladder) -> Iterator[tuple[str, str]]:
 
 
 def _task_rules(ladder: Ladder) -> Iterator[UsageError]:
-    """Unknown tasks, once the plug-ins of the command are loaded.
+    """Faults about tasks, once the plug-ins of the command are loaded.
 
-    Those of installed packages and of recipes here are known without an import.
+    Tasks of installed packages and of local recipes are known without an import.
     """
     # Documents are also read without tasks, to complete names quickly.
     from lrurun import data as tasks
@@ -402,16 +402,16 @@ def _task_rules(ladder: Ladder) -> Iterator[UsageError]:
 
 
 def metric_rules(ladder: Ladder, task: Task, profiles: Collection[str] | None = None) -> Iterator[UsageError]:
-    """What a ladder says about scores on a task and does not fit the metrics that the task declares.
+    """Faults of a ladder's claims and published scores on a task, which must fit the metrics of the task.
 
-    With `profiles`, those that a recipe of the task has, published scores must be for one of them.
+    With `profiles`, the profiles of a recipe of the task, published scores must be for one of them.
     """
     for claim in ladder.claims:
         if not claim.is_about(task.name) or claim.kind == "faster":
             continue
         source = f"{ladder.path}, claim {claim.text!r}"
         try:
-            metric = _claimed(claim.metric or task.metric.name, task, f"{source}, metric")
+            metric = _claim_metric(claim.metric or task.metric.name, task, f"{source}, metric")
         except UsageError as error:
             yield error
             continue
@@ -422,35 +422,35 @@ def metric_rules(ladder: Ladder, task: Task, profiles: Collection[str] | None = 
             )
         yield from _share_rules(claim.margin_on(task.name), metric, f"{source}, margin")
     for rung in ladder.rungs:
-        for k, one in enumerate(rung.published.get(task.name, ())):
+        for k, row in enumerate(rung.published.get(task.name, ())):
             source = f"{ladder.path}, rung[{rung.name}].published.{task.name}[{k}]"
-            yield from _published_rules(one.metric, task, f"{source}.metric")
-            if one.profile and profiles is not None and one.profile not in profiles:
-                hint = hint_for(one.profile, profiles, f"profiles of {task.name}")
-                yield UsageError(f"{source}.profile: unknown profile {one.profile!r}", hint)
-            yield from _share_rules(one.value, task.metric, f"{source}.value")
-            yield from _share_rules(one.stderr, task.metric, f"{source}.stderr")
+            yield from _published_rules(row.metric, task, f"{source}.metric")
+            if row.profile and profiles is not None and row.profile not in profiles:
+                hint = hint_for(row.profile, profiles, f"profiles of {task.name}")
+                yield UsageError(f"{source}.profile: unknown profile {row.profile!r}", hint)
+            yield from _share_rules(row.value, task.metric, f"{source}.value")
+            yield from _share_rules(row.stderr, task.metric, f"{source}.stderr")
 
 
-def _claimed(name: str, task: Task, source: str) -> Metric:
+def _claim_metric(name: str, task: Task, source: str) -> Metric:
     """The metric that a claim names, see `Claim.metric`."""
     from lrurun.data.metric import ESCAPE, named
     from lrurun.data.task import Task
 
-    found = named(name, task.metrics)
-    if found is not None and "@" in name and type(task).settings is Task.settings:
+    claimed = named(name, task.metrics)
+    if claimed is not None and "@" in name and type(task).settings is Task.settings:
         raise UsageError(f"{source}: {task.name} has no further tests, found {name!r}", "leave out what follows the @")
-    if found is None:
+    if claimed is None:
         if name == ESCAPE:
             hint = f"declare escape = ... in the metric of {task.name}, or restrict the claim to other tasks"
             raise UsageError(f"{source}: {task.name} declares no plateau, found {name!r}", hint)
-        hint = hint_for(name, [one.name for one in task.metrics], f"metrics of {task.name}")
+        hint = hint_for(name, [metric.name for metric in task.metrics], f"metrics of {task.name}")
         raise UsageError(f"{source}: {task.name} has no metric {name!r}", hint)
-    return found
+    return claimed
 
 
 def _published_rules(name: str, task: Task, source: str) -> Iterator[UsageError]:
-    """Published scores that cannot be printed beside those of the metric that selects the model."""
+    """Faults of published scores that cannot be printed beside scores of the metric that selects the model."""
     metrics = {metric.name: metric for metric in task.metrics}
     if name and name not in metrics:
         hint = hint_for(name, metrics, f"metrics of {task.name}")
@@ -463,7 +463,7 @@ def _published_rules(name: str, task: Task, source: str) -> Iterator[UsageError]
 
 
 def _share_rules(value: float | None, metric: Metric, source: str) -> Iterator[UsageError]:
-    """A score in per cent, where the metric is a fraction that is only printed as such."""
+    """The fault of a score in per cent where the metric is a fraction, which is only printed in per cent."""
     if metric.symbol == "%" and value is not None and not 0 <= value <= 1:
         bound = ">= 0" if value < 0 else "<= 1"
         hint = f"{metric.name.replace('_', ' ')} is a fraction here: 0.699 for 69.9 %"

@@ -25,13 +25,13 @@ from lrurun.config.resolve import full, resolve, with_point
 from lrurun.config.runs import PlannedRun, pack
 from lrurun.config.schema import KIND, TUNING_SEED, fingerprint
 from lrurun.config.settings import combinations, parse_set
-from lrurun.config.tuning import Search, proposed
+from lrurun.config.tuning import Search, proposed_points
 from lrurun.console import setting
 from lrurun.data.task import Options, Task
 from lrurun.errors import UsageError, hint_for, plural, raise_first
 
 _LONGEST_NAME = 40
-"""Characters of a short name; in a longer one the values of `--set` are left out."""
+"""The most characters of a short name; the values of `--set` are left out of a longer one."""
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -41,9 +41,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     recipe: Recipe
     profile: str | None
     seeds: int
-    """Number of seeds without `--seeds`."""
+    """The number of seeds where `--seeds` is not used."""
     changes: dict[str, Any]
-    """The values of `--set` that change something, except those of execution: with others it is another instance."""
+    """The values of `--set` that have an effect, except those of execution. Other values make another instance."""
     tune: bool
     rungs: tuple[ResolvedRung, ...]
     options: Options
@@ -62,17 +62,17 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def _digest(self) -> str:
-        """A digest of what decides the runs, whichever documents it is from: rungs with their bases, settings and, with
-        `tune`, what they try and how."""
+        """A digest of everything that determines the runs, whichever documents it comes from: the rungs with their
+        bases and settings and, with `tune`, their grids and the search."""
         rungs = [[rung.name, rung.on, fingerprint(rung.config)] for rung in self.rungs]
-        tried = [self.search, len(self.tuning_seeds), [list(rung.grid.items()) for rung in self.rungs]]
-        return hashlib.sha256(msgspec.json.encode([rungs, tried if self.tune else None])).hexdigest()[:12]
+        tuned = [self.search, len(self.tuning_seeds), [list(rung.grid.items()) for rung in self.rungs]]
+        return hashlib.sha256(msgspec.json.encode([rungs, tuned if self.tune else None])).hexdigest()[:12]
 
     @property
     def short_name(self) -> str:
-        """A name for people to type, of the files and options, as in "npDigits-smoke" and "search-rotrnn-tune".
+        """A name for people to type, made from the files and options, as in "npDigits-smoke" and "search-rotrnn-tune".
 
-        A ledger that has another instance of this name adds a number.
+        A ledger that already has another instance with this name appends a number.
         """
         ladder = Path(self.ladder.path).stem or self.ladder.name
         parts = [
@@ -82,15 +82,15 @@ class Plan(Struct, frozen=True, kw_only=True):
             "tune" if self.tune else "",
         ]
         values = [f"{path.rpartition('.')[2]}-{setting(value)}" for path, value in self.changes.items()]
-        for more in (values, ["set"] if values else []):
-            name = "-".join(re.sub(r"[^\w.+-]+", "", part, flags=re.ASCII) for part in (*parts, *more) if part)
+        for suffix in (values, ["set"] if values else []):
+            name = "-".join(re.sub(r"[^\w.+-]+", "", part, flags=re.ASCII) for part in (*parts, *suffix) if part)
             if len(name) <= _LONGEST_NAME:
                 break
         return name
 
     @property
     def search(self) -> Search | None:
-        """How settings are searched; None for a grid."""
+        """The search of the recipe or profile; None for a grid."""
         return tuning.search_of(self.recipe, self.profile)
 
     @property
@@ -100,44 +100,46 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def grid(self) -> dict[str, tuning.Tried]:
-        """Dotted path -> values to try, or their range, of the first rung that tries any."""
+        """Dotted path -> values to try, or their range, in the first rung that tunes the path."""
         return {path: values for rung in reversed(self.rungs) for path, values in rung.grid.items()}
 
     def free(self, rung: str) -> tuple[str, ...]:
         """The paths that tuning chooses for a rung."""
-        return tuple(path for one in self.rungs if self.tune and one.name == rung for path in one.grid)
+        return tuple(path for resolved in self.rungs if self.tune and resolved.name == rung for path in resolved.grid)
 
     @property
     def same_as_base(self) -> frozenset[str]:
-        """The rungs whose runs are those of their base."""
+        """The rungs that share all runs with their base."""
         return frozenset(rung.name for rung in self.rungs if rung.same_as_base)
 
     def value(self, path: str) -> Any:
         """The value of a setting in the first rung that has it."""
-        settings = (full(rung.config) for rung in self.rungs)
-        return next((found[path] for found in settings if path in found), None)
+        configs = (full(rung.config) for rung in self.rungs)
+        return next((config[path] for config in configs if path in config), None)
 
     @property
     def length(self) -> int:
-        """The steps of the task's sequences, of the longest ones where lengths vary."""
+        """The number of steps of the task's sequences, or of the longest one where lengths vary."""
         return self.task.spec(self.options).length
 
     def depth(self, rung: str) -> int:
         """The number of layers of a rung."""
-        return next(one.config.model.depth for one in self.rungs if one.name == rung)
+        return next(resolved.config.model.depth for resolved in self.rungs if resolved.name == rung)
 
     @property
     def outside_scope(self) -> dict[str, str]:
-        """Text of a claim -> why it is not about these sequences and networks; only claims that are not."""
-        found = {one.text: outside_scope(one, self.length, self.depth(one.rung)) for one in self.ladder.claims}
-        return {text: reason for text, reason in found.items() if reason}
+        """Text of a claim -> why it is not about these sequences and networks, for each claim that is not."""
+        reasons = {
+            claim.text: outside_scope(claim, self.length, self.depth(claim.rung)) for claim in self.ladder.claims
+        }
+        return {text: reason for text, reason in reasons.items() if reason}
 
     def with_sets(self, sets: Mapping[str, Any]) -> Plan:
-        """The plan of the instance with other values of `--set`. Raises UsageError."""
+        """The plan of the instance with these values of `--set` instead. Raises UsageError."""
         return of_documents(self.ladder, self.recipe, profile=self.profile, sets=sets, tune=self.tune)
 
     def cautions(self, rungs: Collection[str]) -> list[str]:
-        """What these rungs change beside what they say, compared with others of them: sentences for reports."""
+        """Sentences for reports about side effects: what these rungs change beyond their declared change."""
         shown = {rung.name: rung for rung in self.rungs if rung.name in rungs}
         return [
             f"{rung.name} starts with a larger spectral radius than {rung.on}, whose initial matrix is {what}. The "
@@ -176,7 +178,7 @@ def of_documents(
     tune: bool,
     imports: bool = False,
 ) -> Plan:
-    """As `make`, of documents that have been read."""
+    """Makes a plan like `make`, from documents that have been read."""
     check_scopes(document, recipe)
     raise_first(metric_rules(document, task_of(recipe), _profiles(recipe)))
     reduced = get_profile(recipe, profile)
@@ -221,26 +223,26 @@ def _effective(
     rungs: Sequence[ResolvedRung],
     resolved: Callable[[Mapping[str, Any]], Sequence[ResolvedRung]],
 ) -> dict[str, Any]:
-    """The values of `--set` without those that the rungs have anyway: these make no other instance."""
+    """The values of `--set` without those that the rungs have anyway, which do not make another instance."""
 
-    def decided(some: Sequence[ResolvedRung]) -> list[Any]:
-        return [(rung.config, rung.grid) for rung in some]
+    def settings(rungs: Sequence[ResolvedRung]) -> list[Any]:
+        return [(rung.config, rung.grid) for rung in rungs]
 
     for path in changes:
         if path.startswith("execution."):
             continue
-        less = {other: value for other, value in changes.items() if other != path}
+        fewer = {other: value for other, value in changes.items() if other != path}
         try:
-            without = resolved(less)
+            rungs_without = resolved(fewer)
         except UsageError:  # another value needs this one
             continue
-        if decided(without) == decided(rungs):
-            changes = less
+        if settings(rungs_without) == settings(rungs):
+            changes = fewer
     return dict(changes)
 
 
 def _smaller_radius(rung: ResolvedRung, base: ResolvedRung) -> str:
-    """How the radius of a dense matrix is smaller than that of the unit disk of a diagonal rung; empty if it is not."""
+    """How a dense base has a smaller radius than the unit disk of its diagonal rung; empty if it does not."""
     before, after = base.config.model.recurrence, rung.config.model.recurrence
     if not isinstance(before, DenseRecurrence) or not isinstance(after, DiagonalRecurrence) or after.r_max < 1.0:
         return ""
@@ -251,7 +253,9 @@ def _smaller_radius(rung: ResolvedRung, base: ResolvedRung) -> str:
 
 def _nothing_to_tune(ladder: Ladder, recipe: Recipe, profile: str | None, changes: dict[str, Any]) -> UsageError:
     tables = [table for rung in ladder.rungs for table in recipe.tables(ladder.scopes(rung), profile)]
-    paths = dict.fromkeys([*tuning.common(recipe, profile), *(path for table in tables for path in table.notes.tune)])
+    paths = dict.fromkeys(
+        [*tuning.common_grid(recipe, profile), *(path for table in tables for path in table.notes.tune)]
+    )
     if not paths:
         return UsageError(f"{recipe.path}: has no grid to tune over", "add a table [tune.grid], or omit --tune")
     if fixed := [path for path in paths if path in changes]:
@@ -266,15 +270,15 @@ def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
     known = task_of(recipe).protocols
     if rung.config.train.protocol not in known:
         at = decoding.place(rung.sources.get("train.protocol", recipe.path), "train.protocol")
-        found = f"{recipe.task} has no protocol {rung.config.train.protocol!r}"
-        raise UsageError(f"{at}: {found}", f"protocols of this task: {', '.join(known)}")
+        rule = f"{recipe.task} has no protocol {rung.config.train.protocol!r}"
+        raise UsageError(f"{at}: {rule}", f"protocols of this task: {', '.join(known)}")
 
 
 def _check_length(rung: ResolvedRung, options: Options) -> None:
     """Refuse a rung whose recurrence does not fit the length of the task's sequences."""
     config, task = rung.config, tasks.get(rung.config.task, rung.config.data)
-    lengths = [task.spec(one).length for one in (options, *task.settings(options).values())]
-    # the recurrence is that of the training length, also where further test splits have longer sequences
+    lengths = [task.spec(split).length for split in (options, *task.settings(options).values())]
+    # the recurrence is built for the training length, even where further test splits have longer sequences
     recurrence = config.model.recurrence.at_length(lengths[0])
     try:
         for length in sorted(set(lengths)):
@@ -294,16 +298,16 @@ def _check_pooling(rung: ResolvedRung, options: Options) -> None:
 
 
 def _check_frame(rung: ResolvedRung, options: Options) -> None:
-    """Refuse recurrences alone where inputs or outputs are not theirs."""
+    """Refuse recurrences without a frame where inputs or outputs do not have their width."""
     model, spec = rung.config.model, tasks.get(rung.config.task, rung.config.data).spec(options)
     if model.frame == "blocks" or (spec.kind == "features" and spec.features == spec.classes == model.width):
         return
     at = decoding.place(rung.sources.get("model.frame", "default"), "model.frame")
     inputs = "tokens" if spec.kind == "tokens" else f"inputs of size {spec.features}"
-    found = f"{rung.config.task} has {inputs} and outputs of size {spec.classes}, width is {model.width}"
-    same = spec.kind == "features" and spec.features == spec.classes
-    hint = f"set model.width = {spec.features}" if same else "remove it"
-    raise UsageError(f'{at}: frame = "none" needs inputs and outputs of the size of width, found: {found}', hint)
+    sizes = f"{rung.config.task} has {inputs} and outputs of size {spec.classes}, width is {model.width}"
+    is_square = spec.kind == "features" and spec.features == spec.classes
+    hint = f"set model.width = {spec.features}" if is_square else "remove it"
+    raise UsageError(f'{at}: frame = "none" needs inputs and outputs of the size of width, found: {sizes}', hint)
 
 
 def data_of(task: str, profile: str | None = None) -> tuple[Task, Options, str]:
@@ -333,7 +337,7 @@ def task_of(recipe: Recipe) -> Task:
 
 
 def _profiles(recipe: Recipe) -> list[str]:
-    """The profiles of a recipe, and those of lrurun's own for its task, for which published scores may be too."""
+    """The profiles of a recipe and of the packaged recipe of its task: published scores may name any of them."""
     packaged = paths.packaged("recipes") / f"{recipe.task}.toml"
     if recipe.is_packaged or not packaged.is_file():
         return list(recipe.profile)
@@ -346,7 +350,7 @@ def _data_name(recipe: Recipe, profile: str | None, reduced: Profile) -> str:
 
 
 def _data(recipe: Recipe, profile: str | None, reduced: Profile) -> tuple[Options, dict[str, str]]:
-    """The settings of the data, and where each came from."""
+    """The settings of the data, and the source of each."""
     if tasks.IMPORTED in recipe.data and reduced.data:
         raise UsageError(
             f"{recipe.path} [profile.{profile}.data]: the settings of imported arrays cannot be changed",
@@ -359,13 +363,13 @@ def _data(recipe: Recipe, profile: str | None, reduced: Profile) -> tuple[Option
 
 
 def choose_rungs(plan: Plan, names: Sequence[str]) -> tuple[ResolvedRung, ...]:
-    """The rungs of those names, in ladder order; all of them without names. Raises UsageError."""
+    """The rungs with these names, in ladder order; without names, all rungs. Raises UsageError."""
     chosen = rung_names(plan.ladder, names)
     return tuple(rung for rung in plan.rungs if rung.name in chosen)
 
 
 def rung_names(ladder: Ladder, names: Sequence[str]) -> list[str]:
-    """Those names, in ladder order; all of the ladder's without any.
+    """These names in ladder order; without names, those of all rungs.
 
     Raises:
         UsageError: an unknown name.
@@ -378,31 +382,31 @@ def rung_names(ladder: Ladder, names: Sequence[str]) -> list[str]:
 
 
 Results = Sequence["dict[str, float] | None"]
-"""The metrics of tuning runs, in their order; None for one without a result."""
+"""The metrics of tuning runs, in the order of the runs; None for a run without a result."""
 
 
 def tuning_runs(plan: Plan, rungs: Iterable[ResolvedRung]) -> list[PlannedRun]:
-    """The tuning runs of rungs that need no results of others, see `tuning_of`."""
+    """The tuning runs of rungs that need no earlier results, see `tuning_of`."""
     return [run for rung in rungs for run in tuning_of(plan, rung, ())]
 
 
 def tuning_of(plan: Plan, rung: ResolvedRung, results: Results) -> list[PlannedRun]:
-    """The tuning runs of a rung: those of its grid; of a search, those that follow from the first results.
+    """The tuning runs of a rung: all of a grid; for a search, as many as follow from the earlier results.
 
-    The seeds of a point are side by side. There are none of a rung that tries nothing. A search may propose a point
-    twice, which has the same runs.
+    The seeds of a point are side by side. A rung that tries nothing has none. A search may propose a point twice,
+    with the same runs.
 
     Raises:
         LrurunError: a search without Optuna.
     """
     source = "the tuning grid" if plan.search is None else f"the tuning: {plan.search.text}"
     points = _points(plan, rung, results)
-    tried = [with_point(rung, point, source) for point in points]
-    return [_planned(plan, one, "tune", seed, k) for k, one in enumerate(tried) for seed in plan.tuning_seeds]
+    rungs = [with_point(rung, point, source) for point in points]
+    return [_planned(plan, tuned, "tune", seed, k) for k, tuned in enumerate(rungs) for seed in plan.tuning_seeds]
 
 
 def budget(plan: Plan, rung: ResolvedRung) -> int:
-    """The number of tuning runs of a rung, in the end."""
+    """The number of tuning runs that a rung has when its tuning is complete."""
     points = plan.search.trials if plan.search is not None and rung.grid else len(_points(plan, rung, ()))
     return points * len(plan.tuning_seeds)
 
@@ -413,19 +417,19 @@ def _points(plan: Plan, rung: ResolvedRung, results: Results) -> list[dict[str, 
     if plan.search is None:
         return combinations({path: tuning.examples(tried) for path, tried in rung.grid.items()})
     seeds = len(plan.tuning_seeds)
-    scores = [trial.mean if trial.scores and trial.count == seeds else None for trial in _trained(plan, results)]
-    return proposed(plan.search, rung.grid, full(rung.config), scores)
+    scores = [trial.mean if trial.scores and trial.count == seeds else None for trial in _point_scores(plan, results)]
+    return proposed_points(plan.search, rung.grid, full(rung.config), scores)
 
 
-class _Trained(Struct, frozen=True):
-    """What the tuning runs of a point have shown."""
+class _PointScores(Struct, frozen=True):
+    """The scores and losses of the tuning runs of a point."""
 
     scores: list[float]
-    """Of the seeds with a finite score and loss; more is better."""
+    """Scores of the seeds with a finite score and loss; more is better."""
     losses: list[float]
-    """Of the same seeds."""
+    """Losses of the same seeds."""
     lost: list[float]
-    """Of the other seeds: the score of chance, if it is known."""
+    """The score of chance for each of the other seeds, if it is known."""
 
     @property
     def mean(self) -> float:
@@ -433,27 +437,27 @@ class _Trained(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """Seeds that the mean is over."""
+        """The number of seeds in the mean."""
         return len(self.scores) + len(self.lost)
 
 
-def _trained(plan: Plan, results: Results) -> list[_Trained]:
-    """The points, one for the results of all its seeds."""
+def _point_scores(plan: Plan, results: Results) -> list[_PointScores]:
+    """The scores of each point, from the results of all its seeds."""
     metric, seeds = plan.task.metric, len(plan.tuning_seeds)
-    found = []
+    points = []
     for first in range(0, len(results), seeds):
         known = [result for result in results[first : first + seeds] if result is not None]
         pairs = [(metric.oriented(result[f"val/{metric.name}"]), result["val/loss"]) for result in known]
         finite = [pair for pair in pairs if all(map(math.isfinite, pair))]
         lost = [] if metric.chance is None else [metric.oriented(metric.chance)] * (seeds - len(finite))
-        found.append(_Trained([score for score, _ in finite], [loss for _, loss in finite], lost))
-    return found
+        points.append(_PointScores([score for score, _ in finite], [loss for _, loss in finite], lost))
+    return points
 
 
 def final_runs(
     plan: Plan, rung: ResolvedRung, seeds: Iterable[int], point: dict[str, Any] | None = None
 ) -> list[PlannedRun]:
-    """The final runs of a rung; `point` holds the tuned values."""
+    """The final runs of a rung, with the tuned values of `point`."""
     how = f"tuned on validation with {plural(len(plan.tuning_seeds), 'seed')}"
     tuned = rung if point is None else with_point(rung, point, how)
     return [_planned(plan, tuned, "train", seed, seed) for seed in seeds]
@@ -463,28 +467,28 @@ def choose_point(plan: Plan, rung: ResolvedRung, results: Results) -> dict[str, 
     """The point that the validation scores of a rung's tuning runs choose; None if no score is finite.
 
     `results` are in the order of `tuning_of`. A seed that diverged or failed scores chance. Where chance is not known,
-    a point with fewer finite seeds is worse. The best point has the best mean score; of equal means it has the lower
-    mean loss, then it comes first. With one seed it is chosen.
+    a point with fewer finite seeds is worse. The best point has the best mean score; between equal means, the lower
+    mean loss decides, then the order of the points. With a single seed, the best point is chosen.
 
     With n seeds, a point ties with the best one if its mean is worse by at most sqrt(2 / n) s, where s is the standard
     deviation of the best point's scores: one standard error of a difference of two means with that spread. The spread
     of the other point does not count, because with it a point with one bad seed would always tie. Of the points that
     tie, the middle is chosen, see `_middle`.
     """
-    trained = _trained(plan, results)
-    most = max((one.count for one in trained if one.scores), default=0)
+    scored = _point_scores(plan, results)
+    most = max((point.count for point in scored if point.scores), default=0)
     if not most:
         return None
     points = _points(plan, rung, results)
     ranked = sorted(
-        (k for k, one in enumerate(trained) if one.scores and one.count == most),
-        key=lambda k: (-trained[k].mean, fmean(trained[k].losses)),
+        (k for k, point in enumerate(scored) if point.scores and point.count == most),
+        key=lambda k: (-scored[k].mean, fmean(scored[k].losses)),
     )
-    best = trained[ranked[0]]
+    best = scored[ranked[0]]
     if len(best.scores) == 1:
         return points[ranked[0]]
     least = best.mean - math.sqrt(2 / most) * stdev(best.scores)
-    return _middle(rung.grid, points, [points[k] for k in ranked if trained[k].mean >= least])
+    return _middle(rung.grid, points, [points[k] for k in ranked if scored[k].mean >= least])
 
 
 def _middle(
@@ -492,28 +496,30 @@ def _middle(
 ) -> dict[str, Any]:
     """The middle of the points that tie, which are in the order of their scores.
 
-    For each path, the values that were tried are ranked, numbers by size, others as they are listed. In the middle is
-    the lower median of the ranks of the points that tie. Chosen is the point that is nearest to it, by the sum of the
-    distances in rank over all paths; of equally near ones the first. In a grid of one path this is the middle of the
-    values that tie, or the lower one of two.
+    For each path, the tried values are ranked: numbers by size, others as they are listed. The middle is the lower
+    median of the ranks of the points that tie. The nearest point to it is chosen, by the sum of the distances in rank
+    over all paths; among equally near points, the first. In a grid of one path this is the middle of the values that
+    tie, or the lower of two.
     """
     orders = [_order(tried, [point[path] for point in points]) for path, tried in grid.items()]
     ranks = [[order.index(point[path]) for path, order in zip(grid, orders, strict=True)] for point in tied]
     middle = [median_low(column) for column in zip(*ranks, strict=True)]
-    distances = [sum(abs(a - b) for a, b in zip(one, middle, strict=True)) for one in ranks]
+    distances = [sum(abs(a - b) for a, b in zip(rank, middle, strict=True)) for rank in ranks]
     return tied[distances.index(min(distances))]
 
 
 def _order(tried: tuning.Tried, values: list[Any]) -> list[Any]:
-    """The values of a path in the order of their ranks; `values` are those that points of a search have tried."""
+    """The values of a path in the order of their ranks; `values` are the values that the points of a search have."""
     listed = values if isinstance(tried, Range) else tried
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed)
     return sorted(listed) if numbers else listed
 
 
-def _planned(plan: Plan, rung: ResolvedRung, stage: Literal["tune", "train"], seed: int, number: int) -> PlannedRun:
+def _planned(
+    plan: Plan, rung: ResolvedRung, stage: Literal["tune", "train"], seed: int, point_or_seed: int
+) -> PlannedRun:
     config = msgspec.structs.replace(rung.config, seed=seed)  # a checked int: nothing else changes
-    index = [one.name for one in plan.rungs].index(rung.name)
+    index = [resolved.name for resolved in plan.rungs].index(rung.name)
     return PlannedRun(
         fingerprint=fingerprint(config),
         task=config.task,
@@ -524,5 +530,5 @@ def _planned(plan: Plan, rung: ResolvedRung, stage: Literal["tune", "train"], se
         config=config,
         execution=rung.execution,
         sources={**rung.sources, "seed": "the seeds of tuning runs" if stage == "tune" else "the ladder's seeds"},
-        position=pack(index, stage, number),
+        position=pack(index, stage, point_or_seed),
     )

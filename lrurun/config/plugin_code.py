@@ -13,7 +13,7 @@ from lrurun.plugins import PluginKind, Source
 
 
 def code_of(kind: str, task: str) -> tuple[Code | None, dict[str, str]]:
-    """The digests in the configuration of a run with these two, and dotted path -> where they come from."""
+    """The digests of the plug-ins of a recurrence and a task, and a table from dotted paths to their sources."""
     used = _sources(kind, task)
     if not used:
         return None, {}
@@ -24,7 +24,7 @@ def code_of(kind: str, task: str) -> tuple[Code | None, dict[str, str]]:
 
 
 def _mismatch(config: RunConfig, where: str) -> LrurunError | None:
-    """Why a run's configuration cannot be used with the loaded code; None if it can."""
+    """The error that says why the loaded code cannot be used for a run's configuration; None if it can."""
     for what, name, recorded, source in _pairs(config):
         if recorded is not None and source is None:
             return LrurunError(
@@ -32,9 +32,9 @@ def _mismatch(config: RunConfig, where: str) -> LrurunError | None:
                 "name the file: --load FILE.py",
             )
         if source is not None and recorded != source.sha256:
-            then = f"{recorded[:19]} then" if recorded else "lrurun's own then"
+            recorded_code = f"{recorded[:19]} then" if recorded else "lrurun's own then"
             return LrurunError(
-                f"{where}: {source.shown}, which has {what} {name!r}, has changed since: {then}, "
+                f"{where}: {source.shown}, which has {what} {name!r}, has changed since: {recorded_code}, "
                 f"{source.sha256[:19]} now",
                 "load the file as it was, or train again with the present one: lrurun ladder",
             )
@@ -42,7 +42,7 @@ def _mismatch(config: RunConfig, where: str) -> LrurunError | None:
 
 
 def _pairs(config: RunConfig) -> Iterator[tuple[PluginKind, str, str | None, Source | None]]:
-    """Of recurrence and task of a run: what it is, its name, the recorded digest, and where the loaded one is from."""
+    """For recurrence and task of a run: the kind of plug-in, its name, the recorded digest, and the loaded source."""
     code = config.code or Code()
     kind = str(config.model.recurrence.__struct_config__.tag)
     yield "recurrence", kind, code.recurrence, plugins.source_of("recurrence", kind)
@@ -50,7 +50,7 @@ def _pairs(config: RunConfig) -> Iterator[tuple[PluginKind, str, str | None, Sou
 
 
 def outdated(config: Config) -> str | None:
-    """Which plug-in of a run's configuration has changed, or is not loaded, as a clause; None if none."""
+    """A clause that names the plug-in of a run that has changed or is not loaded; None if all are as recorded."""
     for what, name, recorded, source in _pairs(config) if isinstance(config, RunConfig) else ():
         if recorded is not None and source is None:
             return f"the plug-in with their {what} {name!r} is not loaded"
@@ -64,27 +64,26 @@ def config_of(config: Config, where: str) -> RunConfig:
 
     Raises:
         LrurunError: a plug-in that it needs is not loaded, or has changed.
-        UsageError: it is a cell of a study, or does not fit this version.
+        UsageError: the run is a cell of a study, or its configuration does not fit this version.
     """
     if isinstance(config, CellConfig):
         name = config.task.removeprefix(STUDY)
         raise UsageError(
             f"{where}: is a cell of the study {name}, not a trained model", f"lrurun study {name} shows it"
         )
-    wrong = _mismatch(config, where)
-    if wrong is not None:
-        raise wrong
-    # Its plug-in may have been loaded after it was read.
+    if (error := _mismatch(config, where)) is not None:
+        raise error
+    # its plug-in may have been loaded after the configuration was read
     return decode(msgspec.to_builtins(config), RunConfig, where)
 
 
 def files_of(config: RunConfig) -> list[str]:
     """Absolute paths of the plug-in files that a run uses."""
     sources = _sources(str(config.model.recurrence.__struct_config__.tag), config.task)
-    return list(dict.fromkeys(one.file for one in sources.values() if one.file is not None))
+    return list(dict.fromkeys(source.file for source in sources.values() if source.file is not None))
 
 
 def _sources(kind: str, task: str) -> dict[PluginKind, Source]:
-    """The sources of this recurrence and of this task, as far as they are plug-ins."""
+    """The sources of a recurrence and a task, for those that are plug-ins."""
     names: dict[PluginKind, str] = {"recurrence": kind, "task": task}
     return {what: source for what, name in names.items() if (source := plugins.source_of(what, name)) is not None}

@@ -32,7 +32,7 @@ from lrurun.errors import UsageError, plural
 
 RATE = "optim.lr"
 _Values = dict[str, tuple[Any, str]]
-"""Dotted path -> value and its source, the one that was set last at the end."""
+"""Dotted path -> value and its source, in the order in which they were set."""
 
 
 class Difference(Struct, frozen=True):
@@ -52,7 +52,7 @@ class RateSource(Struct, frozen=True):
     """A phrase for messages, with the reason or the publication."""
 
 
-def _tuned(recipe: Recipe, profile: str | None) -> RateSource:
+def _tuned_rate(recipe: Recipe, profile: str | None) -> RateSource:
     search, seeds = tuning.search_of(recipe, profile), plural(tuning.seeds_of(recipe, profile), "seed")
     how = "" if search is None else f": {search.text}"
     return RateSource("tuned", f"tuned on validation here with {seeds}{how}")
@@ -64,21 +64,21 @@ class ResolvedRung(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     on: str | None
-    """Its base; the first rung has none."""
+    """The name of its base; None for the first rung and for roots."""
     values: dict[str, Any]
-    """Dotted path -> value, as documents and `--set` have it: no defaults."""
+    """Dotted path -> value, as documents and `--set` have it, without defaults."""
     sources: dict[str, str]
-    """Dotted path -> where its value comes from, defaults too."""
+    """Dotted path -> the source of the value, including defaults."""
     config: RunConfig
-    """With seed 0."""
+    """The configuration with seed 0."""
     execution: Execution
     differences: tuple[Difference, ...]
-    """From its base."""
+    """The differences from its base."""
     same_as_base: bool
-    """Its runs are those of its base."""
+    """Whether it shares all runs with its base."""
     rate_source: RateSource
     tried: tuning.Grid = {}
-    """What tuning tries for it."""
+    """The values that tuning tries for this rung."""
 
     @property
     def grid(self) -> dict[str, tuning.Tried]:
@@ -96,28 +96,29 @@ def resolve(
     *,
     tune: bool = False,
 ) -> list[ResolvedRung]:
-    """Every rung of the ladder; `options` are the settings of the data.
+    """Resolves every rung of the ladder; `options` are the settings of the data.
 
     Later values win: recipe, profile, rung by rung along the bases (the ladder's change, then the recipe's table), then
-    `sets`. Model values of a recipe's table hold for later rungs too, optimiser values for that rung alone. With
-    `tune`, a value that the grid chooses need not be set for the rung.
+    `sets`. Model values in a recipe's table also hold for later rungs; optimiser values hold for that rung alone.
+    With `tune`, a value that the grid chooses need not be set for the rung.
 
     Raises:
-        UsageError: a value that does not fit, or that the recipe lacks; a path in `sets` that no rung has.
+        UsageError: a value does not fit, or is missing in the recipe; no rung has a path in `sets`.
     """
     data = {"version": tasks.get(recipe.task, recipe.data).version, **canonical(options)}
     sources = {"task": recipe.path, "data.version": f"task {recipe.task}", **data_sources}
     bases = ladder.bases
     resolved: dict[str, ResolvedRung] = {}
     used: set[str] = set()
-    for one in valued(ladder, recipe, profile, sets, tune=tune):
-        if one.unset:
-            raise one.unset[0]
-        used |= one.used
-        base = bases[one.rung.name]
-        source = _tuned(recipe, profile) if tune and RATE in one.tried else _rate_source(one, recipe, profile)
-        before = resolved[base] if base is not None else None
-        resolved[one.rung.name] = _finish(one, recipe, data, sources, base=before, rate_source=source, tune=tune)
+    for unresolved in unresolved_rungs(ladder, recipe, profile, sets, tune=tune):
+        if unresolved.unset:
+            raise unresolved.unset[0]
+        used |= unresolved.used
+        name = unresolved.rung.name
+        base = None if (base_name := bases[name]) is None else resolved[base_name]
+        is_tuned = tune and RATE in unresolved.tried
+        rate_source = _tuned_rate(recipe, profile) if is_tuned else _rate_source(unresolved, recipe, profile)
+        resolved[name] = _resolved(unresolved, recipe, data, sources, base=base, rate_source=rate_source, tune=tune)
     for path in sets:
         if path not in used:
             raise UsageError(
@@ -126,8 +127,8 @@ def resolve(
     return list(resolved.values())
 
 
-class Valued(Struct, frozen=True, kw_only=True):
-    """A rung whose values are not yet converted."""
+class UnresolvedRung(Struct, frozen=True, kw_only=True):
+    """A rung with its values, before these are converted to a configuration."""
 
     rung: Rung
     values: _Values
@@ -135,47 +136,49 @@ class Valued(Struct, frozen=True, kw_only=True):
     tables: list[RungTable]
     tried: tuning.Grid
     used: set[str]
-    """The paths of `--set` that it has."""
+    """The paths of `--set` that this rung has."""
     unset: list[UsageError]
-    """Errors of what the ladder expects from the recipe, and the recipe lacks."""
+    """An error for each value that the ladder expects from the recipe, and the recipe lacks."""
 
 
-def valued(
+def unresolved_rungs(
     ladder: Ladder,
     recipe: Recipe,
     profile: str | None,
     sets: dict[str, Any],
     *,
     tune: bool = False,
-) -> Iterator[Valued]:
+) -> Iterator[UnresolvedRung]:
     """The rungs of the ladder in their order, each with its values, as `resolve` describes.
 
     Raises:
-        UsageError: `--set` does not fit, or a rung takes the values of an unknown one.
+        UsageError: `--set` does not fit, or a rung takes the values of an unknown rung.
     """
-    for_all = common(recipe, profile)
-    common_grid, bases = tuning.common(recipe, profile), ladder.bases
+    shared = common(recipe, profile)
+    common_grid, bases = tuning.common_grid(recipe, profile), ladder.bases
     inherited: dict[str, _Values] = {}
     grids: dict[str | None, tuning.Grid] = {None: {}}
     for rung in ladder.rungs:
         base = bases[rung.name]
-        values = dict(for_all if base is None else inherited[base])
+        values = dict(shared if base is None else inherited[base])
         scopes = ladder.scopes(rung)
         tables = recipe.tables(scopes, profile)
         alone = _apply(values, ladder, rung, tables)
         inherited[rung.name] = dict(values)
         declared = {path for table in tables for path, _ in flatten(table.settings)}
-        grids[rung.name] = tuning.inherited(grids[base], tables, {*dict(flatten(rung.change)), *declared})
+        grids[rung.name] = tuning.inherited_grid(grids[base], tables, {*dict(flatten(rung.change)), *declared})
         for path, (value, source) in alone.items():
             put(values, path, value, source)
         used = _override(values, sets, kept=_defaults(recipe, profile), rung=rung.name)
-        tried = tuning.applying(common_grid | grids[rung.name], _kind(values), sets)
+        tried = tuning.applicable(common_grid | grids[rung.name], _kind(values), sets)
         unset = [
             _unset(path, ladder, rung, recipe)
             for path in rung.tunes
             if path not in declared and not (tune and path in tried and path in values)
         ]
-        yield Valued(rung=rung, values=values, scopes=scopes, tables=tables, tried=tried, used=used, unset=unset)
+        yield UnresolvedRung(
+            rung=rung, values=values, scopes=scopes, tables=tables, tried=tried, used=used, unset=unset
+        )
 
 
 def _kind(values: _Values) -> Any:
@@ -188,7 +191,7 @@ def _defaults(recipe: Recipe, profile: str | None) -> tuple[str, str]:
 
 
 def common(recipe: Recipe, profile: str | None) -> _Values:
-    """What the recipe and its profile set for all rungs."""
+    """The values that the recipe and its profile set for all rungs."""
     values: _Values = {}
     for document, source in zip((recipe, get_profile(recipe, profile)), _defaults(recipe, profile), strict=True):
         tables = {name: getattr(document, name) for name in SECTIONS}
@@ -198,7 +201,7 @@ def common(recipe: Recipe, profile: str | None) -> _Values:
 
 
 def _apply(values: _Values, ladder: Ladder, rung: Rung, tables: list[RungTable]) -> _Values:
-    """Applies the rung's changes to `values`; returns those that hold for this rung alone."""
+    """Applies the rung's changes to `values`; returns the values that hold for this rung alone."""
     source = f"{ladder.path}, rung {rung.name}"
     for path, value in settings(rung.change).items():
         put(values, path, value, source)
@@ -220,9 +223,9 @@ def _unset(path: str, ladder: Ladder, rung: Rung, recipe: Recipe) -> UsageError:
 def put(values: _Values, path: str, value: Any, source: str) -> None:
     """Sets a value. A new kind of recurrence removes the settings of the old one."""
     if path == KIND and path in values and values[path][0] != value:
-        for old in [p for p in values if p.startswith(RECURRENCE)]:
-            del values[old]
-    # to the end: an error about several values names the one that was set last
+        for old_path in [setting for setting in values if setting.startswith(RECURRENCE)]:
+            del values[old_path]
+    # moved to the end: an error about several values names the source of the last one
     values.pop(path, None)
     values[path] = (value, source)
 
@@ -231,7 +234,7 @@ def _override(values: _Values, sets: dict[str, Any], *, kept: tuple[str, ...], r
     """Applies `--set` to a rung's values; returns the paths that the rung has.
 
     Raises:
-        UsageError: it sets another kind of recurrence, without a setting that the rung changes.
+        UsageError: `--set` chooses a kind of recurrence that lacks a setting which the rung changes.
     """
     if KIND in sets:
         fields = tuning.fields(sets[KIND])
@@ -252,8 +255,8 @@ def _override(values: _Values, sets: dict[str, Any], *, kept: tuple[str, ...], r
     return used
 
 
-def _finish(
-    one: Valued,
+def _resolved(
+    unresolved: UnresolvedRung,
     recipe: Recipe,
     data: dict[str, Any],
     data_sources: dict[str, str],
@@ -262,7 +265,7 @@ def _finish(
     rate_source: RateSource,
     tune: bool,
 ) -> ResolvedRung:
-    rung, values = one.rung, one.values
+    rung, values = unresolved.rung, unresolved.values
     config, execution = converted(values, recipe.task, data, recipe.path)
     new = full(config)
     sources = dict.fromkeys([*new, *(f"execution.{field}" for field in execution.__struct_fields__)], "default")
@@ -287,22 +290,22 @@ def _finish(
         differences=differences,
         same_as_base=base is not None
         and canonical(config) == canonical(base.config)
-        and (not tune or one.tried == base.tried),
+        and (not tune or unresolved.tried == base.tried),
         rate_source=rate_source,
-        tried=one.tried,
+        tried=unresolved.tried,
     )
 
 
-def _rate_source(one: Valued, recipe: Recipe, profile: str | None) -> RateSource:
-    """The source of the rung's learning rate. A note in a table is about the rate that applies there."""
-    values, scopes, tables = one.values, one.scopes, one.tables
+def _rate_source(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None) -> RateSource:
+    """The source of the rung's learning rate. A note in a table refers to the rate that holds there."""
+    values, scopes, tables = unresolved.values, unresolved.scopes, unresolved.tables
     source = values[RATE][1] if RATE in values else ""
     if source.startswith("--set"):
         return RateSource("set", f"given by {source}")
     for table in tables:
         if table.where == source:
             noted = table.notes.lr_published or table.notes.lr_chosen
-            if one.rung.takes and table.scope == scopes[-1] and not noted:
+            if unresolved.rung.takes and table.scope == scopes[-1] and not noted:
                 shared, where = common(recipe, profile).get(RATE, (None, ""))
                 if values[RATE][0] == shared:  # instead of the rate of the rung that it takes its settings from
                     return _untuned(where, recipe, profile)
@@ -311,7 +314,7 @@ def _rate_source(one: Valued, recipe: Recipe, profile: str | None) -> RateSource
     if source not in _defaults(recipe, profile):
         return RateSource("chosen", f"set by the ladder: {source}")
     ladders = recipe.ladder
-    if source != recipe.path:  # notes of the recipe are about its own rate, not about that of the profile
+    if source != recipe.path:  # notes of the recipe are about its own rate, not about the rate of the profile
         ladders = get_profile(recipe, profile).ladder
         tables = [table for table in tables if table.where.startswith(f"{recipe.path} [profile.")]
     for table in reversed(tables):
@@ -324,8 +327,8 @@ def _rate_source(one: Valued, recipe: Recipe, profile: str | None) -> RateSource
 
 
 def _untuned(source: str, recipe: Recipe, profile: str | None) -> RateSource:
-    whose = "the recipe's default" if source == recipe.path else f"the default of profile {profile}"
-    return RateSource("default", f"{whose}, untuned")
+    default = "the recipe's default" if source == recipe.path else f"the default of profile {profile}"
+    return RateSource("default", f"{default}, untuned")
 
 
 def _noted(published: str, reason: str, scope: Scope, own: Scope) -> RateSource:
@@ -336,7 +339,7 @@ def _noted(published: str, reason: str, scope: Scope, own: Scope) -> RateSource:
 
 
 class _Whole(RunConfig[R], Generic[R], frozen=True, kw_only=True):
-    """Everything that paths may name, converted at once."""
+    """All sections that a dotted path may name, converted at once."""
 
     execution: Execution
 
@@ -354,9 +357,9 @@ def converted(values: _Values, task: str, data: dict[str, Any], where: str) -> t
 
 
 def value_faults(values: _Values, task: str, where: str) -> Iterator[Fault]:
-    """Every missing or wrong value of a rung, or of a recipe for all rungs, which may have no recurrence.
+    """Every missing or wrong value of a rung, or of a recipe, which may have no recurrence.
 
-    Values of unknown settings are left out: they are faults of their document.
+    Unknown settings are left out, because they are reported as faults of their document.
     """
     known = {path: value for path, value in values.items() if path in known_paths()}
     table, sources = _table(known, task, {})
@@ -365,27 +368,27 @@ def value_faults(values: _Values, task: str, where: str) -> Iterator[Fault]:
             yield fault
 
 
-def grid_faults(one: Valued, task: str, where: str) -> Iterator[Fault]:
-    """Every wrong value of what a rung tries."""
-    before = {error.message for error in value_faults(one.values, task, where)}
-    for path, (tried, source) in one.tried.items():
+def grid_faults(unresolved: UnresolvedRung, task: str, where: str) -> Iterator[Fault]:
+    """Every wrong value among those that tuning tries for a rung."""
+    reported = {fault.message for fault in value_faults(unresolved.values, task, where)}
+    for path, (tried, source) in unresolved.tried.items():
         for value in tuning.examples(tried):
-            values = {**one.values, path: (value, source)}
-            yield from (error for error in value_faults(values, task, where) if error.message not in before)
+            values = {**unresolved.values, path: (value, source)}
+            yield from (fault for fault in value_faults(values, task, where) if fault.message not in reported)
 
 
 def _table(values: _Values, task: str, data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The plain table of a run with these values, and dotted path -> source."""
+    """The plain table of a run with these values, and a table from dotted paths to sources."""
     table: dict[str, Any] = {"task": task, "data": data, "seed": 0, **{name: {} for name in SECTIONS}}
     sources: dict[str, str] = {}
     for path, (value, source) in values.items():
         *parents, name = path.split(".")
-        here = table
+        section = table
         for parent in parents:
-            inner = here.get(parent)
-            here[parent] = inner if isinstance(inner, dict) else {}
-            here = here[parent]
-        here[name] = value
+            inner = section.get(parent)
+            section[parent] = inner if isinstance(inner, dict) else {}
+            section = section[parent]
+        section[name] = value
         sources[path] = sources[".".join(parents)] = source
     return table, sources
 
@@ -403,7 +406,7 @@ def _check_devices(whole: _Whole, sources: dict[str, str]) -> None:
 
 
 def full(config: RunConfig) -> dict[str, Any]:
-    """Dotted path -> value, of all fields."""
+    """Dotted path -> value, for all fields of a configuration."""
     return dict(flatten(msgspec.to_builtins(config)))
 
 

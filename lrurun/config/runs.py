@@ -1,4 +1,4 @@
-"""What a ladder asks of the ledger: its runs, their seeds and their order."""
+"""The runs of a ladder that go to the ledger: their seeds and their order."""
 
 from __future__ import annotations
 
@@ -28,31 +28,32 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     sources: dict[str, str]
     """Dotted path -> where its value comes from."""
     position: int
-    """Order within the ladder, see `pack`; smaller first."""
+    """The order within the ladder, smaller first, see `pack`."""
 
 
 POSITIONS = 10_000
-"""Positions of a rung."""
+"""The number of positions of a rung."""
 _FINAL = 5_000
+"""The first position of final runs within a rung."""
 
 
-def pack(rung: int, stage: Literal["tune", "train"], number: int) -> int:
+def pack(rung: int, stage: Literal["tune", "train"], point_or_seed: int) -> int:
     """The position of a run in its ladder, by which workers claim runs in ladder order.
 
     Args:
         rung: the index of its rung.
-        number: the point of the grid, or the seed.
+        point_or_seed: the index of the point of the grid for a tuning run, the seed for a final run.
     """
-    return rung * POSITIONS + (number if stage == "tune" else _FINAL + number)
+    return rung * POSITIONS + (point_or_seed if stage == "tune" else _FINAL + point_or_seed)
 
 
 def point(position: int) -> int:
-    """The point of the grid, from 0, of a tuning run."""
+    """The index of the point of the grid at which a tuning run lies."""
     return position % POSITIONS
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """`3` means 0, 1, 2; `0,4,7` is a list, and so are `4,`, `0-4` (0, 1, 2, 3, 4) and `0-2,7`.
+    """Parses seeds: `3` means 0, 1, 2; `0,4,7` is a list, and so are `4,`, `0-4` (0, 1, 2, 3, 4) and `0-2,7`.
 
     Raises:
         UsageError: not a number, no seed, a repeated seed, or one reserved for tuning.
@@ -68,20 +69,20 @@ def seeds_of(text: str) -> tuple[int, ...]:
     if re.search("[0-9]{10}", text):  # Python does not convert numbers of any length
         raise outside
     if "," in text or "-" in text[1:]:
-        numbers = tuple(seed for part in text.removesuffix(",").split(",") for seed in _range(part, text))
+        seeds = tuple(seed for part in text.removesuffix(",").split(",") for seed in _range(part, text))
     elif int(text) < 1:
         raise UsageError(f"--seeds {text}: at least one seed is needed", hint)
     else:
-        numbers = tuple(range(min(int(text), TUNING_SEED + 1)))
-    if len(set(numbers)) < len(numbers):
+        seeds = tuple(range(min(int(text), TUNING_SEED + 1)))
+    if len(set(seeds)) < len(seeds):
         raise UsageError(f"--seeds {text}: a seed is named twice", hint)
-    if min(numbers) < 0 or max(numbers) >= TUNING_SEED:
+    if min(seeds) < 0 or max(seeds) >= TUNING_SEED:
         raise outside
-    return numbers
+    return seeds
 
 
 def _range(part: str, text: str) -> Iterable[int]:
-    """The seeds of one part of `text`: a number, or the first and the last one of a range."""
+    """The seeds of one part of `text`: a single seed, or the first and the last seed of a range."""
     first, hyphen, last = part.rpartition("-")
     if not hyphen or not first:
         return [int(part)]

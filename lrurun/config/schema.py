@@ -324,7 +324,7 @@ def examine(
         settings = settings_type(table, where, sources or {})
     except Fault as fault:
         open_: type[C] = type_[RecurrenceSettings]  # type: ignore[index]
-        return decoding.examine(table, open_, where, sources, wrong={"model.recurrence": fault})
+        return decoding.examine(table, open_, where, sources, known_faults={"model.recurrence": fault})
     specialised: type[C] = type_[settings]  # type: ignore[index]
     return decoding.examine(table, specialised, where, sources)
 

@@ -18,7 +18,7 @@ from lrurun.errors import UsageError, nearest
 
 
 def flatten(table: dict[str, Any] | Struct, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Nested tables as dotted paths; a quoted key may already be one."""
+    """Dotted path and value of each entry of nested tables; a quoted key may already be a dotted path."""
     plain: dict[str, Any] = msgspec.to_builtins(table) if isinstance(table, Struct) else table
     for key, value in plain.items():
         if isinstance(value, dict):
@@ -33,22 +33,22 @@ def settings(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def setting_faults(table: dict[str, Any], where: str, *, within: tuple[str, ...] = ()) -> Iterator[Fault]:
-    """Of these settings: unknown paths, those outside the sections `within`, and those that are set twice."""
-    found: set[str] = set()
+    """Faults of settings: unknown paths, paths outside the sections `within`, and paths that are set twice."""
+    paths: set[str] = set()
     for path, _ in flatten(table):
         if fault := path_fault(path, where, within=within):
             yield fault
-        elif path in found:
+        elif path in paths:
             yield Fault("set twice", where, path, hint="remove one of them")
-        found.add(path)
+        paths.add(path)
 
 
 def path_fault(path: str, where: str, *, within: tuple[str, ...] = ()) -> Fault | None:
-    """What is wrong with a `path` that names no setting, or one outside the sections `within`."""
+    """The fault of a path that names no setting, or a setting outside the sections `within`; None without a fault."""
     known = known_paths()
     if path not in known:
         last = path.rpartition(".")[2]
-        close = nearest(path, known) or next((p for p in known if p.rpartition(".")[2] == last), None)
+        close = nearest(path, known) or next((name for name in known if name.rpartition(".")[2] == last), None)
         hint = f"did you mean {close!r}?" if close else "paths begin with model., optim., train. or execution."
         return Fault(UNKNOWN_NAME, where, path, hint=hint)
     if within and path.partition(".")[0] not in within:
@@ -58,13 +58,13 @@ def path_fault(path: str, where: str, *, within: tuple[str, ...] = ()) -> Fault 
 
 
 def check_path(path: str, where: str) -> None:
-    """Refuse a `path` that names no setting. Raises Fault."""
+    """Raise Fault if `path` names no setting."""
     if fault := path_fault(path, where):
         raise fault
 
 
 def parse_set(text: str) -> tuple[str, Any]:
-    """`a.b=value`, the value in TOML; what is not TOML is a string.
+    """Parses `a.b=value`. The value is TOML; a value that is not valid TOML is a string.
 
     Raises:
         UsageError: no `=`, an unknown table or field.
@@ -82,7 +82,7 @@ def parse_set(text: str) -> tuple[str, Any]:
 
 
 def split_set(text: str, example: str) -> tuple[str, Any]:
-    """`name=value`, the value in TOML; what is not TOML is a string.
+    """Parses `name=value`. The value is TOML; a value that is not valid TOML is a string.
 
     Raises:
         UsageError: no `=`, or no name.
@@ -102,12 +102,12 @@ _EXAMPLE = "optim.lr=0.001,0.004"
 
 
 def sweep_points(sweep: Sequence[str], sets: Sequence[str]) -> list[list[str]]:
-    """The values of `--set` at each combination, those of `sets` first; the first path of the sweep is the slowest.
+    """The values of `--set` for each combination of a sweep, after those of `sets`; its first path varies slowest.
 
     Without a sweep there is one combination.
 
     Raises:
-        UsageError: an unknown path, or one that is set twice; no value, or one that is named twice.
+        UsageError: a path is unknown or set twice; a path has no value, or a value is named twice.
     """
     grid: dict[str, list[Any]] = {}
     for text in sweep:
@@ -127,18 +127,18 @@ def by_paths(by: Sequence[str], option: str = "--by") -> tuple[str, ...]:
     """The settings that `option` names, in one text or several.
 
     Raises:
-        UsageError: one is unknown, named twice, or no setting of a ladder instance.
+        UsageError: a setting is unknown, named twice, or does not distinguish instances of a ladder.
     """
-    found = [name.strip() for text in by for name in text.split(",")]
-    for path in found:
+    paths = [name.strip() for text in by for name in text.split(",")]
+    for path in paths:
         _check_swept(path, option)
-        if found.count(path) > 1:
+        if paths.count(path) > 1:
             raise UsageError(f"{option} {path}: named twice", "leave one of them out")
-    return tuple(found)
+    return tuple(paths)
 
 
 def _parse_sweep(text: str) -> tuple[str, list[Any]]:
-    """A path and its values: in TOML, separated by commas; what is not TOML are strings."""
+    """Parses `path=value,value`. The values are TOML; values that are not valid TOML are strings."""
     path, equals, _ = text.partition("=")
     path = path.strip()
     if not equals or not path:
@@ -146,14 +146,14 @@ def _parse_sweep(text: str) -> tuple[str, list[Any]]:
     if path in ("seed", "seeds"):
         raise UsageError(f"--sweep {path}: seeds are not set this way", "use --seeds 0-4")
     _check_swept(path, "--sweep")
-    given = text.partition("=")[2]
+    listed = text.partition("=")[2]
     try:
-        table = tomllib.loads(f"x = [{given}]")
+        table = tomllib.loads(f"x = [{listed}]")
         values = table["x"] if list(table) == ["x"] else None
     except (ValueError, RecursionError):
         values = None
     if values is None:
-        values = [split_set(f"{path}={one.strip()}", _EXAMPLE)[1] for one in given.split(",")]
+        values = [split_set(f"{path}={value.strip()}", _EXAMPLE)[1] for value in listed.split(",")]
     if not values or "" in values:
         raise UsageError(f"--sweep {text}: expected values, separated by commas", f"as in --sweep {_EXAMPLE}")
     texts = [setting(value) for value in values]
@@ -178,7 +178,7 @@ def _check_swept(path: str, option: str) -> None:
 
 
 def combinations(values: dict[str, list[Any]]) -> list[dict[str, Any]]:
-    """Every combination of the values of some paths, the first path slowest."""
+    """Every combination of the values of paths; the first path varies slowest."""
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
 

@@ -1,9 +1,9 @@
 """What tuning tries for each rung: a grid, or a space that Optuna's samplers search. No jax.
 
-It is that of the recipe, or of its profile, and what the recipe has for the rung alone. The ledger is the only record
-of a search: trials are ordinary tuning runs. What a trial tries follows from its number, the recipe and the scores of
-earlier trials, so that a search is continued by proposing all of its trials again: each is asked for with a seed of its
-own, after the scores of earlier ones are reported, in the order of their numbers.
+The grid or space comes from the recipe or its profile, and from the recipe's table for the rung. The ledger is the only
+record of a search: trials are ordinary tuning runs. The point of a trial follows from its number, the recipe and the
+scores of earlier trials, so that a search is continued by proposing all its trials again: each is asked for with its
+own seed, after the scores of earlier trials are reported, in the order of the trials.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 STARTUP = 10
-"""Trials at random with which TPE begins, as is Optuna's default."""
+"""The number of random trials with which TPE begins, as is Optuna's default."""
 DIGITS = 4
-"""Significant digits of proposed numbers: no trial depends on the last bits of a logarithm."""
+"""The significant digits of proposed numbers, so that no trial depends on the last bits of a logarithm."""
 Tried = list[Any] | Range
 Grid = dict[str, tuple[Tried, str]]
-"""Dotted path -> the values to try, and their source."""
+"""Dotted path -> the values to try, or their range, and their source."""
 
 
 class Search(Struct, frozen=True, kw_only=True):
-    """How a recipe searches."""
+    """The search of a recipe."""
 
     kind: SearchKind
     trials: int
     batch: int
-    """Trials of TPE that are proposed together, after the first ones."""
+    """The number of trials that TPE proposes together, after the random ones."""
 
     @property
     def text(self) -> str:
-        """As in "random search, 20 trials"."""
+        """A description, as in "random search, 20 trials"."""
         name = "random search" if self.kind == "random" else f"TPE search, batches of {self.batch}"
         return f"{name}, {plural(self.trials, 'trial')}"
 
     def needed(self, number: int) -> int:
-        """How many of the first trials must be over before this one is proposed."""
+        """How many of the first trials must be over before the trial with this number is proposed."""
         if self.kind == "random" or number < STARTUP:
             return 0
         return STARTUP + (number - STARTUP) // self.batch * self.batch
 
 
-def common(recipe: Recipe, profile: str | None) -> Grid:
-    """The grid of all rungs. A rung tries what its recurrence has of it."""
+def common_grid(recipe: Recipe, profile: str | None) -> Grid:
+    """The grid for all rungs. A rung tries those of its paths that its recurrence has."""
     values = get_profile(recipe, profile).tune
     if values:
         return {path: (tried, f"{recipe.path} [profile.{profile}.tune]") for path, tried in values.items()}
@@ -66,9 +66,9 @@ def common(recipe: Recipe, profile: str | None) -> Grid:
     return {path: (tried, f"{recipe.path} [tune.{name}]") for path, tried in getattr(recipe.tune, name).items()}
 
 
-def replaced(recipe: Recipe, profile: str | None) -> str:
-    """A phrase on a grid of a profile that replaces another one of the recipe, as one that it has by `extends`; empty
-    if there is none."""
+def replacement_note(recipe: Recipe, profile: str | None) -> str:
+    """A phrase that says that the profile replaces the grid of its recipe, which may come from `extends`; empty if it
+    does not."""
     own = {} if recipe.tune is None else recipe.tune.grid | recipe.tune.space
     if not own or get_profile(recipe, profile).tune in ({}, own) or recipe.is_packaged:
         return ""
@@ -77,7 +77,7 @@ def replaced(recipe: Recipe, profile: str | None) -> str:
 
 
 def search_of(recipe: Recipe, profile: str | None) -> Search | None:
-    """How the recipe searches; None for a grid."""
+    """The search of the recipe or its profile; None for a grid."""
     if recipe.tune is None or recipe.tune.search is None:
         return None
     trials = get_profile(recipe, profile).trials or recipe.tune.trials or 0
@@ -85,34 +85,36 @@ def search_of(recipe: Recipe, profile: str | None) -> Search | None:
 
 
 def seeds_of(recipe: Recipe, profile: str | None) -> int:
-    """The number of seeds that each point is trained with."""
+    """The number of seeds with which each point is trained."""
     reduced = get_profile(recipe, profile)
     seeds = (recipe.tune or Tune()).seeds
     return reduced.tune_seeds or min(seeds, reduced.seeds or seeds)
 
 
 def examples(tried: Tried) -> list[Any]:
-    """The values to try, or the ends of their range: what a rung must be able to have."""
+    """The values to try, or the ends of their range, which must all be valid for the rung."""
     return [tried.low, tried.high] if isinstance(tried, Range) else tried
 
 
-def inherited(base: Grid, tables: Sequence[RungTable], declared: Collection[str]) -> Grid:
-    """What a rung and those that change it try, beside the common grid.
+def inherited_grid(base: Grid, tables: Sequence[RungTable], declared: Collection[str]) -> Grid:
+    """The grid of a rung and of the rungs that change it, beside the common grid.
 
     Args:
-        base: the same of its base.
-        tables: what the recipe has for the rung.
-        declared: the paths that the ladder or the recipe sets for it, which are not tried any more.
+        base: the inherited grid of the base of the rung.
+        tables: the tables of the recipe for the rung.
+        declared: the paths that the ladder or the recipe sets for the rung, which are then no longer tried.
     """
-    kept = {path: one for path, one in base.items() if is_inherited(path) and path not in declared}
+    kept = {path: values for path, values in base.items() if is_inherited(path) and path not in declared}
     if KIND in declared:
-        kept = {path: one for path, one in kept.items() if not path.startswith(RECURRENCE)}
-    return kept | {path: (tried, f"{one.where[:-1]}.tune]") for one in tables for path, tried in one.notes.tune.items()}
+        kept = {path: values for path, values in kept.items() if not path.startswith(RECURRENCE)}
+    return kept | {
+        path: (tried, f"{table.where[:-1]}.tune]") for table in tables for path, tried in table.notes.tune.items()
+    }
 
 
-def applying(grid: Grid, kind: Any, fixed: Collection[str]) -> Grid:
-    """What a rung with this kind of recurrence tries: settings that it has, without those that `--set` fixes."""
-    return {path: one for path, one in grid.items() if path not in fixed and has(kind, path)}
+def applicable(grid: Grid, kind: Any, fixed: Collection[str]) -> Grid:
+    """The part of a grid that fits this kind of recurrence, without the paths that `--set` fixes."""
+    return {path: values for path, values in grid.items() if path not in fixed and has(kind, path)}
 
 
 def has(kind: Any, path: str) -> bool:
@@ -121,12 +123,12 @@ def has(kind: Any, path: str) -> bool:
 
 
 def fields(kind: Any) -> tuple[str, ...]:
-    """The settings of a kind of recurrence; none if it is unknown."""
+    """The names of the settings of a kind of recurrence; none if the kind is unknown."""
     return KINDS[kind].settings.__struct_fields__ if isinstance(kind, str) and kind in KINDS else ()
 
 
 def sentences(grids: Mapping[str, Mapping[str, Tried]], seeds: int, search: Search | None = None) -> list[str]:
-    """Sentences on what tuning tries, from rung -> its grid or space: one for each of them."""
+    """Sentences about the values that tuning tries, one for each different grid or space in `grids`, by rung."""
     how = f" with {plural(seeds, 'seed')}" + ("" if search is None else f" by {search.text}")
     rungs: dict[str, list[str]] = {}
     for rung, grid in grids.items():
@@ -159,16 +161,16 @@ def require_optuna() -> None:
         ) from None
 
 
-def proposed(
+def proposed_points(
     search: Search, tried: Mapping[str, Range | list[Any]], config: Mapping[str, Any], scores: Sequence[float | None]
 ) -> list[dict[str, Any]]:
-    """What the first trials try, as far as it follows from the scores: dotted path -> value, for each of them.
+    """The points of the first trials, as far as they follow from the scores; each is dotted path -> value.
 
     Args:
         tried: dotted path -> its range, or the values to choose from.
-        config: dotted path -> value without tuning, whose types the values have.
-        scores: of the first trials, more is better; None for a trial of which a seed diverged or failed, which counts
-            as worst.
+        config: dotted path -> value without tuning; proposed values have the same types.
+        scores: the scores of the first trials, more is better; None for a trial of which a seed diverged or failed,
+            which counts as worst.
 
     Raises:
         LrurunError: Optuna is not installed.
@@ -190,11 +192,11 @@ def proposed(
             needed = search.needed(number)
             if needed > len(scores):
                 break
-            for before, score in zip(asked[reported:needed], scores[reported:needed], strict=True):
+            for trial, score in zip(asked[reported:needed], scores[reported:needed], strict=True):
                 if score is None:
-                    study.tell(before, state=TrialState.PRUNED)
+                    study.tell(trial, state=TrialState.PRUNED)
                 else:
-                    study.tell(before, score)
+                    study.tell(trial, score)
             reported = needed
             study.sampler = _sampler(search, number)
             asked.append(study.ask(distributions))
@@ -203,7 +205,7 @@ def proposed(
 
 
 def _sampler(search: Search, number: int) -> BaseSampler:
-    """The sampler of one trial: its seed is that of its number, the same for all rungs."""
+    """The sampler of a trial. Its seed depends on the number of the trial, and is the same for all rungs."""
     from optuna.samplers import RandomSampler, TPESampler
 
     seed = zlib.crc32(f"trial {number}".encode())
@@ -216,19 +218,21 @@ def _distribution(values: Range | list[Any], default: Any) -> BaseDistribution:
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     if isinstance(values, list):
-        # by number: Optuna's categories are single values, settings may be lists
+        # by index: Optuna's categories are single values, settings may be lists
         return CategoricalDistribution(list(range(len(values))))
-    if isinstance(default, float) or any(isinstance(one, float) for one in (values.low, values.high, values.step)):
+    if isinstance(default, float) or any(
+        isinstance(number, float) for number in (values.low, values.high, values.step)
+    ):
         return FloatDistribution(float(values.low), float(values.high), log=values.log, step=values.step)
     step = {} if values.step is None else {"step": int(values.step)}
     return IntDistribution(int(values.low), int(values.high), log=values.log, **step)
 
 
-def _value(found: Any, values: Range | list[Any]) -> Any:
+def _value(proposal: Any, values: Range | list[Any]) -> Any:
     if isinstance(values, list):
-        return values[found]
-    if isinstance(found, int):
-        return found
+        return values[proposal]
+    if isinstance(proposal, int):
+        return proposal
     if values.step is not None:  # only what binary fractions add: 0.3 for 0.30000000000000004
-        return float(f"{found:.12g}")
-    return min(max(float(f"{found:.{DIGITS}g}"), float(values.low)), float(values.high))
+        return float(f"{proposal:.12g}")
+    return min(max(float(f"{proposal:.{DIGITS}g}"), float(values.low)), float(values.high))
