@@ -55,10 +55,10 @@ class Source(Struct, frozen=True):
 
 
 class Registry(MutableMapping[str, E], Generic[E]):
-    """Name -> recurrence or task: lrurun's own, whose modules are imported when they are asked for, then plug-ins."""
+    """Name -> recurrence or task: lrurun's own, whose modules are imported on use, then plug-ins."""
 
     def __init__(self, own: Mapping[str, Callable[[], E]]) -> None:
-        """`own` has what imports and makes each of lrurun's own."""
+        """`own` maps the name of each of lrurun's own entries to a function that imports and returns it."""
         self._makers: dict[str, Callable[[], E] | None] = dict(own)
         self._entries: dict[str, E] = {}
 
@@ -85,33 +85,33 @@ class Registry(MutableMapping[str, E], Generic[E]):
         return len(self._makers)
 
     def is_imported(self, name: str) -> bool:
-        """Whether the module of an entry has been imported already; False for an unknown name."""
+        """Whether the module of an entry has been imported; False for an unknown name."""
         return name in self._entries
 
 
 _REGISTRIES: dict[PluginKind, Registry[Any]] = {}
 _FILES: dict[str, Source] = {}
-"""Real path -> what was loaded from it."""
+"""Real path -> source of the file that was loaded from it."""
 _NAMED: list[str] = []
-"""Absolute paths that `--load` or an argument named."""
+"""Absolute paths of files that `--load` or an argument named."""
 _INSTALLED: list[tuple[PluginKind, str]] = []
 """Plug-ins found by entry points, in order."""
 _SOURCES: dict[tuple[PluginKind, str], tuple[Source, str]] = {}
-"""Kind and name of a registered class -> its source and its module."""
+"""Kind of plug-in and name of a registered class -> its source and its module."""
 _check: list[Callable[[Path], None]] = []
-"""What may refuse a file before it is imported."""
+"""Functions that may refuse a file before it is imported."""
 _loading: list[Source] = []
 """The file that is being loaded, if any."""
 
 
 def registry(what: PluginKind, own: Mapping[str, Callable[[], E]]) -> Registry[E]:
-    """The registry of all recurrences or tasks: lrurun's own, and plug-ins, which are added to it."""
-    _REGISTRIES[what] = made = Registry(own)
-    return made
+    """Makes the registry of all recurrences or tasks, with lrurun's own; plug-ins are added later."""
+    _REGISTRIES[what] = entries = Registry(own)
+    return entries
 
 
 def decorator(name: str | C, register: Callable[[str, C], C]) -> Callable[[C], C] | C:
-    """The result of a decorator that takes a name, `@task("name")`, or none, `@task`: then the class has an attribute
+    """The result of a decorator with a name, `@task("name")`, or without one, `@task`, for a class with an attribute
     `name`."""
     if isinstance(name, str):
         return lambda cls: register(name, cls)
@@ -128,7 +128,7 @@ def register(
     """Adds `entry`, made for the source of `cls`, under this name.
 
     Raises:
-        UsageError: a name that is taken or not permitted, no subclass of `base`, abstract methods that remain.
+        UsageError: the name is taken or not permitted, or the class is no subclass of `base` or has abstract methods.
     """
     source = _source(what, name, cls)
     public = f"lrurun.{base.__name__}"
@@ -143,7 +143,7 @@ def register(
 
 
 def _source(what: PluginKind, name: str, cls: Any) -> Source:
-    """Where `cls` comes from, if it can be registered under this name."""
+    """The source of `cls`. Raises UsageError if the class cannot be registered under this name."""
     if not isinstance(cls, type):
         raise UsageError(f"{what} {name!r}: expected a class, found {type(cls).__name__}", "decorate a class")
     if not name:
@@ -154,22 +154,22 @@ def _source(what: PluginKind, name: str, cls: Any) -> Source:
         )
     if name in _REGISTRIES[what] and (what, name) not in _SOURCES:
         raise UsageError(f"{what} {name!r}: lrurun has one of this name", "choose another name")
-    source = _loading[-1] if _loading else _of_module(what, name, cls.__module__)
+    source = _loading[-1] if _loading else _module_source(what, name, cls.__module__)
     if (what, name) in _SOURCES:
-        other, module = _SOURCES[what, name]
+        earlier, module = _SOURCES[what, name]
         # the same file may be imported and loaded
-        if other.sha256 != source.sha256 or module == cls.__module__:
-            raise UsageError(f"{what} {name!r} is registered already, by {other.shown}", "choose another name")
+        if earlier.sha256 != source.sha256 or module == cls.__module__:
+            raise UsageError(f"{what} {name!r} is registered already, by {earlier.shown}", "choose another name")
     return source
 
 
 def source_of(what: PluginKind, name: Any) -> Source | None:
-    """Where the recurrence or task of that name comes from; None for lrurun's own and for unknown ones."""
+    """The source of the recurrence or task with this name; None for lrurun's own and for unknown names."""
     return _SOURCES[what, name][0] if isinstance(name, str) and (what, name) in _SOURCES else None
 
 
-def _of_module(what: PluginKind, name: str, module: str) -> Source:
-    """The source of a class outside loaded files: of an installed package, or of the running program."""
+def _module_source(what: PluginKind, name: str, module: str) -> Source:
+    """The source of a class outside loaded files: an installed package, or the running program."""
     top = sys.modules.get(module.partition(".")[0])
     folders = [Path(folder) for folder in getattr(top, "__path__", ())]
     file = getattr(sys.modules.get(module), "__file__", None)
@@ -178,8 +178,8 @@ def _of_module(what: PluginKind, name: str, module: str) -> Source:
     if not folders:
         text = Path(str(file)).read_bytes()
         return Source(paths.shown(Path(str(file))), _digest(text))
-    every = sorted((path.relative_to(folder).as_posix(), path) for folder in folders for path in folder.rglob("*.py"))
-    digests = "".join(f"{relative}={_digest(path.read_bytes())}\n" for relative, path in every)
+    files = sorted((path.relative_to(folder).as_posix(), path) for folder in folders for path in folder.rglob("*.py"))
+    digests = "".join(f"{relative}={_digest(path.read_bytes())}\n" for relative, path in files)
     return Source(f"package {module.partition('.')[0]}", _digest(digests.encode()))
 
 
@@ -189,7 +189,7 @@ def _digest(content: bytes) -> str:
 
 @contextlib.contextmanager
 def checked(check: Callable[[Path], None]) -> Iterator[None]:
-    """Calls `check` with the path of each file that is imported in the block, before that; it may raise."""
+    """Within the block, calls `check` with the path of each file before it is imported; `check` may raise."""
     _check.append(check)
     try:
         yield
@@ -198,7 +198,7 @@ def checked(check: Callable[[Path], None]) -> Iterator[None]:
 
 
 def load_files(files: Sequence[str | os.PathLike[str]], *, named: str = "--load") -> None:
-    """Loads the files that `--load` or an argument of `lrurun.open` or `lrurun.load` names. Raises as `load` does."""
+    """Loads the files that `--load` or an argument of `lrurun.open` or `lrurun.load` names. Raises like `load`."""
     hint = 'as in files=["mine.py"]'
     check_type(named, files, list | tuple, "a list of paths", hint)
     for file in files:
@@ -213,7 +213,7 @@ def named_files() -> list[str]:
 
 
 def load(name: str | os.PathLike[str], *, base: Path | None = None, named: str = "--load") -> Source:
-    """Imports a file, once; its name is relative to `base`; errors begin with `named`, which says where it was named.
+    """Imports a file once. Its name is relative to `base`. Errors begin with `named`, the place where it was named.
 
     Raises:
         UsageError: there is no such file, it is not Python, it raises, or what it registers is refused.
@@ -234,32 +234,32 @@ def load(name: str | os.PathLike[str], *, base: Path | None = None, named: str =
         raise LrurunError(f"{shown}: {error.strerror}", "check the path and its permissions") from None
     real = os.path.realpath(path)
     source = Source(shown, _digest(content), real)
-    before = _FILES.get(real)
-    if before is not None and before.sha256 != source.sha256:
+    loaded_source = _FILES.get(real)
+    if loaded_source is not None and loaded_source.sha256 != source.sha256:
         raise _changed(shown)
-    if before is None:
+    if loaded_source is None:
         # a copy of a loaded file is the same code
-        before = next((one for one in _FILES.values() if one.sha256 == source.sha256), None)
-        if before is None:
+        loaded_source = next((copy for copy in _FILES.values() if copy.sha256 == source.sha256), None)
+        if loaded_source is None:
             for check in _check:
                 check(path)
             _import(path, content, source)
-        _FILES[real] = before or source
+        _FILES[real] = loaded_source or source
     return _FILES[real]
 
 
 def is_loaded(name: str, base: Path) -> bool:
-    """Whether this file, relative to the folder `base`, has been loaded."""
+    """Whether a file, relative to the folder `base`, has been loaded."""
     return os.path.realpath(base / Path(name).expanduser()) in _FILES
 
 
 def _import(path: Path, content: bytes, source: Source) -> None:
-    """Runs exactly the bytes of which `source` has the digest."""
+    """Runs exactly the bytes whose digest `source` has."""
     name = f"lrurun_plugin_{re.sub(r'[^A-Za-z0-9]', '_', path.stem)}_{source.sha256[7:19]}"
     module = ModuleType(name)
     module.__file__ = source.file
-    known = dict(_SOURCES)
-    with _undone_if_it_fails(name):
+    earlier_sources = dict(_SOURCES)
+    with _undo_on_failure(name):
         sys.modules[name] = module
         _loading.append(source)
         try:
@@ -267,12 +267,12 @@ def _import(path: Path, content: bytes, source: Source) -> None:
             with contextlib.redirect_stdout(sys.stderr):  # stdout is for results
                 exec(code, module.__dict__)
         except (Exception, SystemExit) as error:
-            raise _explained(error, str(path), source.shown) from (
+            raise _error_in_file(error, str(path), source.shown) from (
                 error if not isinstance(error, LrurunError) else None
             )
         finally:
             _loading.pop()
-        if known == _SOURCES:
+        if earlier_sources == _SOURCES:
             raise UsageError(
                 f"{source.shown}: registers nothing",
                 'decorate a class: @lrurun.recurrence("name") or @lrurun.task("name")',
@@ -280,26 +280,26 @@ def _import(path: Path, content: bytes, source: Source) -> None:
 
 
 @contextlib.contextmanager
-def _undone_if_it_fails(module: str) -> Iterator[None]:
+def _undo_on_failure(module: str) -> Iterator[None]:
     """Removes what a file registered before it failed."""
-    before = dict(_SOURCES)
+    earlier_sources = dict(_SOURCES)
     try:
         yield
     except BaseException:
         sys.modules.pop(module, None)
-        for what, name in set(_SOURCES) - set(before):
+        for what, name in set(_SOURCES) - set(earlier_sources):
             forget(what, name)
         raise
 
 
 def forget(what: PluginKind, name: str) -> None:
-    """Undoes a registration; lrurun's own stay."""
+    """Undoes the registration of a plug-in; lrurun's own entries stay."""
     if _SOURCES.pop((what, name), None) is not None:
         del _REGISTRIES[what][name]
 
 
-def _explained(error: BaseException, path: str, shown: str) -> LrurunError:
-    """The error to show for an exception in a file: what failed, and where."""
+def _error_in_file(error: BaseException, path: str, shown: str) -> LrurunError:
+    """The error to show for an exception in a file, with the failure and its place."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == path]
     at = f"{shown}, line {lines[-1]}" if lines else shown
@@ -318,7 +318,7 @@ def _explained(error: BaseException, path: str, shown: str) -> LrurunError:
 
 
 def _raised(error: BaseException, at: str, shown: str) -> tuple[str, str]:
-    """Message and hint for an exception at a place of a plug-in."""
+    """The message and hint for an exception at a place in a plug-in."""
     hint = "--debug shows the traceback"
     if isinstance(error, ModuleNotFoundError):
         hint = f"install it, or leave it out: a plug-in is one file, and cannot import the files beside {shown}"
@@ -327,9 +327,9 @@ def _raised(error: BaseException, at: str, shown: str) -> tuple[str, str]:
 
 
 def fault(error: BaseException) -> LrurunError | None:
-    """The error to show for an exception in the code of a plug-in that was called; None if it is from elsewhere.
+    """The error to show for an exception in the code of a plug-in; None if it comes from other code.
 
-    An OSError of lrurun's own code is from elsewhere, also where a plug-in called that: a disk may be full.
+    An OSError in lrurun's own code counts as other code even where a plug-in called it: a disk may be full.
     """
     owners = {module.partition(".")[0]: source.shown for source, module in _SOURCES.values()}
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
@@ -344,19 +344,19 @@ def fault(error: BaseException) -> LrurunError | None:
 
 
 def load_installed(what: PluginKind, name: Any) -> None:
-    """Imports the installed package that has this recurrence or task by an entry point, where it is not loaded yet.
+    """Imports the installed package whose entry point provides this recurrence or task, if it is not loaded yet.
 
     Raises:
-        UsageError: the package raises, or has no such thing; a loaded file or another package has it too.
+        UsageError: the package raises, or does not register the name; a loaded file or another package has it too.
     """
     known = _REGISTRIES[what]
     if not isinstance(name, str) or (name in known and source_of(what, name) is None):  # lrurun's own
         return
-    loaded, points = source_of(what, name), _entry_points().get(name, [])
-    if not points or (loaded is not None and loaded.file is None):
+    source, points = source_of(what, name), _entry_points().get(name, [])
+    if not points or (source is not None and source.file is None):
         return
     packages = sorted(f"package {point.dist.name if point.dist else point.value}" for point in points)
-    if len(places := [*packages, *([] if loaded is None else [loaded.shown])]) > 1:
+    if len(places := [*packages, *([] if source is None else [source.shown])]) > 1:
         raise UsageError(f"{what} {name!r}: is in {' and in '.join(places)}", "load or install one of them")
     where = f"entry point {name!r} of {packages[0]}"
     try:
@@ -374,25 +374,25 @@ def load_installed(what: PluginKind, name: Any) -> None:
 
 @functools.cache
 def _entry_points() -> dict[str, list[EntryPoint]]:
-    """Name -> the entry points of installed packages that have it. None is imported for it."""
+    """Name -> the entry points of installed packages with this name. Nothing is imported."""
     from importlib.metadata import entry_points
 
-    found: dict[str, list[EntryPoint]] = {}
+    points: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=GROUP):
-        found.setdefault(point.name, []).append(point)
-    return found
+        points.setdefault(point.name, []).append(point)
+    return points
 
 
 def installed_names() -> set[str]:
-    """The names of all entry points: recurrences and tasks of installed packages, which are not imported for it."""
+    """The names of all entry points: recurrences and tasks of installed packages. Nothing is imported."""
     return set(_entry_points())
 
 
 class Loaded(Struct, frozen=True):
-    """The plug-ins that a process has loaded, so that another one loads the same."""
+    """The plug-ins that a process has loaded, so that another process can load the same."""
 
     files: list[tuple[str, str]] = []
-    """Path and digest."""
+    """Path and digest of each file."""
     installed: list[tuple[PluginKind, str]] = []
 
 
@@ -401,17 +401,17 @@ def loaded() -> Loaded:
     return Loaded([(path, source.sha256) for path, source in _FILES.items()], list(_INSTALLED))
 
 
-def load_all(others: Loaded) -> None:
+def load_all(plug_ins: Loaded) -> None:
     """Loads the plug-ins of another process.
 
     Raises:
-        LrurunError: a file is missing, or was changed since.
+        LrurunError: a file is missing, or has changed since.
     """
-    for path, digest in others.files:
+    for path, digest in plug_ins.files:
         source = load(path, named="a plug-in of this command")
         if source.sha256 != digest:
             raise _changed(source.shown)
-    for what, name in others.installed:
+    for what, name in plug_ins.installed:
         load_installed(what, name)
 
 

@@ -1,4 +1,4 @@
-"""Recipes: the tables of their TOML files, how the files are read, with what they extend, and their rules."""
+"""Recipes: the tables of their TOML files, the reading of the files and of those that they extend, and their rules."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class About(Document, frozen=True, kw_only=True):
     source: str
     """Paper and table, or why the values are ours."""
     expect: str
-    """The result to expect, with its tolerance."""
+    """The expected result, with its tolerance."""
     device: str
     hours: Annotated[float, Meta(ge=0, le=1e6)]
-    """For the whole ladder with the seeds of the recipe on `device`."""
+    """The time of the whole ladder with the seeds of the recipe on `device`."""
     checked: str
     """Date and versions of the last check; "never" is valid."""
     notes: str = ""
@@ -46,26 +46,26 @@ class Range(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log: bool = False
     """Whether small values are as likely as large ones: uniform in the logarithm."""
     step: _Number | None = None
-    """Only `low` plus multiples of this."""
+    """The distance between values, which begin at `low`; None: any number in the range."""
 
     def fault(self, where: str, path: str) -> Fault | None:
-        """What is wrong with a range that has no values, at this place; None if it has some."""
-        found = f"low = {self.low}, high = {self.high}"
+        """The fault of a range without values; None if it has values."""
+        bounds = f"low = {self.low}, high = {self.high}"
         if self.low >= self.high:
-            return Fault(f"{found}: low must be less than high", where, path, hint="a list has single values: [0.9]")
+            return Fault(f"{bounds}: low must be less than high", where, path, hint="a list has single values: [0.9]")
         if self.log and self.low <= 0:
             hint = "raise low, or omit log = true"
-            return Fault(f"{found}: a logarithmic range begins above 0", where, path, hint=hint)
+            return Fault(f"{bounds}: a logarithmic range begins above 0", where, path, hint=hint)
         if self.log and self.step is not None:
-            return Fault(f"{found}: log and step exclude each other", where, path, hint="omit one of them")
+            return Fault(f"{bounds}: log and step exclude each other", where, path, hint="omit one of them")
         if self.step is not None and not 0 < self.step <= self.high - self.low:
-            rule = f"{found}: step = {self.step} does not fit into it"
+            rule = f"{bounds}: step = {self.step} does not fit into it"
             return Fault(rule, where, path, hint="above 0, at most high - low")
         return None
 
     def __str__(self) -> str:
-        more = " (log)" if self.log else "" if self.step is None else f" (step {self.step:g})"
-        return f"{self.low:g} to {self.high:g}{more}"
+        spacing = " (log)" if self.log else "" if self.step is None else f" (step {self.step:g})"
+        return f"{self.low:g} to {self.high:g}{spacing}"
 
 
 Tried = Annotated[list[Any], Meta(min_length=1)] | Range
@@ -73,20 +73,20 @@ Tried = Annotated[list[Any], Meta(min_length=1)] | Range
 
 
 class Tune(Document, frozen=True, kw_only=True):
-    """What a recipe tunes: points of a grid, or trials of a search, of which one is chosen on validation only."""
+    """The tuning of a recipe: points of a grid, or trials of a search, of which one is chosen on validation only."""
 
     grid: dict[str, Tried] = field(default_factory=dict)
     """Dotted path -> values to try."""
     search: SearchKind | None = None
     """A search over `space` instead of a grid: "random" or "tpe"."""
     space: dict[str, Tried] = field(default_factory=dict)
-    """Dotted path -> a range, or the values to choose from."""
+    """Dotted path -> the range of its values, or the values to choose from."""
     trials: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    """The budget of a search: points that it tries for each rung."""
+    """The budget of a search: the number of points that it tries for each rung."""
     batch: Annotated[int, Meta(ge=1, le=1000)] = 4
-    """Trials of TPE that are proposed together, without each other's results: as many may be trained at a time."""
+    """The number of trials that TPE proposes together, without each other's results, and that may train at a time."""
     seeds: Annotated[int, Meta(ge=1, le=100)] = 3
-    """Seeds that each point of the grid, or trial of the search, is trained with."""
+    """The number of seeds with which each point of the grid, or trial of the search, is trained."""
     found: str = ""
     """Where and when the learning rates in this recipe were chosen."""
     results: dict[str, dict[str, Annotated[float, Meta(ge=-LARGEST, le=LARGEST)]]] = field(default_factory=dict)
@@ -99,14 +99,14 @@ class RungValues(Document, frozen=True, kw_only=True):
     lr_published: str = ""
     """Paper and table that give the learning rate: `optim.lr` of this table, or the recipe's."""
     lr_chosen: str = ""
-    """Why this learning rate was chosen, where no paper gives it; without it, the reason is that of `[ours]`."""
+    """Why this learning rate was chosen, where no paper gives it; empty for the reason in `[ours]`."""
     model: dict[str, Any] = field(default_factory=dict)
-    """For this rung, and for those that change it too."""
+    """Settings of the model for this rung, and for the rungs that change it."""
     optim: dict[str, Any] = field(default_factory=dict)
-    """For this rung alone."""
+    """Settings of the optimiser for this rung alone."""
     tune: dict[str, Tried] = field(default_factory=dict)
-    """Dotted path -> values to try for this rung, beside those of `[tune.grid]` or `[tune.space]`; those of the model
-    also for rungs that change it, unless they set the value."""
+    """Dotted path -> values to try for this rung, beside those of `[tune.grid]` or `[tune.space]`. Values of the model
+    are also tried for the rungs that change it, unless they set the value."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -126,21 +126,21 @@ class Profile(Document, frozen=True, kw_only=True):
 
     why: str = ""
     seeds: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    """Number of seeds of a ladder with this profile, without `--seeds`."""
+    """The number of seeds of a ladder with this profile, where `--seeds` is not used."""
     data: dict[str, Any] = field(default_factory=dict)
-    """Settings of the data, over the recipe's; these data have their own folder, `<task>-<profile>`."""
+    """Settings of the data, which override the recipe's; the data have their own folder, `<task>-<profile>`."""
     model: dict[str, Any] = field(default_factory=dict)
     optim: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=dict)
     execution: dict[str, Any] = field(default_factory=dict)
     ladder: dict[Name, LadderValues] = field(default_factory=dict)
-    """Over the recipe's."""
+    """Name of a ladder -> values for its rungs, which override the recipe's."""
     tune: dict[str, Tried] | None = None
-    """Another grid or space, dotted path -> values."""
+    """Dotted path -> values to try: a grid or space in place of the recipe's."""
     tune_seeds: Annotated[int, Meta(ge=1, le=100)] | None = None
-    """Another number of seeds of tuning. Without it, tuning has no more seeds than the profile has `seeds`."""
+    """The number of seeds of tuning, in place of the recipe's. None: the recipe's, at most `seeds` of the profile."""
     trials: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    """Another budget of a search."""
+    """The budget of a search, in place of the recipe's."""
 
 
 class Recipe(Document, frozen=True, kw_only=True):
@@ -150,7 +150,7 @@ class Recipe(Document, frozen=True, kw_only=True):
     about: About
     seeds: Annotated[int, Meta(ge=1, le=1000)] = 3
     data: dict[str, Any] = field(default_factory=dict)
-    """Settings of the data, as the task names them; the published data without it."""
+    """Settings of the data, as the task names them; empty for the published data."""
     model: dict[str, Any]
     optim: dict[str, Any]
     train: dict[str, Any]
@@ -158,14 +158,14 @@ class Recipe(Document, frozen=True, kw_only=True):
     ours: dict[str, str] = field(default_factory=dict)
     """Dotted path -> why a value that no paper gives was chosen."""
     ladder: dict[Name, LadderValues] = field(default_factory=dict)
-    """Name of a ladder -> what the recipe sets for its rungs."""
+    """Name of a ladder -> the values of the recipe for its rungs."""
     tune: Tune | None = None
     profile: dict[Name, Profile] = field(default_factory=dict)
     path: str = ""
 
     @property
     def is_packaged(self) -> bool:
-        """Whether it was read from the file of its task that comes with lrurun."""
+        """Whether it was read from the file for its task that comes with lrurun."""
         return comes_with_lrurun("recipes", self.task, self.path)
 
     def tables(self, scopes: Sequence[Scope], profile: str | None) -> list[RungTable]:
@@ -173,14 +173,14 @@ class Recipe(Document, frozen=True, kw_only=True):
         documents: list[tuple[Recipe | Profile, str]] = [(self, f"{self.path} [")]
         if profile is not None:
             documents.append((self.profile[profile], f"{self.path} [profile.{profile}."))
-        found = []
+        tables = []
         for document, prefix in documents:
             for scope in scopes:
                 scoped = document.ladder.get(scope.ladder, LadderValues()).rung
                 if scope.rung in scoped:
                     where = f"{prefix}ladder.{scope.ladder}.rung.{scope.rung}]"
-                    found.append(RungTable(where, scoped[scope.rung].settings, scoped[scope.rung], scope))
-        return found
+                    tables.append(RungTable(where, scoped[scope.rung].settings, scoped[scope.rung], scope))
+        return tables
 
 
 class RungTable(Struct, frozen=True):
@@ -190,20 +190,23 @@ class RungTable(Struct, frozen=True):
     """The file, and the table in it."""
     settings: dict[str, Any]
     notes: RungValues
-    """With the source of the learning rate."""
+    """The whole table, with the source of the learning rate."""
     scope: Scope
-    """The rung that it is written for; others may take its values."""
+    """The rung that the table is written for; others may take its values."""
 
 
 def check_scopes(ladder: Ladder, recipe: Recipe) -> None:
     """Refuse a recipe that sets values for rungs that its ladder lacks. Packaged recipes are for packaged ladders.
 
     Raises:
-        UsageError: with the nearest rung.
+        UsageError: the ladder lacks a rung; names the nearest one.
     """
     if recipe.is_packaged:
         return
-    prefixes = [("", recipe.ladder), *((f"profile.{name}.", one.ladder) for name, one in recipe.profile.items())]
+    prefixes = [
+        ("", recipe.ladder),
+        *((f"profile.{name}.", profile.ladder) for name, profile in recipe.profile.items()),
+    ]
     for prefix, ladders in prefixes:
         for rung in ladders.get(ladder.name, LadderValues()).rung:
             if rung not in ladder.bases:
@@ -214,7 +217,7 @@ def check_scopes(ladder: Ladder, recipe: Recipe) -> None:
 
 
 def read_recipe(name: str) -> Recipe:
-    """The recipe of that task, or in that file, without a check of its paths.
+    """Reads the recipe of this task, or in this file, without a check of its paths.
 
     Raises:
         UsageError: unknown name, TOML, unknown or missing keys.
@@ -229,7 +232,7 @@ def read_recipe(name: str) -> Recipe:
 
 @cache
 def _warn(text: str) -> None:
-    """Once for each recipe, which a command may read several times."""
+    """Warns once for each recipe, which a command may read several times."""
     console.warn(text)
 
 
@@ -241,16 +244,16 @@ _NEUTRAL: dict[str, Any] = {
     "optim": {},
     "train": {},
 }
-"""What stands for missing tables and documentation, so that the rest of a recipe can be used or checked."""
+"""Substitutes for missing tables and documentation, so that the rest of a recipe can be used or checked."""
 
 
 def examine_recipe(name: str) -> tuple[Recipe | None, list[Fault], list[Fault]]:
-    """The recipe of that task, or in that file, without what is wrong in its tables; and all that is.
+    """Reads the recipe of this task, or in this file, without the wrong values in its tables; and lists these faults.
 
-    The last ones are only warnings: about the documentation of a recipe that does not come with lrurun.
+    The second list has faults that are only warnings: those in the documentation of a recipe of the user's own.
 
     Raises:
-        UsageError: an unknown name; it, or the file that it extends, is not TOML.
+        UsageError: the name is unknown; the recipe, or the file that it extends, is not TOML.
     """
     path = find("recipes", name)
     where = shown(path)
@@ -262,9 +265,9 @@ def examine_recipe(name: str) -> tuple[Recipe | None, list[Fault], list[Fault]]:
 
 
 def load_recipe(name: str, *, imports: bool = True) -> Recipe:
-    """The recipe of that task, or in that file; every path in it is known, whether a command uses it or not.
+    """Reads and checks the recipe of this task, or in this file; every path in it is known, used or not.
 
-    With `imports`, the installed packages that have its task and recurrences by their entry points are loaded.
+    With `imports`, loads the installed packages that provide its task and recurrences by entry points.
 
     Raises:
         UsageError: unknown name, TOML, unknown or missing keys, unknown paths.
@@ -277,10 +280,10 @@ def load_recipe(name: str, *, imports: bool = True) -> Recipe:
 
 
 def load_installed(recipe: Recipe) -> None:
-    """Loads the installed packages that have the task and the recurrences of a recipe.
+    """Loads the installed packages that provide the task and the recurrences of a recipe.
 
     Raises:
-        UsageError: one cannot be loaded.
+        UsageError: a package cannot be loaded.
     """
     plugins.load_installed("task", recipe.task)
     documents: list[Recipe | Profile] = [recipe, *recipe.profile.values()]
@@ -291,7 +294,7 @@ def load_installed(recipe: Recipe) -> None:
 
 
 def get_profile(recipe: Recipe, name: str | None) -> Profile:
-    """The profile of that name; without one, a profile that changes nothing."""
+    """The profile with this name; without a name, a profile that changes nothing."""
     if name is None:
         return Profile()
     if name not in recipe.profile:
@@ -300,13 +303,13 @@ def get_profile(recipe: Recipe, name: str | None) -> Profile:
 
 
 def extended(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The table of the recipe at `path` with what it extends below it, and dotted path -> file of values from there.
+    """Merges the table of the recipe at `path` into the file that it extends, and lists the values from that file.
 
-    Tables are merged, but a search replaces the grids of the file; other values of the recipe replace those of the
-    file, which is beside the recipe or, for copies of packaged recipes, beside those.
+    The list maps dotted paths to the file. Values of the recipe replace those of the file, and a search also replaces
+    its grids. The file is beside the recipe or, for copies of packaged recipes, beside the packaged ones.
 
     Raises:
-        UsageError: there is no such file, it is not valid TOML, or extends another one.
+        UsageError: there is no such file, it is not valid TOML, or it extends another file.
     """
     if "extends" not in table:
         return table, {}
@@ -315,23 +318,23 @@ def extended(table: dict[str, Any], path: Path) -> tuple[dict[str, Any], dict[st
         raise UsageError(
             f"{at}: expected the path of a TOML file, found {name!r}", 'as in extends = "shared/tasks.toml"'
         )
-    file = next((one for one in (path.parent / name, paths.packaged("recipes") / name) if one.is_file()), None)
+    file = next((file for file in (path.parent / name, paths.packaged("recipes") / name) if file.is_file()), None)
     if file is None:
         raise UsageError(f"{at}: there is no file {name}", f"its path begins in the folder of {shown(path)}")
     base = decoding.load_toml(file)
-    if isinstance(about := base.get("about"), dict):  # what was checked is the other recipe
+    if isinstance(about := base.get("about"), dict):  # the date of the check belongs to the other recipe
         base = base | {"about": about | {"checked": "never"}}
     if "extends" in base:
         raise UsageError(f"{shown(file)}, extends: {shown(path)} extends this file", "only a recipe may extend a file")
     own = {key: value for key, value in table.items() if key != "extends"}
     if isinstance(own.get("tune"), dict) and "search" in own["tune"]:
         base = _without_grids(base)
-    theirs = {one for one, _ in flatten(base)} - {one for one, _ in flatten(own)}
-    return _merged(base, own), dict.fromkeys(theirs, shown(file))
+    base_paths = {setting for setting, _ in flatten(base)} - {setting for setting, _ in flatten(own)}
+    return _merged(base, own), dict.fromkeys(base_paths, shown(file))
 
 
 def _without_grids(table: dict[str, Any]) -> dict[str, Any]:
-    """A copy without any table `tune`: of the recipe, of its profiles and of rungs."""
+    """A copy without the tables `tune` of the recipe, its profiles and its rungs."""
     kept = {key: value for key, value in table.items() if key != "tune"}
     return {key: _without_grids(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
@@ -343,7 +346,7 @@ def _merged(below: Any, above: Any) -> Any:
 
 
 def rules(recipe: Recipe) -> Iterator[UsageError]:
-    """What is wrong in a recipe beside its types: unknown paths, values that are given twice, tuning."""
+    """Faults of a recipe beyond its types: unknown paths, values that are given twice, tuning."""
     where = recipe.path
     for path in recipe.ours:
         if fault := path_fault(path, f"{where} [ours]"):
@@ -365,7 +368,7 @@ NEEDS_SEARCH = 'add search = "random" or "tpe" to [tune], and what it tries to [
 
 
 def _tune_rules(tune: Tune, where: str) -> Iterator[UsageError]:
-    """A mixture of a grid and a search, and either of them without what it needs."""
+    """Faults of a table that mixes a grid and a search, or lacks what either of them needs."""
     if tune.search is None:
         if tune.space or tune.trials is not None:
             name = "tune.space]" if tune.space else "tune], trials"
@@ -373,15 +376,15 @@ def _tune_rules(tune: Tune, where: str) -> Iterator[UsageError]:
         elif not tune.grid:
             yield UsageError(f"{where} [tune]: has neither a grid nor a search", f"add [tune.grid]; or {NEEDS_SEARCH}")
         return
-    found = f"{where} [tune]: search = {tune.search!r}"
+    search = f"{where} [tune]: search = {tune.search!r}"
     if tune.grid:
         hint = "write what is searched into [tune.space], where a list has the values to choose from"
-        yield UsageError(f"{found} and a grid exclude each other", hint)
+        yield UsageError(f"{search} and a grid exclude each other", hint)
     if not tune.space:
         hint = 'as in [tune.space] "optim.lr" = { low = 1e-4, high = 0.1, log = true }'
-        yield UsageError(f"{found} without a space", hint)
+        yield UsageError(f"{search} without a space", hint)
     if tune.trials is None:
-        yield UsageError(f"{found} without a budget", "as in trials = 20")
+        yield UsageError(f"{search} without a budget", "as in trials = 20")
 
 
 def _table_rules(document: Recipe | Profile, where: str, prefix: str, *, searches: bool) -> Iterator[UsageError]:
@@ -390,15 +393,15 @@ def _table_rules(document: Recipe | Profile, where: str, prefix: str, *, searche
         yield from setting_faults(table, f"{where} [{prefix}{section}]" if prefix else where)
     for name, ladder in document.ladder.items():
         for rung, values in ladder.rung.items():
-            of_rung = f"{prefix}ladder.{name}.rung.{rung}"
-            yield from setting_faults(values.settings, f"{where} [{of_rung}]")
-            yield from _grid_rules(values.tune, f"{where} [{of_rung}.tune]", searches=searches)
+            rung_table = f"{prefix}ladder.{name}.rung.{rung}"
+            yield from setting_faults(values.settings, f"{where} [{rung_table}]")
+            yield from _grid_rules(values.tune, f"{where} [{rung_table}.tune]", searches=searches)
             if values.lr_published and values.lr_chosen:
-                yield UsageError(f"{where} [{of_rung}]: has both lr_published and lr_chosen", "remove one of them")
+                yield UsageError(f"{where} [{rung_table}]: has both lr_published and lr_chosen", "remove one of them")
 
 
 def _grid_rules(grid: dict[str, Any], where: str, *, searches: bool) -> Iterator[Fault]:
-    """Paths that tuning cannot set, and values that it cannot try; a search tries ranges too."""
+    """Faults of paths that tuning cannot set, and of values that it cannot try; only a search tries ranges."""
     for path, values in grid.items():
         if fault := path_fault(path, where, within=("model", "optim", "train")):
             yield fault
@@ -408,6 +411,6 @@ def _grid_rules(grid: dict[str, Any], where: str, *, searches: bool) -> Iterator
             elif fault := values.fault(where, path):
                 yield fault
             continue
-        for number, value in enumerate(values):
-            if value in values[:number]:
+        for index, value in enumerate(values):
+            if value in values[:index]:
                 yield Fault(f"{value!r} is listed twice", where, path, hint="remove one of them")

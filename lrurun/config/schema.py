@@ -24,8 +24,7 @@ CONFIG_VERSION = 1
 """Hashed into every fingerprint: it changes when the meaning of a field or a default changes."""
 
 TUNING_SEED = 1000
-"""The first seed of tuning runs, which have the seeds from it on. Final seeds lie below it: no final run was used to
-choose a setting."""
+"""The first seed of tuning runs. Final seeds lie below it, so that no final run was used to choose a setting."""
 
 Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 
@@ -34,7 +33,7 @@ class _Frozen(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The base of every table: immutable, keyword-only, unknown keys refused."""
 
     inherited: ClassVar[bool] = False
-    """Whether what a recipe sets for one rung holds for the rungs that change it too."""
+    """Whether the values that a recipe has for a rung also hold for the rungs that change it."""
 
 
 R = TypeVar("R", bound=RecurrenceSettings)
@@ -77,8 +76,8 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     layer with a norm, a dropout and a residual connection of its own, as in DLR's language models (Gupta et al. 2023,
     appendix A.6)."""
     experts: Annotated[int, Meta(ge=1, le=4096)] = 16
-    """Of glu = "switch": how many feed-forward networks of 4 H hidden features a block has, each for its share of the
-    positions; 1: an ordinary feed-forward layer."""
+    """For glu = "switch": the number of feed-forward networks of 4 H hidden features in a block, each for its share of
+    the positions; 1: an ordinary feed-forward layer."""
     conv: Annotated[int, Meta(ge=0, le=64)] = 0
     """Steps of a causal convolution of each feature before the recurrence: 4 in Griffin and Mamba; 0: none."""
     conv_activation: Literal["none", "silu"] = "none"
@@ -88,19 +87,20 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
     x + dropout(W_out (GELU(W_y u) y)), as in Griffin, or with SiLU, as in Mamba. It takes the place of the GLU; with
     glu = "switch" the Switch layer follows it."""
     expand: Annotated[int, Meta(ge=1, le=64)] = 1
-    """Of a branch: how many times as many features there are inside as between the blocks: 2 in Mamba."""
+    """For a branch: the ratio of the features inside a block to those between the blocks, 2 in Mamba."""
     pooling: Literal["mean", "max", "last"] = "mean"
-    """Over the real positions of the last block's outputs: the mean, as in LRU, S4 and S5; the maximum of each feature,
-    as in DLR (Gupta et al. 2023); the last position."""
+    """How the last block's outputs at real positions are reduced to one: their mean, as in LRU, S4 and S5; the maximum
+    of each feature, as in DLR (Gupta et al. 2023); or the last position."""
     head_activation: Literal["relu", "gelu"] = "relu"
-    """Of the hidden layer that a task of pairs has before its last map, as Retrieval: "gelu" in the published code."""
+    """The activation of the hidden layer that a task of pairs, such as Retrieval, has before its last map: "gelu" in
+    the published code."""
     dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     dropout_mask: Literal["sequence", "position"] = "sequence"
     """Whether a feature is dropped for all of a sequence, as in the published code, or separately at each position."""
     bidirectional: bool = False
     precision: Literal["tf32", "float32", "bf16"] = "tf32"
-    """Of the dense products around the recurrence, which itself is always float32. "tf32": the default of JAX on NVIDIA
-    devices, also for the papers; a CPU then computes in float32."""
+    """The precision of dense products around the recurrence, which itself is always float32. "tf32": the default of JAX
+    on NVIDIA devices, also for the papers; a CPU then computes in float32."""
     parity: Literal["none", "reference"] = "none"
     """"reference": batch statistics count padding, a backward scan starts in it, and attention in both directions sees
     it, as in the published code."""
@@ -109,16 +109,16 @@ class ModelConfig(_Frozen, Generic[R], frozen=True, kw_only=True):
         if self.final_norm and self.norm_place == "post":
             raise ValueError('final_norm = true needs norm_place = "pre": with "post" the last block ends in a norm')
         if self.frame == "none" and (self.dropout or self.final_norm):
-            found = f"dropout = {self.dropout}, final_norm = {str(self.final_norm).lower()}"
-            raise ValueError(f'dropout and final_norm need frame = "blocks", found frame = "none", {found}')
-        found = f'glu = "{self.glu}", experts = {self.experts}'
+            values = f"dropout = {self.dropout}, final_norm = {str(self.final_norm).lower()}"
+            raise ValueError(f'dropout and final_norm need frame = "blocks", found frame = "none", {values}')
+        values = f'glu = "{self.glu}", experts = {self.experts}'
         if self.glu != "switch" and self.experts != 16:
-            raise ValueError(f'experts needs glu = "switch", found {found}')
+            raise ValueError(f'experts needs glu = "switch", found {values}')
         if self.frame == "none" and self.glu != "full":
-            raise ValueError(f'glu needs frame = "blocks", found frame = "none", {found}')
+            raise ValueError(f'glu needs frame = "blocks", found frame = "none", {values}')
         if self.frame == "none" and (self.conv or self.branch != "none"):
-            found = f'found frame = "none", conv = {self.conv}, branch = "{self.branch}"'
-            raise ValueError(f'conv and branch need frame = "blocks", {found}')
+            values = f'frame = "none", conv = {self.conv}, branch = "{self.branch}"'
+            raise ValueError(f'conv and branch need frame = "blocks", found {values}')
         if self.conv_activation != "none" and not self.conv:
             raise ValueError(f'conv_activation needs conv, found conv_activation = "{self.conv_activation}", conv = 0')
         if self.expand != 1 and self.branch == "none":
@@ -169,7 +169,7 @@ class TrainConfig(_Frozen, frozen=True, kw_only=True):
     eval_every: Count
     """Steps between evaluations on the validation split; the last step is always evaluated."""
     log_every: Count = 10
-    """Steps averaged into one row of the training curve."""
+    """The number of steps that are averaged into one row of the training curve."""
     protocol: Literal["holdout", "paper"] = "holdout"
     """"paper": model selection as published, where that used the test split; every report says so."""
 
@@ -213,14 +213,14 @@ class FixedExecution(_Frozen, frozen=True, kw_only=True):
 class Execution(FixedExecution, frozen=True, kw_only=True):
     """How a run is carried out: recorded, never hashed, because it should not change a result.
 
-    The fields of its own may be changed when a run is resumed.
+    The fields beside those of `FixedExecution` may be changed when a run is resumed.
     """
 
     checkpoint_seconds: Annotated[float, Meta(ge=0, le=1e6)] = 60.0
     hang_after_seconds: Annotated[float, Meta(gt=0, le=1e7)] = 1800.0
     devices: Annotated[int, Meta(ge=1, le=4096)] = 1
-    """Over how many devices of one process each batch is split; parameters and data are on each of them. A run that was
-    interrupted may go on with another number, for which its events have a note."""
+    """The number of devices of one process over which each batch is split; each has the parameters and data. An
+    interrupted run may go on with another number, which its events note."""
     feed: Literal["auto", "device", "stream"] = "auto"
     """Where batches are gathered: on the device, where the training data then live, or on the host, which holds up to
     five blocks of steps_per_dispatch * train.batch examples; "auto" decides by the size of the data."""
@@ -229,7 +229,7 @@ class Execution(FixedExecution, frozen=True, kw_only=True):
 
 
 RECURRENCE = "model.recurrence."
-"""Before the name of a setting of a recurrence."""
+"""The prefix of the path of a setting of a recurrence."""
 KIND = f"{RECURRENCE}kind"
 SECTIONS: dict[str, type[_Frozen]] = {
     "model": ModelConfig,
@@ -240,7 +240,7 @@ SECTIONS: dict[str, type[_Frozen]] = {
 
 
 def is_inherited(path: str) -> bool:
-    """Whether the value of this setting that a recipe has for one rung holds for the rungs that change it too."""
+    """Whether the value of a setting that a recipe has for a rung also holds for the rungs that change it."""
     section = SECTIONS.get(path.partition(".")[0])
     return section is not None and section.inherited
 
@@ -252,25 +252,25 @@ class CellConfig(_Frozen, frozen=True, kw_only=True):
     """One cell of a study with one result."""
 
     task: str
-    """`STUDY` and the name of the study."""
+    """The prefix `STUDY` and the name of the study."""
     version: int
-    """Of the study: another one computes other numbers."""
+    """The version of the study; another version computes other numbers."""
     cell: dict[str, Any]
     """The settings of the cell, as the study declares them."""
     seed: int
 
 
 Config = RunConfig[Any] | CellConfig
-"""What determines the result of a run."""
+"""A configuration, which determines the result of a run."""
 
 
 def recorded(table: Mapping[str, Any]) -> Config:
-    """The configuration of a run as a ledger has it.
+    """The configuration of a run as it is recorded in a ledger.
 
-    Of a recurrence whose plug-in is not loaded, or has changed, the settings are as they were recorded, unchecked.
+    The settings of a recurrence whose plug-in is not loaded, or has changed, are as recorded, unchecked.
 
     Raises:
-        msgspec.ValidationError: it does not fit this version.
+        msgspec.ValidationError: the configuration does not fit this version.
     """
     if "cell" in table:
         return msgspec.convert(table, CellConfig)
@@ -281,8 +281,8 @@ def recorded(table: Mapping[str, Any]) -> Config:
 
 def _settings_as_recorded(table: Any) -> type[RecurrenceSettings]:
     try:
-        found = table["model"]["recurrence"]
-        kind, names = found["kind"], tuple(found)
+        recurrence = table["model"]["recurrence"]
+        kind, names = recurrence["kind"], tuple(recurrence)
     except (KeyError, TypeError):
         return RecurrenceSettings  # an error, which converting the table raises
     source, code = plugins.source_of("recurrence", kind), table.get("code") or {}
@@ -293,7 +293,7 @@ def _settings_as_recorded(table: Any) -> type[RecurrenceSettings]:
 
 @cache
 def _unchecked(kind: str, names: tuple[str, ...]) -> type[RecurrenceSettings]:
-    made: type[RecurrenceSettings] = msgspec.defstruct(  # type: ignore[assignment]
+    settings: type[RecurrenceSettings] = msgspec.defstruct(  # type: ignore[assignment]
         "UncheckedSettings",
         [(name, Any) for name in names if name != "kind"],
         bases=(RecurrenceSettings,),
@@ -302,11 +302,11 @@ def _unchecked(kind: str, names: tuple[str, ...]) -> type[RecurrenceSettings]:
         tag_field="kind",
         tag=kind,
     )
-    return made
+    return settings
 
 
 def decode(table: Any, type_: type[C], where: str, sources: Mapping[str, str] | None = None) -> C:
-    """The plain `table` as `type_`, `RunConfig` or a subclass: first the kind of its recurrence, then all of it.
+    """Converts a plain table to `type_`, `RunConfig` or a subclass: first the kind of its recurrence, then the whole.
 
     `where` and `sources` are those of `lrurun.decoding.convert`.
 
@@ -319,7 +319,7 @@ def decode(table: Any, type_: type[C], where: str, sources: Mapping[str, str] | 
 def examine(
     table: Any, type_: type[C], where: str, sources: Mapping[str, str] | None = None
 ) -> tuple[C | None, list[Fault]]:
-    """The plain `table` as `type_`, and everything that is wrong with it, see `lrurun.decoding.examine`."""
+    """Converts a plain table to `type_`, and lists every fault in it, see `lrurun.decoding.examine`."""
     try:
         settings = settings_type(table, where, sources or {})
     except Fault as fault:
@@ -333,7 +333,7 @@ def settings_type(table: Any, where: str, sources: Mapping[str, str]) -> type[Re
     """The type of the table `model.recurrence`, by its kind.
 
     Raises:
-        Fault: it has none, or an unknown one.
+        Fault: the table has no kind, or an unknown one.
     """
     settings = table
     for name in ("model", "recurrence"):
@@ -350,15 +350,15 @@ def settings_type(table: Any, where: str, sources: Mapping[str, str]) -> type[Re
 
 
 STUDY = "study:"
-"""Before the name of a study in the task of its cells, which are runs with another configuration."""
+"""The prefix of the name of a study in the task of its cells, which are runs with a `CellConfig`."""
 STUDIES = "study"
-"""The name of the ladder, in a ledger, of all studies."""
+"""The name in a ledger of the ladder that all studies belong to."""
 CELL = "cell."
-"""Before the name of a setting of a cell."""
+"""The prefix of the path of a setting of a cell."""
 
 
 def is_setting(path: str) -> bool:
-    """Whether a dotted path is that of a setting, of a run or of a cell of a study."""
+    """Whether a dotted path names a setting of a run, or of a cell of a study."""
     section, _, name = path.partition(".")
     if section in SECTIONS and name in SECTIONS[section].__struct_fields__:
         return True
@@ -367,7 +367,7 @@ def is_setting(path: str) -> bool:
 
 def known_paths() -> tuple[str, ...]:
     """Every dotted path that a ladder, a recipe or `--set` may name."""
-    return _known_paths(tuple(one.settings for one in KINDS.values()))
+    return _known_paths(tuple(declaration.settings for declaration in KINDS.values()))
 
 
 @cache
@@ -376,7 +376,7 @@ def _known_paths(members: tuple[type[Struct], ...]) -> tuple[str, ...]:
     for section, type_ in SECTIONS.items():
         for name in type_.__struct_fields__:
             if (section, name) == ("model", "recurrence"):
-                settings = dict.fromkeys(s for member in members for s in member.__struct_fields__)
+                settings = dict.fromkeys(field for member in members for field in member.__struct_fields__)
                 paths += [KIND, *(f"model.recurrence.{setting}" for setting in settings)]
             else:
                 paths.append(f"{section}.{name}")
@@ -391,21 +391,27 @@ def fingerprint(config: RunConfig) -> str:
 
 
 def common_settings(config: Config, without: Sequence[str] = ()) -> dict[str, Any]:
-    """What all seeds of a rung have in common: the canonical configuration less its seed and the paths `without`."""
+    """The settings that all seeds of a rung share: the canonical configuration less seed and the paths `without`."""
     table: dict[str, Any] = canonical(config)
     for path in ("seed", *without):
         *sections, name = path.split(".")
-        here = table
+        parent = table
         for section in sections:
-            here = here.get(section, {})
-        here.pop(name, None)
+            parent = parent.get(section, {})
+        parent.pop(name, None)
     return table
 
 
 def program_key(config: RunConfig, execution: Execution) -> str:
-    """Runs with equal keys are the same program: they are compiled once, and may be trained together.
+    """A key that is equal for runs of the same program, which are compiled once and may be trained together.
 
-    They may differ in the seed, the peak learning rate, and when they are saved.
+    They may differ in their seed, their peak learning rate, and the times at which they are saved.
     """
-    how = [execution.steps_per_dispatch, execution.scan_backend, execution.remat, execution.devices, execution.probes]
-    return json.dumps([common_settings(config, ["optim.lr"]), *how], sort_keys=True)
+    options = [
+        execution.steps_per_dispatch,
+        execution.scan_backend,
+        execution.remat,
+        execution.devices,
+        execution.probes,
+    ]
+    return json.dumps([common_settings(config, ["optim.lr"]), *options], sort_keys=True)

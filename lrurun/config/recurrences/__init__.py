@@ -1,6 +1,6 @@
-"""The recurrences: a declaration for each kind, without jax, and the registration of those of plug-ins.
+"""The recurrences: a declaration for each kind, without jax, and the registration of recurrences of plug-ins.
 
-A new one is a declaration among the `DECLARATIONS` of a module here, and a line of `_FAMILIES`.
+A new recurrence needs a declaration in the `DECLARATIONS` of a module of this package, and a line of `_FAMILIES`.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _FAMILIES = {
 
 def _declaration(kind: str, family: str) -> Declaration:
     module = importlib.import_module(f"{__name__}.{family}")
-    found: Declaration = next(one for one in module.DECLARATIONS if one.kind == kind)
-    return found
+    declarations: list[Declaration] = module.DECLARATIONS
+    return next(declaration for declaration in declarations if declaration.kind == kind)
 
 
 KINDS: Registry[Declaration] = plugins.registry(
     "recurrence", {kind: partial(_declaration, kind, family) for kind, family in _FAMILIES.items()}
 )
-"""By kind, those of plug-ins last; the module of a family is imported when one of its kinds is asked for."""
+"""Kind -> declaration, those of plug-ins last. The module of a family is imported when one of its kinds is used."""

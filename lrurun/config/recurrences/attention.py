@@ -24,11 +24,11 @@ class AttentionRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="at
     """How attention knows positions: by rotations of queries and keys, or not at all."""
 
     def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
-        found = f"found heads = {self.heads}, state = {state}"
+        values = f"found heads = {self.heads}, state = {state}"
         if state % self.heads:
-            raise ValueError(f"heads must divide state, {found}")
+            raise ValueError(f"heads must divide state, {values}")
         if self.positions == "rotary" and state // self.heads % 2:
-            raise ValueError(f'positions = "rotary" needs heads of an even size, state / heads, {found}')
+            raise ValueError(f'positions = "rotary" needs heads of an even size, state / heads, {values}')
 
 
 DECLARATIONS = (

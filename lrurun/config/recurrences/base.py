@@ -13,7 +13,7 @@ Size = Annotated[int, Meta(ge=1, le=65536)]
 KernelLength = Annotated[int, Meta(ge=0, le=2**24)]
 
 LARGEST_HIPPO = 4096
-"""Largest HiPPO matrix whose eigenvectors are computed: half a minute on one core."""
+"""The size of the largest HiPPO matrix whose eigenvectors are computed, in half a minute on one core."""
 
 
 class RecurrenceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -30,14 +30,14 @@ class RecurrenceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
         """Raise ValueError where a model of `width` H, `state` N and these settings cannot be built.
 
-        The message is for users: the rule and what was found, with the names of the fields of `[model]`.
+        The message is for users: it has the rule and the values found, with the names of the fields of `[model]`.
         """
 
     def fits_length(self, length: int) -> None:
-        """Raise ValueError, with such a message, where sequences of `length` steps do not fit these settings."""
+        """Raise ValueError, with a message for users, where sequences of `length` steps do not fit these settings."""
 
     def at_length(self, length: int) -> Self:
-        """These settings for a model of sequences of `length` steps, for kinds whose parameters depend on it."""
+        """The settings for sequences of `length` steps; they differ for kinds whose parameters depend on the length."""
         return self
 
 
@@ -46,11 +46,11 @@ class Declaration(Struct, frozen=True, kw_only=True):
 
     settings: type[RecurrenceSettings]
     implementation: str | type
-    """The class, as "module:Class", which is imported on use; or the class itself, of a plug-in."""
+    """The class, as "module:Class", which is imported on use; or the class itself, for plug-ins."""
     variants: dict[str, dict[str, Any]] = {}
-    """Name -> settings that are not the default, for the conformance checks: one for each rung of the ladders, and for
-    each other form. Together they change every setting but real numbers, and have each of its choices. Without any,
-    they are derived from the settings."""
+    """Name -> settings that are not the default, for the conformance checks: a variant for each rung of the ladders and
+    for each other form. Together the variants change every setting but real numbers, and have each of its choices.
+    Without variants, they are derived from the settings."""
 
     @property
     def kind(self) -> str:
@@ -58,8 +58,8 @@ class Declaration(Struct, frozen=True, kw_only=True):
 
     def load(self) -> Any:
         """The class, a subclass of `lrurun.nn.recurrences.Recurrence`. This imports jax."""
-        named = self.implementation
-        return pkgutil.resolve_name(named) if isinstance(named, str) else named
+        implementation = self.implementation
+        return pkgutil.resolve_name(implementation) if isinstance(implementation, str) else implementation
 
 
 def check_steps(dt_min: float, dt_max: float) -> None:

@@ -18,9 +18,9 @@ class BlockDiagonalRecurrence(RecurrenceSettings, frozen=True, kw_only=True, tag
     doubled: bool = False
     """Whether there are N blocks, as many as the complex diagonal has numbers, instead of N / 2."""
     r_min: Fraction = 0.0
-    """nu of eq. 133: the initial |lambda| lie above it."""
+    """nu of eq. 133: the lower end of the initial |lambda|."""
     r_max: Fraction = 1.0
-    """Of tied blocks: the initial |lambda| lie below it."""
+    """For tied blocks: the upper end of the initial |lambda|."""
     max_phase: Annotated[float, Meta(gt=0, le=math.pi)] = math.pi
     """Upper end of the initial phases, in radians; the other eigenvalue of a block has the opposite phase."""
 

@@ -15,13 +15,14 @@ T_MIN = 2.0
 
 
 class GatedCell(RecurrenceSettings, frozen=True, kw_only=True):
-    """What the two cells have in common: how long they remember with their initial parameters."""
+    """The settings that both cells share: how long they remember with their initial parameters."""
 
     t_max: StepsOrOff = 0.0
     """Longest initial time constant T in steps, see `lrurun.nn.recurrences.cells`; 0: no chrono initialisation
     [ours]: Tallec and Ollivier (2018) take the longest dependency of the task, so no number suits all tasks."""
     t_min: Steps = T_MIN
-    """Shortest one, 2 in that paper. Zucchet and Orvieto (2024, appendix C.1) have 1 / (1 - nu), half of t_max."""
+    """Shortest initial time constant in steps, 2 in that paper. Zucchet and Orvieto (2024, appendix C.1) have
+    1 / (1 - nu), half of t_max."""
 
     def __post_init__(self) -> None:
         if not self.t_max and self.t_min != T_MIN:

@@ -1,4 +1,4 @@
-"""What the settings of all gated and selective recurrences have in common; the kinds are in files of their own."""
+"""The settings that all gated and selective recurrences share; each kind is in a file of its own."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from lrurun.config.recurrences.gated import GatedRecurrence, check_elementwise
 
 
 class MinimalCell(GatedRecurrence, frozen=True, kw_only=True):
-    """What the three have in common."""
+    """The settings that the three kinds share."""
 
     readout: bool = True
     """Whether y = C x + b_C, as in the public code, or x itself."""
@@ -27,7 +27,7 @@ class MinimalCell(GatedRecurrence, frozen=True, kw_only=True):
 
 
 class PositiveCell(MinimalCell, frozen=True, kw_only=True):
-    """What minGRU and minLSTM have in common (Feng et al. 2024)."""
+    """The settings that minGRU and minLSTM share (Feng et al. 2024)."""
 
     candidate: Literal["positive", "linear", "input"] = "positive"
     """h~: g(W_h u + b_h) with g(x) = x + 1/2, sigma(x) below 0, which is positive; W_h u + b_h; u itself."""

@@ -1,4 +1,4 @@
-"""Recurrences of plug-ins: `lrurun.recurrence`."""
+"""The registration of recurrences of plug-ins: `lrurun.recurrence`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def recurrence(name: str | C) -> Callable[[C], C] | C:
     `@lrurun.recurrence("name")`, or `@lrurun.recurrence` with the name in the class's attribute `name`.
 
     Its inner class `Settings`, a `msgspec.Struct` whose fields all have defaults, has the other keys of
-    `[model.recurrence]`; `self.settings` then has their values. Without it there are none.
+    `[model.recurrence]`; `self.settings` then has their values. Without that class, there are no settings.
 
     Raises:
-        UsageError: a name that is taken or missing, not a subclass, abstract methods, settings that do not fit TOML.
+        UsageError: the name is taken or missing, the class is no subclass or has abstract methods, or its settings do
+            not fit TOML.
     """
     return plugins.decorator(name, _register)
 
@@ -38,15 +39,15 @@ def recurrence(name: str | C) -> Callable[[C], C] | C:
 def _register(name: str, cls: C) -> C:
     base = pkgutil.resolve_name("lrurun.nn.recurrences.base:Recurrence")
 
-    def made(_: plugins.Source) -> Declaration:
+    def declaration(_: plugins.Source) -> Declaration:
         return Declaration(settings=_settings(name, cls), implementation=cls)
 
-    plugins.register("recurrence", name, made, cls, base)
+    plugins.register("recurrence", name, declaration, cls, base)
     return cls
 
 
 def _settings(name: str, cls: Any) -> type[RecurrenceSettings]:
-    """The table of a kind: the fields of its `Settings`, with its tag, frozen and strict."""
+    """The type of the settings of a kind: the fields of its `Settings`, with its tag, frozen and strict."""
     own = getattr(cls, "Settings", None)
     if own is None:
         bases: tuple[type, ...] = (RecurrenceSettings,)
@@ -59,32 +60,32 @@ def _settings(name: str, cls: Any) -> type[RecurrenceSettings]:
     if own is not None and "kind" in own.__struct_fields__:
         raise UsageError(f"recurrence {name!r}: Settings has a field 'kind', which is the name itself", "rename it")
     try:
-        made: type[RecurrenceSettings] = msgspec.defstruct(  # type: ignore[assignment]
+        settings: type[RecurrenceSettings] = msgspec.defstruct(  # type: ignore[assignment]
             f"{cls.__name__}Settings",
             [],
             bases=bases,
             module=cls.__module__,
-            namespace={"__doc__": inspect.getdoc(cls) or "", **(_one_way(name, bases) if cls.causal_only else {})},
+            namespace={"__doc__": inspect.getdoc(cls) or "", **(_causal_fits(name, bases) if cls.causal_only else {})},
             frozen=True,
             kw_only=True,
             forbid_unknown_fields=True,
             tag_field="kind",
             tag=name,
         )
-        for field in msgspec.structs.fields(made):
+        for field in msgspec.structs.fields(settings):
             if field.required:
                 raise UsageError(f"recurrence {name!r}: setting {field.name} has no default", "give it one")
-        msgspec.convert(msgspec.to_builtins(made()), made, strict=True)
+        msgspec.convert(msgspec.to_builtins(settings()), settings, strict=True)
     except (TypeError, NameError, ValueError, msgspec.MsgspecError) as error:
         raise UsageError(
             f"recurrence {name!r}: its Settings or their defaults cannot be used: {error}",
             "use numbers, strings, booleans and lists, with defaults of the same type",
         ) from None
-    return made
+    return settings
 
 
-def _one_way(name: str, bases: Sequence[Any]) -> dict[str, Any]:
-    """The method of a table that refuses bidirectional models, beside what its own `fits` refuses."""
+def _causal_fits(name: str, bases: Sequence[Any]) -> dict[str, Any]:
+    """The method `fits` of a causal kind, which also refuses bidirectional models."""
     inner = next(base.fits for base in bases if hasattr(base, "fits"))
 
     def fits(self: Any, *, width: int, state: int, bidirectional: bool) -> None:

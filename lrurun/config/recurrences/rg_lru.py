@@ -22,8 +22,8 @@ class RGLRURecurrence(GatedRecurrence, frozen=True, kw_only=True, tag="rg-lru"):
     """m: sqrt(1 - a_k^2); the same at r = 1/2; trained, starting from that; 1 - a_k. With `negative`, sqrt(1 - a_k^2)
     is that of 2a - 1."""
     init: Literal["code", "paper", "ring"] = "code"
-    """Of Lambda: exp(-2 softplus(Lambda)) is uniform in [0.9^2, 0.999^2], as in the public code;
-    exp(-8 softplus(Lambda)) in [0.9, 0.999], as in section 2.4: eight times the time constants; or
+    """The distribution of the initial Lambda: exp(-2 softplus(Lambda)) is uniform in [0.9^2, 0.999^2], as in the
+    public code; exp(-8 softplus(Lambda)) in [0.9, 0.999], as in section 2.4: eight times the time constants; or
     exp(-4 softplus(Lambda)), a for a gate of 1/2, starts as with decay = "exponential"."""
     gate_blocks: Size = 16
     """Number of blocks of the gates' maps: 16 in section 4.1, 10 to 32 in the public code. A gate sees the features of
@@ -37,7 +37,7 @@ class RGLRURecurrence(GatedRecurrence, frozen=True, kw_only=True, tag="rg-lru"):
     """Whether the features are the real and the imaginary parts of half as many numbers (appendix B)."""
     r_min: Fraction = 0.9
     r_max: Fraction = 0.999
-    """Of decay = "exponential" and init = "ring": the initial a lies between the two, uniform in area, as |lambda| of
+    """For decay = "exponential" and init = "ring": the initial a lies between the two, uniform in area, as |lambda| of
     the LRU."""
 
     def __post_init__(self) -> None:

@@ -33,14 +33,14 @@ class S5Recurrence(RecurrenceSettings, frozen=True, kw_only=True, tag="s5"):
         check_steps(self.dt_min, self.dt_max)
 
     def fits(self, *, width: int, state: int, bidirectional: bool) -> None:
-        found = f"found state = {state}, blocks = {self.blocks}"
+        values = f"found state = {state}, blocks = {self.blocks}"
         if state % self.blocks:
-            raise ValueError(f"blocks must divide state, {found}")
+            raise ValueError(f"blocks must divide state, {values}")
         size = state // self.blocks
         if self.conj_sym and size % 2:
-            raise ValueError(f"conj_sym = true needs blocks of an even size, state / blocks, {found}")
+            raise ValueError(f"conj_sym = true needs blocks of an even size, state / blocks, {values}")
         if size > LARGEST_HIPPO:
-            raise ValueError(f"a block, state / blocks, must not be larger than {LARGEST_HIPPO}, {found}")
+            raise ValueError(f"a block, state / blocks, must not be larger than {LARGEST_HIPPO}, {values}")
 
 
 DECLARATIONS = (

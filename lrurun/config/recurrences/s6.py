@@ -16,7 +16,7 @@ class S6Recurrence(GatedRecurrence, frozen=True, kw_only=True, tag="s6"):
     delta: Literal["low-rank", "dense", "constant"] = "low-rank"
     """Delta = softplus(W_dt W_r u + b_dt); softplus(W_dt u + b_dt); softplus(b_dt)."""
     rank: Annotated[int, Meta(ge=0, le=65536)] = 0
-    """Of delta = "low-rank": rows of W_r; 0: a sixteenth of the channels, rounded up."""
+    """For delta = "low-rank": the number of rows of W_r; 0: a sixteenth of the channels, rounded up."""
     b: Literal["selective", "constant"] = "selective"
     c: Literal["selective", "constant"] = "selective"
     """Whether B and C are linear in the input, the same for all channels, or (H, N) parameters: B first 1, C standard
@@ -27,7 +27,7 @@ class S6Recurrence(GatedRecurrence, frozen=True, kw_only=True, tag="s6"):
     """0: A has a number for each channel and state, Delta one for each channel. More: heads of neighbouring channels,
     each with one A and one Delta, as in Mamba-2 (Dao and Gu 2024)."""
     skip: bool = True
-    """Whether there is D."""
+    """Whether the output has the term D u."""
     dt_min: Step = 0.001
     dt_max: Step = 0.1
     """The initial Delta, without input, is log-uniform between the two."""
