@@ -153,7 +153,7 @@ def _source(what: PluginKind, name: str, cls: Any) -> Source:
             f"{what} {name!r}: expected a name of letters, digits, '.', '_' and '-'", f"as in {what} 'mine'"
         )
     if name in _REGISTRIES[what] and (what, name) not in _SOURCES:
-        raise UsageError(f"{what} {name!r}: lrurun has one of this name", "choose another name")
+        raise UsageError(f"{what} {name!r}: already part of lrurun", "choose another name")
     source = _loading[-1] if _loading else _module_source(what, name, cls.__module__)
     if (what, name) in _SOURCES:
         earlier, module = _SOURCES[what, name]
@@ -174,7 +174,9 @@ def _module_source(what: PluginKind, name: str, module: str) -> Source:
     folders = [Path(folder) for folder in getattr(top, "__path__", ())]
     file = getattr(sys.modules.get(module), "__file__", None)
     if not folders and file is None:
-        raise UsageError(f"{what} {name!r}: its class is in no file", "define it in a .py file, and load that")
+        raise UsageError(
+            f"{what} {name!r}: its class is not defined in a file", "define it in a .py file, and load that"
+        )
     if not folders:
         text = Path(str(file)).read_bytes()
         return Source(paths.shown(Path(str(file))), _digest(text))
@@ -368,7 +370,7 @@ def load_installed(what: PluginKind, name: Any) -> None:
         text = " ".join(str(error).split())
         raise UsageError(f"{where}: raised {type(error).__name__}: {text}", "--debug shows the traceback") from error
     if name not in known:
-        raise UsageError(f"{where}: registers no {what} of this name", "report it, or remove the package")
+        raise UsageError(f"{where}: registers no {what} with this name", "report it, or remove the package")
     _INSTALLED.append((what, name))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs, tuning_runs
-from lrurun.config.runs import seeds_of
+from lrurun.config.runs import parse_seeds
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
 from lrurun.report.request import LadderRequest, recorded, remember
@@ -50,7 +50,7 @@ def again(text: str, path: Path) -> tuple[str, dict[str, object], list[str]]:
     )
     plan = asked.plan()
     [rung] = plan.rungs
-    [wanted] = final_runs(plan, rung, seeds_of(options["--seeds"]))
+    [wanted] = final_runs(plan, rung, parse_seeds(options["--seeds"]))
     return wanted.fingerprint, wanted.execution, arguments
 
 

@@ -424,7 +424,7 @@ def test_a_recipe_cannot_change_what_the_arrays_are(own):
         ("classes = 3", "classes = 4", "d/wells: expected data made with"),
         ("[data]\n", "[data]\nextra = 1\n", "recipes/wells.toml [data], extra: unknown name"),
         ("length = 12\n", "", "recipes/wells.toml [data]"),
-        ('task = "wells"', 'task = "sDigits"', "task 'sDigits': lrurun has one of this name"),
+        ('task = "wells"', 'task = "sDigits"', "task 'sDigits': already part of lrurun"),
         ("[profile.smoke.model]", "[profile.smoke.data]\ntrain = 3\n\n[profile.smoke.model]", "cannot be changed"),
     ):
         assert old in text

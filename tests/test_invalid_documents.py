@@ -113,7 +113,7 @@ def documents(kind: str, old: str, new: str) -> None:
             "ablations",
             'name = "ring"',
             'name = "plane"',
-            "ablations/bad.toml, rung plane: there are two rungs of this name",
+            "ablations/bad.toml, rung plane: there are two rungs with this name",
             "rename one of them",
         ),
         (

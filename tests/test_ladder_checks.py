@@ -39,9 +39,9 @@ __all__ = ["folder"]  # a fixture
             '"model.recurrence.activation" = "tanh"',
             '"execution.threads" = 2',
             "l.toml, rung second, execution.threads: cannot be set here",
-            "what can: model.*, optim.*, train.*",
+            "settings that can: model.*, optim.*, train.*",
         ),
-        ('"second"', '"first"', "l.toml, rung first: there are two rungs of this name", "rename one of them"),
+        ('"second"', '"first"', "l.toml, rung first: there are two rungs with this name", "rename one of them"),
         (
             'title = "the second"',
             "title = 2",

@@ -94,7 +94,7 @@ def test_rows_are_in_the_order_of_the_devices() -> None:
     [
         (
             ["execution.devices=3", "train.batch=50"],
-            "--set train.batch: the devices of a run have equal parts of each batch, found train.batch = 50, "
+            "--set train.batch: each device of a run needs an equal part of each batch, found train.batch = 50, "
             "execution.devices = 3; execution.devices = 2 divides the batch, or choose a multiple of 3 for train.batch",
         ),
         (["execution.devices=0"], "--set execution.devices: expected a whole number >= 1, found 0; "),

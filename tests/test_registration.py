@@ -89,12 +89,12 @@ NAMED = '@lrurun.recurrence("mine")\nclass Mine(Dense):\n'
         ),
         (
             f'{CLASS}@lrurun.recurrence("diagonal")\nclass Mine(Dense): pass\n',
-            "x.py, line 3: recurrence 'diagonal': lrurun has one of this name",
+            "x.py, line 3: recurrence 'diagonal': already part of lrurun",
             "choose another name",
         ),
         (
             "import lrurun\nfrom lrurun.data.generated.digits import Digits\nlrurun.task(Digits)\n",
-            "x.py, line 3: task 'sDigits': lrurun has one of this name",
+            "x.py, line 3: task 'sDigits': already part of lrurun",
             "choose another name",
         ),
         (
@@ -232,7 +232,7 @@ def test_a_class_that_a_program_registers_itself(folder: Path, monkeypatch: pyte
     assert plugin_code.code_of("averages", "sDigits")[0] == code
     sys.modules.pop("averages_of_mine")
     namespace: dict[str, object] = {"__name__": "nowhere"}
-    with pytest.raises(UsageError, match="recurrence 'averages2': its class is in no file"):
+    with pytest.raises(UsageError, match="recurrence 'averages2': its class is not defined in a file"):
         exec(AVERAGES.replace('"averages"', '"averages2"'), namespace)
 
 
@@ -262,7 +262,7 @@ def test_entry_points_of_installed_packages(
     assert said(capsys, "check", "recurrence", "other") == (
         2,
         "",
-        "error: entry point 'other' of package means: registers no recurrence of this name\n"
+        "error: entry point 'other' of package means: registers no recurrence with this name\n"
         "hint: report it, or remove the package\n",
     )
     forget()

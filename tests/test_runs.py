@@ -7,7 +7,7 @@ import pytest
 
 from lrurun.config import plan as planning
 from lrurun.config.plan import choose_point, final_runs, tuning_runs
-from lrurun.config.runs import seeds_of
+from lrurun.config.runs import parse_seeds
 from lrurun.config.schema import fingerprint
 from lrurun.config.settings import combinations, flatten
 from lrurun.errors import UsageError
@@ -76,7 +76,7 @@ def test_what_set_fixes_is_not_tuned():
     assert made.grid == {"optim.weight_decay": [0, 0.1]}
     assert {w.config.optim.lr for w in tuning_runs(made, made.rungs)} == {0.5}
     assert error(tune=True, sets=["optim.lr=0.5"]) == (
-        "--tune: --set fixes all that the grid would tune: optim.lr",
+        "--tune: --set fixes every setting in the grid: optim.lr",
         "omit one of them",
     )
 
@@ -126,7 +126,7 @@ def test_rungs_are_chosen_in_ladder_order():
     ],
 )
 def test_seeds_are_a_number_or_a_list(text, seeds):
-    assert seeds_of(text) == seeds
+    assert parse_seeds(text) == seeds
 
 
 HOW = "a number of seeds, as in --seeds 3, or a list with ranges, as in --seeds 0-2,4,7; seed 0 alone is --seeds 0,"
@@ -163,7 +163,7 @@ HOW = "a number of seeds, as in --seeds 3, or a list with ranges, as in --seeds 
 )
 def test_other_seeds_are_refused(text, message, hint):
     with pytest.raises(UsageError) as caught:
-        seeds_of(text)
+        parse_seeds(text)
     assert (caught.value.message, caught.value.hint) == (f"--seeds {text}: {message}", hint)
 
 

@@ -60,7 +60,7 @@ LIKE = "as in --sweep optim.lr=0.001,0.004"
         ),
         (
             ["execution.threads=1,2"],
-            "--sweep execution.threads: says how runs are executed, and distinguishes no instances of a ladder",
+            "--sweep execution.threads: says how runs are executed, and does not distinguish instances of a ladder",
             "set it for all of them: --set execution.threads=V",
         ),
         (

@@ -271,7 +271,7 @@ def test_a_rung_that_differs_from_its_base_in_what_it_tries_is_no_copy_of_it() -
     [
         (
             RECIPE.replace(EVERY, '"model.recurrence.n_ssm" = [1, 2]\n'),
-            "--tune: no rung of ladder mine has what the grid would tune: model.recurrence.n_ssm",
+            "--tune: no rung of ladder mine has the settings in the grid: model.recurrence.n_ssm",
             "add settings of its rungs to [tune.grid], or omit --tune",
         ),
         (

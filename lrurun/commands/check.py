@@ -246,7 +246,7 @@ def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]
     from lrurun.config.recipe import check_scopes
 
     if not ladders:
-        yield from resolve.value_faults(resolve.common(recipe, profile), recipe.task, recipe.path)
+        yield from resolve.value_faults(resolve.shared_values(recipe, profile), recipe.task, recipe.path)
     for ladder in ladders:
         try:
             check_scopes(ladder, recipe)

@@ -42,13 +42,13 @@ class StudyRequest(Struct, frozen=True, kw_only=True):
             UsageError: an unknown name, or a value that is wrong.
         """
         from lrurun import studies
-        from lrurun.config.runs import seeds_of
+        from lrurun.config.runs import parse_seeds
         from lrurun.config.settings import split_set
         from lrurun.studies import plan as planning
 
         study = studies.get(self.study)
         changes = dict(split_set(text, "rho=0.5") for text in self.sets)
-        made = planning.make(study, self.profile, changes, None if self.seeds is None else seeds_of(self.seeds))
+        made = planning.make(study, self.profile, changes, None if self.seeds is None else parse_seeds(self.seeds))
         made.choose(self.cells)
         return made
 

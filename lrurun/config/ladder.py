@@ -293,7 +293,7 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
     for rung in ladder.rungs:
         source = f"{where}, rung {rung.name}"
         if rung.name in seen:
-            yield UsageError(f"{source}: there are two rungs of this name", "rename one of them")
+            yield UsageError(f"{source}: there are two rungs with this name", "rename one of them")
         if rung.root and rung.on is not None:
             yield UsageError(
                 f"{source}: has root = true and on = {rung.on!r}", "remove one of them: a root has no base"

@@ -17,7 +17,7 @@ from lrurun import data as tasks
 from lrurun import decoding, paths, plugins
 from lrurun.config import tuning
 from lrurun.config.ladder import Ladder, load_ladder, metric_rules, outside_scope
-from lrurun.config.recipe import Profile, Range, Recipe, check_scopes, get_profile, load_recipe, read_recipe
+from lrurun.config.recipe import Profile, Range, Recipe, Tried, check_scopes, get_profile, load_recipe, read_recipe
 from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
@@ -99,7 +99,7 @@ class Plan(Struct, frozen=True, kw_only=True):
         return range(TUNING_SEED, TUNING_SEED + tuning.seeds_of(self.recipe, self.profile))
 
     @property
-    def grid(self) -> dict[str, tuning.Tried]:
+    def grid(self) -> dict[str, Tried]:
         """Dotted path -> values to try, or their range, in the first rung that tunes the path."""
         return {path: values for rung in reversed(self.rungs) for path, values in rung.grid.items()}
 
@@ -259,9 +259,9 @@ def _nothing_to_tune(ladder: Ladder, recipe: Recipe, profile: str | None, change
     if not paths:
         return UsageError(f"{recipe.path}: has no grid to tune over", "add a table [tune.grid], or omit --tune")
     if fixed := [path for path in paths if path in changes]:
-        return UsageError(f"--tune: --set fixes all that the grid would tune: {', '.join(fixed)}", "omit one of them")
+        return UsageError(f"--tune: --set fixes every setting in the grid: {', '.join(fixed)}", "omit one of them")
     return UsageError(
-        f"--tune: no rung of ladder {ladder.name} has what the grid would tune: {', '.join(paths)}",
+        f"--tune: no rung of ladder {ladder.name} has the settings in the grid: {', '.join(paths)}",
         "add settings of its rungs to [tune.grid], or omit --tune",
     )
 
@@ -491,9 +491,7 @@ def choose_point(plan: Plan, rung: ResolvedRung, results: Results) -> dict[str, 
     return _middle(rung.grid, points, [points[k] for k in ranked if scored[k].mean >= least])
 
 
-def _middle(
-    grid: dict[str, tuning.Tried], points: Sequence[dict[str, Any]], tied: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
+def _middle(grid: dict[str, Tried], points: Sequence[dict[str, Any]], tied: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The middle of the points that tie, which are in the order of their scores.
 
     For each path, the tried values are ranked: numbers by size, others as they are listed. The middle is the lower
@@ -508,7 +506,7 @@ def _middle(
     return tied[distances.index(min(distances))]
 
 
-def _order(tried: tuning.Tried, values: list[Any]) -> list[Any]:
+def _order(tried: Tried, values: list[Any]) -> list[Any]:
     """The values of a path in the order of their ranks; `values` are the values that the points of a search have."""
     listed = values if isinstance(tried, Range) else tried
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in listed)

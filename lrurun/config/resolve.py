@@ -12,7 +12,7 @@ from lrurun import data as tasks
 from lrurun import decoding
 from lrurun.config import plugin_code, tuning
 from lrurun.config.ladder import Ladder, Rung, Scope
-from lrurun.config.recipe import Recipe, RungTable, get_profile
+from lrurun.config.recipe import Recipe, RungTable, Tried, get_profile
 from lrurun.config.schema import (
     KIND,
     RECURRENCE,
@@ -77,11 +77,11 @@ class ResolvedRung(Struct, frozen=True, kw_only=True):
     same_as_base: bool
     """Whether it shares all runs with its base."""
     rate_source: RateSource
-    tried: tuning.Grid = {}
+    tried: tuning.TuningGrid = {}
     """The values that tuning tries for this rung."""
 
     @property
-    def grid(self) -> dict[str, tuning.Tried]:
+    def grid(self) -> dict[str, Tried]:
         """Dotted path -> values to try, or their range."""
         return {path: values for path, (values, _) in self.tried.items()}
 
@@ -134,7 +134,7 @@ class UnresolvedRung(Struct, frozen=True, kw_only=True):
     values: _Values
     scopes: list[Scope]
     tables: list[RungTable]
-    tried: tuning.Grid
+    tried: tuning.TuningGrid
     used: set[str]
     """The paths of `--set` that this rung has."""
     unset: list[UsageError]
@@ -154,10 +154,10 @@ def unresolved_rungs(
     Raises:
         UsageError: `--set` does not fit, or a rung takes the values of an unknown rung.
     """
-    shared = common(recipe, profile)
+    shared = shared_values(recipe, profile)
     common_grid, bases = tuning.common_grid(recipe, profile), ladder.bases
     inherited: dict[str, _Values] = {}
-    grids: dict[str | None, tuning.Grid] = {None: {}}
+    grids: dict[str | None, tuning.TuningGrid] = {None: {}}
     for rung in ladder.rungs:
         base = bases[rung.name]
         values = dict(shared if base is None else inherited[base])
@@ -190,7 +190,7 @@ def _defaults(recipe: Recipe, profile: str | None) -> tuple[str, str]:
     return recipe.path, f"{recipe.path} [profile.{profile}]"
 
 
-def common(recipe: Recipe, profile: str | None) -> _Values:
+def shared_values(recipe: Recipe, profile: str | None) -> _Values:
     """The values that the recipe and its profile set for all rungs."""
     values: _Values = {}
     for document, source in zip((recipe, get_profile(recipe, profile)), _defaults(recipe, profile), strict=True):
@@ -306,7 +306,7 @@ def _rate_source(unresolved: UnresolvedRung, recipe: Recipe, profile: str | None
         if table.where == source:
             noted = table.notes.lr_published or table.notes.lr_chosen
             if unresolved.rung.takes and table.scope == scopes[-1] and not noted:
-                shared, where = common(recipe, profile).get(RATE, (None, ""))
+                shared, where = shared_values(recipe, profile).get(RATE, (None, ""))
                 if values[RATE][0] == shared:  # instead of the rate of the rung that it takes its settings from
                     return _untuned(where, recipe, profile)
             reason = table.notes.lr_chosen or recipe.ours.get(RATE) or f"in {source}"
@@ -399,7 +399,7 @@ def _check_devices(whole: _Whole, sources: dict[str, str]) -> None:
         path = next(path for path in reversed(sources) if path in ("execution.devices", "train.batch"))
         divisors = [n for n in range(1, devices) if batch % n == 0]
         raise UsageError(
-            f"{decoding.place(sources[path], path)}: the devices of a run have equal parts of each batch, found "
+            f"{decoding.place(sources[path], path)}: each device of a run needs an equal part of each batch, found "
             f"train.batch = {batch}, execution.devices = {devices}",
             f"execution.devices = {divisors[-1]} divides the batch, or choose a multiple of {devices} for train.batch",
         )

@@ -52,7 +52,7 @@ def point(position: int) -> int:
     return position % POSITIONS
 
 
-def seeds_of(text: str) -> tuple[int, ...]:
+def parse_seeds(text: str) -> tuple[int, ...]:
     """Parses seeds: `3` means 0, 1, 2; `0,4,7` is a list, and so are `4,`, `0-4` (0, 1, 2, 3, 4) and `0-2,7`.
 
     Raises:

@@ -53,7 +53,7 @@ def path_fault(path: str, where: str, *, within: tuple[str, ...] = ()) -> Fault 
         return Fault(UNKNOWN_NAME, where, path, hint=hint)
     if within and path.partition(".")[0] not in within:
         allowed = ", ".join(f"{section}.*" for section in within)
-        return Fault("cannot be set here", where, path, hint=f"what can: {allowed}")
+        return Fault("cannot be set here", where, path, hint=f"settings that can: {allowed}")
     return None
 
 
@@ -172,7 +172,7 @@ def _check_swept(path: str, option: str) -> None:
     check_path(path, f"{option} {path}")
     if path.startswith("execution."):
         raise UsageError(
-            f"{option} {path}: says how runs are executed, and distinguishes no instances of a ladder",
+            f"{option} {path}: says how runs are executed, and does not distinguish instances of a ladder",
             f"set it for all of them: --set {path}=V",
         )
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lrurun.config.recipe import Range, Recipe, RungTable, SearchKind, Tune, get_profile
+from lrurun.config.recipe import Range, Recipe, RungTable, SearchKind, Tried, Tune, get_profile
 from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import KIND, RECURRENCE, is_inherited
 from lrurun.errors import LrurunError, plural
@@ -29,8 +29,7 @@ STARTUP = 10
 """The number of random trials with which TPE begins, as is Optuna's default."""
 DIGITS = 4
 """The significant digits of proposed numbers, so that no trial depends on the last bits of a logarithm."""
-Tried = list[Any] | Range
-Grid = dict[str, tuple[Tried, str]]
+TuningGrid = dict[str, tuple[Tried, str]]
 """Dotted path -> the values to try, or their range, and their source."""
 
 
@@ -55,7 +54,7 @@ class Search(Struct, frozen=True, kw_only=True):
         return STARTUP + (number - STARTUP) // self.batch * self.batch
 
 
-def common_grid(recipe: Recipe, profile: str | None) -> Grid:
+def common_grid(recipe: Recipe, profile: str | None) -> TuningGrid:
     """The grid for all rungs. A rung tries those of its paths that its recurrence has."""
     values = get_profile(recipe, profile).tune
     if values:
@@ -96,7 +95,7 @@ def examples(tried: Tried) -> list[Any]:
     return [tried.low, tried.high] if isinstance(tried, Range) else tried
 
 
-def inherited_grid(base: Grid, tables: Sequence[RungTable], declared: Collection[str]) -> Grid:
+def inherited_grid(base: TuningGrid, tables: Sequence[RungTable], declared: Collection[str]) -> TuningGrid:
     """The grid of a rung and of the rungs that change it, beside the common grid.
 
     Args:
@@ -112,7 +111,7 @@ def inherited_grid(base: Grid, tables: Sequence[RungTable], declared: Collection
     }
 
 
-def applicable(grid: Grid, kind: Any, fixed: Collection[str]) -> Grid:
+def applicable(grid: TuningGrid, kind: Any, fixed: Collection[str]) -> TuningGrid:
     """The part of a grid that fits this kind of recurrence, without the paths that `--set` fixes."""
     return {path: values for path, values in grid.items() if path not in fixed and has(kind, path)}
 

@@ -109,7 +109,7 @@ def get(name: str, data: Mapping[str, Any] | None = None, where: str = "") -> Ta
     """
     if data is not None and IMPORTED in data:
         if name in TASKS:
-            raise UsageError(f"task {name!r}: lrurun has one of this name", "import the arrays under another name")
+            raise UsageError(f"task {name!r}: already part of lrurun", "import the arrays under another name")
         from lrurun.data import imported
 
         return imported.make(name, data, where or f"data of {name}")

@@ -110,10 +110,10 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     def chosen(self, plan: planning.Plan) -> tuple[Sequence[planning.ResolvedRung], Sequence[int]]:
         """The rungs and seeds of the plan that are requested."""
         from lrurun.config import plan as planning
-        from lrurun.config.runs import seeds_of
+        from lrurun.config.runs import parse_seeds
 
         seeds = str(plan.seeds) if self.seeds is None else self.seeds
-        return planning.choose_rungs(plan, self.rungs), seeds_of(seeds)
+        return planning.choose_rungs(plan, self.rungs), parse_seeds(seeds)
 
 
 def remember(

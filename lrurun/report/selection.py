@@ -10,7 +10,7 @@ from lrurun.config import plan as planning
 from lrurun.config import plugin_code, tuning
 from lrurun.config.recipe import read_recipe
 from lrurun.config.resolve import RATE
-from lrurun.config.runs import seeds_of
+from lrurun.config.runs import parse_seeds
 from lrurun.config.schema import common_settings
 from lrurun.config.settings import flatten
 from lrurun.data.metric import Metric
@@ -180,7 +180,7 @@ def added_seeds(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, r
     for event in request.asked(ledger, instance):
         asked = request.decode(event.text, request.LadderRequest, instance)
         looks = range(asked.max_seeds or sequential.MAX_SEEDS)
-        seeds = set(looks if asked.seeds is None else seeds_of(asked.seeds))
+        seeds = set(looks if asked.seeds is None else parse_seeds(asked.seeds))
         designed |= asked.seeds is None
         for rung in asked.rungs or added:
             before = first.setdefault(rung, seeds)

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct, to_builtins
 
 from lrurun import console, studies
-from lrurun.config.runs import seeds_of
+from lrurun.config.runs import parse_seeds
 from lrurun.errors import plural
 from lrurun.ledger.values import FINISHED
 from lrurun.report import request
@@ -102,7 +102,7 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> StudyPlan:
     asked = request.asked(ledger, instance)
     seeds = msgspec.json.decode(asked[-1].text).get("seeds") if asked else None
     study, changes = studies.of_task(instance.task), instance.spec.get("set", {})
-    return planning.make(study, instance.profile or "laptop", changes, None if seeds is None else seeds_of(seeds))
+    return planning.make(study, instance.profile or "laptop", changes, None if seeds is None else parse_seeds(seeds))
 
 
 def _runs(ledger: Ledger, plan: StudyPlan, wanted: Iterable[str]) -> list[Run]:

@@ -43,7 +43,7 @@ class RGLRURecurrence(GatedRecurrence, frozen=True, kw_only=True, tag="rg-lru"):
     def __post_init__(self) -> None:
         check_radii(self.r_min, self.r_max)
         if self.decay == "sigmoid" and not self.recurrence_gate:
-            raise ValueError('decay = "sigmoid" is that of a gate: it needs recurrence_gate = true, found false')
+            raise ValueError('decay = "sigmoid" is the decay of a gate: it needs recurrence_gate = true, found false')
         if self.decay == "sigmoid" and self.multiplier in ("fixed", "trained"):
             raise ValueError(
                 f'decay = "sigmoid" has no fixed decay: it needs multiplier = "sqrt" or "complement", '
