@@ -82,7 +82,7 @@ def _make(place: str) -> Task:
 
 
 TASKS: Registry[Task] = plugins.registry("task", {name: partial(_make, place) for name, place in _CLASSES.items()})
-"""By name, those of plug-ins last; a task is imported when it is asked for."""
+"""All tasks by name, those of plug-ins last; a task is imported when it is asked for."""
 
 
 def selected_on(name: str) -> Metric:
@@ -94,11 +94,11 @@ def selected_on(name: str) -> Metric:
 
 def metrics() -> dict[str, Metric]:
     """The metrics of lrurun and of the plug-ins that are loaded, by name."""
-    found = dict(METRICS)
+    by_name = dict(METRICS)
     for task in TASKS:
         if task not in _CLASSES:
-            found |= {metric.name: metric for metric in TASKS[task].metrics}
-    return found
+            by_name |= {metric.name: metric for metric in TASKS[task].metrics}
+    return by_name
 
 
 def get(name: str, data: Mapping[str, Any] | None = None, where: str = "") -> Task:
@@ -119,7 +119,7 @@ def get(name: str, data: Mapping[str, Any] | None = None, where: str = "") -> Ta
 
 
 def hint(name: str) -> str:
-    """For an unknown task: the nearest known one, all of them, and how to load one that is the user's own."""
+    """A hint for an unknown task: the nearest known one, all of them, and how to load one that is the user's own."""
     return f"{hint_for(name, TASKS, 'tasks')}; {OF_PLUG_IN}"
 
 

@@ -20,12 +20,12 @@ from lrurun.data.task import Progress, Published, Remote
 from lrurun.errors import LrurunError
 
 NAME_SECONDS = 6.0
-"""For name resolution, which has no timeout."""
+"""Time for name resolution, which has no timeout of its own."""
 CONNECT_SECONDS = 4.0
-"""For each address of the server."""
+"""Time to connect to each address of the server."""
 READ_SECONDS = 30.0
 ATTEMPTS = 4
-"""For a file of which some bytes have arrived; before that, there is one attempt."""
+"""Attempts for a file of which some bytes have arrived; before that, there is one."""
 BLOCK = 1 << 20
 
 
@@ -69,11 +69,11 @@ def identify(archive: Path, remotes: Sequence[Remote], progress: Progress) -> tu
     if all(remote.bytes not in (None, size) for remote in known.values()):
         sizes = ", ".join(f"{remote.bytes:,}" for remote in known.values())
         return "no", f"not the published data: {archive} has {size:,} bytes, the published {names} has {sizes}"
-    found = sha256(archive, lambda done, total: progress(f"checking {archive.name}", done, total))
-    if found in known:
+    digest = sha256(archive, lambda done, total: progress(f"checking {archive.name}", done, total))
+    if digest in known:
         return "yes", ""
-    wanted = ", ".join(f"{sha256[:12]}..." for sha256 in known)
-    return "no", f"not the published data: {archive} has sha256 {found[:12]}..., the published {names} has {wanted}"
+    digests = ", ".join(f"{sha256[:12]}..." for sha256 in known)
+    return "no", f"not the published data: {archive} has sha256 {digest[:12]}..., the published {names} has {digests}"
 
 
 def _download(remote: Remote, part: Path, progress: Progress) -> None:
@@ -111,21 +111,21 @@ def _look_up(host: str | None) -> None:
 
 def _request(session: Any, remote: Remote, part: Path, progress: Progress) -> None:
     """Requests the missing bytes."""
-    have = _size(part)
+    received = _size(part)
     headers = {"Accept-Encoding": "identity"}  # uncompressed, so that offsets are those of the file
-    if have:
-        headers |= {"Range": f"bytes={have}-", "If-Range": _tag(part).read_text()}
+    if received:
+        headers |= {"Range": f"bytes={received}-", "If-Range": _tag(part).read_text()}
     with session.get(remote.url, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS)) as answer:
         if answer.status_code == 416:  # the file is complete, or has become shorter
-            if have == remote.bytes:
+            if received == remote.bytes:
                 return
             _remove(part)
             return _request(session, remote, part, progress)
         answer.raise_for_status()
         resumed = answer.status_code == 206
-        have = have if resumed else 0
+        received = received if resumed else 0
         length = answer.headers.get("Content-Length")
-        total = have + int(length) if length else remote.bytes
+        total = received + int(length) if length else remote.bytes
         tag = answer.headers.get("ETag", "")
         if tag.startswith("W/"):
             tag = ""
@@ -134,9 +134,9 @@ def _request(session: Any, remote: Remote, part: Path, progress: Progress) -> No
         with part.open("ab" if resumed else "wb") as file:
             for block in answer.iter_content(BLOCK):
                 file.write(block)
-                have += len(block)
-                progress(f"downloading {remote.name}", have, total)
-    if total is not None and have < total:
+                received += len(block)
+                progress(f"downloading {remote.name}", received, total)
+    if total is not None and received < total:
         import requests
 
         raise requests.exceptions.ChunkedEncodingError("the connection ended early")
@@ -148,9 +148,9 @@ def _check(remote: Remote, path: Path, progress: Progress, remedy: str) -> None:
         raise LrurunError(f"{path}: expected {remote.bytes:,} bytes, found {size:,}", remedy)
     if remote.sha256 is None:
         return
-    found = sha256(path, lambda done, total: progress(f"checking {remote.name}", done, total))
-    if found != remote.sha256:
-        raise LrurunError(f"{path}: wrong checksum: expected {remote.sha256[:12]}..., found {found[:12]}...", remedy)
+    digest = sha256(path, lambda done, total: progress(f"checking {remote.name}", done, total))
+    if digest != remote.sha256:
+        raise LrurunError(f"{path}: wrong checksum: expected {remote.sha256[:12]}..., found {digest[:12]}...", remedy)
 
 
 def _tag(part: Path) -> Path:

@@ -26,7 +26,7 @@ class ImportedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
     test: Count
     kind: Literal["features", "tokens"]
     features: Count
-    """As in `Spec`."""
+    """Input features per step, or the size of the vocabulary, as in `Spec`."""
     length: Count
     classes: Count
     """Classes, or real values, of an output."""
@@ -34,10 +34,10 @@ class ImportedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
     at: Literal["sequence", "positions"] = "sequence"
     labelled: Count | None = None
     mean: list[_Number] | None = None
-    """Of each input feature over the real positions of the training split."""
+    """Mean of each input feature over the real positions of the training split."""
     std: list[_Positive] | None = None
     label_mean: list[_Number] | None = None
-    """Of each real value of the training labels: prepared labels are (label - label_mean) / label_std."""
+    """Mean of each real value of the training labels: prepared labels are (label - label_mean) / label_std."""
     label_std: list[_Positive] | None = None
 
     def __post_init__(self) -> None:
@@ -99,7 +99,7 @@ class Imported(Task):
         return self.source
 
     def example(self, spec: Spec, split: Split, index: int, vocabulary: Sequence[str]) -> str | np.ndarray:
-        """Its tokens, or its first numbers."""
+        """The tokens of an example, or its first numbers."""
         if spec.kind == "tokens":
             return super().example(spec, split, index, vocabulary)
         return " ".join(f"{number:.4g}" for number in np.ravel(split.inputs[index])[:64].tolist())

@@ -35,7 +35,7 @@ MAJORITY = "majority class"
 """The naive predictor of the most frequent class; preparation measures it."""
 
 SLOT = "slot/"
-"""Before the number of a slot, from 1, in the names of results."""
+"""What precedes the number of a slot, from 1, in the names of results."""
 
 ESCAPE = "escape_step"
 """The result of a run whose task declares when a plateau is left: a step, or infinity where it never was."""
@@ -51,15 +51,15 @@ class Metric(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    """As in `test/<name>`."""
+    """Name of the metric, as in `test/<name>`."""
     unit: str
-    """Of printed differences, as in "points"."""
+    """Unit of printed differences, as in "points"."""
     scale: float = 1.0
     """Printed scores are multiplied by it."""
     decimals: int = 3
-    """Of printed scores."""
+    """Decimals of printed scores."""
     symbol: str = ""
-    """Of printed scores, as in "%"."""
+    """Symbol after printed scores, as in "%"."""
     higher_is_better: bool = True
     chance: float | None = None
     """The score of a prediction that ignores the input; a diverged run scores it. None: not known."""
@@ -129,8 +129,8 @@ class Mean(Metric, frozen=True, kw_only=True):
         """
         each = self.each(outputs, labels)
         if getattr(each, "shape", None) != weight.shape:
-            found = getattr(each, "shape", type(each).__name__)
-            raise ValueError(f"metric {self.name}: each returns {found}, expected {weight.shape}, a number per label")
+            actual = getattr(each, "shape", type(each).__name__)
+            raise ValueError(f"metric {self.name}: each returns {actual}, expected {weight.shape}, a number per label")
         return {"total": (each * weight).sum()}
 
     def value(self, sums: Sums) -> float:
@@ -167,7 +167,7 @@ class Accuracy(_PerCent, frozen=True, kw_only=True):
         return 1 / items
 
     def variance(self, score: float, items: int) -> float:
-        """That of a binomial share, at least as if one item decided it."""
+        """The variance of a binomial share, at least as if one item decided it."""
         return max(score * (1 - score), 1 / items) / items
 
 
@@ -215,8 +215,8 @@ def named(name: str, metrics: Sequence[Metric]) -> Metric | None:
     base, _, setting = name.partition("@")
     if name == ESCAPE and metrics[0].escape is not None:
         return EscapeStep()
-    found = next((metric for metric in metrics if metric.name == base), None)
-    return structs.replace(found, name=name, naive=None) if found and setting else found
+    base_metric = next((metric for metric in metrics if metric.name == base), None)
+    return structs.replace(base_metric, name=name, naive=None) if base_metric and setting else base_metric
 
 
 class MacroF1(_PerCent, frozen=True, kw_only=True):
@@ -348,5 +348,5 @@ def _unexplained(sums: Sums) -> float:
     return float(sums["loss"].sum() / np.sum(sums["variation"] + between))
 
 
-def _share(part: np.ndarray, of: np.ndarray) -> float:
-    return float(part.sum() / of.sum())
+def _share(part: np.ndarray, whole: np.ndarray) -> float:
+    return float(part.sum() / whole.sum())

@@ -15,7 +15,7 @@ BYTES = 256
 LONGEST = 7
 """Bytes that a key of 64 bits can hold."""
 ORDER = 5
-"""Of the longest model among the baselines."""
+"""Order of the longest model among the baselines."""
 
 
 class ChunkOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,11 +65,11 @@ def bits_per_byte(train: np.ndarray, test: np.ndarray, n: int) -> float:
         grams, counts = np.unique(counted, return_counts=True)
         contexts, first = np.unique(grams // BYTES, return_index=True)
         total, followers = np.add.reduceat(counts, first), np.diff([*first, len(grams)])
-        seen = _found(counts, grams, asked)
-        of_context, kinds = (_found(each, contexts, asked // BYTES) for each in (total, followers))
+        seen = _look_up(counts, grams, asked)
+        total_of_context, kinds = (_look_up(values, contexts, asked // BYTES) for values in (total, followers))
         columns = probability[:, max(context, 1) - 1 :]
-        known = of_context > 0
-        mixed = (seen + kinds * columns) / np.where(known, of_context + kinds, 1)
+        known = total_of_context > 0
+        mixed = (seen + kinds * columns) / np.where(known, total_of_context + kinds, 1)
         columns[...] = np.where(known, mixed, columns)
     return float(-np.mean(np.log2(probability)))
 
@@ -84,7 +84,7 @@ def _keys(rows: np.ndarray, context: int) -> np.ndarray:
     return keys
 
 
-def _found(values: np.ndarray, keys: np.ndarray, asked: np.ndarray) -> np.ndarray:
+def _look_up(values: np.ndarray, keys: np.ndarray, asked: np.ndarray) -> np.ndarray:
     """The value of each asked key among the sorted `keys`; 0 for others."""
     place = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
     return np.where(keys[place] == asked, values[place], 0)

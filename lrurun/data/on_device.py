@@ -40,7 +40,7 @@ class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
     validation: Count | None = 1024
     test: Count | None = 1024
     seed: Seed = 0
-    """Of the validation and the test split."""
+    """Seed of the validation and the test split."""
 
 
 class Sampled(Task):
@@ -80,22 +80,23 @@ class Sampled(Task):
         """Writes the fixed splits, and as `train` what training samples at step 0 of seed 0 in a batch of `SAMPLE`."""
         import jax
 
-        settings = {f"test@{name}": one for name, one in self.settings(options).items()}
+        settings = {f"test@{name}": split_options for name, split_options in self.settings(options).items()}
         splits = dict.fromkeys(("train", "validation", "test"), options) | settings
-        made: dict[str, dict[str, np.ndarray]] = {split: {} for split in splits}
+        written: dict[str, dict[str, np.ndarray]] = {split: {} for split in splits}
         with fixed_generator(), jax.default_device(jax.local_devices(backend="cpu")[0]):
-            for split, one in splits.items():
+            for split, split_options in splits.items():
                 progress(f"sampling {split}", 0, None)
-                count = self.sizes(one)[split.partition("@")[0]]
-                sampled = jax.jit(partial(self.sample, count=count if split == "train" else _BLOCK, options=one))
+                count = self.sizes(split_options)[split.partition("@")[0]]
+                size = count if split == "train" else _BLOCK
+                sampled = jax.jit(partial(self.sample, count=size, options=split_options))
                 base = stream(options.seed, f"{self.name}/{split}")
                 keys = [jax.random.fold_in(base, block) for block in range(-(-count // _BLOCK))]
                 blocks = [jax.device_get(sampled(k)) for k in ([training_key(0, 0)] if split == "train" else keys)]
                 for part, arrays in zip(("inputs", "labels", "lengths"), zip(*blocks, strict=True), strict=True):
                     if arrays[0] is not None:
-                        made[split][part] = np.concatenate(arrays)[:count]
-                        writer.save(split, part, made[split][part])
-        writer.baselines |= self.baselines(options, Split(**made["validation"]), Split(**made["test"]))
+                        written[split][part] = np.concatenate(arrays)[:count]
+                        writer.save(split, part, written[split][part])
+        writer.baselines |= self.baselines(options, Split(**written["validation"]), Split(**written["test"]))
 
 
 def fixed_generator() -> Any:

@@ -28,10 +28,10 @@ _Facts = dict[str, Any]
 
 BLOCK = 1 << 24
 """Bytes of inputs that are in memory at once."""
-MOST = 1_000_000
-"""Classes, or token ids: larger numbers are probably measurements."""
-FEW = 100
-"""Different real labels, at most, that may be meant as classes."""
+MAX_CLASSES = 1_000_000
+"""The largest number of classes or token ids: larger numbers are probably measurements."""
+MAX_CLASS_VALUES = 100
+"""The most different real labels that may be meant as classes."""
 
 
 class OwnArrays(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class OwnArrays(Struct, frozen=True, kw_only=True):
     """(n,) or (n, P) integers; (n, D) or (n, P, D) real values."""
     lengths: np.ndarray | None
     names: tuple[str, str, str]
-    """Of inputs, labels and lengths: option and file."""
+    """Option and file of inputs, labels and lengths."""
     files: str
     """Names of the files, for people."""
     tokens: bool
@@ -57,39 +57,39 @@ def read(inputs: Path, labels: Path, lengths: Path | None, *, prefix: str = "--"
     """The arrays in these files, of equal counts, types and shapes as documented.
 
     Args:
-        prefix: of the options, for messages.
+        prefix: what precedes the names of the options in messages.
         tokens: whether inputs are ids; without `lengths`, zeros at the end are then padding.
 
     Raises:
         LrurunError: a file that cannot be read or is no array of numbers; other shapes, types or values; other counts.
     """
     files = {"inputs": inputs, "labels": labels, "lengths": lengths}
-    of_x, of_y, of_ends = (f"{prefix}{option} {file}" for option, file in files.items())
+    x_name, y_name, ends_name = (f"{prefix}{option} {file}" for option, file in files.items())
     x, y = _read(inputs, f"{prefix}inputs"), _read(labels, f"{prefix}labels")
     ends = None if lengths is None else _read(lengths, f"{prefix}lengths")
     if x.ndim and not len(x):
-        raise LrurunError(f"{of_x}: there are no examples: the array has the shape {x.shape}", "save at least three")
+        raise LrurunError(f"{x_name}: there are no examples: the array has the shape {x.shape}", "save at least three")
     if x.ndim not in ((2,) if tokens else (2, 3)) or 0 in x.shape:
         expected = "(examples, steps) ids" if tokens else "(examples, steps) or (examples, steps, features) numbers"
         raise LrurunError(
-            f"{of_x}: expected {expected}, found the shape {x.shape}", "reshape the array, and save it again"
+            f"{x_name}: expected {expected}, found the shape {x.shape}", "reshape the array, and save it again"
         )
-    for array, name in ((y, of_y), (ends, of_ends)):
+    for array, name in ((y, y_name), (ends, ends_name)):
         if array is not None and (array.ndim == 0 or len(array) != len(x)):
-            found = array.shape[0] if array.ndim else "a single number"
+            count = array.shape[0] if array.ndim else "a single number"
             raise LrurunError(
-                f"{name}: expected {len(x)} examples, as many as inputs, found {found}", "save all of them"
+                f"{name}: expected {len(x)} examples, as many as inputs, found {count}", "save all of them"
             )
-    _check_inputs(x, of_x, tokens)
-    y = _labels(y, of_y, x.shape[1])
+    _check_inputs(x, x_name, tokens)
+    y = _labels(y, y_name, x.shape[1])
     if ends is not None:
-        ends = _lengths(ends, of_ends, x.shape[1])
+        ends = _lengths(ends, ends_name, x.shape[1])
     elif tokens:
-        ends = _without_padding(x, of_x)
+        ends = _without_padding(x, x_name)
     if ends is not None:
-        _check_within(y, ends, of_y, x.shape[1])
+        _check_within(y, ends, y_name, x.shape[1])
     shown = ", ".join(path.name for path in (inputs, labels, lengths) if path is not None)
-    return OwnArrays(inputs=x, labels=y, lengths=ends, names=(of_x, of_y, of_ends), files=shown, tokens=tokens)
+    return OwnArrays(inputs=x, labels=y, lengths=ends, names=(x_name, y_name, ends_name), files=shown, tokens=tokens)
 
 
 def _read(path: Path, option: str) -> np.ndarray:
@@ -150,36 +150,37 @@ def _key(keys: Sequence[str], asked: str, option: str, file: Path) -> str:
     return keys[0]
 
 
-def doubts(own: OwnArrays) -> list[str]:
+def doubts(examples: OwnArrays) -> list[str]:
     """Sentences on arrays that may be meant otherwise: whole numbers as real ones, ids without --tokens, constants."""
-    x, y = own.inputs, own.labels
-    found = []
+    x, y = examples.inputs, examples.labels
+    x_name, y_name, _ = examples.names
+    sentences = []
     if y.dtype.kind == "f":
         values = np.unique(y[~np.isnan(y)])
-        if len(values) <= FEW and _are_whole(values):
-            found.append(
-                f"{own.names[1]}: labels are {len(values)} different whole numbers, but saved as real numbers: they "
+        if len(values) <= MAX_CLASS_VALUES and _are_whole(values):
+            sentences.append(
+                f"{y_name}: labels are {len(values)} different whole numbers, but saved as real numbers: they "
                 "are imported as real values, and scored by R². Classes must be saved as integers: labels.astype(int)"
             )
-    if not own.tokens and x.ndim == 2 and all(_are_whole(rows) and rows.min() >= 0 for _, rows in blocks(x)):
-        found.append(
-            f"{own.names[0]}: inputs are whole numbers, and imported as measurements. Ids, as of letters or words, "
+    if not examples.tokens and x.ndim == 2 and all(_are_whole(rows) and rows.min() >= 0 for _, rows in blocks(x)):
+        sentences.append(
+            f"{x_name}: inputs are whole numbers, and imported as measurements. Ids, as of letters or words, "
             "need --tokens" + (", and must be saved as integers: inputs.astype(int)" if x.dtype.kind == "f" else "")
         )
-    return found + _constants(own)
+    return sentences + _constants(examples)
 
 
-def _constants(own: OwnArrays) -> list[str]:
+def _constants(examples: OwnArrays) -> list[str]:
     """Sentences on inputs that say nothing about the labels."""
-    low = high = np.asarray(own.inputs[0])
-    for _, rows in blocks(own.inputs):
+    low = high = np.asarray(examples.inputs[0])
+    for _, rows in blocks(examples.inputs):
         low, high = np.minimum(low, rows.min(axis=0)), np.maximum(high, rows.max(axis=0))
     if (low == high).all():
-        return [f"{own.names[0]}: all examples have the same inputs: nothing can be learned from them"]
+        return [f"{examples.names[0]}: all examples have the same inputs: nothing can be learned from them"]
     if low.ndim == 1:
         return []
     same = np.flatnonzero(low.min(axis=0) == high.max(axis=0)).tolist()
-    return [f"{own.names[0]}: feature {k} is the same number everywhere" for k in same[:3]]
+    return [f"{examples.names[0]}: feature {k} is the same number everywhere" for k in same[:3]]
 
 
 def _are_whole(numbers: np.ndarray) -> bool:
@@ -187,7 +188,7 @@ def _are_whole(numbers: np.ndarray) -> bool:
 
 
 def blocks(array: np.ndarray, index: np.ndarray | None = None) -> Iterator[tuple[int, np.ndarray]]:
-    """Some rows after others, in memory: the number of the first, and the rows; those of `index`, or all."""
+    """The rows of `index`, or all, in blocks that are in memory: the number of the first row, and the rows."""
     rows = max(1, BLOCK // max(1, array[:1].nbytes))
     count = len(array) if index is None else len(index)
     for start in range(0, count, rows):
@@ -197,7 +198,7 @@ def blocks(array: np.ndarray, index: np.ndarray | None = None) -> Iterator[tuple
 
 def fitting(low: int, high: int) -> np.dtype:
     """The smallest type of integers with these numbers, uint8, int16, int32 or, for tokens and classes, uint16."""
-    return next(np.dtype(one) for one in (np.uint8, np.int16, np.uint16, np.int32) if _fits(low, high, one))
+    return next(np.dtype(dtype) for dtype in (np.uint8, np.int16, np.uint16, np.int32) if _fits(low, high, dtype))
 
 
 def _fits(low: int, high: int, dtype: type) -> bool:
@@ -210,14 +211,14 @@ def _check_inputs(array: np.ndarray, name: str, tokens: bool) -> None:
     if array.dtype.kind not in kinds:
         expected = "whole numbers, the ids of --tokens" if tokens else "numbers"
         raise LrurunError(f"{name}: expected {expected}, found {array.dtype}", "convert the array, and save it again")
-    least, most = (0, MOST) if tokens else (-(2**31), 2**31 - 1)
+    low, high = (0, MAX_CLASSES) if tokens else (-(2**31), 2**31 - 1)
     for start, rows in blocks(array):
         if array.dtype.kind == "f":
             _check_finite(rows, name, start)
-        elif int(rows.min()) < least or int(rows.max()) > most:
-            found = f"{rows.min()} to {rows.max()}"
+        elif int(rows.min()) < low or int(rows.max()) > high:
+            actual = f"{rows.min()} to {rows.max()}"
             hint = "number the tokens from 1; 0 is padding" if tokens else "save real numbers: array.astype('float32')"
-            raise LrurunError(f"{name}: expected whole numbers from {least} to {most}, found {found}", hint)
+            raise LrurunError(f"{name}: expected whole numbers from {low} to {high}, found {actual}", hint)
 
 
 def _first(wrong: np.ndarray) -> int:
@@ -226,7 +227,7 @@ def _first(wrong: np.ndarray) -> int:
 
 
 def _check_finite(rows: np.ndarray, name: str, start: int, *, missing: bool = False) -> None:
-    """`missing`: NaN stands for no label."""
+    """Refuses numbers that are not finite; with `missing`, NaN stands for no label."""
     with np.errstate(over="ignore"):
         single = rows.astype(np.float32)
     wrong = np.isinf(single) if missing else ~np.isfinite(single)
@@ -250,20 +251,20 @@ def _labels(array: np.ndarray, name: str, length: int) -> np.ndarray:
         hint = "one class for each sequence: labels[:, 0]"
         raise LrurunError(f"{name}: expected {forms}, found the shape {shape}", hint)
     if array.ndim == (2 if whole else 3) and shape[1] > length:
-        found = f"{shape[1]} positions, the inputs have {length} steps"
-        raise LrurunError(f"{name}: {found}", "labels are those of the last positions: at most one a step")
+        problem = f"{shape[1]} positions, the inputs have {length} steps"
+        raise LrurunError(f"{name}: {problem}", "labels are those of the last positions: at most one a step")
     if whole:
         return _classes(array, name)
     values = np.array(array, np.float64).reshape(len(array), -1) if array.ndim == 1 else np.array(array, np.float64)
     _check_finite(values, name, 0, missing=values.ndim == 3)
     if values.ndim == 3:
         real = ~np.isnan(values)
-        some, every = np.any(real, axis=-1), np.all(real, axis=-1)
-        _check_labelled(every, name, "NaN")
-        if (some != every).any():
+        any_real, all_real = np.any(real, axis=-1), np.all(real, axis=-1)
+        _check_labelled(all_real, name, "NaN")
+        if (any_real != all_real).any():
             hint = "a position without a label has NaN in all of its values"
             raise LrurunError(
-                f"{name}: example {_first(some != every)} has a position where only some values are NaN", hint
+                f"{name}: example {_first(any_real != all_real)} has a position where only some values are NaN", hint
             )
     return values
 
@@ -271,11 +272,11 @@ def _labels(array: np.ndarray, name: str, length: int) -> np.ndarray:
 def _classes(array: np.ndarray, name: str) -> np.ndarray:
     least = -1 if array.ndim == 2 else 0
     low, high = int(array.min()), int(array.max())
-    if low < least or high >= MOST:
+    if low < least or high >= MAX_CLASSES:
         hint = "number the classes from 0: numpy.unique(labels, return_inverse=True)[1]"
         if array.ndim == 2:
             hint = "number the classes from 0; -1 is a position without a label"
-        raise LrurunError(f"{name}: expected classes from {least} to {MOST - 1}, found {low} to {high}", hint)
+        raise LrurunError(f"{name}: expected classes from {least} to {MAX_CLASSES - 1}, found {low} to {high}", hint)
     classes = array.astype(np.int64)
     if array.ndim == 2:
         _check_labelled(classes >= 0, name, "-1")
@@ -291,12 +292,12 @@ def _check_labelled(labelled: np.ndarray, name: str, none: str) -> None:
 
 def _lengths(array: np.ndarray, name: str, length: int) -> np.ndarray:
     if array.dtype.kind not in "iu" or array.ndim != 1:
-        found = f"{array.dtype} of shape {array.shape}"
-        raise LrurunError(f"{name}: expected one whole number for each example, found {found}", "(n,) integers")
+        actual = f"{array.dtype} of shape {array.shape}"
+        raise LrurunError(f"{name}: expected one whole number for each example, found {actual}", "(n,) integers")
     if int(array.min()) < 1 or int(array.max()) > length:
-        found = f"{array.min()} to {array.max()}"
+        actual = f"{array.min()} to {array.max()}"
         raise LrurunError(
-            f"{name}: expected lengths from 1 to {length}, the steps of the inputs, found {found}",
+            f"{name}: expected lengths from 1 to {length}, the steps of the inputs, found {actual}",
             "a length is the number of real steps; padding follows them",
         )
     return np.array(array, np.int64)
@@ -354,7 +355,7 @@ class _Rows(Struct, frozen=True):
 
 def task_of(
     name: str,
-    own: OwnArrays,
+    examples: OwnArrays,
     test: OwnArrays | None,
     division: Division,
     *,
@@ -364,31 +365,31 @@ def task_of(
     """The task, with a source that writes its arrays.
 
     Args:
-        test: arrays of the test split; without them it is a part of `own`.
-        classes: their number, where some do not occur in the labels.
+        test: arrays of the test split; without them it is a part of `examples`.
+        classes: the number of classes, where some do not occur in the labels.
 
     Raises:
         LrurunError: too few examples, arrays of `test` that do not fit the others, classes that do not occur, nothing
             to learn.
     """
-    sets = [own] if test is None else [own, test]
+    sets = [examples] if test is None else [examples, test]
     _check_alike(sets)
-    chosen = _divide(own, test, division)
+    chosen = _divide(examples, test, division)
     progress("computing the digest of the arrays", 0, None)
-    type_of_inputs, of_inputs = _stored_inputs(sets, chosen["train"])
-    labels, of_labels = _stored_labels(sets, chosen["train"], classes)
+    inputs_dtype, input_facts = _stored_inputs(sets, chosen["train"])
+    labels, label_facts = _stored_labels(sets, chosen["train"], classes)
     arrays: dict[str, _Rows] = {}
     for split, index in chosen.items():
         number = len(sets) - 1 if split == "test" else 0
-        one, stored = sets[number], labels[number]
-        arrays[f"{split}-inputs"] = _Rows(one.inputs, index, type_of_inputs)
+        array_set, stored = sets[number], labels[number]
+        arrays[f"{split}-inputs"] = _Rows(array_set.inputs, index, inputs_dtype)
         arrays[f"{split}-labels"] = _Rows(stored, index, stored.dtype)
-        if any(each.lengths is not None for each in sets):
-            steps = one.inputs.shape[1]
-            ends = np.full(len(one), steps) if one.lengths is None else one.lengths
+        if any(item.lengths is not None for item in sets):
+            steps = array_set.inputs.shape[1]
+            ends = np.full(len(array_set), steps) if array_set.lengths is None else array_set.lengths
             arrays[f"{split}-lengths"] = _Rows(ends, index, fitting(1, steps))
     counts = {split: len(index) for split, index in chosen.items()}
-    facts = {**counts, **of_inputs, **of_labels, IMPORTED: _digest(arrays)}
+    facts = {**counts, **input_facts, **label_facts, IMPORTED: _digest(arrays)}
     options = decoding.convert(facts, ImportedOptions, f"the arrays of {name}")
     absent = [] if options.loss == "squared-error" else _absent(arrays, options.classes)
     return Imported(name, options, _source(arrays, sets, division, absent))
@@ -396,31 +397,33 @@ def task_of(
 
 def _check_alike(sets: Sequence[OwnArrays]) -> None:
     """Refuses test arrays of other forms."""
-    for one in sets[1:]:
-        for mine, first, name in zip(
-            (one.inputs, one.labels), (sets[0].inputs, sets[0].labels), one.names[:2], strict=True
+    for examples in sets[1:]:
+        for second, first, name in zip(
+            (examples.inputs, examples.labels), (sets[0].inputs, sets[0].labels), examples.names[:2], strict=True
         ):
-            kinds = [array.dtype.kind == "f" for array in (mine, first)]
-            if mine.shape[1:] != first.shape[1:] or (name == one.names[1] and kinds[0] != kinds[1]):
-                wanted, found = (f"{array.dtype} of shape (n, {str(array.shape[1:])[1:]}" for array in (first, mine))
+            kinds = [array.dtype.kind == "f" for array in (second, first)]
+            if second.shape[1:] != first.shape[1:] or (name == examples.names[1] and kinds[0] != kinds[1]):
+                expected, actual = (
+                    f"{array.dtype} of shape (n, {str(array.shape[1:])[1:]}" for array in (first, second)
+                )
                 raise LrurunError(
-                    f"{name}: expected {wanted}, as for training, found {found}", "give both sets the same form"
+                    f"{name}: expected {expected}, as for training, found {actual}", "give both sets the same form"
                 )
 
 
-def _divide(own: OwnArrays, test: OwnArrays | None, division: Division) -> dict[str, np.ndarray]:
+def _divide(examples: OwnArrays, test: OwnArrays | None, division: Division) -> dict[str, np.ndarray]:
     """Split -> the numbers of its examples, in ascending order."""
     _check_shares(division)
-    order = np.random.RandomState(division.seed).permutation(len(own))
-    tested = round((division.test or 0) * len(own))
-    ends = [tested, tested + round(division.validation * len(own))]
+    order = np.random.RandomState(division.seed).permutation(len(examples))
+    tested = round((division.test or 0) * len(examples))
+    ends = [tested, tested + round(division.validation * len(examples))]
     parts = dict(zip(("test", "validation", "train"), map(np.sort, np.split(order, ends)), strict=True))
     if test is not None:
         parts["test"] = np.arange(len(test))
     for split in SPLITS:
         if not len(parts[split]):
             raise LrurunError(
-                f"{own.names[0]}: {len(own)} examples are too few: {split} would have none",
+                f"{examples.names[0]}: {len(examples)} examples are too few: {split} would have none",
                 "give more examples, or other fractions: --validation, --test",
             )
     return {split: parts[split] for split in SPLITS}
@@ -443,8 +446,8 @@ def _stored_inputs(sets: Sequence[OwnArrays], train: np.ndarray) -> tuple[np.dty
     first = sets[0]
     shape = first.inputs.shape
     dtype = np.dtype(np.float32)
-    if all(one.inputs.dtype.kind != "f" for one in sets):
-        low, high = (int(extreme([extreme(one.inputs) for one in sets])) for extreme in (np.min, np.max))
+    if all(examples.inputs.dtype.kind != "f" for examples in sets):
+        low, high = (int(extreme([extreme(examples.inputs) for examples in sets])) for extreme in (np.min, np.max))
         dtype = fitting(low, high)
         if first.tokens:
             return dtype, {"kind": "tokens", "features": high + 1, "length": shape[1]}
@@ -453,12 +456,12 @@ def _stored_inputs(sets: Sequence[OwnArrays], train: np.ndarray) -> tuple[np.dty
     return dtype, {"kind": "features", "features": features, "length": shape[1], "mean": mean, "std": std}
 
 
-def _real(own: OwnArrays, index: np.ndarray, features: int) -> Iterator[np.ndarray]:
+def _real(examples: OwnArrays, index: np.ndarray, features: int) -> Iterator[np.ndarray]:
     """(steps, features) float64: the real positions of these examples."""
-    for start, rows in blocks(own.inputs, index):
+    for start, rows in blocks(examples.inputs, index):
         values = rows.reshape(len(rows), -1, features).astype(np.float64)
-        if own.lengths is not None:
-            values = values[np.arange(values.shape[1]) < own.lengths[index[start : start + len(rows)], None]]
+        if examples.lengths is not None:
+            values = values[np.arange(values.shape[1]) < examples.lengths[index[start : start + len(rows)], None]]
         yield values.reshape(-1, features)
 
 
@@ -483,18 +486,18 @@ def _stored_labels(
     sets: Sequence[OwnArrays], train: np.ndarray, classes: int | None
 ) -> tuple[list[np.ndarray], _Facts]:
     """The labels as they are stored, and the output."""
-    arrays, name = [one.labels for one in sets], sets[0].names[1]
+    arrays, name = [examples.labels for examples in sets], sets[0].names[1]
     values = arrays[0].dtype.kind == "f"
     positions = arrays[0].ndim == (3 if values else 2)
     facts: _Facts = {"at": "positions" if positions else "sequence"}
     if positions:
-        labelled = [~np.isnan(one[..., 0]) if values else one >= 0 for one in arrays]
-        most = int(max(one.sum(axis=1).max() for one in labelled))
-        facts["labelled"] = most if most < arrays[0].shape[1] else None
+        labelled = [~np.isnan(labels[..., 0]) if values else labels >= 0 for labels in arrays]
+        largest = int(max(mask.sum(axis=1).max() for mask in labelled))
+        facts["labelled"] = largest if largest < arrays[0].shape[1] else None
     if not values:
-        number = _count(arrays, [one.names[1] for one in sets], classes)
+        number = _count(arrays, [examples.names[1] for examples in sets], classes)
         dtype = fitting(-1 if positions else 0, number - 1)
-        return [one.astype(dtype) for one in arrays], {**facts, "classes": number}
+        return [labels.astype(dtype) for labels in arrays], {**facts, "classes": number}
     if classes is not None:
         raise LrurunError(
             f"{name}: real values have no classes", "leave --classes out, or save labels as whole numbers"
@@ -506,24 +509,24 @@ def _stored_labels(
         constant = int(np.flatnonzero(np.ptp(real, axis=0) == 0)[0])
         raise LrurunError(f"{name}: value {constant} is the same in all of the training split", "leave it out")
     mean, std = _moments(lambda: [real], size)
-    stored = [((one - mean) / std).astype(np.float32) for one in arrays]
+    stored = [((labels - mean) / std).astype(np.float32) for labels in arrays]
     return stored, {**facts, "loss": "squared-error", "classes": size, "label_mean": mean, "label_std": std}
 
 
 def _count(arrays: Sequence[np.ndarray], names: Sequence[str], classes: int | None) -> int:
     """The number of classes, of which each must occur unless it was declared. Errors name the array of the last one."""
-    name = names[int(np.argmax([one.max() for one in arrays]))]
-    found = np.unique(np.concatenate([np.unique(one) for one in arrays]))
-    found = found[found >= 0]
-    highest = int(found[-1])
+    name = names[int(np.argmax([labels.max() for labels in arrays]))]
+    occurring = np.unique(np.concatenate([np.unique(labels) for labels in arrays]))
+    occurring = occurring[occurring >= 0]
+    highest = int(occurring[-1])
     if classes is not None:
         if highest >= classes:
             raise LrurunError(f"{name}: has class {highest}, --classes {classes} ends at {classes - 1}", "count from 0")
         return classes
-    if len(found) == 1:
+    if len(occurring) == 1:
         raise LrurunError(f"{name}: all labels are class {highest}: there is nothing to learn", "check the array")
-    if len(found) <= highest:
-        missing = int(np.setdiff1d(np.arange(highest), found)[0])
+    if len(occurring) <= highest:
+        missing = int(np.setdiff1d(np.arange(highest), occurring)[0])
         raise LrurunError(
             f"{name}: expected every class from 0 to {highest}, class {missing} does not occur",
             "number the classes from 0: numpy.unique(labels, return_inverse=True)[1]; "
@@ -538,23 +541,23 @@ def _absent(arrays: Mapping[str, _Rows], classes: int) -> list[str]:
     for split in SPLITS:
         total = sum(count_classes(rows, classes) for _, rows in arrays[f"{split}-labels"].blocks())
         occurs[split] = np.asarray(total) > 0
-    anywhere, found = np.any(list(occurs.values()), axis=0), []
-    for split, here in occurs.items():
-        missing = np.flatnonzero(anywhere & ~here)
+    in_any_split, sentences = np.any(list(occurs.values()), axis=0), []
+    for split, in_split in occurs.items():
+        missing = np.flatnonzero(in_any_split & ~in_split)
         if len(missing):
             named = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-            found.append(f"{split} has no label of class {named}")
-    return found
+            sentences.append(f"{split} has no label of class {named}")
+    return sentences
 
 
 def _digest(arrays: Mapping[str, _Rows]) -> str:
-    """That of the prepared data, see `lrurun.data.store.digest`."""
+    """The digest of the prepared data, see `lrurun.data.store.digest`."""
     digests = {}
     for name, rows in arrays.items():
-        found = hashlib.sha256(header(rows.shape, rows.dtype))
+        digest = hashlib.sha256(header(rows.shape, rows.dtype))
         for _, block in rows.blocks():
-            found.update(block.tobytes())
-        digests[name] = found.hexdigest()
+            digest.update(block.tobytes())
+        digests[name] = digest.hexdigest()
     return store.digest({"sha256": digests})
 
 
@@ -568,7 +571,7 @@ def _source(arrays: Mapping[str, _Rows], sets: Sequence[OwnArrays], division: Di
                 progress(f"writing {name}", start, rows.shape[0])
                 file.put(start, block)
 
-    named = " and ".join(one.files for one in sets)
+    named = " and ".join(examples.files for examples in sets)
     share = "" if division.test is None else f"{division.test:g} of them for test, "
     share += f"{division.validation:g} for validation, by a permutation of seed {division.seed}"
     declared = {"permutation": "numpy.random.RandomState", **structs.asdict(division)}

@@ -14,19 +14,19 @@ _BLOCK = 500
 """Examples that are read and written at once."""
 
 
-def fits(options: Options, full: Options, but: tuple[str, ...] = ()) -> bool:
-    """Whether data with `options` are the first examples of those with `full`, apart from the fields `but`."""
+def fits(options: Options, full: Options, ignored: tuple[str, ...] = ()) -> bool:
+    """Whether data with `options` are the first examples of those with `full`, apart from the fields `ignored`."""
     if type(options) is not type(full):
         return False
-    wanted, there = msgspec.structs.asdict(options), msgspec.structs.asdict(full)
-    enough = all(there[split] is None or (wanted[split] or np.inf) <= there[split] for split in SPLITS)
-    return enough and all(wanted[name] == there[name] for name in wanted if name not in (*SPLITS, *but))
+    requested, prepared = msgspec.structs.asdict(options), msgspec.structs.asdict(full)
+    enough = all(prepared[split] is None or (requested[split] or np.inf) <= prepared[split] for split in SPLITS)
+    return enough and all(requested[name] == prepared[name] for name in requested if name not in (*SPLITS, *ignored))
 
 
 def count(split: str, full: Data, options: Options) -> int:
     """The number of examples of a split, the first ones of `full`."""
-    there = len(getattr(full, split).labels)
-    return min(getattr(options, split) or there, there)
+    available = len(getattr(full, split).labels)
+    return min(getattr(options, split) or available, available)
 
 
 def first_examples(
@@ -46,9 +46,9 @@ def first_examples(
             number = count(split, full, options)
             for begin in range(0, number, block):
                 rows = _rows(getattr(full, split), begin, min(begin + block, number))
-                made = change(rows, split, begin) if change else rows
+                changed = change(rows, split, begin) if change else rows
                 for part in ("inputs", "labels", "lengths"):
-                    values = getattr(made, part)
+                    values = getattr(changed, part)
                     if values is None:
                         continue
                     if begin == 0:

@@ -31,11 +31,11 @@ def task(name: str | C) -> Callable[[C], C] | C:
 
 
 def _register(name: str, cls: Any) -> Any:
-    own = vars(cls).get("name", name) if isinstance(cls, type) else name
-    if own != name:
-        raise UsageError(f"task {name!r}: its attribute name is {own!r}", "use one name, or leave one of them out")
+    declared = vars(cls).get("name", name) if isinstance(cls, type) else name
+    if declared != name:
+        raise UsageError(f"task {name!r}: its attribute name is {declared!r}", "use one name, or leave one of them out")
 
-    def made(source: plugins.Source) -> Task:
+    def create(source: plugins.Source) -> Task:
         for attribute, type_ in (("title", str), ("version", str), ("classes", int)):
             if not isinstance(getattr(cls, attribute, None), type_):
                 raise UsageError(f"task {name!r}: has no {attribute}", f"add {attribute}, as lrurun.Task describes it")
@@ -45,30 +45,30 @@ def _register(name: str, cls: Any) -> Any:
         _check_metrics(task)
         return task
 
-    plugins.register("task", name, made, cls, Task)
+    plugins.register("task", name, create, cls, Task)
     return cls
 
 
 def _check_metrics(task: Task) -> None:
     """Refuse metrics of a task that cannot be computed, or named in a ledger."""
     where = f"task {task.name!r}"
-    found = list(task.metrics)
-    if not found or not all(isinstance(metric, Metric) for metric in found):
-        shown = [type(metric).__name__ for metric in found]
+    metrics = list(task.metrics)
+    if not metrics or not all(isinstance(metric, Metric) for metric in metrics):
+        shown = [type(metric).__name__ for metric in metrics]
         raise UsageError(f"{where}: metrics are {shown}", "instances of lrurun.data.metric.Metric: metrics = (metric,)")
-    if found[0].name != task.metric.name:
+    if metrics[0].name != task.metric.name:
         raise UsageError(
-            f"{where}: metrics begins with {found[0].name!r}, metric is {task.metric.name!r}",
+            f"{where}: metrics begins with {metrics[0].name!r}, metric is {task.metric.name!r}",
             "the first one selects the model: write metric first",
         )
-    for metric in found:
+    for metric in metrics:
         kind = f"{where}, metric {metric.name!r} ({type(metric).__name__})"
         if metric.name == "loss" or not re.fullmatch(r"[A-Za-z][\w.-]*", metric.name, re.ASCII):
             raise UsageError(
                 f"{kind}: expected a name of letters, digits, '.', '_' and '-'; loss is that of the loss",
                 'as in: name: str = "top_two"',
             )
-        if [one.name for one in found].count(metric.name) > 1:
+        if [other.name for other in metrics].count(metric.name) > 1:
             raise UsageError(f"{kind}: two metrics have this name", "give one of them another name")
         if type(metric).value is Metric.value:
             raise UsageError(f"{kind}: defines no value", "def value(self, sums): returns the score as a float")

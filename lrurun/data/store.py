@@ -36,7 +36,7 @@ _MANIFEST_LIMIT = 64 << 20
 
 _Name = Annotated[str, Meta(max_length=1000)]
 _Text = Annotated[str, Meta(max_length=10_000)]
-"""For people; the longest path has 4,096 bytes."""
+"""A text for people; the longest path has 4,096 bytes."""
 _Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
@@ -83,15 +83,15 @@ def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None
     if table is None:
         return None
     if (table["task"], table["version"]) != (task.name, task.version):
-        found = f"{table['task']} version {table['version']}"
+        actual = f"{table['task']} version {table['version']}"
         raise LrurunError(
-            f"{where}: expected {task.name} version {task.version}, found {found}",
+            f"{where}: expected {task.name} version {task.version}, found {actual}",
             task.restore or (_again(task, where) if table["task"] == task.name else _REMAKE),
         )
     if bool(table.get("code")) != bool(task.code):
-        ours, theirs = f"lrurun's own task {task.name}", f"the task {task.name} of a plug-in"
-        made, now = (theirs, ours) if table.get("code") else (ours, theirs)
-        raise LrurunError(f"{where}: has the data of {made}, expected those of {now}", "rename your task")
+        lrurun_task, plugin_task = f"lrurun's own task {task.name}", f"the task {task.name} of a plug-in"
+        actual, expected = (plugin_task, lrurun_task) if table.get("code") else (lrurun_task, plugin_task)
+        raise LrurunError(f"{where}: has the data of {actual}, expected those of {expected}", "rename your task")
     if edited := edit(task, table, where):
         table["notes"] = [*table.get("notes", ()), edited]
     if table.get("options", {}) != canonical(options):
@@ -161,9 +161,9 @@ def prepare(
         with contextlib.suppress(OSError):
             for folder in new:
                 folder.rmdir()  # succeeds only while it is empty
-    made = manifest(task, options, where)
-    assert made is not None
-    return made
+    prepared = manifest(task, options, where)
+    assert prepared is not None
+    return prepared
 
 
 def _make(task: Task, options: Options, where: Path, source: Source, progress: Progress) -> None:
@@ -174,8 +174,8 @@ def _make(task: Task, options: Options, where: Path, source: Source, progress: P
         progress(f"preparing {where.name}: {source.text}", 0, None)
         known, note = _identified(task, source, progress)
         source.fill(writer, progress)
-        others = [f"test@{name}" for name in task.settings(options)]
-        for split, part in product([*SPLITS, *others], ("inputs", "labels")):
+        setting_splits = [f"test@{name}" for name in task.settings(options)]
+        for split, part in product([*SPLITS, *setting_splits], ("inputs", "labels")):
             if (name := f"{split}-{part}") not in writer.arrays:
                 raise LrurunError(
                     f"{where.name}: the array {name} is missing: the code of task {task.name} has not written it",
@@ -183,8 +183,8 @@ def _make(task: Task, options: Options, where: Path, source: Source, progress: P
                 )
         progress("computing digests", 0, None)
         digests = writer.finish()
-        _check_made(task, options, writer, where.name)
-        found = {split: writer.arrays[f"{split}-labels"].shape[0] for split in SPLITS}
+        _check_written(task, options, writer, where.name)
+        counts = {split: writer.arrays[f"{split}-labels"].shape[0] for split in SPLITS}
         baselines = _majority(task, task.spec(options, writer.vocabulary), work) | writer.baselines
         table = {
             "task": task.name,
@@ -195,12 +195,12 @@ def _make(task: Task, options: Options, where: Path, source: Source, progress: P
             "kind": source.kind,
             "published": known,
             "generator": source.generator,
-            "counts": found,
-            "settings": {split: writer.arrays[f"{split}-labels"].shape[0] for split in others},
+            "counts": counts,
+            "settings": {split: writer.arrays[f"{split}-labels"].shape[0] for split in setting_splits},
             "sha256": digests,
             "vocabulary": writer.vocabulary,
             "baselines": baselines,
-            "notes": [*note, *writer.notes, *_count_notes(task, options, found, where)],
+            "notes": [*note, *writer.notes, *_count_notes(task, options, counts, where)],
             "lrurun": VERSION,
         }
         path = work / "manifest.json"
@@ -244,11 +244,11 @@ def _source(task: Task, options: Options, where: Path, from_path: Path | None, p
     if from_path is not None:
         if not from_path.exists():
             raise LrurunError(f"--from {from_path}: no such file or folder", f"it takes {task.wanted or 'nothing'}")
-        found = task.find(from_path, options)
-        if found is None:
+        source = task.find(from_path, options)
+        if source is None:
             takes = f"it takes {task.wanted}" if task.wanted else f"{task.name} needs none: omit --from"
             raise LrurunError(f"--from {from_path}: no copy of {task.name} is there", takes)
-        return found
+        return source
     if (reduced := _reduced(task, options, where, progress)) is not None:
         return reduced
     if task.remotes:
@@ -308,10 +308,10 @@ def _downloaded(task: Task, options: Options, where: Path, progress: Progress) -
             ) from None
         progress(error.message, 0, None)
         return offline
-    found = task.find(folder, options)
-    if found is None:
+    source = task.find(folder, options)
+    if source is None:
         raise LrurunError(f"{folder}: {task.name} was not found in what was downloaded", _how_to_get(task, where))
-    return structs.replace(found, kind="download", text=f"{task.remotes[0].url} ({found.text})")
+    return structs.replace(source, kind="download", text=f"{task.remotes[0].url} ({source.text})")
 
 
 def _count_notes(task: Task, options: Options, counts: Mapping[str, int], where: Path) -> list[str]:
@@ -321,19 +321,19 @@ def _count_notes(task: Task, options: Options, counts: Mapping[str, int], where:
         LrurunError: a larger difference.
     """
     notes = []
-    for split, wanted in task.sizes(options).items():
-        found, tolerance = counts[split], task.tolerance(split)
+    for split, expected in task.sizes(options).items():
+        actual, tolerance = counts[split], task.tolerance(split)
         if tolerance is None:
             continue
-        if abs(found - wanted) > tolerance:
+        if abs(actual - expected) > tolerance:
             raise LrurunError(
-                f"{where}: {split}: expected {wanted:,} examples, found {found:,}",
+                f"{where}: {split}: expected {expected:,} examples, found {actual:,}",
                 f"the code of task {task.name} wrote it, and its sizes() returns another number: correct one of them"
                 if task.code
                 else "the source is not the published data: try another copy",
             )
-        if found != wanted:
-            notes.append(f"{split} has {found:,} examples, the published data have {wanted:,}")
+        if actual != expected:
+            notes.append(f"{split} has {actual:,} examples, the published data have {expected:,}")
     return notes
 
 
@@ -352,14 +352,14 @@ def load(
         raise missing(task, where)
     spec = task.spec(options, table.get("vocabulary", ()))
     if spec.kind == "tokens" and len(table.get("vocabulary", ())) not in (0, spec.features):
-        found = len(table["vocabulary"])
-        raise LrurunError(f"{where}: expected a vocabulary of {spec.features:,} tokens, found {found:,}", _REMAKE)
+        actual = len(table["vocabulary"])
+        raise LrurunError(f"{where}: expected a vocabulary of {spec.features:,} tokens, found {actual:,}", _REMAKE)
     # the digests are those of arrays that fitted the code which made them
     changed = table.get("code", "") != task.code
     splits: Any = {split: _split(split, table, spec, where, progress, values=changed) for split in SPLITS}
     settings = {
-        name: _split(f"test@{name}", table, task.spec(of_setting), where, progress, values=changed)
-        for name, of_setting in task.settings(options).items()
+        name: _split(f"test@{name}", table, task.spec(setting_options), where, progress, values=changed)
+        for name, setting_options in task.settings(options).items()
     }
     _count_notes(task, options, table["counts"], where)
     if protocol == "paper":
@@ -392,11 +392,11 @@ def _split(split: str, table: Mapping[str, Any], spec: Spec, where: Path, progre
         if name in table["sha256"]:
             progress(f"checking {name}.npy", 0, None)
             parts[part] = _mapped(where / f"{name}.npy", table["sha256"][name], again)
-    wanted = (table["counts"] | table.get("settings", {}))[split]
+    expected = (table["counts"] | table.get("settings", {}))[split]
     for part in ("inputs", "labels"):
         count = len(parts[part]) if part in parts else 0
-        if count != wanted:
-            raise LrurunError(f"{where}: {split}-{part}: expected {wanted} examples, found {count}", again)
+        if count != expected:
+            raise LrurunError(f"{where}: {split}-{part}: expected {expected} examples, found {count}", again)
     for part, array in parts.items():
         check(array, part, spec, f"{where}: {split}-{part}", _remake(table), values=values)
     return Split(**parts)
@@ -504,7 +504,7 @@ def check(array: np.ndarray, part: str, spec: Spec, name: str, hint: str, *, val
         "labels": [(count,)],
         "lengths": [(count, *pairs)],
     }
-    least, most = {"inputs": (0, spec.features - 1), "labels": (0, spec.classes - 1), "lengths": (1, spec.length)}[part]
+    low, high = {"inputs": (0, spec.features - 1), "labels": (0, spec.classes - 1), "lengths": (1, spec.length)}[part]
     measured = part == "inputs" and spec.kind == "features"
     if measured:
         shapes[part] = [(count, spec.length, spec.features)] + shapes[part] * (spec.features == 1)
@@ -517,11 +517,11 @@ def check(array: np.ndarray, part: str, spec: Spec, name: str, hint: str, *, val
     if measured and array.dtype.kind == "f":
         _refuse(array, lambda rows: ~np.isfinite(rows), name, "finite numbers", hint)
     elif not measured:
-        rule = f"numbers from {least} to {most}"
-        _refuse(array, lambda rows: (rows < least) | (rows > most), name, rule, hint)
+        rule = f"numbers from {low} to {high}"
+        _refuse(array, lambda rows: (rows < low) | (rows > high), name, rule, hint)
 
 
-def _check_made(task: Task, options: Options, writer: Writer, folder: str) -> None:
+def _check_written(task: Task, options: Options, writer: Writer, folder: str) -> None:
     """Refuses arrays that the code of a task has just written, if they do not fit its declarations.
 
     Raises:
@@ -529,15 +529,15 @@ def _check_made(task: Task, options: Options, writer: Writer, folder: str) -> No
     """
     hint = f"the code of task {task.name} wrote it: correct its `fill` or its spec()"
     specs = dict.fromkeys(SPLITS, task.spec(options, writer.vocabulary))
-    specs |= {f"test@{name}": task.spec(one) for name, one in task.settings(options).items()}
+    specs |= {f"test@{name}": task.spec(setting_options) for name, setting_options in task.settings(options).items()}
     for split, spec in specs.items():
         count = writer.arrays[f"{split}-labels"].shape[0]
         for part in ("inputs", "labels", "lengths"):
-            if (made := writer.arrays.get(f"{split}-{part}")) is not None:
+            if (array := writer.arrays.get(f"{split}-{part}")) is not None:
                 name = f"{folder}: {split}-{part}"
-                if made.shape[0] != count:
-                    raise LrurunError(f"{name}: expected one for each of {count} labels, found {made.shape[0]}", hint)
-                check(np.load(made.path, mmap_mode="r", allow_pickle=False), part, spec, name, hint)
+                if array.shape[0] != count:
+                    raise LrurunError(f"{name}: expected one for each of {count} labels, found {array.shape[0]}", hint)
+                check(np.load(array.path, mmap_mode="r", allow_pickle=False), part, spec, name, hint)
 
 
 def _refuse(array: np.ndarray, wrong: Callable[[np.ndarray], np.ndarray], name: str, expected: str, hint: str) -> None:
@@ -577,5 +577,5 @@ def _check_labels(array: np.ndarray, spec: Spec, name: str, hint: str, *, number
         what = "labelled position" if output.at == "positions" else "label"
         raise LrurunError(f"{name}: example {int(per_example.argmin())} has no {what}", hint)
     if output.labelled is not None and array.size and per_example.max() > output.labelled:
-        found = f"example {int(per_example.argmax())} has {per_example.max()} labelled positions"
-        raise LrurunError(f"{name}: {found}, its task declares at most {output.labelled}", hint)
+        problem = f"example {int(per_example.argmax())} has {per_example.max()} labelled positions"
+        raise LrurunError(f"{name}: {problem}, its task declares at most {output.labelled}", hint)

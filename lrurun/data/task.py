@@ -64,7 +64,7 @@ class Spec(Struct, frozen=True, kw_only=True):
     output: Output = Output()
     scale: float = 1.0
     mean: tuple[float, ...] = ()
-    """Per feature, of scaled inputs; empty: nothing is subtracted."""
+    """Mean of each scaled input feature; empty: nothing is subtracted."""
     std: tuple[float, ...] = ()
     pair: bool = False
     """Whether an example is two documents, inputs (n, 2, length)."""
@@ -109,9 +109,9 @@ class Data(Struct, frozen=True, kw_only=True):
     baselines: dict[str, float] = field(default_factory=dict)
     """Naive predictor -> its score on the test split, a fraction."""
     metrics: tuple[Metric, ...] = (Accuracy(),)
-    """Those of the task; the first one selects the model."""
+    """The metrics of the task; the first one selects the model."""
     sampler: Sampler | None = None
-    """Where it is set, every training step has new examples, and `train` is only a sample of them."""
+    """The function that gives every training step new examples, of which `train` is only a sample; None without one."""
     vocabulary: Sequence[str] = ()
     """Tokens in the order of their ids, for tasks of tokens."""
     settings: dict[str, Split] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class Remote(Struct, frozen=True, kw_only=True):
     """The name of the stored file."""
     bytes: int | None = None
     sha256: str | None = None
-    """None where it is not published."""
+    """Digest of the file; None where it is not published."""
 
 
 class Task(ABC):
@@ -198,7 +198,7 @@ class Task(ABC):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        """All that are measured: `metric`, which selects the model and is compared, and others beside it."""
+        """All measured metrics: `metric`, which selects the model and is compared, and others beside it."""
         return (self.metric,)
 
     @abstractmethod

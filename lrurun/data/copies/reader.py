@@ -35,11 +35,11 @@ class File(NamedTuple):
     """A regular file of a copy. In an archive it must be read before the next one is requested."""
 
     name: str
-    """The part of its path that a pattern describes."""
+    """The part of the path that a pattern describes."""
     folder: PurePosixPath
-    """The rest of its path in an archive; "." in a folder."""
+    """The rest of the path in an archive; "." in a folder."""
     where: str
-    """Its place, for messages."""
+    """The place of the file, for messages."""
     source: Path | IO[bytes]
 
     def open(self) -> IO[bytes]:
@@ -113,14 +113,14 @@ class Copy(NamedTuple):
         parts = [re.escape(pattern).replace(r"\*", "[^/]*") for pattern in patterns]
         expression = re.compile(f"(?:(.*)/)?(?:{'|'.join(f'({part})' for part in parts)})", re.DOTALL)
         for member, content in members(self.place, progress):
-            if found := expression.fullmatch(member):
-                assert found.lastindex is not None
-                where, folder = f"{self.place}: {member}", PurePosixPath(found[1] or "")
+            if match := expression.fullmatch(member):
+                assert match.lastindex is not None
+                where, folder = f"{self.place}: {member}", PurePosixPath(match[1] or "")
                 if self.rank(folder) is not None:
-                    yield patterns[found.lastindex - 2], File(found[found.lastindex], folder, where, content)
+                    yield patterns[match.lastindex - 2], File(match[match.lastindex], folder, where, content)
 
     def innermost(self, progress: Progress) -> Iterator[File]:
-        """The same where an archive may have two copies of each file: those of the best folder come last.
+        """The files of an archive that may have two copies of each: those of the best folder come last.
 
         Raises:
             LrurunError: as for `files`, of that folder.
@@ -151,16 +151,16 @@ class Copy(NamedTuple):
         if self.archive is None:
             yield sorted(self.files(progress), key=lambda file: file.name)
             return
-        place, numbers, found = where / "unpacked", itertools.count(), dict[str, File]()
+        place, numbers, files = where / "unpacked", itertools.count(), dict[str, File]()
         place.mkdir()
         try:
             for file in self.innermost(progress):
                 path = place / str(next(numbers))
                 with path.open("wb") as output:
                     output.writelines(reading.blocks(file.open(), limit, file.where))
-                found = {name: each for name, each in found.items() if each.folder == file.folder}
-                found[file.name] = file._replace(source=path)
-            yield [found[name] for name in sorted(found)]
+                files = {name: earlier for name, earlier in files.items() if earlier.folder == file.folder}
+                files[file.name] = file._replace(source=path)
+            yield [files[name] for name in sorted(files)]
         finally:
             shutil.rmtree(place, ignore_errors=True)
 

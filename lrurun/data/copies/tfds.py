@@ -36,7 +36,7 @@ class _Part(msgspec.Struct, rename="camel"):
 
 
 class _Description(msgspec.Struct, rename="camel"):
-    """The fields of `dataset_info.json` that are used here."""
+    """The fields of `dataset_info.json` that the reader uses."""
 
     name: str
     version: Annotated[str, msgspec.Meta(pattern=r"^[\w.+-]{1,40}\Z")]
@@ -49,19 +49,19 @@ class Tfds:
     """A prepared data set: a copy, as those of `reader`."""
 
     archive = None
-    """It is no archive."""
+    """A prepared data set is not an archive."""
 
     def __init__(self, folder: Path, description: _Description, limit: int = RECORD_LIMIT) -> None:
         self.place = folder
-        """The one with `dataset_info.json`."""
+        """The folder with `dataset_info.json`."""
         self.limit = limit
-        """Bytes of a record in a tfrecord file."""
+        """The most bytes that a record of a tfrecord file may have."""
         self.version = description.version
         self.format = description.file_format
         self.text = f"TFDS {description.name} {self.version}, {self.format}, {folder.absolute()}"
         """One line for messages and manifests."""
         self.counts = {split.name: sum(map(int, split.shard_lengths)) for split in description.splits}
-        """Split -> examples."""
+        """Split -> number of examples."""
         if self.format not in _FORMATS:
             raise LrurunError(
                 f"{folder}: the data are in {self.format} files, which cannot be read",
@@ -74,8 +74,8 @@ class Tfds:
         Raises:
             LrurunError: with both numbers.
         """
-        if (found := self.counts.get(split, 0)) != count:
-            raise LrurunError(f"{self.place}: {split}: expected {count:,} examples, found {found:,}", hint)
+        if (actual := self.counts.get(split, 0)) != count:
+            raise LrurunError(f"{self.place}: {split}: expected {count:,} examples, found {actual:,}", hint)
 
     def read(
         self, split: str, features: Mapping[str, type[bytes] | int], progress: Progress
@@ -131,16 +131,16 @@ class Tfds:
     def _tfrecord(self, builder: Any, split: str, shards: list[tuple[Path, int]]) -> Iterator[dict[str, Any]]:
         decoders = _undecoded_images(builder)
         for path, count in shards:
-            found = 0
+            number = 0
             for payload in _records(path, self.limit):
                 try:
                     example = builder.info.features.deserialize_example_np(payload, decoders=decoders)
                 except Exception as error:  # DecodeError of protobuf, ValueError and others
-                    raise LrurunError(f"{path}: record {found} of {split}: {first_line(error)}", DAMAGED) from None
+                    raise LrurunError(f"{path}: record {number} of {split}: {first_line(error)}", DAMAGED) from None
                 yield example
-                found += 1
-            if found != count:
-                raise LrurunError(f"{path}: expected {count:,} records, found {found:,}", DAMAGED)
+                number += 1
+            if number != count:
+                raise LrurunError(f"{path}: expected {count:,} records, found {number:,}", DAMAGED)
 
 
 def find(path: Path, name: str, *, config: str | None = None, limit: int = RECORD_LIMIT) -> Tfds | None:
@@ -159,21 +159,21 @@ def find(path: Path, name: str, *, config: str | None = None, limit: int = RECOR
     patterns += [f"{name}/*/dataset_info.json", f"{name}/*/*/dataset_info.json"]
     if path.absolute().name == name:
         patterns.append("*/*/dataset_info.json")
-    found, other = [], None
+    versions, other_folder = [], None
     for file in sorted({file for pattern in patterns for file in path.glob(pattern)}):
         if file.parent.name.startswith("incomplete."):  # TFDS was interrupted
             continue
         description = _description(file)
         if description.name == name and config not in (None, description.config_name):
-            other = file.parent
+            other_folder = file.parent
         elif description.name == name:
             version = [int(number) for number in re.findall(r"\d+", description.version)]
-            found.append((version, file.parent, description))
-    if found:
-        _, folder, description = max(found, key=lambda version: version[0])
+            versions.append((version, file.parent, description))
+    if versions:
+        _, folder, description = max(versions, key=lambda version: version[0])
         return Tfds(folder, description, limit)
-    if other:
-        raise LrurunError(f"{other}: another configuration of {name}", f"give a folder of {name}/{config}")
+    if other_folder:
+        raise LrurunError(f"{other_folder}: another configuration of {name}", f"give a folder of {name}/{config}")
     return None
 
 

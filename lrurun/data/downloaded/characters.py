@@ -20,7 +20,7 @@ SPECIAL = ("<pad>", "<unk>", "<eos>")
 """The first tokens of every vocabulary of characters, in the order of ids."""
 
 _CODES = 0x110000
-"""Unicode's code points."""
+"""The number of Unicode's code points."""
 _BLOCK = 500
 """Texts that are counted or encoded at once: some megabytes."""
 
@@ -43,9 +43,9 @@ class CharacterTask(Task):
     classes = 2
     pair: ClassVar[bool] = False
     published_vocabulary: ClassVar[int]
-    """Tokens as published, for a model without prepared data."""
+    """The published number of tokens, for a model without prepared data."""
     counted: ClassVar[tuple[str, ...]] = ("train",)
-    """The splits of whose texts the vocabulary is."""
+    """The splits from whose texts the vocabulary is made."""
 
     def __init__(self, full: Mapping[str, int]) -> None:
         self.full = dict(full)
@@ -102,8 +102,8 @@ class Frequencies:
     def add(self, texts: Sequence[str]) -> None:
         """Counts the characters of more texts."""
         for first in range(0, len(texts), _BLOCK):
-            found = np.bincount(_codes("".join(text[: self._length - 1] for text in texts[first : first + _BLOCK])))
-            self._counts[: len(found)] += found
+            counts = np.bincount(_codes("".join(text[: self._length - 1] for text in texts[first : first + _BLOCK])))
+            self._counts[: len(counts)] += counts
 
     def vocabulary(self, least: int) -> list[str]:
         """The special tokens, then the characters that occur at least `least` times, the most frequent first."""
@@ -166,44 +166,46 @@ def write_split(
 
 
 def blocks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Some examples after others."""
+    """The examples in blocks."""
     rows = iter(rows)
     while block := list(islice(rows, _BLOCK)):
         yield block
 
 
-def shortened(options: Any, there: Any, texts: Sequence[str]) -> Reduction | None:
+def shortened(options: Any, full_options: Any, texts: Sequence[str]) -> Reduction | None:
     """Writes the first examples, with at most `max_length` tokens a text and the vocabulary of these.
 
     A character that is too rare in longer texts is too rare in shorter ones: none that is needed is missing. None where
-    data with the options `there` do not have what is needed.
+    data with `full_options` do not have what is needed.
 
     Args:
-        options: with the fields `max_length` and `min_frequency`, as `there`.
-        texts: the splits whose texts the vocabulary is of.
+        options: with the fields `max_length` and `min_frequency`, as `full_options`.
+        texts: the splits from whose texts the vocabulary is made.
     """
-    if not fits(options, there, but=("max_length", "min_frequency")):
+    if not fits(options, full_options, ignored=("max_length", "min_frequency")):
         return None
     length, least = options.max_length, options.min_frequency
-    if (length, least) == (there.max_length, there.min_frequency):
+    if (length, least) == (full_options.max_length, full_options.min_frequency):
         return first_examples(options)
-    if length > there.max_length or least < there.min_frequency or any(getattr(there, split) for split in texts):
+    if length > full_options.max_length or least < full_options.min_frequency:
+        return None
+    if any(getattr(full_options, split) for split in texts):
         return None
 
     def reduction(full: Data, writer: Writer, progress: Progress) -> None:
-        found = np.zeros(len(full.vocabulary), np.int64)
+        counts = np.zeros(len(full.vocabulary), np.int64)
         for split in texts:
             inputs = getattr(full, split).inputs
             for first in range(0, len(inputs), _BLOCK):
                 progress(f"counting {split}", first, len(inputs))
                 ids = inputs[first : first + _BLOCK, ..., : length - 1]
-                found += np.bincount(ids.ravel(), minlength=len(found))
-        found[: len(SPECIAL)] = 0
-        (kept,) = np.nonzero(found >= least)
+                counts += np.bincount(ids.ravel(), minlength=len(counts))
+        counts[: len(SPECIAL)] = 0
+        (kept,) = np.nonzero(counts >= least)
         kept = kept[kept >= len(SPECIAL)]
         # ties stay in the order of code points, as in Frequencies.vocabulary
         codes = np.array([ord(full.vocabulary[token]) for token in kept.tolist()], np.int64)
-        kept = kept[np.lexsort((codes, -found[kept]))]
+        kept = kept[np.lexsort((codes, -counts[kept]))]
         alphabet = Alphabet([*SPECIAL, *(full.vocabulary[token] for token in kept.tolist())], length)
         writer.vocabulary = alphabet.vocabulary
         table = np.full(len(full.vocabulary), UNKNOWN, alphabet.dtype)

@@ -30,7 +30,7 @@ TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST = "test_batch.bin"
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)
-"""Of red, green and blue pixels from 0 to 1, as published for S4."""
+"""Mean and standard deviation of red, green and blue pixels from 0 to 1, as published for S4."""
 
 SIDE = 32
 CLASSES = 10
@@ -51,7 +51,7 @@ class CifarOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class ImageOptions(CifarOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same for gray images."""
+    """The options of CIFAR-10 in gray."""
 
     split: Literal["s4", "lra"] = "lra"
     gray: Literal["lra", "pil"] = "lra"
@@ -68,7 +68,7 @@ class Batch(NamedTuple):
 
 
 class Cifar(Task):
-    """What these tasks share: the copies that they can read, and their splits.
+    """What the tasks of CIFAR-10 share: the copies that they can read, and their splits.
 
     Validation is a tenth of the training images, by the order that `CifarOptions.split` names.
     """
@@ -78,7 +78,7 @@ class Cifar(Task):
     options = CifarOptions
     classes = CLASSES
     dtype: ClassVar[Any] = np.uint8
-    """Of the inputs."""
+    """The type of the inputs."""
     reducible: ClassVar[tuple[str, ...]] = ("pool",)
     """Options that may differ where data are made from prepared ones."""
     block = 5000
@@ -136,7 +136,7 @@ class Cifar(Task):
             writer.save(split, "labels", batch.labels[chosen])
 
     def _shape(self, options: Any) -> tuple[int, ...]:
-        """Of an example."""
+        """The shape of an example."""
         spec = self.spec(options)
         return (spec.length, *([spec.features] if spec.features > 1 else []))
 
@@ -149,7 +149,7 @@ class Cifar(Task):
         return inputs.reshape(len(inputs), side, side, *inputs.shape[2:])
 
     def reduction(self, options: Any, full: Any) -> Reduction | None:
-        if not fits(options, full, but=self.reducible) or full.pool not in (1, options.pool):
+        if not fits(options, full, ignored=self.reducible) or full.pool not in (1, options.pool):
             return None
 
         def change(rows: Split, split: str, first: int) -> Split:
@@ -159,10 +159,12 @@ class Cifar(Task):
         return first_examples(options, change, self.block)
 
     def _batches(self, copy: Copy, progress: Progress) -> tuple[Batch, Batch]:
-        found = {file.name: self._batch(file.read(_FILE_LIMIT), file.where, file.name) for file in copy.files(progress)}
-        parts = [found[name] for name in TRAIN]
+        batches = {}
+        for file in copy.files(progress):
+            batches[file.name] = self._batch(file.read(_FILE_LIMIT), file.where, file.name)
+        parts = [batches[name] for name in TRAIN]
         train = Batch(np.concatenate([part.images for part in parts]), np.concatenate([part.labels for part in parts]))
-        return train, found[TEST]
+        return train, batches[TEST]
 
     def _batch(self, content: bytes, where: str, short: str) -> Batch:
         """The images in one file.
@@ -203,7 +205,7 @@ class Cifar(Task):
 
 
 class SCifar(Cifar):
-    """In colour, as published for S4 and the LRU paper's Table 1."""
+    """CIFAR-10 in colour, as published for S4 and the LRU paper's Table 1."""
 
     name = "sCIFAR"
     title = "CIFAR-10 in colour as 1024-pixel sequences, 10 classes"
@@ -225,7 +227,7 @@ class SCifar(Cifar):
 
 
 class Image(Cifar):
-    """In gray, as in Long Range Arena (Tay et al. 2020)."""
+    """CIFAR-10 in gray, as in Long Range Arena (Tay et al. 2020)."""
 
     name = "Image"
     title = "CIFAR-10 in gray as 1024-pixel sequences, 10 classes"
@@ -280,9 +282,9 @@ def _places(split: str, count: int) -> Callable[[int, bytes | None, str], int]:
         if identity is None:
             return int(order[row])
         text = identity.decode(errors="replace") if isinstance(identity, bytes) else str(identity)
-        found = re.fullmatch(rf"{split}_(\d{{1,9}})", text)
-        if not found or int(found[1]) >= count:
+        match = re.fullmatch(rf"{split}_(\d{{1,9}})", text)
+        if not match or int(match[1]) >= count:
             raise LrurunError(f"{where}: expected an id like {split}_{count - 1:05d}, found {identity!r}", _HINT)
-        return int(found[1])
+        return int(match[1])
 
     return place

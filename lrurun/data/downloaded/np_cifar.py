@@ -22,7 +22,7 @@ class NpCifarOptions(CifarOptions, frozen=True, kw_only=True, forbid_unknown_fie
     length: Annotated[int, Meta(ge=SIDE, le=65_536)] = 1000
     """Steps: the 32 rows of an image, or 32 / pool, then noise."""
     seed: Seed = 0
-    """Of the noise."""
+    """Seed of the noise."""
 
 
 class NpCifar(Cifar):

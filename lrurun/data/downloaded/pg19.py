@@ -26,9 +26,10 @@ from lrurun.errors import LrurunError
 
 BOOKS = {"train": 28_602, "validation": 50, "test": 100}
 SIZES = {"train": 11_453_688_452, "validation": 17_402_295, "test": 40_482_852}
-"""About: bytes of the published parquet files before compression, with titles and addresses of the books."""
+"""Approximate bytes of the published parquet files before compression, with titles and addresses of the books."""
 TOKENS_PER_BYTE = 720_000 * 4096 / SIZES["train"]
-"""About: of T5's tokenizer. An epoch has 720,000 chunks (Gupta et al. 2023, Table 10: 60,000 steps, 10 epochs, 120)."""
+"""Approximate, for T5's tokenizer. An epoch has 720,000 chunks (Gupta et al. 2023, Table 10: 60,000 steps of 120 in 10
+epochs)."""
 _COUNTED = 1 << 22
 """Bytes of each split that the longest n-gram model sees: counting takes about a hundred times as much memory."""
 _BLOCK = 1 << 24
@@ -40,13 +41,13 @@ Encode = Callable[[str], np.ndarray]
 
 
 class BookOptions(ChunkOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """With sizes given, a part of a copy is enough."""
+    """How the books are cut. With sizes, a part of a copy is enough."""
 
     length: Annotated[int, Meta(ge=2, le=65_536)] = 4096
 
 
 class TokenOptions(BookOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which tokenizer."""
+    """How the books are cut, and the tokenizer."""
 
     tokenizer: Annotated[str, Meta(min_length=1, max_length=1000)] = "spiece.model"
     """Path of a SentencePiece model: absolute, or from the folder of the copy. The default is the name of T5's."""
@@ -133,15 +134,15 @@ class _Books(NextToken):
                 f"{HINT}, or set data.{split}, the number of examples to keep, in a recipe",
             )
 
-    def _check(self, copy: Copy | Tfds, split: str, found: int, options: BookOptions) -> None:
+    def _check(self, copy: Copy | Tfds, split: str, count: int, options: BookOptions) -> None:
         """Refuses a split with fewer chunks than its limit, or none.
 
         Raises:
             LrurunError: with both numbers.
         """
-        if found < (wanted := getattr(options, split) or 1):
+        if count < (expected := getattr(options, split) or 1):
             raise LrurunError(
-                f"{copy.text}: {split}: expected {wanted:,} chunks of {options.length + 1:,} tokens, found {found:,}",
+                f"{copy.text}: {split}: expected {expected:,} chunks of {options.length + 1:,} tokens, found {count:,}",
                 HINT,
             )
 
@@ -171,7 +172,7 @@ class PG19Tokens(_Books):
     options = TokenOptions
     tokens_per_byte = TOKENS_PER_BYTE
     classes = 32_000
-    """Of T5's tokenizer."""
+    """The number of pieces of T5's tokenizer."""
 
     @property
     def metric(self) -> Metric:
@@ -204,9 +205,9 @@ def unigram(train: np.ndarray, test: np.ndarray) -> float:
     return float(-(test @ np.log(probability)) / test.sum())
 
 
-def _chunks(file: Path, tokens: Iterator[np.ndarray], dtype: Any, length: int, most: int | None) -> np.ndarray:
+def _chunks(file: Path, tokens: Iterator[np.ndarray], dtype: Any, length: int, limit: int | None) -> np.ndarray:
     """(count, length) ids, at most `most`, which are in `file`: their number is not known before."""
-    room = None if most is None else most * length
+    room = None if limit is None else limit * length
     with file.open("wb") as output:
         for ids in tokens:
             ids.astype(dtype)[:room].tofile(output)
@@ -261,8 +262,8 @@ def _sentencepiece(content: bytes, file: Path) -> Any:
             raise ValueError("the file is empty")
         return sentencepiece.SentencePieceProcessor(model_proto=content)
     except Exception as error:  # RuntimeError and others
-        found = reading.first_line(error)
-        raise LrurunError(f"{file}: not a SentencePiece model: {found}", reading.DAMAGED) from None
+        reason = reading.first_line(error)
+        raise LrurunError(f"{file}: not a SentencePiece model: {reason}", reading.DAMAGED) from None
 
 
 HINT = "the copy is not PG-19, or incomplete: fetch it again"
@@ -273,7 +274,7 @@ FILES = [
 ]
 """The files of each form of a copy, a name for each split; archives have the first form."""
 _COLUMNS = ("text", "book_text")
-"""Of a parquet file: the text of a book."""
+"""Names of the column of a parquet file that has the texts of books."""
 
 
 @contextlib.contextmanager
@@ -282,8 +283,8 @@ def _texts(copy: Copy | Tfds, where: Path, progress: Progress) -> Iterator[Calla
     if isinstance(copy, Tfds):
         yield partial(_prepared, copy, progress)
         return
-    with copy.on_disk(where, BOOK_LIMIT, progress) as found:
-        yield lambda split: (text for file in found if file.name.startswith(split) for text in _file(file))
+    with copy.on_disk(where, BOOK_LIMIT, progress) as files:
+        yield lambda split: (text for file in files if file.name.startswith(split) for text in _file(file))
 
 
 def _file(file: File) -> Iterator[str]:
@@ -312,8 +313,8 @@ def _parquet(file: File) -> Iterator[str]:
             table = parquet.ParquetFile(content)
             column = next((name for name in _COLUMNS if name in table.schema_arrow.names), None)
             if column is None:
-                found = ", ".join(table.schema_arrow.names)[:200]
-                raise LrurunError(f"{file.where}: expected a column {' or '.join(_COLUMNS)}, found {found}", HINT)
+                actual = ", ".join(table.schema_arrow.names)[:200]
+                raise LrurunError(f"{file.where}: expected a column {' or '.join(_COLUMNS)}, found {actual}", HINT)
             for batch in table.iter_batches(batch_size=1, columns=[column], use_threads=False):
                 for text in batch.column(0):
                     book = text.as_py()

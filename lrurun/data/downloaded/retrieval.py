@@ -48,7 +48,7 @@ _HINT = "this is not the released file, or it is damaged: fetch it again, or giv
 
 
 class RetrievalOptions(CharacterOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As published, of each of the two documents."""
+    """The options of each of the two documents; the defaults are those of the publication."""
 
     max_length: Annotated[int, Meta(ge=2, le=1_000_000)] = 4000
     min_frequency: Count = 1
@@ -99,8 +99,8 @@ class Retrieval(CharacterTask):
     def write(self, writer: Writer, copy: Copy, options: RetrievalOptions, progress: Progress) -> None:
         """A first pass counts pairs and characters, a second one writes the arrays."""
         # two passes over gigabytes of other tasks' files would take longer than copying three files to disk
-        with copy.on_disk(writer.folder, _FILE_LIMIT, progress) as found:
-            tables = {split: next(file for file in found if file.name == name) for split, name in FILES.items()}
+        with copy.on_disk(writer.folder, _FILE_LIMIT, progress) as files:
+            tables = {split: next(file for file in files if file.name == name) for split, name in FILES.items()}
             frequencies = Frequencies(options.max_length)
             counts = {}
             for split, table in tables.items():
@@ -118,7 +118,7 @@ class Retrieval(CharacterTask):
                 rows = islice(_rows(table, progress, "encoding", options.max_length), count)
                 write_split(writer, split, rows, count, alphabet, progress, pair=True)
         if copy.archive:
-            writer.notes.append(f"read from {found[0].folder} in {copy.place.name}")
+            writer.notes.append(f"read from {files[0].folder} in {copy.place.name}")
 
     def _check(self, split: str, count: int, where: str) -> None:
         full = self.full[split]
@@ -149,7 +149,7 @@ def pairs(lines: Iterator[bytes], name: str) -> Iterator[Row]:
         if len(columns) != _COLUMNS:
             raise LrurunError(f"{name}:{number}: expected {_COLUMNS} columns, found {len(columns)}", _HINT)
         if columns[0] not in _LABELS:
-            found = columns[0][:20].decode(errors="backslashreplace")
-            raise LrurunError(f"{name}:{number}: expected a label of 0.0 or 1.0, found {found!r}", _HINT)
+            actual = columns[0][:20].decode(errors="backslashreplace")
+            raise LrurunError(f"{name}:{number}: expected a label of 0.0 or 1.0, found {actual!r}", _HINT)
         first, second = (utf8(columns[k], f"{name}:{number}: column {k + 1}", _HINT) for k in (3, 4))
         yield _LABELS[columns[0]], (first, second)

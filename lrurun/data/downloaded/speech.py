@@ -46,7 +46,7 @@ _LIST_LIMIT = 4 << 20
 
 
 class SpeechOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fewer samples, for experiments."""
+    """How the samples of a clip are stored."""
 
     stride: Annotated[int, Meta(ge=1, le=LENGTH)] = 1
     """Neighbouring samples that are averaged; 1: every sample is kept."""
@@ -101,7 +101,7 @@ class SpeechCommands(Task):
         return self._source(copy, options) if copy else None
 
     def reduction(self, options: SpeechOptions, full: SpeechOptions) -> Reduction | None:
-        if not fits(options, full, but=("stride", "standardize")):
+        if not fits(options, full, ignored=("stride", "standardize")):
             return None
         if full.standardize:  # by the moments of its own training clips
             same = (options.standardize, options.stride, options.train) == (True, full.stride, full.train)
@@ -204,8 +204,8 @@ def arranged(clips: set[str], lists: Mapping[str, Sequence[str]], where: str) ->
 
 def clip_of(name: str) -> str:
     """`word/file.wav` for a clip, "" for other files; folders like `_background_noise_` have no clips."""
-    found = _CLIP.fullmatch(name)
-    return found[1] if found else ""
+    match = _CLIP.fullmatch(name)
+    return match[1] if match else ""
 
 
 def word_of(clip: str) -> str:
@@ -226,8 +226,8 @@ def samples(data: bytes, name: str) -> np.ndarray:
     except (wave.Error, EOFError) as error:
         raise LrurunError(f"{name}: not a WAV file with PCM sound: {reading.first_line(error)}", _HINT) from None
     if (channels, rate, bits) != (1, RATE, 16):
-        found = f"{channels} channels, {rate} Hz, {bits} bits"
-        raise LrurunError(f"{name}: expected 1 channel, {RATE} Hz, 16 bits, found {found}", _HINT)
+        actual = f"{channels} channels, {rate} Hz, {bits} bits"
+        raise LrurunError(f"{name}: expected 1 channel, {RATE} Hz, 16 bits, found {actual}", _HINT)
     if not 0 < count <= LENGTH:
         raise LrurunError(f"{name}: expected 1 to {LENGTH:,} samples, found {count:,}", _HINT)
     if len(sound) != 2 * count:

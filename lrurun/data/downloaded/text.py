@@ -39,7 +39,7 @@ _HINT = "the copy is not the published one, or incomplete: fetch it again"
 
 
 class TextOptions(CharacterOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As published."""
+    """The options of a review; the defaults are those of the publication."""
 
     max_length: Annotated[int, Meta(ge=2, le=1_000_000)] = 4096
     min_frequency: Count = 15
@@ -123,10 +123,10 @@ class Text(CharacterTask):
             LrurunError: with the numbers of the first class that is not.
         """
         for (part, label), texts in reviews.items():
-            wanted = self._complete(part)
-            if len(texts) != wanted:
-                found = f"expected {wanted:,} reviews, found {len(texts):,}"
-                raise LrurunError(f"{where}: {part}/{_CLASSES[label]}: {found}", _HINT)
+            expected = self._complete(part)
+            if len(texts) != expected:
+                numbers = f"expected {expected:,} reviews, found {len(texts):,}"
+                raise LrurunError(f"{where}: {part}/{_CLASSES[label]}: {numbers}", _HINT)
 
     def _complete(self, part: str) -> int:
         """The number of reviews of each class in a part of a complete copy."""
@@ -150,8 +150,8 @@ def arranged(reviews: Mapping[tuple[str, int], Sequence[str]], validation: int) 
 def _files(copy: Copy, progress: Progress) -> Iterator[Review]:
     """The labelled reviews; an archive also has an unlabelled half."""
     for file in copy.files(progress):
-        if found := _REVIEW.fullmatch(file.name):
-            yield _review(found[1], _CLASSES.index(found[2]), file.read(_FILE_LIMIT), file.where)
+        if match := _REVIEW.fullmatch(file.name):
+            yield _review(match[1], _CLASSES.index(match[2]), file.read(_FILE_LIMIT), file.where)
 
 
 def _prepared(copy: Tfds, progress: Progress) -> Iterator[Review]:

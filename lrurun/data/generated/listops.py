@@ -45,7 +45,7 @@ class ExpressionOptions(Options, frozen=True, kw_only=True, forbid_unknown_field
     seed: Seed = 0
     """Seed of generated data."""
     min_length: Annotated[int, Meta(ge=1, le=32_765)] = 500
-    """Tokens, exclusive; so is `max_length`, which is also the width of the arrays."""
+    """Lower bound of the number of tokens, exclusive; so is `max_length`, which is also the width of the arrays."""
     max_length: Annotated[int, Meta(ge=3, le=32_767)] = 2000
     max_depth: Annotated[int, Meta(ge=2, le=100)] = 10
     max_args: Annotated[int, Meta(ge=2, le=100)] = 10
@@ -59,7 +59,7 @@ class ExpressionOptions(Options, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class ListOpsOptions(ExpressionOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Those of lists that are classified."""
+    """The options of lists that are classified."""
 
     eos: bool = False
     """Whether `<eos>` follows every list, as in the code of S4 and S5: 18 tokens, and 2,048 as the width of the arrays
@@ -161,8 +161,8 @@ class _Arrays:
             progress(f"reading {FILES[self.split]}", done, self.count)
         complete = getattr(options, self.split) is None
         if done < self.count or (complete and next(rows, None)):
-            found = f"{done:,}" if done < self.count else "more"
-            raise LrurunError(f"{name}: expected {self.count:,} examples, found {found}", _HINT)
+            actual = f"{done:,}" if done < self.count else "more"
+            raise LrurunError(f"{name}: expected {self.count:,} examples, found {actual}", _HINT)
 
 
 def _fill(
@@ -247,10 +247,11 @@ def _only_published(path: Path, options: ListOpsOptions) -> None:
     """
     default = ListOpsOptions()
     fields = ("seed", "min_length", "max_length", "max_depth", "max_args")
-    own = [f"{name} = {getattr(options, name)}" for name in fields if getattr(options, name) != getattr(default, name)]
-    if own:
+    changed = [name for name in fields if getattr(options, name) != getattr(default, name)]
+    if changed:
+        values = ", ".join(f"{name} = {getattr(options, name)}" for name in changed)
         raise LrurunError(
-            f"{path}: a copy holds the published data, not those with {', '.join(own)}",
+            f"{path}: a copy holds the published data, not those with {values}",
             "omit --from: these data are generated",
         )
 

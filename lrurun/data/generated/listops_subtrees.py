@@ -24,7 +24,7 @@ LENGTH = 8192
 
 
 class ListOpsSubTreesOptions(ExpressionOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Those of the published data."""
+    """The options of expressions with labelled brackets; the defaults are those of the published data."""
 
     min_length: Annotated[int, Meta(ge=1, le=32_765)] = 7000
     max_length: Annotated[int, Meta(ge=3, le=32_767)] = 8180

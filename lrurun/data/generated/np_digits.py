@@ -25,7 +25,7 @@ class NpDigitsOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=
     noise: Annotated[int, Meta(ge=0, le=255)] = 3
     """Values of the noise are uniform from 0 to this; pixels have 0 to 16."""
     seed: Seed = 0
-    """Of the noise."""
+    """Seed of the noise."""
 
 
 class NpDigits(Task):

@@ -26,8 +26,8 @@ from lrurun.errors import LrurunError
 SIZES = {"train": 160_000, "validation": 20_000, "test": 20_000}
 
 
-class ImageOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Those of all images of dashed snakes, which are generated in any number."""
+class SnakeOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of all images of dashed snakes, which are generated in any number."""
 
     size: Annotated[int, Meta(ge=1, le=1024)]
     """Pixels per side; a sequence has size * size steps."""
@@ -46,8 +46,8 @@ class ImageOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         raise NotImplementedError
 
 
-class PathfinderOptions(ImageOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Other images than the published ones are generated."""
+class PathfinderOptions(SnakeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of Pathfinder. Other images than the published ones are generated."""
 
     size: Annotated[int, Meta(ge=1, le=1024)] = 32
     contour_length: Annotated[int, Meta(ge=1, le=1024)] = 14
@@ -60,7 +60,7 @@ class PathfinderOptions(ImageOptions, frozen=True, kw_only=True, forbid_unknown_
 
 
 class PathXOptions(PathfinderOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same with 128 pixels per side."""
+    """The options of images with 128 pixels per side."""
 
     size: Annotated[int, Meta(ge=1, le=1024)] = 128
 
@@ -74,7 +74,7 @@ class SnakeImages(Task):
 
     @abstractmethod
     def labels(self, images: generator.Images) -> np.ndarray:
-        """(n, ...) uint8."""
+        """(n, ...) uint8: the labels of images."""
 
     def sizes(self, options: Any) -> dict[str, int]:
         return {split: getattr(options, split) or self.full[split] for split in SPLITS}
@@ -185,14 +185,14 @@ class Pathfinder(SnakeImages):
             LrurunError: they ask for other or more images.
         """
         default = self.options()
-        asked = [
+        changed = [
             name for name in ("contour_length", "quirks", "seed") if getattr(options, name) != getattr(default, name)
         ]
-        asked += [split for split in SPLITS if self.sizes(options)[split] > self.full[split]]
-        if asked:
-            found = ", ".join(f"{name} = {getattr(options, name)}" for name in asked)
+        changed += [split for split in SPLITS if self.sizes(options)[split] > self.full[split]]
+        if changed:
+            values = ", ".join(f"{name} = {getattr(options, name)}" for name in changed)
             raise LrurunError(
-                f"{copy.place}: a copy holds the published images, not those with {found}",
+                f"{copy.place}: a copy holds the published images, not those with {values}",
                 "omit --from: these images are generated",
             )
 
@@ -208,15 +208,15 @@ class Pathfinder(SnakeImages):
             chosen = order[first : first + count]
             places |= {int(index): (arrays[split], row) for row, index in enumerate(chosen)}
             first += self.full[split]
-        wanted = len(places)
+        image_count = len(places)
         for sample in copy.samples(set(places), progress):
             image = png.pixels(sample.image, sample.where, options.size, HINT)
             split_arrays, row = places.pop(sample.number)
             split_arrays.put(row, image[None], np.array([sample.label], np.uint8))
-            progress("reading images", wanted - len(places), wanted)
+            progress("reading images", image_count - len(places), image_count)
         if places:
-            others = f" and {len(places) - 1:,} others" if len(places) > 1 else ""
-            raise LrurunError(f"{copy.where}: {copy.name(min(places))}{others} missing", HINT)
+            more = f" and {len(places) - 1:,} others" if len(places) > 1 else ""
+            raise LrurunError(f"{copy.where}: {copy.name(min(places))}{more} missing", HINT)
 
 
 class PathX(Pathfinder):
@@ -249,16 +249,16 @@ class Sample(NamedTuple):
     """A stored image."""
 
     number: int
-    """In the order of the lists and their lines, or of TFDS."""
+    """Number of the image in the order of the lists and their lines, or of TFDS."""
     where: str
     """The image's place, for messages."""
     image: bytes
-    """PNG."""
+    """Content of the file, PNG."""
     label: int
 
 
 class _Prepared:
-    """Prepared by Long Range Arena's TFDS builder, which keeps no names: only its own order is known."""
+    """A copy prepared by Long Range Arena's TFDS builder, which keeps no names: only its own order is known."""
 
     def __init__(self, copy: Tfds) -> None:
         self._copy, self.where = copy, str(copy.place)
@@ -268,11 +268,11 @@ class _Prepared:
         self._copy.expect(TFDS_SPLIT, total, HINT)
         return torch_permutation(total, 42) if split == "s4" else np.arange(total)
 
-    def samples(self, wanted: set[int], progress: Progress) -> Iterator[Sample]:
+    def samples(self, indices: set[int], progress: Progress) -> Iterator[Sample]:
         """The images with these indices, in any order."""
         examples = self._copy.read(TFDS_SPLIT, {"image": bytes, "label": 2}, progress)
         for index, (where, example) in enumerate(examples):
-            if index in wanted:
+            if index in indices:
                 yield Sample(index, where, example["image"], int(example["label"]))
 
     def name(self, index: int) -> str:
@@ -280,22 +280,22 @@ class _Prepared:
 
 
 class _Released:
-    """As released: images, and lists of them, in a folder or in an archive, which is read twice: lists come last."""
+    """A copy as released: images, and lists of them. An archive is read twice, because its lists come last."""
 
     def __init__(self, copy: Copy) -> None:
         self._copy, self.where = copy, str(copy.place)
         self._folder = PurePosixPath()
-        """Of the lists, in the archive."""
+        """The folder of the lists in the archive."""
         self._rows: list[_Line] = []
 
     def order(self, split: str, total: int, progress: Progress) -> np.ndarray:
         lists: dict[PurePosixPath, dict[int, tuple[str, bytes]]] = {}
-        left = _LISTS_LIMIT
+        remaining = _LISTS_LIMIT
         for file in self._copy.files(progress, _LISTS):
-            if found := _LIST_NAME.fullmatch(file.name):
-                content = file.read(min(left, _LIST_LIMIT))
-                lists.setdefault(file.folder, {})[int(found[1])] = (file.where, content)
-                left -= len(content)
+            if match := _LIST_NAME.fullmatch(file.name):
+                content = file.read(min(remaining, _LIST_LIMIT))
+                lists.setdefault(file.folder, {})[int(match[1])] = (file.where, content)
+                remaining -= len(content)
         self._copy.check([] if lists else ["metadata/0.npy and all others"])
         self._folder = min(lists, key=lambda folder: self._copy.rank(folder) or 0)
         if self._copy.archive:
@@ -314,10 +314,10 @@ class _Released:
             return torch_permutation(total, 42)
         return hashed_order([row.key for row in self._rows], TFDS_SPLIT)
 
-    def samples(self, wanted: set[int], progress: Progress) -> Iterator[Sample]:
-        indices = {self._rows[index].name: index for index in wanted}
+    def samples(self, indices: set[int], progress: Progress) -> Iterator[Sample]:
+        by_name = {self._rows[index].name: index for index in indices}
         for file in self._copy.files(progress, _IMAGES):
-            if file.folder == self._folder and (index := indices.pop(file.name, None)) is not None:
+            if file.folder == self._folder and (index := by_name.pop(file.name, None)) is not None:
                 yield Sample(index, file.where, file.read(png.LIMIT), self._rows[index].label)
 
     def name(self, index: int) -> str:
@@ -328,7 +328,7 @@ class _Line(NamedTuple):
     """A line of a list."""
 
     name: str
-    """The image's, relative to the folder of the level. It is only compared with names in the copy."""
+    """Name of the image, relative to the folder of the level. It is only compared with names in the copy."""
     label: int
     key: str
     """The key of the image in Long Range Arena's TFDS builder."""

@@ -13,12 +13,12 @@ from msgspec import Meta
 
 from lrurun.data.generated.generators import pathfinder as generator
 from lrurun.data.generated.listops import SIZES
-from lrurun.data.generated.pathfinder import ImageOptions, SnakeImages
+from lrurun.data.generated.pathfinder import SnakeImages, SnakeOptions
 from lrurun.data.metric import Accuracy, BalancedAccuracy, MacroF1, Metric
 from lrurun.data.task import Output, Spec, Split
 
 
-class PathfinderSegmentationOptions(ImageOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PathfinderSegmentationOptions(SnakeOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sizes are 128 or 256, as published, or 32."""
 
     size: Annotated[int, Meta(ge=1, le=1024)] = 128

@@ -30,11 +30,11 @@ webbrowser xml/dom/minidom xml/etree/ElementTree xmlrpc/client xmlrpc/server zip
 """.split()
 """In Python 3.11 to 3.13; number 5, 15, ... is in the validation split, number 10, 20, ... in the test split."""
 SIZES = {"train": 4_200_000, "validation": 384_000, "test": 384_000}
-"""Of each split that are used, the first ones: as many as all these releases have."""
+"""Bytes of each split that are used, from its beginning: as many as all these releases have."""
 
 
 class SourceOptions(ChunkOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of bytes."""
+    """How the bytes are cut."""
 
     length: Annotated[int, Meta(ge=2, le=65_536)] = 1024
 

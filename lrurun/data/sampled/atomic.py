@@ -235,8 +235,8 @@ class SelectFixed(Select):
     def places(self, key: jax.Array, count: int, options: SelectOptions) -> jax.Array:
         import jax.numpy as jnp
 
-        one = super().places(stream(FIXED, self.name), 1, options)
-        return jnp.broadcast_to(one, (count, options.selected))
+        positions = super().places(stream(FIXED, self.name), 1, options)
+        return jnp.broadcast_to(positions, (count, options.selected))
 
 
 class Mips(Atomic):
@@ -262,8 +262,8 @@ class Mips(Atomic):
 
         def see(best: tuple[Any, Any], item: tuple[Any, Any]) -> tuple[tuple[Any, Any], None]:
             """The largest product of each query so far, and its step, after one more key; in float32 on any device."""
-            one, step = item
-            product = sum(q[..., d] * one[:, None, d] for d in range(size))
+            new_key, step = item
+            product = sum(q[..., d] * new_key[:, None, d] for d in range(size))
             better = (steps >= step)[None] & (product > best[0])
             return (jnp.where(better, product, best[0]), jnp.where(better, step, best[1])), None
 

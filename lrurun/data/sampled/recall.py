@@ -71,11 +71,11 @@ class Copy(Sampled):
         import jax
         import jax.numpy as jnp
 
-        of_tokens, of_places = jax.random.split(key)
+        key_tokens, key_places = jax.random.split(key)
         marker = options.vocabulary - 1
-        tokens = jax.random.randint(of_tokens, (count, options.tokens), 1, marker)
+        tokens = jax.random.randint(key_tokens, (count, options.tokens), 1, marker)
         inputs = jnp.full((count, options.length + options.tokens), marker, jnp.uint8).at[:, : options.length].set(0)
-        places = self.places(of_places, count, options)
+        places = self.places(key_places, count, options)
         return inputs.at[jnp.arange(count)[:, None], places].set(tokens.astype(jnp.uint8)), tokens, None
 
 
@@ -138,16 +138,16 @@ class Mqar(Sampled):
         import jax
         import jax.numpy as jnp
 
-        of_keys, of_values, of_slots, of_filler = jax.random.split(key, 4)
+        key_keys, key_values, key_slots, key_filler = jax.random.split(key, 4)
         half, first = options.vocabulary // 2, 2 * options.pairs
-        keys = 1 + distinct(of_keys, count, options.pairs, half - 1)
-        values = half + distinct(of_values, count, options.pairs, half)
+        keys = 1 + distinct(key_keys, count, options.pairs, half - 1)
+        values = half + distinct(key_values, count, options.pairs, half)
         weights = (options.power - 1) * jnp.log1p(jnp.arange((options.length - first) // 2))[None]
         # the largest of independent Gumbel variables, in their order, are a sample without replacement in its order
-        slots = jax.lax.top_k(weights + jax.random.gumbel(of_slots, (count, weights.size)), options.pairs)[1]
+        slots = jax.lax.top_k(weights + jax.random.gumbel(key_slots, (count, weights.size)), options.pairs)[1]
         inputs = jnp.zeros((count, options.length), jnp.uint16)
         if options.random_filler:
-            inputs = jax.random.randint(of_filler, inputs.shape, 0, options.vocabulary).astype(jnp.uint16)
+            inputs = jax.random.randint(key_filler, inputs.shape, 0, options.vocabulary).astype(jnp.uint16)
         rows, pairs = jnp.arange(count)[:, None], jnp.stack([keys, values], axis=2).reshape(count, first)
         inputs = inputs.at[:, :first].set(pairs.astype(jnp.uint16))
         inputs = inputs.at[rows, first + 2 * slots].set(keys.astype(jnp.uint16))
@@ -206,10 +206,10 @@ class InductionHeads(Sampled):
         import jax
         import jax.numpy as jnp
 
-        of_symbols, of_place = jax.random.split(key)
+        key_symbols, key_place = jax.random.split(key)
         special, last = options.vocabulary - 1, options.length - 1
-        symbols = jax.random.randint(of_symbols, (count, options.length), 0, special)
-        place = jax.random.randint(of_place, (count, 1), 0, last - 1)
+        symbols = jax.random.randint(key_symbols, (count, options.length), 0, special)
+        place = jax.random.randint(key_place, (count, 1), 0, last - 1)
         at = jnp.arange(options.length)[None]
         inputs = jnp.where((at == place) | (at == last), special, symbols).astype(jnp.uint8)
         return inputs, jnp.take_along_axis(symbols, place + 1, axis=1), None
@@ -225,8 +225,8 @@ class ParityOptions(SampledOptions, frozen=True, kw_only=True, forbid_unknown_fi
 
     def __post_init__(self) -> None:
         if not self.min_length <= self.max_length < self.longest:
-            found = f"{self.min_length}, {self.max_length}, {self.longest}"
-            raise ValueError(f"min_length, max_length and longest must ascend, found {found}")
+            actual = f"{self.min_length}, {self.max_length}, {self.longest}"
+            raise ValueError(f"min_length, max_length and longest must ascend, found {actual}")
 
 
 class Parity(Sampled):
@@ -252,9 +252,9 @@ class Parity(Sampled):
         import jax
         import jax.numpy as jnp
 
-        of_bits, of_length = jax.random.split(key)
-        bits = jax.random.randint(of_bits, (count, options.max_length), 0, 2)
-        lengths = jax.random.randint(of_length, (count,), options.min_length, options.max_length + 1)
+        key_bits, key_length = jax.random.split(key)
+        bits = jax.random.randint(key_bits, (count, options.max_length), 0, 2)
+        lengths = jax.random.randint(key_length, (count,), options.min_length, options.max_length + 1)
         at, ends = jnp.arange(options.max_length)[None], lengths[:, None]
         inputs = jnp.where(at < ends, 1 + bits, 0).astype(jnp.uint8)
         labels = jnp.where(at == ends - 1, jnp.cumsum(bits, axis=1) % 2, -1)
@@ -269,9 +269,9 @@ def distinct(key: jax.Array, rows: int, count: int, below: int) -> jax.Array:
     import jax
     import jax.numpy as jnp
 
-    of_draws, of_order = jax.random.split(key)
+    key_draws, key_order = jax.random.split(key)
     last = jnp.arange(below - count, below)
-    draws = jax.random.randint(of_draws, (rows, count), 0, last[None] + 1)
+    draws = jax.random.randint(key_draws, (rows, count), 0, last[None] + 1)
 
     def add(k: Any, chosen: jax.Array) -> jax.Array:
         draw = draws[:, k]
@@ -279,4 +279,4 @@ def distinct(key: jax.Array, rows: int, count: int, below: int) -> jax.Array:
         return chosen.at[:, k].set(jnp.where(taken, last[k], draw))
 
     chosen = jax.lax.fori_loop(0, count, add, jnp.full((rows, count), -1))
-    return jax.random.permutation(of_order, chosen, axis=1, independent=True)
+    return jax.random.permutation(key_order, chosen, axis=1, independent=True)

@@ -22,13 +22,13 @@ class TeacherOptions(SampledOptions, frozen=True, kw_only=True, forbid_unknown_f
 
     length: Annotated[int, Meta(ge=1, le=8192)] = 300
     nu: Annotated[float, Meta(ge=0, lt=1)] = 0.99
-    """The |lambda| of the teacher lie above it."""
+    """Lower bound of the teacher's |lambda|."""
     max_phase: Annotated[float, Meta(gt=0, le=math.pi)] = math.pi
-    """The largest phase of its lambda, in radians."""
+    """Upper bound of the phases of the teacher's lambda, in radians."""
     states: Annotated[int, Meta(ge=1, le=1024)] = 10
-    """n: real numbers in its state."""
+    """n: real numbers in the state of the teacher."""
     teacher: Seed = 0
-    """Its seed."""
+    """Seed of the teacher."""
 
 
 class Teacher(NamedTuple):
@@ -43,13 +43,13 @@ class Teacher(NamedTuple):
     d: float
 
     def kernel(self, length: int) -> np.ndarray:
-        """Its response to a unit impulse, (length,): D + C B, then C A^k B."""
-        found, h = np.zeros(length), self.b
+        """The response to a unit impulse, (length,): D + C B, then C A^k B."""
+        response, h = np.zeros(length), self.b
         for k in range(length):
-            found[k] = self.c @ h
+            response[k] = self.c @ h
             h = self.a @ h
-        found[0] += self.d
-        return found
+        response[0] += self.d
+        return response
 
 
 def moved(a: np.ndarray, nu: float, max_phase: float = math.pi) -> np.ndarray:

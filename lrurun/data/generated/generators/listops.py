@@ -44,9 +44,9 @@ class Parameters(NamedTuple):
     """Which trees grow, and which are kept; the defaults are the published ones."""
 
     min_length: int = 500
-    """Tokens; exclusive."""
+    """Lower bound of the number of tokens, exclusive."""
     max_length: int = 2000
-    """Tokens; exclusive."""
+    """Upper bound of the number of tokens, exclusive."""
     max_depth: int = 10
     """Nodes from the root to the deepest digit."""
     max_args: int = 10
@@ -136,9 +136,9 @@ def operators(inputs: np.ndarray) -> np.ndarray:
     closing = (tokens == CLOSE).astype(np.int64)
     depth = np.cumsum(1 - 2 * closing) + closing  # an operator and the bracket that ends it have the same
     begin, end = np.lexsort((depth, row)).reshape(-1, 2).T  # stable, so that they are neighbours
-    found = np.zeros_like(inputs)
-    found[row[end], place[end]] = tokens[begin]
-    return found
+    ended = np.zeros_like(inputs)
+    ended[row[end], place[end]] = tokens[begin]
+    return ended
 
 
 def _described(parameters: Parameters) -> str:
@@ -153,15 +153,15 @@ def _new(examples: Examples, seen: set[bytes], count: int, templates: bool) -> l
 
     With `templates`, two examples are the same if they are without their digits.
     """
-    found = []
+    indices = []
     for index, row in enumerate(examples.inputs):
         if templates:
             row = row[(row > 0) & (row < ZERO)]
         digest = hashlib.blake2b(row, digest_size=16).digest()
         if digest not in seen and len(seen) < count:
             seen.add(digest)
-            found.append(index)
-    return found
+            indices.append(index)
+    return indices
 
 
 def _grow(random: np.random.RandomState, parameters: Parameters, trees: int) -> list[np.ndarray]:

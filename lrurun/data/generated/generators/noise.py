@@ -21,7 +21,7 @@ LEVELS = 1 << 16
 
 
 def described(seed: int) -> str:
-    """For the source of data."""
+    """The noise in the description of a source."""
     return f"then lrurun noise {VERSION}, seed {seed}"
 
 
@@ -32,11 +32,11 @@ def manifest(seed: int) -> dict[str, Any]:
 
 def bits(seed: int, split: str, first: int, count: int, values: int) -> np.ndarray:
     """(count, values) uint16, uniform: the noise of `count` examples of a split, beginning with example `first`."""
-    found = np.empty((count, values), np.uint16)
+    noise = np.empty((count, values), np.uint16)
     for row in range(count):
         source = np.random.Philox(key=[seed, SPLITS.index(split)], counter=[0, 0, 0, first + row])
-        found[row] = source.random_raw(-(-values // 4)).astype("<u8").view("<u2")[:values]
-    return found
+        noise[row] = source.random_raw(-(-values // 4)).astype("<u8").view("<u2")[:values]
+    return noise
 
 
 def normal() -> np.ndarray:

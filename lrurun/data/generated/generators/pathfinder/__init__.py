@@ -116,12 +116,12 @@ def _fill(images: Images, chosen: np.ndarray, t: Tables, random: np.random.Rando
         for at, angle in zip(places[snake], angles[snake], strict=True):
             combine(np.maximum, snakes[snake], home + at, angle, t.ink)
 
-    own = np.stack(np.divmod(places, t.side), axis=-1).transpose(2, 0, 1, 3) - t.rim
+    starts = np.stack(np.divmod(places, t.side), axis=-1).transpose(2, 0, 1, 3) - t.rim
     angles = angles.transpose(2, 0, 1)
-    other = own + t.ends[angles]
+    ends = starts + t.ends[angles]
     forwards = angles[..., None] < DEGREES
-    images.tails[chosen] = np.where(forwards, own, other)
-    images.heads[chosen] = np.where(forwards, other, own)
+    images.tails[chosen] = np.where(forwards, starts, ends)
+    images.heads[chosen] = np.where(forwards, ends, starts)
     images.angles[chosen] = t.radians[angles]
     images.attempts[chosen] = attempts
     images.markers[chosen, 0] = images.tails[chosen, images.marked[chosen, 0], 0]

@@ -13,11 +13,11 @@ import numpy as np
 from lrurun.data.generated.generators.pathfinder.tables import DEGREES, Tables, collide, combine
 
 _TRIES = 3
-"""For the place of the next dash, and for that of a distractor's first one."""
+"""How often the place of the next dash is tried, and that of a distractor's first one."""
 _LEAST = 1672
 """A snake ends where all weights, times the room, are less together: 1e-4 of _STRAIGHT times 255."""
 _GUESSES = 16
-"""For the place of a first dash, before all places are looked at."""
+"""How many random places are tried for a first dash before all places are looked at."""
 _BATCH = 2048, 8192, 48 << 20
 """Pairs that grow together at first and at most, and the largest size of their maps in bytes. Other numbers change
 the bits."""
@@ -43,21 +43,21 @@ def grow_pairs(t: Tables, random: np.random.RandomState, count: int) -> tuple[np
     Returns:
         places (2, contour_length, count), each in its own map, angles of the same shape, pairs begun for each, maps.
     """
-    first, most, size = _BATCH
+    first, limit, size = _BATCH
     per_lane = 1 if t.parameters.quirks else 2
-    most = min(most, size // (2 * per_lane * t.cells))
-    maps = Maps(*(np.empty(most * per_lane * t.cells, np.uint8) for _ in range(2)))
-    lanes, begun, made = min(first, most), 0, 0
-    order, found = [np.array([-1])], []
-    while made < count:
+    limit = min(limit, size // (2 * per_lane * t.cells))
+    maps = Maps(*(np.empty(limit * per_lane * t.cells, np.uint8) for _ in range(2)))
+    lanes, begun, succeeded = min(first, limit), 0, 0
+    order, batches = [np.array([-1])], []
+    while succeeded < count:
         lane, *pairs = _grow(t, random, maps, lanes)
         order.append(begun + lane)
-        found.append(pairs)
-        begun, made = begun + lanes, made + len(lane)
-        if made:
-            lanes = min(most, ceil((count - made) * 1.1 * begun / made) + 64)
-    places, angles = (np.concatenate([pairs[i] for pairs in found], axis=2)[:, :, :count] for i in (0, 1))
-    taken, free = (np.concatenate([pairs[i] for pairs in found])[: count * t.cells] for i in (2, 3))
+        batches.append(pairs)
+        begun, succeeded = begun + lanes, succeeded + len(lane)
+        if succeeded:
+            lanes = min(limit, ceil((count - succeeded) * 1.1 * begun / succeeded) + 64)
+    places, angles = (np.concatenate([pairs[i] for pairs in batches], axis=2)[:, :, :count] for i in (0, 1))
+    taken, free = (np.concatenate([pairs[i] for pairs in batches])[: count * t.cells] for i in (2, 3))
     return places, angles, np.diff(np.concatenate(order)[: count + 1]), Maps(taken, free)
 
 
@@ -81,7 +81,7 @@ def _grow(t: Tables, random: np.random.RandomState, maps: Maps, lanes: int) -> t
     places[1, 0] = places[0, 0] + t.second[random.randint(DEGREES, size=lanes)]
 
     lane = np.arange(lanes)
-    state = np.empty((2, 3, lanes), np.int64)  # of both snakes: place, pivot and angle of the newest dash
+    state = np.empty((2, 3, lanes), np.int64)  # for both snakes: place, pivot and angle of the newest dash
     for snake in (0, 1):
         at = places[snake, 0] + lane * stride
         state[snake] = at + shift[snake], at + shift[snake] + t.pivot[angles[snake, 0]], angles[snake, 0]
@@ -112,14 +112,14 @@ def _step(
     odds *= t.weight.take(angle, axis=1)
     np.cumsum(odds, axis=0, out=odds)
     at, turn = np.full(len(angle), -1), np.empty(len(angle), np.int64)
-    left = np.flatnonzero(odds[-1] >= _LEAST)
+    remaining = np.flatnonzero(odds[-1] >= _LEAST)
     for _ in range(_TRIES):
-        some = odds.take(left, axis=1)
-        choice = (some <= (random.random_sample(len(left)) * some[-1]).astype(np.int32)).sum(axis=0)
-        head, new = pivot[left] + t.reach[choice, angle[left]], t.turn[choice, angle[left]]
+        sums = odds.take(remaining, axis=1)
+        choice = (sums <= (random.random_sample(len(remaining)) * sums[-1]).astype(np.int32)).sum(axis=0)
+        head, new = pivot[remaining] + t.reach[choice, angle[remaining]], t.turn[choice, angle[remaining]]
         free = ~collide(maps.taken, head, new, t.limit)
-        at[left[free]], turn[left[free]] = head[free], new[free]
-        left = left[~free]
+        at[remaining[free]], turn[remaining[free]] = head[free], new[free]
+        remaining = remaining[~free]
     ok = np.flatnonzero(at >= 0)
     return ok, at[ok], turn[ok]
 
@@ -134,16 +134,16 @@ def add_distractors(
     p = t.parameters
     count = len(maps.taken) // t.cells
     ink, number = np.zeros((count, t.cells), np.uint8), np.zeros(count, np.uint8)
-    own = [cells.reshape(count, t.cells) for cells in maps]
+    rows = [cells.reshape(count, t.cells) for cells in maps]
     for _ in range(p.distractors):
-        left = np.arange(count)
+        remaining = np.arange(count)
         for _ in range(p.distractor_tries):
-            if not len(left):
+            if not len(remaining):
                 break
-            trial = Maps(*(cells[left].reshape(-1) for cells in own))
-            lane, places, angles = _distractor(t, random, trial, len(left))
-            done = left[lane]
-            for cells, tried in zip(own, trial, strict=True):
+            trial = Maps(*(cells[remaining].reshape(-1) for cells in rows))
+            lane, places, angles = _distractor(t, random, trial, len(remaining))
+            done = remaining[lane]
+            for cells, tried in zip(rows, trial, strict=True):
                 cells[done] = tried.reshape(-1, t.cells)[lane]
             for at, angle in zip(places, angles, strict=True):
                 combine(np.maximum, ink.reshape(-1), done * t.cells + at, angle, t.ink)
@@ -151,7 +151,7 @@ def add_distractors(
                 pivots = done * t.cells + places[0] + t.pivot[angles[0]]
                 combine(np.maximum, discs, pivots, np.zeros_like(pivots), t.disc)
             number[done] += 1
-            left = np.delete(left, lane)
+            remaining = np.delete(remaining, lane)
     return ink.reshape(-1), number
 
 
@@ -180,17 +180,18 @@ def _beginnings(
     t: Tables, random: np.random.RandomState, maps: Maps, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """First dashes of distractors: in which of `count` maps there is one, place (the tail), angle."""
-    found = []
-    left = np.arange(count)
+    beginnings = []
+    remaining = np.arange(count)
     for _ in range(_TRIES):
-        angle = random.randint(DEGREES, size=len(left))
-        left, angle = left[t.allowed[angle]], angle[t.allowed[angle]]
-        at = _vacancies(t, random, maps.taken, left * t.cells, angle)
-        left, angle, at = left[at >= 0], angle[at >= 0], at[at >= 0]  # where nothing is free, nothing is tried again
+        angle = random.randint(DEGREES, size=len(remaining))
+        remaining, angle = remaining[t.allowed[angle]], angle[t.allowed[angle]]
+        at = _vacancies(t, random, maps.taken, remaining * t.cells, angle)
+        # where nothing is free, nothing is tried again
+        remaining, angle, at = remaining[at >= 0], angle[at >= 0], at[at >= 0]
         inside = t.inside[at + t.tip[angle]] & t.inside[at + t.pivot[angle]]
-        found.append(np.stack([left, at, angle])[:, inside])
-        left = left[~inside]
-    lane, at, angle = np.concatenate(found, axis=1)
+        beginnings.append(np.stack([remaining, at, angle])[:, inside])
+        remaining = remaining[~inside]
+    lane, at, angle = np.concatenate(beginnings, axis=1)
     return lane, at, angle
 
 
@@ -200,8 +201,8 @@ def _vacancies(
     """For each map a place, any with equal chance, where the first dash of that angle fits; -1 where there is none."""
     frame = np.flatnonzero(t.inside)
     guesses = frame[random.randint(len(frame), size=(len(angle), _GUESSES))]
-    every = np.repeat(angle, _GUESSES)
-    fits = ~collide(taken, (home[:, None] + guesses).reshape(-1), every, t.fit).reshape(guesses.shape)
+    angles = np.repeat(angle, _GUESSES)
+    fits = ~collide(taken, (home[:, None] + guesses).reshape(-1), angles, t.fit).reshape(guesses.shape)
     at = np.where(fits.any(axis=1), guesses[np.arange(len(angle)), fits.argmax(axis=1)], -1)
     for index in np.flatnonzero(at < 0):
         vacant = frame[~collide(taken, home[index] + frame, np.full(len(frame), angle[index]), t.fit)]

@@ -18,24 +18,24 @@ class Parameters(NamedTuple):
     dash: int
     """Length of a dash."""
     thickness: float
-    """Of a dash; a multiple of 1/2."""
+    """Thickness of a dash, a multiple of 1/2."""
     margins: tuple[int, ...]
     """Room that a dash claims around it; one of them is sampled for each image."""
     seed_distance: int
-    """Between the tails of the two snakes."""
+    """Distance between the tails of the two snakes."""
     padding: int
     """Width of the frame on which no dash may lie."""
     continuity: float
     """Turns of 90 / continuity degrees or more do not happen."""
     radius: float
-    """Of the discs."""
+    """Radius of the discs."""
     contrasts: tuple[int, int]
     """Ink of the two snakes and of distractors, in percent of that of the discs."""
     overlap: int
     """Two dashes collide where the sum of their claims reaches this many percent of a full one."""
     distractors: int
     distractor_length: int
-    """Dashes."""
+    """Dashes of a distractor."""
     distractor_tries: int
     """Attempts to place a distractor before it is omitted."""
     segmentation: bool = False
@@ -101,7 +101,7 @@ def parameters(size: int, contour_length: int | None = None, quirks: bool = True
             "Pathfinder: quirks: images of size 22 are our own, and there is no published distribution to keep",
             "choose quirks = false, or another size",
         )
-    return _made(table, size, length, length // 3 if size != 22 else 2, quirks)
+    return _build(table, size, length, length // 3 if size != 22 else 2, quirks)
 
 
 _SEGMENTED = {
@@ -112,9 +112,9 @@ _SEGMENTED = {
 
 
 def segmented(size: int, quirks: bool = True) -> Parameters:
-    """Those of PathfinderSegmentation (Gupta et al. 2023, its published program) for 128 and 256 pixels per side.
+    """The parameters of PathfinderSegmentation (Gupta et al. 2023, published program) for 128 and 256 pixels per side.
 
-    There are ours for 32. Quirks are those of `parameters`, and masks have the ripples that reducing an image leaves
+    Those for 32 are our own. Quirks are those of `parameters`, and masks have the ripples that reducing an image leaves
     around a dash, of a few levels of gray; without quirks, they are where a dash covers a quarter of a pixel or more.
 
     Raises:
@@ -133,11 +133,11 @@ def segmented(size: int, quirks: bool = True) -> Parameters:
         )
     table = _SEGMENTED[size]
     short = 2 if size == 32 else table.lengths[-1] // 3
-    return _made(table, size, table.lengths[-1], short, quirks)._replace(segmentation=True)
+    return _build(table, size, table.lengths[-1], short, quirks)._replace(segmentation=True)
 
 
-def _made(table: _Size, size: int, length: int, short: int, quirks: bool) -> Parameters:
-    """`short`: dashes of a distractor."""
+def _build(table: _Size, size: int, length: int, short: int, quirks: bool) -> Parameters:
+    """The parameters of images with `short` dashes in a distractor."""
     return Parameters(
         size=size,
         contour_length=length,

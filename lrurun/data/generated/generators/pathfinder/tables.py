@@ -33,7 +33,7 @@ class Stamps(NamedTuple):
     corners: np.ndarray
     """(angles,) from the place of a dash to the first cell of its patch."""
     rows: np.ndarray
-    """(rows,) from there to the first cell of each row."""
+    """(rows,) from the first cell of the patch to the first cell of each row."""
     width: int
 
 
@@ -43,9 +43,9 @@ class Tables(NamedTuple):
     parameters: Parameters
     rim: int
     side: int
-    """Of a map; a step down in a flat map."""
+    """Side of a map, and the step to the next row in a flat map."""
     cells: int
-    """Of a map."""
+    """Cells of a map."""
     taken: np.ndarray
     """(cells,) uint8: map before the first dash."""
     free: np.ndarray
@@ -59,7 +59,7 @@ class Tables(NamedTuple):
     allowed: np.ndarray
     """(360,) bool: angles of first dashes."""
     first: np.ndarray
-    """(k,) those for which the first snake finds a place."""
+    """(k,) the angles for which the first snake finds a place."""
     start: np.ndarray
     """(360, 2, 2) the rectangle of these places: row and column of its corner, and its extent."""
     second: np.ndarray
@@ -73,16 +73,16 @@ class Tables(NamedTuple):
     reach: np.ndarray
     """(choices, angles) from the pivot of a dash to the places for the next."""
     turn: np.ndarray
-    """(choices, angles) the angle there."""
+    """(choices, angles) the angle of a dash at each of these places."""
     weight: np.ndarray
-    """(choices, angles) int32."""
+    """(choices, angles) int32: the weight of each of these places."""
     ink: Stamps
     claim: Stamps
     """What a dash takes."""
     limit: Stamps
-    """It collides where more than this is taken."""
+    """A dash collides where more than this is taken."""
     room: Stamps
-    """What it leaves free."""
+    """What a dash leaves free."""
     fit: Stamps
     """A first dash does not fit where more than this is taken."""
     disc: Stamps
@@ -150,7 +150,7 @@ def tables(p: Parameters, margin: int) -> Tables:
 
 
 def _unit(radians: np.ndarray) -> np.ndarray:
-    """(..., 2) down and to the right."""
+    """(..., 2) unit vectors: down, and to the right."""
     return np.stack([np.sin(radians), np.cos(radians)], axis=-1)
 
 
@@ -177,7 +177,8 @@ def _turns(steps: np.ndarray, radians: np.ndarray, continuity: float) -> tuple[n
 def _clearances(full: np.ndarray, radius: int, quirks: bool) -> np.ndarray:
     """(360, s, s) bool: the cells that must be free around the place of a first dash, which is in the middle.
 
-    Those it claims in `full`, in a square of that radius. The published program looks one cell too far down and right.
+    They are the cells that a dash claims in `full`, in a square of that radius. The published program looks one cell
+    too far down and right.
     """
     shift, beyond = int(quirks), full.shape[1] // 2 - radius
     clearances = np.zeros_like(full)
@@ -228,14 +229,14 @@ def _lines(p: Parameters, margin: int, radians: np.ndarray) -> np.ndarray:
 
 
 def _disc(radius: float) -> np.ndarray:
-    """(1, s, s) uint8."""
+    """(1, s, s) uint8: the picture of a disc."""
     reach = ceil(radius) + 2
     squares = (np.arange((2 * reach + 1) * _FINE) - reach * _FINE) ** 2
     return _reduce(np.where(squares + squares[:, None] <= (radius * _FINE) ** 2, 255, 0)[None].astype(np.uint8))
 
 
 def _reduce(pictures: np.ndarray) -> np.ndarray:
-    """Pictures in the size of the image."""
+    """The pictures, reduced to the size of the image."""
     from PIL import Image
 
     side = (pictures.shape[1] + 1) // _FINE
