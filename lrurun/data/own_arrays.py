@@ -380,8 +380,8 @@ def task_of(
     labels, label_facts = _stored_labels(sets, chosen["train"], classes)
     arrays: dict[str, _Rows] = {}
     for split, index in chosen.items():
-        number = len(sets) - 1 if split == "test" else 0
-        array_set, stored = sets[number], labels[number]
+        set_index = len(sets) - 1 if split == "test" else 0
+        array_set, stored = sets[set_index], labels[set_index]
         arrays[f"{split}-inputs"] = _Rows(array_set.inputs, index, inputs_dtype)
         arrays[f"{split}-labels"] = _Rows(stored, index, stored.dtype)
         if any(item.lengths is not None for item in sets):
@@ -495,9 +495,9 @@ def _stored_labels(
         largest = int(max(mask.sum(axis=1).max() for mask in labelled))
         facts["labelled"] = largest if largest < arrays[0].shape[1] else None
     if not values:
-        number = _count(arrays, [examples.names[1] for examples in sets], classes)
-        dtype = fitting(-1 if positions else 0, number - 1)
-        return [labels.astype(dtype) for labels in arrays], {**facts, "classes": number}
+        class_count = _count(arrays, [examples.names[1] for examples in sets], classes)
+        dtype = fitting(-1 if positions else 0, class_count - 1)
+        return [labels.astype(dtype) for labels in arrays], {**facts, "classes": class_count}
     if classes is not None:
         raise LrurunError(
             f"{name}: real values have no classes", "leave --classes out, or save labels as whole numbers"

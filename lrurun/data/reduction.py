@@ -43,18 +43,18 @@ def first_examples(
     def reduction(full: Data, writer: Writer, progress: Progress) -> None:
         writer.vocabulary = writer.vocabulary or list(full.vocabulary)
         for split in SPLITS:
-            number = count(split, full, options)
-            for begin in range(0, number, block):
-                rows = _rows(getattr(full, split), begin, min(begin + block, number))
+            total = count(split, full, options)
+            for begin in range(0, total, block):
+                rows = _rows(getattr(full, split), begin, min(begin + block, total))
                 changed = change(rows, split, begin) if change else rows
                 for part in ("inputs", "labels", "lengths"):
                     values = getattr(changed, part)
                     if values is None:
                         continue
                     if begin == 0:
-                        writer.create(split, part, (number, *values.shape[1:]), values.dtype)
+                        writer.create(split, part, (total, *values.shape[1:]), values.dtype)
                     writer.arrays[f"{split}-{part}"].put(begin, values)
-                progress(f"writing {split}", begin, number)
+                progress(f"writing {split}", begin, total)
 
     return reduction
 

@@ -73,30 +73,30 @@ def no_progress(what: str, done: int, total: int | None) -> None:
     """A `Progress` that shows nothing."""
 
 
-def manifest(task: Task, options: Options, where: Path) -> dict[str, Any] | None:
-    """The manifest in the folder `where`, or None if nothing is prepared there.
+def manifest(task: Task, options: Options, folder: Path) -> dict[str, Any] | None:
+    """The manifest in `folder`, or None if nothing is prepared there.
 
     Raises:
         LrurunError: the folder does not hold this version of the task's data with these options.
     """
-    table = _read(where / "manifest.json")
+    table = _read(folder / "manifest.json")
     if table is None:
         return None
     if (table["task"], table["version"]) != (task.name, task.version):
         actual = f"{table['task']} version {table['version']}"
         raise LrurunError(
-            f"{where}: expected {task.name} version {task.version}, found {actual}",
-            task.restore or (_again(task, where) if table["task"] == task.name else _REMAKE),
+            f"{folder}: expected {task.name} version {task.version}, found {actual}",
+            task.restore or (_again(task, folder) if table["task"] == task.name else _REMAKE),
         )
     if bool(table.get("code")) != bool(task.code):
         lrurun_task, plugin_task = f"lrurun's own task {task.name}", f"the task {task.name} of a plug-in"
         actual, expected = (plugin_task, lrurun_task) if table.get("code") else (lrurun_task, plugin_task)
-        raise LrurunError(f"{where}: has the data of {actual}, expected those of {expected}", "rename your task")
-    if edited := edit(task, table, where):
+        raise LrurunError(f"{folder}: has the data of {actual}, expected those of {expected}", "rename your task")
+    if edited := edit(task, table, folder):
         table["notes"] = [*table.get("notes", ()), edited]
     if table.get("options", {}) != canonical(options):
         raise LrurunError(
-            f"{where}: expected data made with {_settings(canonical(options))}, "
+            f"{folder}: expected data made with {_settings(canonical(options))}, "
             f"found {_settings(table.get('options', {}))}",
             task.restore or "choose another folder with --data-dir, or remove this one and run the command again",
         )
@@ -121,13 +121,13 @@ def _read(path: Path) -> dict[str, Any] | None:
 def prepare(
     task: Task,
     options: Options,
-    where: Path,
+    folder: Path,
     *,
     from_path: Path | None = None,
     force: bool = False,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Prepares the data in the folder `where` unless they are there, one process at a time; returns the manifest.
+    """Prepares the data in `folder` unless they are there, one process at a time; returns the manifest.
 
     Args:
         from_path: a copy of the data; by default they are downloaded, or generated if that fails or is not possible.
@@ -136,56 +136,56 @@ def prepare(
     Raises:
         LrurunError: no source is available, it is damaged, or the data cannot be written.
     """
-    existing = None if force else manifest(task, options, where)
+    existing = None if force else manifest(task, options, folder)
     if existing:
         return existing
-    new = [folder for folder in where.parents if not folder.exists()]
+    new_parents = [parent for parent in folder.parents if not parent.exists()]
     try:
-        where.parent.mkdir(parents=True, exist_ok=True)
-        waiting = f"waiting for another process that prepares {where.name}"
-        with files.locked(where.with_name(f".{where.name}.lock"), lambda: progress(waiting, 0, None)):
-            existing = None if force else manifest(task, options, where)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        waiting = f"waiting for another process that prepares {folder.name}"
+        with files.locked(folder.with_name(f".{folder.name}.lock"), lambda: progress(waiting, 0, None)):
+            existing = None if force else manifest(task, options, folder)
             if existing:
                 return existing
-            if where.exists() and not (force and (where / "manifest.json").is_file()):
+            if folder.exists() and not (force and (folder / "manifest.json").is_file()):
                 raise LrurunError(
-                    f"{where}: this folder exists, but has no manifest",
+                    f"{folder}: this folder exists, but has no manifest",
                     "move it away, or choose another folder with --data-dir",
                 )
-            _make(task, options, where, _source(task, options, where, from_path, progress), progress)
+            _make(task, options, folder, _source(task, options, folder, from_path, progress), progress)
     except OSError as error:
         if (fault := plugins.fault(error)) is not None:
             raise fault from error
-        raise LrurunError(f"{error.filename or where}: {error.strerror}", _SPACE) from None
+        raise LrurunError(f"{error.filename or folder}: {error.strerror}", _SPACE) from None
     finally:
         with contextlib.suppress(OSError):
-            for folder in new:
-                folder.rmdir()  # succeeds only while it is empty
-    prepared = manifest(task, options, where)
+            for parent in new_parents:
+                parent.rmdir()  # succeeds only while it is empty
+    prepared = manifest(task, options, folder)
     assert prepared is not None
     return prepared
 
 
-def _make(task: Task, options: Options, where: Path, source: Source, progress: Progress) -> None:
-    work = where.with_name(f".{where.name}.partial")
-    shutil.rmtree(work, ignore_errors=True)  # left by a killed process: the lock excludes all others
-    with files.atomic(where, work), contextlib.closing(Writer(work)) as writer:
-        work.mkdir()
-        progress(f"preparing {where.name}: {source.text}", 0, None)
+def _make(task: Task, options: Options, folder: Path, source: Source, progress: Progress) -> None:
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process: the lock excludes all others
+    with files.atomic(folder, partial), contextlib.closing(Writer(partial)) as writer:
+        partial.mkdir()
+        progress(f"preparing {folder.name}: {source.text}", 0, None)
         known, note = _identified(task, source, progress)
         source.fill(writer, progress)
         setting_splits = [f"test@{name}" for name in task.settings(options)]
         for split, part in product([*SPLITS, *setting_splits], ("inputs", "labels")):
             if (name := f"{split}-{part}") not in writer.arrays:
                 raise LrurunError(
-                    f"{where.name}: the array {name} is missing: the code of task {task.name} has not written it",
+                    f"{folder.name}: the array {name} is missing: the code of task {task.name} has not written it",
                     f'the `fill` of its Source must save it: writer.save("{split}", "{part}", array)',
                 )
         progress("computing digests", 0, None)
         digests = writer.finish()
-        _check_written(task, options, writer, where.name)
+        _check_written(task, options, writer, folder.name)
         counts = {split: writer.arrays[f"{split}-labels"].shape[0] for split in SPLITS}
-        baselines = _majority(task, task.spec(options, writer.vocabulary), work) | writer.baselines
+        baselines = _majority(task, task.spec(options, writer.vocabulary), partial) | writer.baselines
         table = {
             "task": task.name,
             "version": task.version,
@@ -200,24 +200,24 @@ def _make(task: Task, options: Options, where: Path, source: Source, progress: P
             "sha256": digests,
             "vocabulary": writer.vocabulary,
             "baselines": baselines,
-            "notes": [*note, *writer.notes, *_count_notes(task, options, counts, where)],
+            "notes": [*note, *writer.notes, *_count_notes(task, options, counts, folder)],
             "lrurun": VERSION,
         }
-        path = work / "manifest.json"
+        path = partial / "manifest.json"
         path.write_text(json.dumps({k: v for k, v in table.items() if v not in ([], {}, "", None)}, indent=1) + "\n")
-        shutil.rmtree(before := where.with_name(f".{where.name}.before"), ignore_errors=True)
-        if where.exists():
-            where.replace(before)
+        shutil.rmtree(before := folder.with_name(f".{folder.name}.before"), ignore_errors=True)
+        if folder.exists():
+            folder.replace(before)
     shutil.rmtree(before, ignore_errors=True)
 
 
-def _majority(task: Task, spec: Spec, work: Path) -> dict[str, float]:
+def _majority(task: Task, spec: Spec, folder: Path) -> dict[str, float]:
     """The score of the most frequent class everywhere, where that is the metric's chance; empty for other metrics."""
     metric = task.metric
     if metric.naive != MAJORITY or not {*metric.sums} <= {"correct", "confusion"}:
         return {}
     train, test = (
-        arrays.count_classes(np.load(work / f"{split}-labels.npy", mmap_mode="r", allow_pickle=False), spec.classes)
+        arrays.count_classes(np.load(folder / f"{split}-labels.npy", mmap_mode="r", allow_pickle=False), spec.classes)
         for split in ("train", "test")
     )
     if not (train.any() and test.any()):
@@ -240,7 +240,7 @@ def _identified(task: Task, source: Source, progress: Progress) -> tuple[Publish
     return known, [note] if note else []
 
 
-def _source(task: Task, options: Options, where: Path, from_path: Path | None, progress: Progress) -> Source:
+def _source(task: Task, options: Options, folder: Path, from_path: Path | None, progress: Progress) -> Source:
     if from_path is not None:
         if not from_path.exists():
             raise LrurunError(f"--from {from_path}: no such file or folder", f"it takes {task.wanted or 'nothing'}")
@@ -249,31 +249,31 @@ def _source(task: Task, options: Options, where: Path, from_path: Path | None, p
             takes = f"it takes {task.wanted}" if task.wanted else f"{task.name} needs none: omit --from"
             raise LrurunError(f"--from {from_path}: no copy of {task.name} is there", takes)
         return source
-    if (reduced := _reduced(task, options, where, progress)) is not None:
+    if (reduced := _reduced(task, options, folder, progress)) is not None:
         return reduced
     if task.remotes:
-        return _downloaded(task, options, where, progress)
+        return _downloaded(task, options, folder, progress)
     offline = task.offline(options)
     if offline is None:
-        raise LrurunError(f"{task.name}: its data can neither be downloaded nor generated", _how_to_get(task, where))
+        raise LrurunError(f"{task.name}: its data can neither be downloaded nor generated", _how_to_get(task, folder))
     return offline
 
 
-def _reduced(task: Task, options: Options, where: Path, progress: Progress) -> Source | None:
+def _reduced(task: Task, options: Options, folder: Path, progress: Progress) -> Source | None:
     """The data from prepared ones of another profile, or from the full ones, if they have what is wanted."""
-    for folder in (where.parent / task.name, *sorted(where.parent.glob(f"{task.name}-*"))):
+    for other_folder in (folder.parent / task.name, *sorted(folder.parent.glob(f"{task.name}-*"))):
         try:
-            table = _read(folder / "manifest.json") if folder != where else None
+            table = _read(other_folder / "manifest.json") if other_folder != folder else None
             if table is None or table["task"] != task.name or table.get("code", "") != task.code:
                 continue
-            full = decoding.convert(table.get("options", {}), task.options, str(folder))
+            full = decoding.convert(table.get("options", {}), task.options, str(other_folder))
             reduction = task.reduction(options, full)
-            if reduction is None or manifest(task, full, folder) is None:
+            if reduction is None or manifest(task, full, other_folder) is None:
                 continue
         except LrurunError as error:  # of another version, or damaged
-            progress(f"{folder} is not used: {error.message}", 0, None)
+            progress(f"{other_folder} is not used: {error.message}", 0, None)
             continue
-        return _from_prepared(task, full, folder, reduction, table)
+        return _from_prepared(task, full, other_folder, reduction, table)
     return None
 
 
@@ -293,28 +293,28 @@ def _from_prepared(task: Task, full: Options, folder: Path, reduction: Reduction
     )
 
 
-def _downloaded(task: Task, options: Options, where: Path, progress: Progress) -> Source:
-    folder = where.parent / "downloads"
+def _downloaded(task: Task, options: Options, folder: Path, progress: Progress) -> Source:
+    downloads = folder.parent / "downloads"
     try:
         for remote in task.remotes:
-            download.fetch(remote, folder, progress)
+            download.fetch(remote, downloads, progress)
     except LrurunError as error:
         offline = task.offline(options)
         if offline is None:
             names = ", ".join(remote.name for remote in task.remotes)
             raise LrurunError(
                 f"{task.name}: the data are missing and could not be downloaded: {error.message}",
-                f"{error.hint or f'put {names} into {folder}'}, or {_how_to_get(task, where)}",
+                f"{error.hint or f'put {names} into {downloads}'}, or {_how_to_get(task, folder)}",
             ) from None
         progress(error.message, 0, None)
         return offline
-    source = task.find(folder, options)
+    source = task.find(downloads, options)
     if source is None:
-        raise LrurunError(f"{folder}: {task.name} was not found in what was downloaded", _how_to_get(task, where))
+        raise LrurunError(f"{downloads}: {task.name} was not found in what was downloaded", _how_to_get(task, folder))
     return structs.replace(source, kind="download", text=f"{task.remotes[0].url} ({source.text})")
 
 
-def _count_notes(task: Task, options: Options, counts: Mapping[str, int], where: Path) -> list[str]:
+def _count_notes(task: Task, options: Options, counts: Mapping[str, int], folder: Path) -> list[str]:
     """Notes on splits whose size differs a little from the published one, where a task tolerates that.
 
     Raises:
@@ -327,7 +327,7 @@ def _count_notes(task: Task, options: Options, counts: Mapping[str, int], where:
             continue
         if abs(actual - expected) > tolerance:
             raise LrurunError(
-                f"{where}: {split}: expected {expected:,} examples, found {actual:,}",
+                f"{folder}: {split}: expected {expected:,} examples, found {actual:,}",
                 f"the code of task {task.name} wrote it, and its sizes() returns another number: correct one of them"
                 if task.code
                 else "the source is not the published data: try another copy",
@@ -338,7 +338,7 @@ def _count_notes(task: Task, options: Options, counts: Mapping[str, int], where:
 
 
 def load(
-    task: Task, options: Options, where: Path, protocol: str = "holdout", progress: Progress = no_progress
+    task: Task, options: Options, folder: Path, protocol: str = "holdout", progress: Progress = no_progress
 ) -> Data:
     """The prepared arrays, memory-mapped, after verification of their digests, counts, types and shapes.
 
@@ -347,21 +347,21 @@ def load(
     Raises:
         LrurunError: the data are missing, changed or incomplete.
     """
-    table = manifest(task, options, where)
+    table = manifest(task, options, folder)
     if table is None:
-        raise missing(task, where)
+        raise missing(task, folder)
     spec = task.spec(options, table.get("vocabulary", ()))
     if spec.kind == "tokens" and len(table.get("vocabulary", ())) not in (0, spec.features):
         actual = len(table["vocabulary"])
-        raise LrurunError(f"{where}: expected a vocabulary of {spec.features:,} tokens, found {actual:,}", _REMAKE)
+        raise LrurunError(f"{folder}: expected a vocabulary of {spec.features:,} tokens, found {actual:,}", _REMAKE)
     # the digests are those of arrays that fitted the code which made them
     changed = table.get("code", "") != task.code
-    splits: Any = {split: _split(split, table, spec, where, progress, values=changed) for split in SPLITS}
+    splits: Any = {split: _split(split, table, spec, folder, progress, values=changed) for split in SPLITS}
     settings = {
-        name: _split(f"test@{name}", table, task.spec(setting_options), where, progress, values=changed)
+        name: _split(f"test@{name}", table, task.spec(setting_options), folder, progress, values=changed)
         for name, setting_options in task.settings(options).items()
     }
-    _count_notes(task, options, table["counts"], where)
+    _count_notes(task, options, table["counts"], folder)
     if protocol == "paper":
         splits = {
             "train": _joined(splits["train"], splits["validation"]),
@@ -383,7 +383,9 @@ def load(
     )
 
 
-def _split(split: str, table: Mapping[str, Any], spec: Spec, where: Path, progress: Progress, *, values: bool) -> Split:
+def _split(
+    split: str, table: Mapping[str, Any], spec: Spec, folder: Path, progress: Progress, *, values: bool
+) -> Split:
     """The arrays of a split, verified by their digests; `values`: whether every number is compared with the task."""
     parts: dict[str, np.ndarray] = {}
     again = _IMPORT if table.get("kind") == "imported" else _REMAKE
@@ -391,14 +393,14 @@ def _split(split: str, table: Mapping[str, Any], spec: Spec, where: Path, progre
         name = f"{split}-{part}"
         if name in table["sha256"]:
             progress(f"checking {name}.npy", 0, None)
-            parts[part] = _mapped(where / f"{name}.npy", table["sha256"][name], again)
+            parts[part] = _mapped(folder / f"{name}.npy", table["sha256"][name], again)
     expected = (table["counts"] | table.get("settings", {}))[split]
     for part in ("inputs", "labels"):
         count = len(parts[part]) if part in parts else 0
         if count != expected:
-            raise LrurunError(f"{where}: {split}-{part}: expected {expected} examples, found {count}", again)
+            raise LrurunError(f"{folder}: {split}-{part}: expected {expected} examples, found {count}", again)
     for part, array in parts.items():
-        check(array, part, spec, f"{where}: {split}-{part}", _remake(table), values=values)
+        check(array, part, spec, f"{folder}: {split}-{part}", _remake(table), values=values)
     return Split(**parts)
 
 
@@ -445,48 +447,47 @@ def _settings(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {value!r}" for name, value in options.items()) or "the published settings"
 
 
-def missing(task: Task, where: Path, arguments: str = "") -> LrurunError:
-    """The error for data that are not in the folder `where`; `arguments` are those of a command that prepares them."""
-    hint = task.restore or f"run: lrurun data prepare {arguments or _arguments_of(task, where)}"
-    return LrurunError(f"{where}: there are no prepared data for {task.name}", hint)
+def missing(task: Task, folder: Path, arguments: str = "") -> LrurunError:
+    """The error for data that are not in `folder`; `arguments` are those of a command that prepares them."""
+    hint = task.restore or f"run: lrurun data prepare {arguments or _arguments_of(task, folder)}"
+    return LrurunError(f"{folder}: there are no prepared data for {task.name}", hint)
 
 
-def _how_to_get(task: Task, where: Path) -> str:
+def _how_to_get(task: Task, folder: Path) -> str:
     """A hint for users who have a copy; for authors, where the task has no way to get its data."""
     if not task.wanted:
         return f"define offline() in the class of task {task.name}, or find(), with `wanted`, which describes a copy"
-    return (
-        f"if you have a copy: lrurun data prepare {_arguments_of(task, where)} --from PATH, where PATH is {task.wanted}"
-    )
+    command = f"lrurun data prepare {_arguments_of(task, folder)} --from PATH"
+    return f"if you have a copy: {command}, where PATH is {task.wanted}"
 
 
-def _arguments_of(task: Task, where: Path) -> str:
+def _arguments_of(task: Task, folder: Path) -> str:
     """The arguments of `lrurun data prepare` for a folder: one with other data is named `<task>-<profile>`.
 
     A plug-in's task is named by its recipe and its file.
     """
-    profile = where.name.removeprefix(task.name).removeprefix("-")
+    profile = folder.name.removeprefix(task.name).removeprefix("-")
     source = plugins.source_of("task", task.name)
     recipe = shlex.quote(task.recipe or "RECIPE.toml")
     named = f"{recipe} --load {shlex.quote(source.shown)}" if source else task.name
     return f"{named} --profile {profile}" if profile else named
 
 
-def edit(task: Task, table: Mapping[str, Any], where: Path) -> str | None:
+def edit(task: Task, table: Mapping[str, Any], folder: Path) -> str | None:
     """A note if the file of a plug-in's task has changed since its data were prepared, and its version has not."""
     if table.get("code", "") == task.code:
         return None
     source = plugins.source_of("task", task.name)
     return (
-        f"{source.shown if source else task.name} has changed since {where} was prepared, but not its version "
+        f"{source.shown if source else task.name} has changed since {folder} was prepared, but not its version "
         f"{task.version!r}: if its data are others now, change the version, "
-        f"or {_again(task, where)}"
+        f"or {_again(task, folder)}"
     )
 
 
-def _again(task: Task, where: Path) -> str:
+def _again(task: Task, folder: Path) -> str:
     """The command that replaces prepared data, as a hint."""
-    return f"run: lrurun data prepare {_arguments_of(task, where)} --force"
+    return f"run: lrurun data prepare {_arguments_of(task, folder)} --force"
 
 
 def check(array: np.ndarray, part: str, spec: Spec, name: str, hint: str, *, values: bool = True) -> None:

@@ -135,7 +135,7 @@ def _fill(images: Images, chosen: np.ndarray, t: Tables, random: np.random.Rando
         classes = [1 + (both & (images.marked[chosen, 0] == snake)) for snake in (0, 1)]
         least = 1 if p.quirks else 64
         masks = [
-            (ink.reshape(-1, t.cells) >= least) * number[:, None] for ink, number in zip(snakes, classes, strict=True)
+            (ink.reshape(-1, t.cells) >= least) * value[:, None] for ink, value in zip(snakes, classes, strict=True)
         ]
         images.masks[chosen] = _framed(t, np.maximum(*masks))
 

@@ -133,7 +133,7 @@ def add_distractors(
     """
     p = t.parameters
     count = len(maps.taken) // t.cells
-    ink, number = np.zeros((count, t.cells), np.uint8), np.zeros(count, np.uint8)
+    ink, placed = np.zeros((count, t.cells), np.uint8), np.zeros(count, np.uint8)
     rows = [cells.reshape(count, t.cells) for cells in maps]
     for _ in range(p.distractors):
         remaining = np.arange(count)
@@ -150,9 +150,9 @@ def add_distractors(
             if p.segmentation:
                 pivots = done * t.cells + places[0] + t.pivot[angles[0]]
                 combine(np.maximum, discs, pivots, np.zeros_like(pivots), t.disc)
-            number[done] += 1
+            placed[done] += 1
             remaining = np.delete(remaining, lane)
-    return ink.reshape(-1), number
+    return ink.reshape(-1), placed
 
 
 def _distractor(
