@@ -81,7 +81,7 @@ def test_a_tfds_copy_cannot_give_the_split_of_s4_and_says_so(tmp_path):
     data, table = prepared(tmp_path / "data/x", tfrecord(tmp_path / "given"))
     same(data, [HASHED[row] for row in ORDERS["s4"]])
     (note,) = table["notes"]
-    assert note.endswith("the split is random like that of S4, but another")
+    assert note.endswith("the split is random like that of S4, but not the same")
 
 
 @pytest.mark.parametrize("given", ["", "lra_release"])

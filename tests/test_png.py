@@ -68,4 +68,4 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     path.write_bytes(bytes(9))
     assert reading.read_file(path, 9) == bytes(9)
     message = refused(lambda: reading.read_file(path, 8)).message
-    assert message == f"{path}: longer than 8 bytes, which no published file of its kind is"
+    assert message == f"{path}: longer than 8 bytes: published files of this kind are shorter"

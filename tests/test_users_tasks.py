@@ -80,7 +80,7 @@ def test_an_edit_without_a_new_version_keeps_the_data_with_a_note(folder: Path) 
     where = Path("data/Majority")
     assert noted["sha256"] == made["sha256"]
     assert noted["notes"] == [
-        "mine.py has changed since data/Majority was prepared, but not its version '1': if its data are others now, "
+        "mine.py has changed since data/Majority was prepared, but not its version '1': if its data are different now, "
         "change the version, or run: lrurun data prepare RECIPE.toml --load mine.py --force"
     ]
     task = TASKS["Majority"]

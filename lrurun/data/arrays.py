@@ -52,7 +52,7 @@ class ArrayFile:
         if values.shape[1:] != self.shape[1:] or first < 0 or last > self.shape[0]:
             raise LrurunError(
                 f"{self.path.name}: rows {first} to {last} of shape {values.shape[1:]} do not fit {self.shape}",
-                "the source has more data than it should, or other data",
+                "the source has more data than expected, or different data",
             )
         _write(self._descriptor, values.tobytes(), self._start + first * self._row)
         self._filled[first:last] = True

@@ -65,7 +65,7 @@ def _check_metrics(task: Task) -> None:
         kind = f"{where}, metric {metric.name!r} ({type(metric).__name__})"
         if metric.name == "loss" or not re.fullmatch(r"[A-Za-z][\w.-]*", metric.name, re.ASCII):
             raise UsageError(
-                f"{kind}: expected a name of letters, digits, '.', '_' and '-'; loss is that of the loss",
+                f"{kind}: expected a name of letters, digits, '.', '_' and '-'; the name loss is taken",
                 'as in: name: str = "top_two"',
             )
         if [other.name for other in metrics].count(metric.name) > 1:

@@ -480,7 +480,7 @@ def edit(task: Task, table: Mapping[str, Any], folder: Path) -> str | None:
     source = plugins.source_of("task", task.name)
     return (
         f"{source.shown if source else task.name} has changed since {folder} was prepared, but not its version "
-        f"{task.version!r}: if its data are others now, change the version, "
+        f"{task.version!r}: if its data are different now, change the version, "
         f"or {_again(task, folder)}"
     )
 

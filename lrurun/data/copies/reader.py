@@ -286,7 +286,7 @@ class _Forward:
 
     def seek(self, position: int) -> int:
         if position < self._position:
-            raise tarfile.ReadError("a size in it is negative")
+            raise tarfile.ReadError("it states a negative size")
         while self._position < position:
             self.read(min(position - self._position, BLOCK))
         return position

@@ -63,7 +63,7 @@ def blocks(file: IO[bytes], limit: int, name: str) -> Iterator[bytes]:
     while block := file.read(min(remaining, BLOCK)):
         remaining -= len(block)
         if not remaining:
-            raise LrurunError(f"{name}: longer than {limit:,} bytes, which no published file of its kind is", DAMAGED)
+            raise LrurunError(f"{name}: longer than {limit:,} bytes: published files of this kind are shorter", DAMAGED)
         yield block
 
 

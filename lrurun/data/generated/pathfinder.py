@@ -242,7 +242,9 @@ _LIST_LIMIT = 4 << 20
 _LISTS_LIMIT = 1 << 28
 """Bytes of all lists: there are 200."""
 _LIST_NAME = re.compile(r"metadata/([0-9]{1,9})\.npy")
-_UNNAMED = "the copy is in the order of TFDS, without names of images: the split is random like that of S4, but another"
+_UNNAMED = (
+    "the copy is in the order of TFDS, without names of images: the split is random like that of S4, but not the same"
+)
 
 
 class Sample(NamedTuple):
