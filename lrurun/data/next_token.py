@@ -12,8 +12,8 @@ from lrurun.data.metric import Accuracy, BitsPerByte, Metric
 from lrurun.data.task import Options, Output, Spec, Split, Task
 
 BYTES = 256
-LONGEST = 7
-"""Bytes that a key of 64 bits can hold."""
+MAX_ORDER = 7
+"""Largest n of a model of n bytes: a key of 64 bits can hold 7."""
 ORDER = 5
 """Order of the longest model among the baselines."""
 
@@ -57,8 +57,8 @@ def bits_per_byte(train: np.ndarray, test: np.ndarray, n: int) -> float:
     Predicts bytes 1 to L of each row from up to n - 1 bytes before it in its row. n = 1 is the unigram model. Orders
     are interpolated by Witten and Bell (1991): with T followers of a context seen, a shorter context has weight T.
     """
-    if not 1 <= n <= LONGEST:
-        raise ValueError(f"n must lie between 1 and {LONGEST}, found {n}")
+    if not 1 <= n <= MAX_ORDER:
+        raise ValueError(f"n must lie between 1 and {MAX_ORDER}, found {n}")
     probability = np.full((len(test), test.shape[1] - 1), 1 / BYTES)
     for context in range(n):
         counted, asked = _keys(train, context), _keys(test, context)

@@ -198,21 +198,21 @@ def find(
     """
     if path.is_file():
         return Copy(path, patterns, hint, folders) if is_archive(path) else None
-    partly = None
+    incomplete = None
     for folder in folders:
         copy = Copy(path / folder, patterns, hint)
         missing = [pattern for pattern in patterns if next(copy.place.glob(pattern), None) is None]
         if not missing:
             return copy
-        if len(missing) < len(patterns) and partly is None:
-            partly = (copy, missing)
+        if len(missing) < len(patterns) and incomplete is None:
+            incomplete = (copy, missing)
     for name in archives:
         if (path / name).is_file():
             return Copy(path / name, patterns, hint, folders)
     if data_set and (prepared := tfds.find(path, data_set, config=config, limit=limit)):
         return prepared
-    if partly:
-        partly[0].check(partly[1])
+    if incomplete:
+        incomplete[0].check(incomplete[1])
     return None
 
 

@@ -159,8 +159,8 @@ class PG19(NextByte, _Books):
     def baselines(self, rows: Mapping[str, np.ndarray], unigram: float, writer: Writer) -> None:
         train, test = (_sample(rows[split]) for split in ("train", "test"))
         writer.baselines["unigram model"] = unigram / math.log(2)
-        partly = train.size < rows["train"].size or test.size < rows["test"].size
-        name = f"{ORDER}-gram model" + " of a sample" * partly
+        is_sample = train.size < rows["train"].size or test.size < rows["test"].size
+        name = f"{ORDER}-gram model" + " of a sample" * is_sample
         writer.baselines[name] = bits_per_byte(train, test, ORDER)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import jax
 
 Length = Annotated[int, Meta(ge=3, le=2**20)]
-Few = Annotated[int, Meta(ge=1, le=4096)]
+SmallCount = Annotated[int, Meta(ge=1, le=4096)]
 
 WITHOUT_QUERIES = "without the queries"
 """The naive predictor of MQAR, which sees the pairs; preparation measures it."""
@@ -30,7 +30,7 @@ class CopyOptions(SampledOptions, frozen=True, kw_only=True, forbid_unknown_fiel
 
     length: Length = 4096
     """Positions before the markers."""
-    tokens: Few = 16
+    tokens: SmallCount = 16
     """Tokens to copy, and markers."""
     vocabulary: Annotated[int, Meta(ge=4, le=256)] = 16
     """Ids: 0 is noise, the last one the marker, those between them are the symbols."""
@@ -99,7 +99,7 @@ class MqarOptions(SampledOptions, frozen=True, kw_only=True, forbid_unknown_fiel
     and 16, 512 and 64."""
 
     length: Length = 64
-    pairs: Few = 4
+    pairs: SmallCount = 4
     """N: pairs of a key and its value."""
     vocabulary: Annotated[int, Meta(ge=8, le=65_536)] = 8192
     """Ids: 0 is the filler, keys are below half of it, values from there on."""

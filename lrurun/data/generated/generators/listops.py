@@ -36,7 +36,7 @@ TREES = 20_000
 
 _PATIENCE = 20
 """Rounds over which the yield is measured."""
-_MOST_ROUNDS = 10_000
+_MAX_ROUNDS = 10_000
 """Further rounds that are acceptable: about half an hour."""
 
 
@@ -88,7 +88,7 @@ def generate(count: int, seed: int, parameters: Parameters = PUBLISHED, workers:
             new = _new(examples, seen, count, parameters.subtrees)
             recent.append(len(new))
             yield Examples(*(array[new] for array in examples))
-            if len(recent) == _PATIENCE and sum(recent) * (_MOST_ROUNDS // _PATIENCE) < count - len(seen):
+            if len(recent) == _PATIENCE and sum(recent) * (_MAX_ROUNDS // _PATIENCE) < count - len(seen):
                 raise LrurunError(
                     f"ListOps: {sum(recent)} new examples in {_PATIENCE * TREES:,} trees with "
                     f"{_described(parameters)}; {len(seen):,} of {count:,} found",

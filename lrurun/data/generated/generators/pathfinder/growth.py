@@ -14,7 +14,7 @@ from lrurun.data.generated.generators.pathfinder.tables import DEGREES, Tables, 
 
 _TRIES = 3
 """How often the place of the next dash is tried, and that of a distractor's first one."""
-_LEAST = 1672
+_MIN_WEIGHT = 1672
 """A snake ends where all weights, times the room, are less together: 1e-4 of _STRAIGHT times 255."""
 _GUESSES = 16
 """How many random places are tried for a first dash before all places are looked at."""
@@ -112,7 +112,7 @@ def _step(
     odds *= t.weight.take(angle, axis=1)
     np.cumsum(odds, axis=0, out=odds)
     at, turn = np.full(len(angle), -1), np.empty(len(angle), np.int64)
-    remaining = np.flatnonzero(odds[-1] >= _LEAST)
+    remaining = np.flatnonzero(odds[-1] >= _MIN_WEIGHT)
     for _ in range(_TRIES):
         sums = odds.take(remaining, axis=1)
         choice = (sums <= (random.random_sample(len(remaining)) * sums[-1]).astype(np.int32)).sum(axis=0)
