@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -49,6 +48,6 @@ def test_seeds_after_a_sequential_design_are_named(tmp_path: Path) -> None:
         plan, [instance] = planning.make("sDigits"), ledger.ladders()
         for more in ({"seeds": None, "max_seeds": 20}, {"seeds": "20-21"}):
             asked = {"task": "sDigits", "ladder": "lru", "profile": None, "tune": False, "sets": [], **more}
-            ledger.event("asked", json.dumps(asked), ladder=instance.key)
+            ledger.event("asked", "requested", asked, ladder=instance.key)
         found = selection.added_seeds(plan, instance, ledger, ledger.runs(instance.key))
     assert found == ["seeds 20 to 21 of gamma-norm were added in a later command"]

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import scipy.stats
 from msgspec import structs
@@ -200,8 +199,8 @@ def test_of_designs_that_are_recorded_at_once_the_first_counts(capsys: pytest.Ca
         [instance] = ledger.ladders()
         assert not design_record.is_unfinished(instance, ledger)
         first = design_record.begin(plan, instance, ledger, 20)
-        text = msgspec.json.encode(structs.replace(first.design, finished_before=1)).decode()
-        ledger.event(design_record.DESIGN, text, ladder=instance.key)
+        other = structs.replace(first.design, finished_before=1)
+        ledger.event(design_record.DESIGN, "sequential design", other, ladder=instance.key)
         assert design_record.begin(plan, instance, ledger, None) == first
         assert design_record.is_unfinished(instance, ledger)
     assert said(capsys, "ladder", "sDigits", *LADDER, "--decide")[0] == 0

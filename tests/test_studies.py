@@ -223,12 +223,12 @@ def test_a_ledger_that_cannot_be_written_is_enough_for_reports(
 def test_resume_goes_on_after_a_record_that_it_cannot_read(machine: Machine) -> None:
     plan = planning.make(studies.get("memory"), "laptop", {})
     with Ledger.open(machine.ledger) as ledger:
-        for task, text in (("study:disk", "[]"), ("sMNIST", "{}"), (plan.task, '{"study":"memory"}')):
+        for task, payload in (("study:disk", None), ("sMNIST", {}), (plan.task, {"study": "memory"})):
             instance = ledger.add_ladder(
                 "study", task, "laptop", plan.spec, kind="training" if task == "sMNIST" else "study"
             )
             ledger.enqueue(instance.key, plan.runs())
-            ledger.event("asked", text, ladder=instance.key)
+            ledger.event("asked", "requested", payload, ladder=instance.key)
     done = machine.run("resume", code=5)
     assert done.stderr.count("its recorded command cannot be read") == 2
     assert machine.states() == {"done": 5}

@@ -89,9 +89,9 @@ def remember(ledger: Ledger, instance: LadderInstance, request: StudyRequest) ->
     import msgspec
 
     table = {name: value for name, value in msgspec.structs.asdict(request).items() if name != "user"}
-    text = msgspec.json.encode(table | requests.user_of(ledger)).decode()
-    if text not in [event.text for event in requests.asked(ledger, instance)[-1:]]:
-        ledger.event(ASKED, text, ladder=instance.key)
+    payload = msgspec.to_builtins(table | requests.user_of(ledger))
+    if payload not in [event.payload for event in requests.asked(ledger, instance)[-1:]]:
+        ledger.event(ASKED, "requested", payload, ladder=instance.key)
 
 
 def newest_plan(ledger: Ledger, request: StudyRequest, plan: StudyPlan) -> StudyPlan:

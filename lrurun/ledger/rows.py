@@ -44,7 +44,7 @@ def add_event(
     time: float,
     kind: str,
     text: str,
-    payload: msgspec.Struct | None = None,
+    payload: msgspec.Struct | Mapping[str, Any] | None = None,
     *,
     run: int | None = None,
     attempt: int | None = None,

@@ -705,7 +705,7 @@ class Ledger:
         self,
         kind: str,
         text: str,
-        payload: Struct | None = None,
+        payload: Struct | Mapping[str, Any] | None = None,
         *,
         run: str | None = None,
         attempt: int | None = None,

@@ -41,7 +41,7 @@ def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> Non
     load = tuple(os.path.abspath(folder / Path(file).expanduser()) for file in plan.ladder.load)
     used = InstanceDocuments(ladder=structs.replace(plan.ladder, load=load), recipe=plan.recipe)
     if find(ledger, instance) != used:
-        ledger.event(KIND, msgspec.json.encode(_table(used)).decode(), ladder=instance.key)
+        ledger.event(KIND, "ladder and recipe as they were run", _table(used), ladder=instance.key)
 
 
 def _table(value: Any) -> Any:
@@ -61,9 +61,9 @@ def find(ledger: Ledger, instance: LadderInstance) -> InstanceDocuments | None:
     """The documents of an instance as they were last run; None if no ladder command has made it, or another version
     of lrurun whose documents this one cannot read."""
     events = ledger.events(ladder_key=instance.key, of_runs=False)
-    texts = [event.text for event in events if event.kind == KIND]
-    with contextlib.suppress(msgspec.DecodeError, RecursionError):
-        return msgspec.json.decode(texts[-1], type=InstanceDocuments) if texts else None
+    payloads = [event.payload for event in events if event.kind == KIND]
+    with contextlib.suppress(msgspec.ValidationError):
+        return msgspec.convert(payloads[-1], InstanceDocuments) if payloads else None
     return None
 
 

@@ -142,10 +142,10 @@ def remember(
         **({"seeds": None, "decide": True, "max_seeds": request.max_seeds} if request.decide else {}),
         **user_of(ledger),
     }
-    text = json.dumps(table, sort_keys=True)
-    known = {_what(event.text): event.text for event in asked(ledger, instance)}
-    if known.get(_what(text)) != text or newest_instances(ledger, instance)[_what(text)] != instance.key:
-        ledger.event(ASKED, text, ladder=instance.key)
+    table = msgspec.to_builtins(table)
+    known = {_what(event.payload): event.payload for event in asked(ledger, instance)}
+    if known.get(_what(table)) != table or newest_instances(ledger, instance)[_what(table)] != instance.key:
+        ledger.event(ASKED, "requested", table, ladder=instance.key)
 
 
 def user_of(ledger: Ledger) -> dict[str, str | None]:
@@ -163,36 +163,35 @@ def recorded(ledger: Ledger, instance: LadderInstance, kind: type[R]) -> list[R]
     Raises:
         LedgerError: a record is not one of a request of this kind.
     """
-    newest_first: dict[str, str] = {}
+    newest_first: dict[str, Any] = {}
     for event in reversed(asked(ledger, instance)):
-        newest_first.setdefault(_what(event.text), event.text)
-    return [decode(text, kind, instance) for text in reversed(newest_first.values())]
+        newest_first.setdefault(_what(event.payload), event.payload)
+    return [decode(payload, kind, instance) for payload in reversed(newest_first.values())]
 
 
-def decode(text: str, kind: type[R], instance: LadderInstance) -> R:
-    """A request from its record.
+def decode(payload: Any, kind: type[R], instance: LadderInstance) -> R:
+    """A request from the payload of the event that records it.
 
     Raises:
         LedgerError: the record is not one of a request of this kind.
     """
     try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return msgspec.convert(payload, kind)
+    except msgspec.ValidationError as error:
         raise LedgerError(
             f"ladder {instance.short_name}: its recorded command cannot be read ({error})",
             "lrurun ledger check says whether the file is damaged; else run the ladder command instead",
         ) from None
 
 
-def _what(text: str) -> str:
+def _what(payload: Any) -> str:
     """What the record of a request says about the runs to train, without how they are executed."""
-    try:
-        table = json.loads(text)
-        sets = table["sets"]
-        pairs = sets.items() if isinstance(sets, dict) else [one.partition("=")[::2] for one in sets]
-        table["sets"] = [[name, value] for name, value in pairs if not name.strip().startswith("execution.")]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return text  # which cannot be read
+    table = payload
+    if isinstance(payload, dict) and "sets" in payload:
+        sets = payload["sets"]
+        pairs = sets.items() if isinstance(sets, dict) else [str(text).partition("=")[::2] for text in sets]
+        kept = [[name, value] for name, value in pairs if not name.strip().startswith("execution.")]
+        table = {**payload, "sets": kept}
     return json.dumps(table, sort_keys=True)
 
 
@@ -200,8 +199,8 @@ def newest_instances(ledger: Ledger, instance: LadderInstance) -> dict[str, str]
     """Request, without how runs are executed -> the key of the instance that it was last made for, of those with the
     ladder and the task of `instance`: with changed files, the same request is another instance."""
     instances = ledger.ladders(instance.name, instance.task)
-    found = [(event.id, event.text, one.key) for one in instances for event in asked(ledger, one)]
-    return {_what(text): key for _, text, key in sorted(found)}
+    requests = [(event.id, _what(event.payload), one.key) for one in instances for event in asked(ledger, one)]
+    return {what: key for _, what, key in sorted(requests)}
 
 
 def asked(ledger: Ledger, instance: LadderInstance) -> list[Event]:

@@ -178,7 +178,7 @@ def added_seeds(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, r
     designed = False
     """Whether there is a sequential design, whose verdicts later seeds do not move."""
     for event in request.asked(ledger, instance):
-        asked = request.decode(event.text, request.LadderRequest, instance)
+        asked = request.decode(event.payload, request.LadderRequest, instance)
         looks = range(asked.max_seeds or sequential.MAX_SEEDS)
         seeds = set(looks if asked.seeds is None else parse_seeds(asked.seeds))
         designed |= asked.seeds is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 from msgspec import Struct, to_builtins
 
@@ -100,7 +99,7 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> StudyPlan:
         UsageError: this version has no such study, profile or setting.
     """
     asked = request.asked(ledger, instance)
-    seeds = msgspec.json.decode(asked[-1].text).get("seeds") if asked else None
+    seeds = (asked[-1].payload or {}).get("seeds") if asked else None
     study, changes = studies.of_task(instance.task), instance.spec.get("set", {})
     return planning.make(study, instance.profile or "laptop", changes, None if seeds is None else parse_seeds(seeds))
 

@@ -58,7 +58,7 @@ def begin(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, max_see
     """
     found = find(plan, instance, ledger)
     if found is None:
-        ledger.event(DESIGN, _text(planned(plan, ledger, max_seeds).design), ladder=instance.key)
+        ledger.event(DESIGN, "sequential design", planned(plan, ledger, max_seeds).design, ladder=instance.key)
         found = find(plan, instance, ledger)  # that of another terminal, if it was faster
         assert found is not None
     check(found, max_seeds)
@@ -79,7 +79,7 @@ def record(instance: LadderInstance, ledger: Ledger, look: LookRecord) -> None:
     """Records a look, unless it is recorded already."""
     known = {(one.design, one.seeds) for one in _looks(instance, ledger)}
     if (look.design, look.seeds) not in known:
-        ledger.event(LOOK, _text(look), ladder=instance.key)
+        ledger.event(LOOK, f"look at {look.seeds} seeds", look, ladder=instance.key)
 
 
 def digest(design: Design) -> str:
@@ -143,8 +143,8 @@ def _of_run(config: Config, rung: str, plan: planning.Plan) -> str:
 def _recorded(instance: LadderInstance, ledger: Ledger) -> list[Progress]:
     """The first design for each settings, oldest first, each with the looks at it."""
     designs: dict[str, Design] = {}
-    for text in _events(instance, ledger, DESIGN):
-        design = _decode(text, Design, instance)
+    for payload in _payloads(instance, ledger, DESIGN):
+        design = _decode(payload, Design, instance)
         # Terminals that begin at once may each record one.
         designs.setdefault(_digest(design.settings), design)
     records = _looks(instance, ledger) if designs else []
@@ -159,25 +159,21 @@ def _recorded(instance: LadderInstance, ledger: Ledger) -> list[Progress]:
 
 
 def _looks(instance: LadderInstance, ledger: Ledger) -> list[LookRecord]:
-    return [_decode(text, LookRecord, instance) for text in _events(instance, ledger, LOOK)]
+    return [_decode(payload, LookRecord, instance) for payload in _payloads(instance, ledger, LOOK)]
 
 
-def _events(instance: LadderInstance, ledger: Ledger, kind: str) -> list[str]:
-    return [event.text for event in ledger.events(ladder_key=instance.key, of_runs=False) if event.kind == kind]
+def _payloads(instance: LadderInstance, ledger: Ledger, kind: str) -> list[Any]:
+    return [event.payload for event in ledger.events(ladder_key=instance.key, of_runs=False) if event.kind == kind]
 
 
-def _decode(text: str, kind: Any, instance: LadderInstance) -> Any:
+def _decode(payload: Any, kind: Any, instance: LadderInstance) -> Any:
     try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return msgspec.convert(payload, kind)
+    except msgspec.ValidationError as error:
         raise LedgerError(
             f"ladder {instance.key}: its recorded sequential design cannot be read ({error})",
             "lrurun ledger check says whether the file is damaged",
         ) from None
-
-
-def _text(value: Design | LookRecord) -> str:
-    return json.dumps(msgspec.to_builtins(value), sort_keys=True)
 
 
 def _digest(value: Any) -> str:
