@@ -166,10 +166,10 @@ def test_a_ledger_with_altered_settings_is_not_merged(here: Here, there: Here) -
     before = rows(here.path, "documents")
     drop_trigger(there.path, "documents_stay", "documents")
     raw(there.path, "UPDATE documents SET text = replace(text, 'theirs', 'others')")
-    assert "has settings that are not those of their hashes" in here.lrurun("merge", str(there.path), code=5)
+    assert "has settings that do not match their hashes" in here.lrurun("merge", str(there.path), code=5)
     assert rows(here.path, "documents") == before
     assert "1 document with settings or an environment changed after being hashed" in there.lrurun("check", code=1)
-    with Ledger.open(there.path) as ledger, pytest.raises(LedgerError, match="not those of their hashes"):
+    with Ledger.open(there.path) as ledger, pytest.raises(LedgerError, match="do not match their hashes"):
         ledger.enqueue(there.key, [want("theirs", 1)])
 
 

@@ -53,8 +53,8 @@ def _contents(connection: Connection) -> Iterator[str]:
 
 def _missing(database: Database, connection: Connection) -> list[str]:
     indexes = {str(index.name) for table in metadata.tables.values() for index in table.indexes}
-    wanted = {*metadata.tables, *TRIGGERS, *VIEWS} | indexes
-    return [f"{name} is missing from the schema" for name in sorted(wanted - database.names(connection))]
+    expected = {*metadata.tables, *TRIGGERS, *VIEWS} | indexes
+    return [f"{name} is missing from the schema" for name in sorted(expected - database.names(connection))]
 
 
 def _no_json(text: str) -> bool:
@@ -67,21 +67,22 @@ def _no_json(text: str) -> bool:
 
 def problems(database: Database) -> list[str]:
     """What is wrong with a ledger, one sentence each; empty if nothing is."""
-    found: list[str] = []
-    parts = (database.damage, database.references, _contradictions, _contents, partial(_missing, database))
-    for part in parts:
+    sentences: list[str] = []
+    checks = (database.damage, database.references, _contradictions, _contents, partial(_missing, database))
+    for check in checks:
         try:
             with database.reading() as connection:
-                for problem in part(connection):
-                    found.append(problem)
-        except DamagedError as error:  # in what the part reads; others may still say more
-            found.append(error.message)
-    return distinct(found)
+                for sentence in check(connection):
+                    sentences.append(sentence)
+        except DamagedError as error:  # in the rows that this check reads; the others may still find more
+            sentences.append(error.message)
+    return distinct(sentences)
 
 
-def distinct(found: Iterable[str]) -> list[str]:
+def distinct(sentences: Iterable[str]) -> list[str]:
     """The problems without repetitions: the general message of a damaged file is left out if others name the parts."""
-    once = list(dict.fromkeys(found))
-    if any(problem.startswith(DAMAGED) for problem in once):
-        return [problem for problem in once if not problem.endswith(" is damaged: database disk image is malformed")]
-    return once
+    sentences = list(dict.fromkeys(sentences))
+    general = " is damaged: database disk image is malformed"
+    if any(sentence.startswith(DAMAGED) for sentence in sentences):
+        return [sentence for sentence in sentences if not sentence.endswith(general)]
+    return sentences

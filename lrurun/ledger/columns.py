@@ -23,23 +23,23 @@ from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import CELL, KIND, RECURRENCE, SECTIONS, is_setting, known_paths
 from lrurun.ledger.database.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
 from lrurun.ledger.database.sql import NUMBERS, among, infinity, json_kind, json_number, json_text, total
-from lrurun.ledger.filters import Kind
+from lrurun.ledger.filters import ValueKind
 from lrurun.ledger.values import RunGroup
 
 
 class Field(Struct, frozen=True):
     """A column that every run has."""
 
-    kind: Kind
+    kind: ValueKind
     about: str
     value: ColumnElement[Any]
-    """Its value in a row of `runs`; of a place, in one of `runs` joined with `ladder_runs` and `ladders`."""
-    of_place: bool = False
-    """Whether it belongs to the places of a run in ladders, of which there may be several."""
+    """The value in a row of `runs`; where it is per place, in one of `runs` joined with `ladder_runs` and `ladders`."""
+    is_per_place: bool = False
+    """Whether each place of a run in a ladder has a value of its own."""
 
 
-def _of_ladder(column: ColumnElement[Any]) -> ColumnElement[Any]:
-    """ "" where a ladder has no value, null for a run that is in no ladder."""
+def _ladder_value(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A column of ladders: "" where a ladder has no value, null for a run that is in no ladder."""
     return case((ladders.c.id.is_not(None), func.coalesce(column, "")))
 
 
@@ -49,19 +49,19 @@ _NEWEST = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt)
 FIELDS: Mapping[str, Field] = {
     "id": Field("text", "the run's id", runs.c.id),
     "task": Field("text", "task", runs.c.task),
-    "ladder": Field("set", "ladder", ladders.c.name, of_place=True),
-    "rung": Field("set", "rung", ladder_runs.c.rung, of_place=True),
-    "stage": Field("set", "train or tune", ladder_runs.c.stage, of_place=True),
+    "ladder": Field("set", "ladder", ladders.c.name, is_per_place=True),
+    "rung": Field("set", "rung", ladder_runs.c.rung, is_per_place=True),
+    "stage": Field("set", "train or tune", ladder_runs.c.stage, is_per_place=True),
     "profile": Field(
-        "set", "profile of the recipe; '' for the plain recipe", _of_ladder(ladders.c.profile), of_place=True
+        "set", "profile of the recipe; '' for the plain recipe", _ladder_value(ladders.c.profile), is_per_place=True
     ),
     "instance": Field(
         "set",
         "short name of the ladder instance: task, profile, --set and --tune together",
         ladders.c.short_name,
-        of_place=True,
+        is_per_place=True,
     ),
-    "user": Field("set", "who requested the ladder", _of_ladder(ladders.c.user), of_place=True),
+    "user": Field("set", "who requested the ladder", _ladder_value(ladders.c.user), is_per_place=True),
     "seed": Field("number", "seed", runs.c.seed),
     "state": Field("state", "state of the run", runs.c.state),
     "step": Field("number", "training step that it has reached", runs.c.step),
@@ -94,7 +94,7 @@ _RESULTS = {
 """Results with a column of their own, which is null if they are NaN."""
 
 
-class Names(Mapping[str, Kind]):
+class Names(Mapping[str, ValueKind]):
     """Every name with the kind of its values: fields, results and settings.
 
     A recurrence is imported only for a setting of recurrences.
@@ -102,12 +102,12 @@ class Names(Mapping[str, Kind]):
 
     def __init__(self, metrics: Iterable[str] = (), shares: Collection[str] = ("accuracy",)) -> None:
         """`metrics` are further results; `shares` the metrics that are fractions, and printed in per cent."""
-        self._known: dict[str, Kind] = {name: field.kind for name, field in FIELDS.items()}
+        self._known: dict[str, ValueKind] = {name: field.kind for name, field in FIELDS.items()}
         for name in (*METRICS, *metrics):
             if is_plain(name):
                 self._known[name] = "share" if name.rpartition("/")[2] in shares else "number"
 
-    def __getitem__(self, name: str) -> Kind:
+    def __getitem__(self, name: str) -> ValueKind:
         if name not in self._known:
             if not is_setting(name) or name.startswith(CELL):
                 raise KeyError(name)
@@ -126,7 +126,7 @@ def is_plain(name: str) -> bool:
     return re.search(r"[^ !#-\[\]-~]", name) is None
 
 
-def _kind_of_setting(path: str) -> Kind:
+def _kind_of_setting(path: str) -> ValueKind:
     if path == KIND:
         return "text"
     types: list[type[Struct]] = [SECTIONS[path.partition(".")[0]]]
@@ -139,7 +139,7 @@ def _kind_of_setting(path: str) -> Kind:
 _hints = cache(get_type_hints)
 
 
-def kind(hint: Any) -> Kind:
+def kind(hint: Any) -> ValueKind:
     """The kind of the values of a setting with this annotation."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
@@ -152,7 +152,7 @@ def kind(hint: Any) -> Kind:
 
 
 def expression(name: str) -> ColumnElement[Any]:
-    """A field or a number of a run's result, null if it is NaN or there is none; not of a setting."""
+    """The value of a field, or a number of a run's result: null if it is NaN or missing. Not for settings."""
     if name in FIELDS:
         return FIELDS[name].value
     if name in _RESULTS:
@@ -172,8 +172,8 @@ def has_own_column(result: str) -> bool:
 
 def setting_expressions(path: str) -> tuple[ColumnElement[str], ColumnElement[float], ColumnElement[str]]:
     """The JSON kind of a setting in a row of `documents`, and its value as a number and as a text."""
-    at = path.removeprefix("execution.").split(".")
-    return json_kind(documents.c.text, *at), json_number(documents.c.text, *at), json_text(documents.c.text, *at)
+    keys = path.removeprefix("execution.").split(".")
+    return json_kind(documents.c.text, *keys), json_number(documents.c.text, *keys), json_text(documents.c.text, *keys)
 
 
 def document_of(path: str) -> ColumnElement[int]:
@@ -198,7 +198,7 @@ def with_first_place(ladder: str | None = None) -> Any:
 
 
 def rank(value: float | str | bool | None) -> tuple[int, float | str] | None:
-    """What values are sorted by; None if there is none. Truths are numbers, which come before text."""
+    """The key by which values are sorted; None if there is no value. Truths are numbers, which come before text."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     return (1, value) if isinstance(value, str) else (0, value)
@@ -210,38 +210,39 @@ def rank(value: float | str | bool | None) -> tuple[int, float | str] | None:
 def rows(
     connection: Connection, names: Sequence[str], ids: Collection[str] | None, ladder: str | None
 ) -> dict[str, tuple[Any, ...]]:
-    """Run id -> its values of these names, of the runs `ids` or of all.
+    """Run id -> the values of these columns, for the runs `ids` or for all.
 
-    A run has the first of its places in ladders, or in those of the name `ladder`. Tags are a tuple, times seconds.
+    Of its places in ladders, a run has the first, or the first in ladders of the name `ladder`. Tags are a tuple, times
+    seconds.
     """
     labelled = {
         name: expression(name).label(f"c{k}") for k, name in enumerate(names) if name != "tag" and not is_setting(name)
     }
-    wanted: Select[Any] = select(runs.c.id, runs.c.number, runs.c.config_id, runs.c.execution_id, *labelled.values())
-    wanted = wanted.select_from(with_first_place(ladder) if any(map(_of_place, names)) else runs)
+    query: Select[Any] = select(runs.c.id, runs.c.number, runs.c.config_id, runs.c.execution_id, *labelled.values())
+    query = query.select_from(with_first_place(ladder) if any(map(_is_per_place, names)) else runs)
     if ids is not None:
-        wanted = wanted.where(among(runs.c.id, ids))
+        query = query.where(among(runs.c.id, ids))
     settings = _settings(connection, [name for name in names if is_setting(name)], ids)
-    marks: dict[int, list[str]] = {}
+    tags_by_run: dict[int, list[str]] = {}
     if "tag" in names:
         for run, name in connection.execute(select(tags.c.run, tags.c.name).order_by(tags.c.run, tags.c.name)):
-            marks.setdefault(run, []).append(name)
-    at = {name: 4 + k for k, name in enumerate(labelled)}
-    found = {}
-    for row in connection.execute(wanted):
+            tags_by_run.setdefault(run, []).append(name)
+    positions = {name: 4 + k for k, name in enumerate(labelled)}
+    values_by_run = {}
+    for row in connection.execute(query):
         values = []
         for name in names:
-            if name in at:
-                found_value = row[at[name]]
-                if name == "best_step" and found_value is not None and math.isfinite(found_value):
-                    found_value = int(found_value) if found_value == int(found_value) else found_value
+            if name in positions:
+                value = row[positions[name]]
+                if name == "best_step" and value is not None and math.isfinite(value):
+                    value = int(value) if value == int(value) else value
             elif name == "tag":
-                found_value = tuple(marks.get(row.number, ()))
+                value = tuple(tags_by_run.get(row.number, ()))
             else:
-                found_value = settings[name].get(row.execution_id if name.startswith("execution.") else row.config_id)
-            values.append(found_value)
-        found[row.id] = tuple(values)
-    return found
+                value = settings[name].get(row.execution_id if name.startswith("execution.") else row.config_id)
+            values.append(value)
+        values_by_run[row.id] = tuple(values)
+    return values_by_run
 
 
 def groups(
@@ -251,30 +252,30 @@ def groups(
     ids: Collection[str] | None,
     ladder: str | None,
 ) -> list[RunGroup]:
-    """The groups of runs with equal values of `by`, in the order of these; rungs as in their ladders.
+    """The groups of runs with equal values of the columns `by`, sorted by these values; rungs as in their ladders.
 
     A group names the ladder instances of its runs: for a run in several, that of the place that is in the group, else
     the first.
 
-    `metric_of` says for each task what the means are over. Superseded and excluded runs are left out. A run with
-    several places in ladders is in the group of each.
+    `metric_of` has the metric of each task, of which a group has the mean. Superseded and excluded runs are left out. A
+    run with several places in ladders is in the group of each.
     """
     metric = case(*((runs.c.task == task, literal(name)) for task, name in metric_of.items()), else_="")
     results = {name: expression(name) for name in metric_of.values()}
     score = case(*((runs.c.task == task, results[name]) for task, name in metric_of.items()), else_=null())
     columns = {name: expression(name) for name in by if not is_setting(name)}
-    of_settings = {
+    document_columns = {
         name: runs.c.execution_id if name.startswith("execution.") else runs.c.config_id
         for name in by
         if name not in columns
     }
-    places = any(map(_of_place, by))
+    places = any(map(_is_per_place, by))
     first = select(func.min(ladder_runs.c.ladder)).where(ladder_runs.c.run == runs.c.number)
     if ladder is not None:
-        named = select(ladders.c.id).where(ladders.c.name == ladder)
-        first = first.where(ladder_runs.c.ladder.in_(named))
+        ladder_ids = select(ladders.c.id).where(ladders.c.name == ladder)
+        first = first.where(ladder_runs.c.ladder.in_(ladder_ids))
     instance = ladder_runs.c.ladder if places else first.scalar_subquery()
-    keys = [*columns.values(), *dict.fromkeys(of_settings.values()), metric, instance]
+    keys = [*columns.values(), *dict.fromkeys(document_columns.values()), metric, instance]
     inner: Select[Any] = select(
         runs.c.number,
         *(key.label(f"k{k}") for k, key in enumerate(keys)),
@@ -289,38 +290,42 @@ def groups(
         inner = inner.where(in_ladder(ladder))
     if ids is not None:
         inner = inner.where(among(runs.c.id, ids))
-    one = inner.subquery()
+    per_run = inner.subquery()
     if places:  # a run counts once in a group, also if it has the same place in several instances
-        once = [column for column in one.c if column.name != f"k{len(keys) - 1}"]
-        least = func.min(one.c[f"k{len(keys) - 1}"]).label(f"k{len(keys) - 1}")
-        one = select(*once, least).group_by(*once).subquery()
-    names = [one.c[f"k{k}"] for k in range(len(keys))]
-    mean = func.avg(one.c.value * _SCALE).over(partition_by=names).label("mean")
-    two = select(*names, one.c.value, mean).subquery()
-    names = [two.c[f"k{k}"] for k in range(len(keys))]
-    small = func.abs(two.c.value * _SCALE - two.c.mean) < 1e150 * _SCALE
-    rest = two.c.value - two.c.mean / _SCALE
-    squares = case((two.c.value.is_(None), null()), (small, rest * rest), else_=infinity())
-    sums = (func.count(), func.count(two.c.value), func.max(two.c.mean) / _SCALE, total(squares))
-    settings = _settings(connection, list(of_settings), ids)
-    at = {name: k for k, name in enumerate(columns)}
-    documents_at = {reference: len(columns) + k for k, reference in enumerate(dict.fromkeys(of_settings.values()))}
+        grouped = [column for column in per_run.c if column.name != f"k{len(keys) - 1}"]
+        least = func.min(per_run.c[f"k{len(keys) - 1}"]).label(f"k{len(keys) - 1}")
+        per_run = select(*grouped, least).group_by(*grouped).subquery()
+    names = [per_run.c[f"k{k}"] for k in range(len(keys))]
+    mean = func.avg(per_run.c.value * _SCALE).over(partition_by=names).label("mean")
+    with_mean = select(*names, per_run.c.value, mean).subquery()
+    names = [with_mean.c[f"k{k}"] for k in range(len(keys))]
+    small = func.abs(with_mean.c.value * _SCALE - with_mean.c.mean) < 1e150 * _SCALE
+    rest = with_mean.c.value - with_mean.c.mean / _SCALE
+    squares = case((with_mean.c.value.is_(None), null()), (small, rest * rest), else_=infinity())
+    sums = (func.count(), func.count(with_mean.c.value), func.max(with_mean.c.mean) / _SCALE, total(squares))
+    settings = _settings(connection, list(document_columns), ids)
+    positions = {name: k for k, name in enumerate(columns)}
+    document_positions = {column: len(columns) + k for k, column in enumerate(dict.fromkeys(document_columns.values()))}
     merged: dict[tuple[Any, ...], tuple[int, int, float, float]] = {}
     instances: dict[tuple[Any, ...], set[int]] = {}
     for row in connection.execute(select(*names, *sums).group_by(*names)):
         values = tuple(
-            row[at[name]] if name in at else settings[name].get(row[documents_at[of_settings[name]]]) for name in by
+            row[positions[name]]
+            if name in positions
+            else settings[name].get(row[document_positions[document_columns[name]]])
+            for name in by
         )
         key = (*((type(value) is bool, value) for value in values), row[len(keys) - 2])
         merged[key] = _merged(merged.get(key, (0, 0, 0.0, 0.0)), row[-4:])
         instances.setdefault(key, set()).update({row[len(keys) - 1]} - {None})
     short_names: dict[int, str] = dict(connection.execute(select(ladders.c.id, ladders.c.short_name)).all())
-    found = [
-        _group(key, sums, tuple(short_names[one] for one in sorted(instances[key]))) for key, sums in merged.items()
+    run_groups = [
+        _group(key, sums, tuple(short_names[number] for number in sorted(instances[key])))
+        for key, sums in merged.items()
     ]
     order = _rungs(connection) if "rung" in by else {}
-    found.sort(key=lambda group: [_rank(name, one, order) for name, one in zip(by, group.values, strict=True)])
-    return found
+    run_groups.sort(key=lambda group: [_rank(name, value, order) for name, value in zip(by, group.values, strict=True)])
+    return run_groups
 
 
 _LARGEST = 1.7976931348623157e308
@@ -329,13 +334,14 @@ _SCALE = 2.0**-540
 
 
 def _merged(before: tuple[int, int, float, float], row: Sequence[Any]) -> tuple[int, int, float, float]:
-    """Number of runs, number of values, mean and sum of squared differences from it, of two groups together."""
+    """Number of runs, number of values, mean, and sum of squared differences from the mean, of two groups together."""
     count, n, mean, squares = before
     more, m, other = row[0], row[1], row[3]
     if not m:
         return count + more, n, mean, squares
-    apart = row[2] - mean
-    return count + more, n + m, mean + apart * m / (n + m), squares + other + apart * apart * n * m / (n + m)
+    difference = row[2] - mean
+    total_mean = mean + difference * m / (n + m)
+    return count + more, n + m, total_mean, squares + other + difference * difference * n * m / (n + m)
 
 
 def _group(key: tuple[Any, ...], sums: tuple[int, int, float, float], instances: tuple[str, ...]) -> RunGroup:
@@ -352,8 +358,8 @@ def _rank(name: str, value: Any, rungs: Mapping[str, int]) -> tuple[bool, tuple[
     return ranked is None, ranked or (0, 0)
 
 
-def _of_place(name: str) -> bool:
-    return name in FIELDS and FIELDS[name].of_place
+def _is_per_place(name: str) -> bool:
+    return name in FIELDS and FIELDS[name].is_per_place
 
 
 def _rungs(connection: Connection) -> dict[str, int]:
@@ -364,24 +370,26 @@ def _rungs(connection: Connection) -> dict[str, int]:
 
 def _settings(connection: Connection, paths: Sequence[str], ids: Collection[str] | None) -> dict[str, dict[int, Any]]:
     """Path -> number of a document -> the value of the setting there."""
-    found: dict[str, dict[int, Any]] = {path: {} for path in paths}
+    values: dict[str, dict[int, Any]] = {path: {} for path in paths}
     for section, reference in (("execution.", runs.c.execution_id), ("", runs.c.config_id)):
-        some = [path for path in paths if path.startswith("execution.") == bool(section)]
-        if not some:
+        section_paths = [path for path in paths if path.startswith("execution.") == bool(section)]
+        if not section_paths:
             continue
         used = select(reference) if ids is None else select(reference).where(among(runs.c.id, ids))
-        at = [path.removeprefix(section).split(".") for path in some]
-        values = [
-            one for path in at for one in (json_kind(documents.c.text, *path), json_text(documents.c.text, *path))
+        key_paths = [path.removeprefix(section).split(".") for path in section_paths]
+        expressions = [
+            value
+            for keys in key_paths
+            for value in (json_kind(documents.c.text, *keys), json_text(documents.c.text, *keys))
         ]
-        for row in connection.execute(select(documents.c.id, *values).where(documents.c.id.in_(used))):
-            for k, path in enumerate(some):
-                found[path][row[0]] = _setting_value(row[2 * k + 1], row[2 * k + 2])
-    return found
+        for row in connection.execute(select(documents.c.id, *expressions).where(documents.c.id.in_(used))):
+            for k, path in enumerate(section_paths):
+                values[path][row[0]] = _setting_value(row[2 * k + 1], row[2 * k + 2])
+    return values
 
 
 def _setting_value(kind: str | None, value: Any) -> Any:
-    """A value in JSON, of which a server has the text. None if it is none, a list or a table."""
+    """A value in JSON, of which a server has the text. None for null, a list or a table."""
     if kind in ("true", "false"):
         return kind == "true"
     if kind in NUMBERS:

@@ -30,68 +30,69 @@ from lrurun.ledger.filters import (
 
 
 def where(condition: Condition) -> ColumnElement[bool]:
-    """The condition as an expression on `runs`."""
+    """A condition as an expression on `runs`."""
     match condition:
         case Comparison():
             return _comparison(condition)
-        case Not(of):
-            return not_(where(of))
+        case Not(negated):
+            return not_(where(negated))
         case And(parts):
             return and_(*map(where, parts))
         case Or(parts):
             return or_(*map(where, parts))
 
 
-def in_order(wanted: Select[Any], sort: str | None, *, descending: bool, ladder: str | None = None) -> Select[Any]:
-    """A selection from `runs` by this column, runs without a value last; newest first where values are equal.
+def in_order(query: Select[Any], sort: str | None, *, descending: bool, ladder: str | None = None) -> Select[Any]:
+    """A query on `runs`, sorted by a column: runs without a value last, newest first where values are equal.
 
-    Of several places in ladders, the first counts, or the first in those of the name `ladder`; of tags the least.
+    Where a run has several places in ladders, the first counts, or the first in ladders of the name `ladder`; where it
+    has several tags, the first in the alphabet.
     """
     newest = runs.c.number.desc()
     if sort is None:
-        return wanted.order_by(newest)
+        return query.order_by(newest)
     if is_setting(sort):
-        kind, number_of, text_of = columns.setting_expressions(sort)
+        kind, number_value, text_value = columns.setting_expressions(sort)
         truth = case((kind == "true", 1), (kind == "false", 0))
         # Computed once for each document. Without MATERIALIZED, SQLite would do so for each run.
         keys = (
             select(
                 documents.c.id,
-                case((kind.in_(NUMBERS), number_of), else_=truth).label("number"),
-                case((kind == "text", text_of)).label("text"),
+                case((kind.in_(NUMBERS), number_value), else_=truth).label("number"),
+                case((kind == "text", text_value)).label("text"),
             )
             .cte("keys")
             .prefix_with("MATERIALIZED")
         )
-        wanted = wanted.join(keys, keys.c.id == columns.document_of(sort))
+        query = query.join(keys, keys.c.id == columns.document_of(sort))
         number, text = keys.c.number, keys.c.text
         missing: ColumnElement[bool] = and_(number.is_(None), text.is_(None))
         ranks: list[ColumnElement[Any]] = [text.is_not(None), number, text]  # numbers come before text
     else:
-        if sort in FIELDS and FIELDS[sort].of_place:
-            wanted = wanted.select_from(columns.with_first_place(ladder))
+        if sort in FIELDS and FIELDS[sort].is_per_place:
+            query = query.select_from(columns.with_first_place(ladder))
         missing, ranks = columns.expression(sort).is_(None), [columns.expression(sort)]
-    return wanted.order_by(missing, *(rank.desc() if descending else rank.asc() for rank in ranks), newest)
+    return query.order_by(missing, *(rank.desc() if descending else rank.asc() for rank in ranks), newest)
 
 
-def _comparison(wanted: Comparison) -> ColumnElement[bool]:
-    name, compare = wanted.name, OPERATORS[wanted.operator]
+def _comparison(comparison: Comparison) -> ColumnElement[bool]:
+    name, compare = comparison.name, OPERATORS[comparison.operator]
     if is_setting(name):
-        return columns.document_of(name).in_(select(documents.c.id).where(_setting_holds(wanted)))
+        return columns.document_of(name).in_(select(documents.c.id).where(_setting_holds(comparison)))
     value = columns.expression(name)
     if name in FIELDS:
         match FIELDS[name].kind:
             case "set":
-                return _set_holds(wanted)
+                return _set_holds(comparison)
             case "time":
-                return _time_holds(value, wanted)
+                return _time_holds(value, comparison)
             case "number":
-                return _true(compare(value, literal(wanted.number, NUMBER)))
+                return _true(compare(value, literal(comparison.number, NUMBER)))
             case _:
-                return _true(compare(value, wanted.text))
-    number = literal(wanted.number, NUMBER) if columns.has_own_column(name) else as_in_json(wanted.number)
+                return _true(compare(value, comparison.text))
+    number = literal(comparison.number, NUMBER) if columns.has_own_column(name) else as_in_json(comparison.number)
     holds = _true(compare(value, number))
-    if wanted.operator == "!=":  # which is true of NaN
+    if comparison.operator == "!=":  # which is true of NaN
         holds = or_(holds, _true(json_text(runs.c.result, name) == "nan"))
     return holds
 
@@ -103,12 +104,12 @@ def _true(comparison: ColumnElement[bool]) -> ColumnElement[bool]:
 # Fields with several values, times
 
 
-def _set_holds(wanted: Comparison) -> ColumnElement[bool]:
-    if wanted.name == "tag":
-        tagged = exists().where(tags.c.run == runs.c.number, tags.c.name == wanted.text)
-        return tagged if wanted.operator == "=" else not_(tagged)
-    equal = _place(FIELDS[wanted.name].value == wanted.text)
-    return equal if wanted.operator == "=" else and_(not_(equal), _place())
+def _set_holds(comparison: Comparison) -> ColumnElement[bool]:
+    if comparison.name == "tag":
+        tagged = exists().where(tags.c.run == runs.c.number, tags.c.name == comparison.text)
+        return tagged if comparison.operator == "=" else not_(tagged)
+    equal = _place(FIELDS[comparison.name].value == comparison.text)
+    return equal if comparison.operator == "=" else and_(not_(equal), _place())
 
 
 def _place(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
@@ -118,12 +119,12 @@ def _place(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     return exists().select_from(places).where(ladder_runs.c.run == runs.c.number, *conditions).correlate(runs)
 
 
-def _time_holds(column: ColumnElement[float], wanted: Comparison) -> ColumnElement[bool]:
-    """The comparison of a time's text, which grows with the time, as one of the time itself."""
+def _time_holds(column: ColumnElement[float], comparison: Comparison) -> ColumnElement[bool]:
+    """The comparison of a time's text, which grows with the time, as a comparison of the time itself."""
     seconds = range(FIRST_SECOND, LAST_SECOND)
-    # The first second whose text is not before the wanted one, and the first whose text is after it.
-    begin = FIRST_SECOND + bisect.bisect_left(seconds, wanted.text, key=_text_of)
-    end = FIRST_SECOND + bisect.bisect_right(seconds, wanted.text, key=_text_of)
+    # The first second whose text is not before that of the comparison, and the first whose text is after it.
+    begin = FIRST_SECOND + bisect.bisect_left(seconds, comparison.text, key=_time_text)
+    end = FIRST_SECOND + bisect.bisect_right(seconds, comparison.text, key=_time_text)
     holds = {
         "<": column < begin,
         "<=": column < end,
@@ -131,19 +132,19 @@ def _time_holds(column: ColumnElement[float], wanted: Comparison) -> ColumnEleme
         ">=": column >= begin,
         "=": and_(column >= begin, column < end),
         "!=": or_(column < begin, column >= end),
-    }[wanted.operator]
+    }[comparison.operator]
     return _true(and_(column >= FIRST_SECOND, column < LAST_SECOND, holds))
 
 
-def _text_of(second: int) -> str:
+def _time_text(second: int) -> str:
     return when(second) or ""
 
 
-def _setting_holds(wanted: Comparison) -> ColumnElement[bool]:
-    kind, number, text_of = columns.setting_expressions(wanted.name)
-    compare = OPERATORS[wanted.operator]
-    text = case((kind == "text", text_of), (kind.in_(("true", "false")), kind))
-    holds = _true(compare(text, wanted.text))
-    if wanted.number is not None:
-        holds = or_(holds, _true(compare(case((kind.in_(NUMBERS), number)), as_in_json(wanted.number))))
+def _setting_holds(comparison: Comparison) -> ColumnElement[bool]:
+    kind, number, text_value = columns.setting_expressions(comparison.name)
+    compare = OPERATORS[comparison.operator]
+    text = case((kind == "text", text_value), (kind.in_(("true", "false")), kind))
+    holds = _true(compare(text, comparison.text))
+    if comparison.number is not None:
+        holds = or_(holds, _true(compare(case((kind.in_(NUMBERS), number)), as_in_json(comparison.number))))
     return holds

@@ -29,17 +29,17 @@ from msgspec import Struct
 from lrurun.errors import UsageError, hint_for, nearest
 from lrurun.ledger.values import STATES
 
-Kind = Literal["number", "share", "text", "truth", "set", "state", "time"]
-"""Of the values of a name. A set has several values, of which one that is equal is enough, as a run's ladders."""
+ValueKind = Literal["number", "share", "text", "truth", "set", "state", "time"]
+"""The kind of the values of a name. A set has several values, of which one must be equal, as a run's ladders."""
 
 MAX_CHARACTERS = 10_000
-"""Most characters of a condition."""
+"""The most characters that a condition may have."""
 
 MAX_DEPTH = 100
-"""Most levels of parentheses and nots."""
+"""The most levels of parentheses and nots."""
 
 MAX_COMPARISONS = 200
-"""Most comparisons of a condition: SQLite's expressions have at most 1000 levels."""
+"""The most comparisons in a condition: SQLite's expressions have at most 1000 levels."""
 
 _TOKEN = re.compile(
     r"(?P<blank>\s+)|(?P<string>\"[^\"]*\"|'[^']*')|(?P<operator><=|>=|!=|==|=|<|>)|(?P<paren>[()])"
@@ -71,21 +71,21 @@ class Comparison(Struct, frozen=True):
 
 
 class Not(Struct, frozen=True):
-    of: Condition
+    condition: Condition
 
 
 class And(Struct, frozen=True):
-    of: tuple[Condition, ...]
+    conditions: tuple[Condition, ...]
 
 
 class Or(Struct, frozen=True):
-    of: tuple[Condition, ...]
+    conditions: tuple[Condition, ...]
 
 
 Condition = Comparison | Not | And | Or
 
 
-def check_name(name: str, known: Mapping[str, Kind], where: str) -> None:
+def check_name(name: str, known: Mapping[str, ValueKind], where: str) -> None:
     """Check that `name` is known.
 
     Raises:
@@ -103,7 +103,7 @@ def check_name(name: str, known: Mapping[str, Kind], where: str) -> None:
     raise UsageError(f"{where}: unknown name {_short(name)}", f"did you mean {close!r}? {rest}" if close else rest)
 
 
-def parse(text: str, known: Mapping[str, Kind], option: str = "--where") -> Condition:
+def parse(text: str, known: Mapping[str, ValueKind], option: str = "--where") -> Condition:
     """The condition in `text`; `known` are the names that it may have, `option` is named in errors.
 
     Raises:
@@ -124,18 +124,21 @@ def comparisons(condition: Condition) -> Iterator[Comparison]:
     if isinstance(condition, Comparison):
         yield condition
         return
-    for part in (condition.of,) if isinstance(condition, Not) else condition.of:
+    for part in (condition.condition,) if isinstance(condition, Not) else condition.conditions:
         yield from comparisons(part)
 
 
-def too_large(condition: Condition, known: Mapping[str, Kind]) -> list[str]:
+def too_large(condition: Condition, known: Mapping[str, ValueKind]) -> list[str]:
     """Sentences on the shares that a condition compares with numbers above 1, which no share exceeds."""
-    return [
-        f"{one.name}{one.operator}{one.text}: {one.name.rpartition('/')[2].replace('_', ' ')} is a fraction: "
-        f"{one.number / 100:g}, or {one.number:g}%"
-        for one in comparisons(condition)
-        if known[one.name] == "share" and one.number is not None and one.number > 1 and "%" not in one.text
-    ]
+    sentences = []
+    for comparison in comparisons(condition):
+        name, number = comparison.name, comparison.number
+        if known[name] == "share" and number is not None and number > 1 and "%" not in comparison.text:
+            share = name.rpartition("/")[2].replace("_", " ")
+            sentences.append(
+                f"{name}{comparison.operator}{comparison.text}: {share} is a fraction: {number / 100:g}, or {number:g}%"
+            )
+    return sentences
 
 
 FIRST_SECOND, LAST_SECOND = -30610224000, 253402300800
@@ -185,7 +188,7 @@ class _Token(Struct, frozen=True):
 class _Parser:
     """Recursive descent over the tokens of one condition."""
 
-    def __init__(self, text: str, known: Mapping[str, Kind], option: str) -> None:
+    def __init__(self, text: str, known: Mapping[str, ValueKind], option: str) -> None:
         self._option = option
         self._known = known
         self._tokens = self._split(text)
@@ -193,10 +196,10 @@ class _Parser:
         self._depth = 0
 
     def condition(self) -> Condition:
-        found = self._either()
+        condition = self._alternatives()
         if self._next.kind != "end":
-            raise self._wrong("and, or, or the end")
-        return found
+            raise self._unexpected("and, or, or the end")
+        return condition
 
     def _split(self, text: str) -> list[_Token]:
         tokens = []
@@ -220,68 +223,68 @@ class _Parser:
         self._at += 1
         return self._tokens[self._at - 1]
 
-    def _is(self, word: str) -> bool:
+    def _next_is(self, word: str) -> bool:
         return self._next.kind == "word" and self._next.text.lower() == word
 
-    def _either(self) -> Condition:
-        parts = [self._both()]
-        while self._is("or"):
+    def _alternatives(self) -> Condition:
+        parts = [self._alternative()]
+        while self._next_is("or"):
             self._take()
-            parts.append(self._both())
+            parts.append(self._alternative())
         return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
-    def _both(self) -> Condition:
+    def _alternative(self) -> Condition:
         parts = [self._term()]
-        while self._is("and"):
+        while self._next_is("and"):
             self._take()
             parts.append(self._term())
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
     def _term(self) -> Condition:
-        nested = self._is("not") or self._next.text == "("
+        nested = self._next_is("not") or self._next.text == "("
         if not nested:
             return self._comparison()
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise UsageError(f"{self._where()}: nested more than {MAX_DEPTH} deep", "use fewer parentheses")
-        found: Condition
+        condition: Condition
         if self._take().text == "(":
-            found = self._either()
+            condition = self._alternatives()
             if self._next.text != ")":
-                raise self._wrong("')', 'and' or 'or'")
+                raise self._unexpected("')', 'and' or 'or'")
             self._take()
         else:
-            found = Not(self._term())
+            condition = Not(self._term())
         self._depth -= 1
-        return found
+        return condition
 
     def _comparison(self) -> Condition:
-        if self._next.kind != "word" or any(map(self._is, ("and", "or"))):
-            raise self._wrong("a name, 'not' or '('")
+        if self._next.kind != "word" or any(map(self._next_is, ("and", "or"))):
+            raise self._unexpected("a name, 'not' or '('")
         where = self._where()
         name = self._take().text
         check_name(name, self._known, where)
         if self._next.kind != "operator":
-            raise self._wrong(f"= != < <= > or >= after {name}")
+            raise self._unexpected(f"= != < <= > or >= after {name}")
         kind = self._known[name]
         operator = self._next.text.replace("==", "=")
         if kind in ("set", "truth") and operator not in ("=", "!="):
-            raise self._wrong(f"= or != after {name}")
+            raise self._unexpected(f"= or != after {name}")
         self._take()
-        if self._next.kind not in ("word", "string") or any(map(self._is, ("and", "or", "not"))):
-            raise self._wrong(f"a value to compare {name} with")
+        if self._next.kind not in ("word", "string") or any(map(self._next_is, ("and", "or", "not"))):
+            raise self._unexpected(f"a value to compare {name} with")
         value = self._value(kind, name)
         number = _number(value, kind) if self._next.kind == "word" else None
         if kind in ("number", "share") and number is None:
             share = _number(value, "share") if kind == "number" and self._next.kind == "word" else None
-            hint = _HINT if share is None else self._no_share(name, share)
-            raise self._wrong(f"a number to compare {name} with", hint)
+            hint = _HINT if share is None else self._share_hint(name, share)
+            raise self._unexpected(f"a number to compare {name} with", hint)
         if kind == "truth" and value not in ("true", "false"):
-            raise self._wrong(f"true or false to compare {name} with")
+            raise self._unexpected(f"true or false to compare {name} with")
         self._take()
         return Comparison(name, operator, value, number)
 
-    def _value(self, kind: Kind, name: str) -> str:
+    def _value(self, kind: ValueKind, name: str) -> str:
         """The value as it is compared, without its quotes."""
         value = self._next.text[1:-1] if self._next.kind == "string" else self._next.text
         if kind == "state" and value not in STATES:
@@ -290,11 +293,11 @@ class _Parser:
             return value
         text = time_text(value)
         if text is None:
-            raise self._wrong(f"a date or time to compare {name} with", _TIME_HINT)
+            raise self._unexpected(f"a date or time to compare {name} with", _TIME_HINT)
         return text
 
-    def _no_share(self, name: str, share: float) -> str:
-        """A hint on a number of per cent for what is not known to be a share."""
+    def _share_hint(self, name: str, share: float) -> str:
+        """The hint for a value in per cent where the name is not known to be a share."""
         hint = "only shares such as test/accuracy are compared in per cent"
         if not name.startswith(("val/", "test/")) or name.endswith("/loss"):
             return hint
@@ -304,11 +307,11 @@ class _Parser:
     def _where(self, column: int | None = None) -> str:
         return f"{self._option}, column {column or self._next.column}"
 
-    def _wrong(self, expected: str, hint: str = _HINT) -> UsageError:
+    def _unexpected(self, expected: str, hint: str = _HINT) -> UsageError:
         return UsageError(f"{self._where()}: expected {expected}, found {self._next.shown}", hint)
 
 
-def _number(text: str, kind: Kind) -> float | None:
+def _number(text: str, kind: ValueKind) -> float | None:
     """The value as a number, if it is one: of a share, it may be in per cent."""
     digits = text.removesuffix("%") if kind == "share" else text
     if _NUMBER.fullmatch(digits) is None:

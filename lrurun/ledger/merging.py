@@ -28,11 +28,11 @@ class Merged(Struct, frozen=True, kw_only=True):
     new: int
     """Runs that this ledger did not have."""
     finished: int
-    """Runs that were unfinished here and finished there."""
+    """Runs that were unfinished in this ledger and finished in the other."""
     known: int
-    """Runs that stay as they are here."""
+    """Runs that stay as they are in this ledger."""
     held: int
-    """How many of these are running here although they are finished there."""
+    """How many of these are running in this ledger although they are finished in the other."""
     checkpoints: int
     """Checkpoints that were copied with their files."""
 
@@ -55,29 +55,29 @@ _FIXED = (
 _CHANGING = [name for name in _RUN if name not in _FIXED]
 
 
-def _here(reference: str) -> str:
+def _number_in_main(reference: str) -> str:
     """The number that a document of the other ledger has in this one."""
     return f"(SELECT h.id FROM other.documents o JOIN main.documents h ON h.sha256 = o.sha256 WHERE o.id = {reference})"
 
 
-def _there(names: Iterable[str]) -> str:
+def _columns_for_main(names: Iterable[str]) -> str:
     """Columns of a run of the other ledger, as this one stores them."""
-    return ", ".join(_here(f"t.{name}") if name in _REFERENCES else f"t.{name}" for name in names)
+    return ", ".join(_number_in_main(f"t.{name}") if name in _REFERENCES else f"t.{name}" for name in names)
 
 
 _ATTEMPT = {column.name: f"a.{column.name}" for column in schema.attempts.columns} | {
-    "run": "p.here",
+    "run": "p.main_run",
     "n": "a.n + p.shift",
-    "environment_id": _here("a.environment_id"),
+    "environment_id": _number_in_main("a.environment_id"),
     "ended_at": "coalesce(a.ended_at, :now)",
     "outcome": "coalesce(a.outcome, 'interrupted')",
     "reason": "coalesce(a.reason, 'interrupted: merged while it ran')",
 }
 
-# there: number of the run in the other ledger; here: its number in this one; shift: how many attempts it has here
+# other_run, main_run: numbers of the run in the other ledger and in this one; shift: how many attempts this one has
 _PAIRS = """
     CREATE TEMP TABLE pairs AS
-    SELECT t.number AS there, h.number AS here, coalesce(h.attempt, 0) AS shift,
+    SELECT t.number AS other_run, h.number AS main_run, coalesce(h.attempt, 0) AS shift,
         CASE WHEN h.number IS NULL THEN 'new'
             WHEN t.state NOT IN ('done', 'diverged') OR h.state IN ('done', 'diverged') THEN 'known'
             WHEN h.state = 'running' THEN 'held'
@@ -95,25 +95,25 @@ _RUNS = (
     """,
     f"""
     INSERT INTO main.stored_runs ({", ".join(_RUN)}, state, attempt)
-    SELECT {_there(_RUN)}, {_STATE}, t.attempt
-    FROM other.stored_runs t JOIN pairs p ON p.there = t.number WHERE p.kind = 'new' ORDER BY t.number
+    SELECT {_columns_for_main(_RUN)}, {_STATE}, t.attempt
+    FROM other.stored_runs t JOIN pairs p ON p.other_run = t.number WHERE p.kind = 'new' ORDER BY t.number
     """,
     """
-    UPDATE pairs SET here = (
+    UPDATE pairs SET main_run = (
         SELECT h.number FROM other.stored_runs t JOIN main.stored_runs h
-        ON h.fingerprint = t.fingerprint AND h.generation = t.generation WHERE t.number = pairs.there
+        ON h.fingerprint = t.fingerprint AND h.generation = t.generation WHERE t.number = pairs.other_run
     ) WHERE kind = 'new'
     """,
-    # Replace what unfinished runs have here, except their attempts and events.
-    "DELETE FROM main.metrics WHERE run IN (SELECT here FROM pairs WHERE kind = 'finished')",
-    "DELETE FROM main.eigenvalues WHERE run IN (SELECT here FROM pairs WHERE kind = 'finished')",
-    "DELETE FROM main.checkpoints WHERE run IN (SELECT here FROM pairs WHERE kind = 'finished')",
+    # Replace the rows of unfinished runs, except their attempts and events.
+    "DELETE FROM main.metrics WHERE run IN (SELECT main_run FROM pairs WHERE kind = 'finished')",
+    "DELETE FROM main.eigenvalues WHERE run IN (SELECT main_run FROM pairs WHERE kind = 'finished')",
+    "DELETE FROM main.checkpoints WHERE run IN (SELECT main_run FROM pairs WHERE kind = 'finished')",
     f"""
     UPDATE main.stored_runs SET
         ({", ".join(_CHANGING)}, state, attempt) =
-        (SELECT {_there(_CHANGING)}, t.state, t.attempt + p.shift
-        FROM pairs p JOIN other.stored_runs t ON t.number = p.there WHERE p.here = main.stored_runs.number)
-    WHERE number IN (SELECT here FROM pairs WHERE kind = 'finished')
+        (SELECT {_columns_for_main(_CHANGING)}, t.state, t.attempt + p.shift
+        FROM pairs p JOIN other.stored_runs t ON t.number = p.other_run WHERE p.main_run = main.stored_runs.number)
+    WHERE number IN (SELECT main_run FROM pairs WHERE kind = 'finished')
     """,
     # The newest of several generations counts, whichever ledger it comes from.
     """
@@ -136,8 +136,8 @@ _REST = (
     """,
     """
     INSERT INTO main.ladder_runs (ladder, run, rung, stage, position)
-    SELECT h.id, p.here, m.rung, m.stage, m.position
-    FROM other.ladder_runs m JOIN pairs p ON p.there = m.run
+    SELECT h.id, p.main_run, m.rung, m.stage, m.position
+    FROM other.ladder_runs m JOIN pairs p ON p.other_run = m.run
         JOIN other.ladders t ON t.id = m.ladder JOIN main.ladders h ON h.key = t.key WHERE true ORDER BY m.id
     ON CONFLICT DO NOTHING
     """,
@@ -147,35 +147,35 @@ _REST = (
     """,
     """
     INSERT INTO main.metrics (run, key, step, value)
-    SELECT p.here, h.id, m.step, m.value
-    FROM pairs p JOIN other.metrics m ON m.run = p.there
+    SELECT p.main_run, h.id, m.step, m.value
+    FROM pairs p JOIN other.metrics m ON m.run = p.other_run
         JOIN other.metric_keys t ON t.id = m.key JOIN main.metric_keys h ON h.name = t.name
-    WHERE p.kind IN ('new', 'finished') ORDER BY p.here, h.id, m.step
+    WHERE p.kind IN ('new', 'finished') ORDER BY p.main_run, h.id, m.step
     """,
     """
     INSERT INTO main.eigenvalues (run, moment, layer, pairs)
-    SELECT p.here, e.moment, e.layer, e.pairs
-    FROM pairs p JOIN other.eigenvalues e ON e.run = p.there WHERE p.kind IN ('new', 'finished')
+    SELECT p.main_run, e.moment, e.layer, e.pairs
+    FROM pairs p JOIN other.eigenvalues e ON e.run = p.other_run WHERE p.kind IN ('new', 'finished')
     """,
     f"""
     INSERT INTO main.stored_attempts ({", ".join(_ATTEMPT)}) SELECT {", ".join(_ATTEMPT.values())}
-    FROM pairs p JOIN other.stored_attempts a ON a.run = p.there WHERE p.kind IN ('new', 'finished')
+    FROM pairs p JOIN other.stored_attempts a ON a.run = p.other_run WHERE p.kind IN ('new', 'finished')
     """,
     """
     INSERT INTO main.tags (run, name)
-    SELECT p.here, t.name FROM other.tags t JOIN pairs p ON p.there = t.run WHERE true ON CONFLICT DO NOTHING
+    SELECT p.main_run, t.name FROM other.tags t JOIN pairs p ON p.other_run = t.run WHERE true ON CONFLICT DO NOTHING
     """,
     """
     INSERT INTO main.exclusions (run, why, time)
-    SELECT p.here, t.why, t.time FROM other.exclusions t JOIN pairs p ON p.there = t.run WHERE true
+    SELECT p.main_run, t.why, t.time FROM other.exclusions t JOIN pairs p ON p.other_run = t.run WHERE true
     ON CONFLICT DO NOTHING
     """,
     """
     INSERT INTO main.events (ladder, run, attempt, time, kind, text, payload)
-    SELECT l.id, p.here, e.attempt + p.shift, e.time, e.kind, e.text, e.payload
-    FROM other.events e LEFT JOIN pairs p ON p.there = e.run AND p.kind IN ('new', 'finished')
+    SELECT l.id, p.main_run, e.attempt + p.shift, e.time, e.kind, e.text, e.payload
+    FROM other.events e LEFT JOIN pairs p ON p.other_run = e.run AND p.kind IN ('new', 'finished')
         LEFT JOIN other.ladders t ON t.id = e.ladder LEFT JOIN main.ladders l ON l.key = t.key
-    WHERE p.here IS NOT NULL OR (e.run IS NULL AND NOT EXISTS (
+    WHERE p.main_run IS NOT NULL OR (e.run IS NULL AND NOT EXISTS (
         SELECT 1 FROM main.events known WHERE known.ladder IS l.id AND known.kind = e.kind AND known.text = e.text
             AND coalesce(known.payload, '') = coalesce(e.payload, '')
     )) ORDER BY e.id
@@ -201,9 +201,9 @@ def merge(ledger: Ledger, other: Ledger, runs: Path, other_runs: Path) -> Merged
             # No process waits for this one while it copies; what has changed meanwhile is copied in the transaction.
             target.begin(writing=False)
             target.execute(_PAIRS)
-            wanted = target.execute(_FOLDERS)
+            attempts = target.execute(_FOLDERS)
             target.rollback()
-            folders.copy(wanted)
+            folders.copy(attempts)
             target.begin(writing=True)
             target.execute(_PAIRS)
             for statement in (*_RUNS, *_REST):
@@ -214,7 +214,7 @@ def merge(ledger: Ledger, other: Ledger, runs: Path, other_runs: Path) -> Merged
             committing = True
             target.commit()
         except BaseException:
-            if not committing:  # else the ledger may have the runs, although nobody said so
+            if not committing:  # else the runs may have been committed although the commit raised
                 folders.undo()
             with contextlib.suppress(Exception):
                 target.rollback()
@@ -231,18 +231,18 @@ def merge(ledger: Ledger, other: Ledger, runs: Path, other_runs: Path) -> Merged
 
 
 def _refuse_altered(other: Ledger) -> None:
-    # A text that is not that of its hash would become the settings of runs here that have the text of the hash.
+    # A text that does not match its hash would become the settings of runs of this ledger that match it.
     with other.database.reading() as connection:
         if altered_documents(connection):
             raise LedgerError(
-                f"the ledger {other.path} has settings that are not those of their hashes",
+                f"the ledger {other.path} has settings that do not match their hashes",
                 f"see what else is wrong: lrurun ledger check --ledger {shlex.quote(str(other.path))}",
             )
 
 
 _FOLDERS = """
-    SELECT r.id, a.n, p.shift FROM pairs p JOIN other.stored_attempts a ON a.run = p.there JOIN other.stored_runs r
-    ON r.number = p.there WHERE p.kind IN ('new', 'finished') ORDER BY r.number, a.n
+    SELECT r.id, a.n, p.shift FROM pairs p JOIN other.stored_attempts a ON a.run = p.other_run JOIN other.stored_runs r
+    ON r.number = p.other_run WHERE p.kind IN ('new', 'finished') ORDER BY r.number, a.n
 """
 
 
@@ -251,18 +251,18 @@ def _add_checkpoints(target: Joined, runs: Path) -> int:
     added = 0
     rows = target.execute(
         """
-        SELECT p.here, c.attempt + p.shift, c.step, c.path, c.bytes, c.sha256, r.id, c.attempt, p.shift
-        FROM pairs p JOIN other.checkpoints c ON c.run = p.there JOIN other.stored_runs r ON r.number = p.there
+        SELECT p.main_run, c.attempt + p.shift, c.step, c.path, c.bytes, c.sha256, r.id, c.attempt, p.shift
+        FROM pairs p JOIN other.checkpoints c ON c.run = p.other_run JOIN other.stored_runs r ON r.number = p.other_run
         WHERE p.kind IN ('new', 'finished') AND c.state = 'committed' ORDER BY c.id
         """
     )
-    for here, attempt, step, path, size, digest, name, n, shift in rows:
-        moved = f"{name}/{n + shift}" + str(path).removeprefix(f"{name}/{n}")
+    for run, attempt, step, path, size, digest, run_id, n, shift in rows:
+        moved = f"{run_id}/{n + shift}" + str(path).removeprefix(f"{run_id}/{n}")
         if inside(runs, moved).is_dir():
             target.execute(
                 "INSERT INTO main.checkpoints (run, attempt, step, state, path, bytes, sha256) "
                 "VALUES (:run, :attempt, :step, 'committed', :path, :bytes, :sha256)",
-                {"run": here, "attempt": attempt, "step": step, "path": moved, "bytes": size, "sha256": digest},
+                {"run": run, "attempt": attempt, "step": step, "path": moved, "bytes": size, "sha256": digest},
             )
             added += 1
     return added
@@ -270,7 +270,7 @@ def _add_checkpoints(target: Joined, runs: Path) -> int:
 
 # Folders of the attempts that a merge brings: copied before its transaction, put into their places within it
 
-Wanted = tuple[str, int, int]
+MergedAttempt = tuple[str, int, int]
 """A run's id, the number of its attempt in the other ledger, and how many attempts it has in this one already."""
 
 
@@ -283,21 +283,21 @@ class AttemptFolders:
         self._copies: dict[Path, Path] = {}
         """Folder of the other ledger -> its copy, which has no place yet."""
         self._placed: list[tuple[Path, Path | None]] = []
-        """What was put into its place, and where that which was there before is now."""
+        """Folders that were put into their places, each with the new path of the folder that it replaced, or None."""
 
-    def copy(self, wanted: Iterable[Wanted]) -> None:
+    def copy(self, attempts: Iterable[MergedAttempt]) -> None:
         """Copies folders beside their places. Copying may take long: no transaction should wait for it.
 
         Raises:
             LrurunError: a file cannot be copied, or both ledgers have the same folder for two attempts.
         """
-        for name, n, shift in wanted:
-            source, folder = inside(self.other_runs, name, str(n)), inside(self.runs, name, str(n + shift))
+        for run_id, n, shift in attempts:
+            source, folder = inside(self.other_runs, run_id, str(n)), inside(self.runs, run_id, str(n + shift))
             if not source.is_dir() or source in self._copies or _same(source, folder):
                 continue
             if _same(self.runs, self.other_runs):
                 raise LrurunError(
-                    f"run {name}: both ledgers have attempts of it in the runs folder {self.runs}",
+                    f"run {run_id}: both ledgers have attempts of it in the runs folder {self.runs}",
                     "copy the folder of the other ledger, and name the copy with --other-runs",
                 )
             copy = folder.with_name(f"{folder.name}.new-{self._stamp}")
@@ -309,15 +309,16 @@ class AttemptFolders:
                     f"{folder}: {error.strerror or error}", "free some space, or change the permissions there"
                 ) from None
 
-    def place(self, wanted: Iterable[Wanted]) -> None:
-        """Puts the copies into their places; what is there is renamed. Copies what `copy` did not know of."""
-        wanted = list(wanted)
-        self.copy(wanted)
-        for name, n, shift in wanted:
-            copy = self._copies.get(inside(self.other_runs, name, str(n)))
+    def place(self, attempts: Iterable[MergedAttempt]) -> None:
+        """Puts the copies into their places; existing folders are renamed. Attempts that are new since `copy` are
+        copied too."""
+        attempts = list(attempts)
+        self.copy(attempts)
+        for run_id, n, shift in attempts:
+            copy = self._copies.get(inside(self.other_runs, run_id, str(n)))
             if copy is None:
                 continue
-            folder, old = inside(self.runs, name, str(n + shift)), None
+            folder, old = inside(self.runs, run_id, str(n + shift)), None
             try:
                 if folder.exists():
                     old = folder.rename(folder.with_name(f"{folder.name}.old-{self._stamp}"))
@@ -327,7 +328,7 @@ class AttemptFolders:
                 raise LrurunError(f"{folder}: {error.strerror or error}", "change the permissions there") from None
 
     def undo(self) -> None:
-        """Restores what was there before."""
+        """Puts the folders back that were in these places before."""
         for folder, old in reversed(self._placed):
             shutil.rmtree(folder, ignore_errors=True)
             if old is not None:
@@ -339,8 +340,8 @@ class AttemptFolders:
             shutil.rmtree(copy, ignore_errors=True)
 
 
-def _same(one: Path, other: Path) -> bool:
-    return one.exists() and other.exists() and one.samefile(other)
+def _same(first: Path, second: Path) -> bool:
+    return first.exists() and second.exists() and first.samefile(second)
 
 
 def _not_copied(folder: str, names: list[str]) -> list[str]:

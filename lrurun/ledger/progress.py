@@ -1,4 +1,4 @@
-"""The statements that read the progress of a ladder; its number is their parameter `ladder`."""
+"""The statements that read the progress of a ladder; their parameter `ladder` is its number."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def _by_state(
 
 
 _DONE = runs.c.state == "done"
-_OTHER = runs.alias("other")
+_ANY_RUN = runs.alias("other")
 # The literal is that of the index.
-_NOT_DONE = ladder_runs.c.run.in_(select(_OTHER.c.number).where(_OTHER.c.state != literal_column("'done'")))
+_NOT_DONE = ladder_runs.c.run.in_(select(_ANY_RUN.c.number).where(_ANY_RUN.c.state != literal_column("'done'")))
 # The index of ladder_runs has rungs and stages in order, so that SQLite sorts no finished runs.
 
 
@@ -81,11 +81,11 @@ def summaries(score: str) -> CompoundSelect[Any]:
     ).order_by("position", "rung", "stage", "state")
 
 
-_MEMBERS = and_(
+_IN_LADDER = and_(
     runs.c.superseded == 0,
     runs.c.number.in_(select(ladder_runs.c.run).where(ladder_runs.c.ladder == bindparam("ladder"))),
 )
-COUNTS = select(runs.c.state, func.count()).where(_MEMBERS).group_by(runs.c.state)
+COUNTS = select(runs.c.state, func.count()).where(_IN_LADDER).group_by(runs.c.state)
 """State -> number of runs."""
 
 _UNFINISHED = runs.c.state.in_(["queued", "running"])
@@ -97,7 +97,7 @@ _WORK = (
     total(case((runs.c.last_speed.is_(None), _LEFT))).label("steps"),
     func.count().filter(runs.c.last_speed == 0).label("stalled"),
 )
-REMAINING = select(*_WORK).where(_MEMBERS, _UNFINISHED)
+REMAINING = select(*_WORK).where(_IN_LADDER, _UNFINISHED)
 """The remaining work of the ladder."""
 REMAINING_BY_RUNG = (
     select(ladder_runs.c.rung, ladder_runs.c.stage, *_WORK)
@@ -105,7 +105,7 @@ REMAINING_BY_RUNG = (
     .where(_CURRENT, _UNFINISHED)
     .group_by(ladder_runs.c.rung, ladder_runs.c.stage)
 )
-"""The same for each rung and stage."""
+"""The remaining work of each rung and stage."""
 
 _RUNNING = select(runs).where(runs.c.state == literal_column("'running'")).subquery()
 STAMP = select(

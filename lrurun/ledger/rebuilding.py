@@ -23,12 +23,12 @@ R = TypeVar("R", bound=Head)
 
 
 class Rebuilt(Struct, frozen=True, kw_only=True):
-    """What a ledger was made of."""
+    """The contents of a ledger that was made from records."""
 
     runs: int
     ladders: int
     problems: list[str]
-    """Of records that are missing or cannot be read, one sentence each."""
+    """Records that are missing or cannot be read, one sentence each."""
 
 
 def rebuild(path: Place, runs: Path) -> Rebuilt:
@@ -39,11 +39,11 @@ def rebuild(path: Place, runs: Path) -> Rebuilt:
         NotFoundError: there are no records.
     """
     problems: list[str] = []
-    of_runs = _sorted([runs / name / records.RUN_FILE for name in paths.run_folders(runs)], problems)
-    of_ladders = _sorted(sorted((runs / records.LADDERS_FOLDER).glob("*.json")), problems)
+    run_files = _sorted([runs / name / records.RUN_FILE for name in paths.run_folders(runs)], problems)
+    ladder_files = _sorted(sorted((runs / records.LADDERS_FOLDER).glob("*.json")), problems)
     if part := databases.kind(path).remains(path):
         raise LedgerError(f"{part} exists, and is not overwritten", f"move it aside first: mv {part} {part}.old")
-    if not of_runs:
+    if not run_files:
         why = f"; {problems[0]}" if problems else ""
         raise NotFoundError(f"{runs}: no readable records of runs{why}", "name the folder with --runs-dir FOLDER")
 
@@ -53,7 +53,7 @@ def rebuild(path: Place, runs: Path) -> Rebuilt:
         return False
 
     with Ledger.open(path) as ledger:
-        ledger.restore(_read(of_runs, RunRecord, problems), _read(of_ladders, LadderRecord, problems), kept)
+        ledger.restore(_read(run_files, RunRecord, problems), _read(ladder_files, LadderRecord, problems), kept)
         return Rebuilt(runs=ledger.number_of_runs(), ladders=len(ledger.ladders()), problems=problems)
 
 
@@ -66,7 +66,7 @@ class _Ladder(Struct):
 
 
 class _Named(Head, frozen=True, kw_only=True):
-    """A record of either kind, of which only the name counts."""
+    """A record of either kind, of which only the name is read."""
 
     run: _Run | None = None
     ladder: _Ladder | None = None
@@ -77,10 +77,10 @@ class _Named(Head, frozen=True, kw_only=True):
         return self.run.id if self.run else self.ladder.key if self.ladder else "nothing"
 
 
-def _sorted(found: list[Path], problems: list[str]) -> list[Path]:
-    """The records that can be read, in the order of their ledger."""
+def _sorted(files: list[Path], problems: list[str]) -> list[Path]:
+    """The files of records that can be read, in the order of the ledger."""
     numbers = {}
-    for path in found:
+    for path in files:
         name = path.parent.name if path.name == records.RUN_FILE else path.stem
         for head in _read([path], _Named, problems):
             if head.name != name:
@@ -92,8 +92,8 @@ def _sorted(found: list[Path], problems: list[str]) -> list[Path]:
     return sorted(numbers, key=lambda path: numbers[path])
 
 
-def _read(found: list[Path], kind: type[R], problems: list[str]) -> Iterator[R]:
-    for path in found:
+def _read(files: list[Path], kind: type[R], problems: list[str]) -> Iterator[R]:
+    for path in files:
         try:
             record = records.decode(path.read_bytes(), kind)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Records of runs and of ladder instances: what a ledger has of them, as files of the runs folder hold it.
+"""Records of runs and of ladder instances: copies of the rows of a ledger, as files in the runs folder.
 
 A ledger that is lost is made again from them, see `rebuilding`.
 """
@@ -24,22 +24,22 @@ class CurveRecord(Struct, frozen=True):
 
 
 class Head(Struct, frozen=True, kw_only=True):
-    """What every record begins with."""
+    """The fields that every record begins with."""
 
     schema: str = SCHEMA
-    """The version of the ledger that it is of."""
+    """The version of the ledger that wrote the record."""
     number: int
-    """By which the records of one ledger are in its order."""
+    """The number of the row, which gives the order of the records of one ledger."""
 
 
 class RunRow(Run, frozen=True, kw_only=True):
-    """A run without its settings, which its record has as plain tables: its plug-ins may not be loaded."""
+    """A run without its settings, which the record has as plain tables: the run's plug-ins may not be loaded."""
 
     settings: None = None
 
 
 class RunRecord(Head, frozen=True, kw_only=True):
-    """A run, without its places in ladders, which the records of these have."""
+    """A run, without its places in ladders, which are in the records of the ladder instances."""
 
     run: RunRow
     config: dict[str, Any]
@@ -50,7 +50,7 @@ class RunRecord(Head, frozen=True, kw_only=True):
     checkpoints: list[Checkpoint]
     events: list[Event]
     eigenvalues: dict[str, list[list[tuple[float, float]] | None]]
-    """Moment -> real and imaginary parts of those of each layer."""
+    """Moment -> real and imaginary parts of the eigenvalues of each layer."""
     curves: dict[str, CurveRecord]
 
 
@@ -69,7 +69,8 @@ class LadderRecord(Head, frozen=True, kw_only=True):
 
     ladder: LadderInstance
     events: list[Event]
-    """Its own, not those of its runs: the ladder as it was run, the command, the sequential design with its looks."""
+    """The events of the ladder, not those of its runs: the ladder as it was run, the command, the sequential design and
+    its looks."""
     places: list[PlaceRecord]
 
 
@@ -92,7 +93,7 @@ def encode(record: Head) -> bytes:
 
 
 def decode(content: bytes, kind: type[R]) -> R:
-    """A record from JSON. Raises msgspec.DecodeError, UnicodeError or RecursionError for what is none."""
+    """A record from JSON. Raises msgspec.DecodeError, UnicodeError or RecursionError if it is not a record."""
     return msgspec.json.decode(content, type=kind, strict=False)  # so that texts are read as numbers
 
 

@@ -33,10 +33,10 @@ from lrurun.ledger.values import Attempt, Event, LadderInstance, Membership, Run
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def build(kind: type[S], row: Row[Any], **given: Any) -> S:
-    """A value from the columns of a row that have the names of its fields; `given` are the other fields."""
+def build(kind: type[S], row: Row[Any], **fields: Any) -> S:
+    """A value from the columns of a row that have the names of its fields; `fields` are the other fields."""
     columns = row._mapping
-    return kind(**given, **{name: columns[name] for name in kind.__struct_fields__ if name not in given})
+    return kind(**fields, **{name: columns[name] for name in kind.__struct_fields__ if name not in fields})
 
 
 def add_event(
@@ -50,9 +50,10 @@ def add_event(
     attempt: int | None = None,
     ladder: int | None = None,
 ) -> int:
-    """Insert an event and return its number; the last write of a transaction, for which others wait on a server.
+    """Insert an event and return its number.
 
-    Numbers have the order of the commits: a process that has read up to a number has seen all events before it.
+    It must be the last write of a transaction: on a server, other transactions with events wait for its end. Numbers
+    have the order of the commits: a process that has read up to a number has seen all events before it.
     """
     lock(connection, EVENTS)
     row: dict[str, Any] = {
@@ -75,10 +76,10 @@ class Document(msgspec.Struct, frozen=True):
 
     text: str
     seed_at: int | None = None
-    """How many characters precede the null that stands for the seed; None if there is none."""
+    """The number of characters before the null that stands for the seed; None if there is no such null."""
 
     @classmethod
-    def of(cls, table: Mapping[str, Any] | msgspec.Struct, seed: int | None = None) -> Document:
+    def pack(cls, table: Mapping[str, Any] | msgspec.Struct, seed: int | None = None) -> Document:
         """A table as JSON, without the `seed` that it contains."""
         text = pack(msgspec.to_builtins(table))
         before, found, after = text.rpartition(f'"seed":{seed}')
@@ -91,38 +92,39 @@ class Document(msgspec.Struct, frozen=True):
         return hashlib.sha256(f"{self.seed_at}\n{self.text}".encode()).hexdigest()
 
 
-def share(connection: Connection, given: Iterable[Document]) -> dict[Document, int]:
+def share(connection: Connection, needed: Iterable[Document]) -> dict[Document, int]:
     """Document -> its number; those that the ledger does not have are added."""
-    wanted = set(given)
-    numbers = _numbers_of(connection, wanted)
-    if missing := wanted - numbers.keys():
-        new = [{"sha256": one.sha256, "seed_at": one.seed_at, "text": one.text} for one in missing]
+    unique = set(needed)
+    numbers = _document_numbers(connection, unique)
+    if missing := unique - numbers.keys():
+        new = [{"sha256": document.sha256, "seed_at": document.seed_at, "text": document.text} for document in missing]
         # In one order, so that processes which add the same ones at once do not wait for each other.
         new.sort(key=lambda row: str(row["sha256"]))
         connection.execute(
             upsert(connection, documents).on_conflict_do_nothing(index_elements=[documents.c.sha256]), new
         )
-        numbers |= _numbers_of(connection, missing)
-    if not wanted <= numbers.keys():
-        raise LedgerError("the ledger has documents that are not those of their hashes", "restore a backup")
+        numbers |= _document_numbers(connection, missing)
+    if not unique <= numbers.keys():
+        raise LedgerError("the ledger has documents that do not match their hashes", "restore a backup")
     return numbers
 
 
-def _numbers_of(connection: Connection, wanted: Iterable[Document]) -> dict[Document, int]:
+def _document_numbers(connection: Connection, needed: Iterable[Document]) -> dict[Document, int]:
     """Document -> its number; those that the ledger does not have are left out."""
-    found = connection.execute(select(documents).where(among(documents.c.sha256, (one.sha256 for one in wanted))))
-    return {Document(row.text, row.seed_at): int(row.id) for row in found}
+    hashes = (document.sha256 for document in needed)
+    rows = connection.execute(select(documents).where(among(documents.c.sha256, hashes)))
+    return {Document(row.text, row.seed_at): int(row.id) for row in rows}
 
 
 def altered_documents(connection: Connection) -> int:
-    """How many documents are not those of their hashes."""
+    """How many documents do not match their hashes."""
     return sum(Document(row.text, row.seed_at).sha256 != row.sha256 for row in connection.execute(select(documents)))
 
 
 def read_shared(connection: Connection, numbers: Iterable[int]) -> dict[int, tuple[Document, dict[str, Any]]]:
     """Number -> document and its table, decoded once for all rows that share it."""
-    wanted = select(documents.c.id, documents.c.text, documents.c.seed_at).where(among(documents.c.id, numbers))
-    return {number: (Document(text, at), unpack(text)) for number, text, at in connection.execute(wanted)}
+    query = select(documents.c.id, documents.c.text, documents.c.seed_at).where(among(documents.c.id, numbers))
+    return {number: (Document(text, at), unpack(text)) for number, text, at in connection.execute(query)}
 
 
 # Values from rows
@@ -156,44 +158,44 @@ def load_runs(
     columns: list[ColumnElement[Any]] = [c for c in runs.c if c.name in Run.__struct_fields__]
     if not brief:
         columns += [runs.c.execution_id, runs.c.provenance_id]
-    wanted = select(runs.c.number, *columns).where(condition).order_by(runs.c.number.desc()).limit(limit)
+    query = select(runs.c.number, *columns).where(condition).order_by(runs.c.number.desc()).limit(limit)
     names = [column.name for column in columns]
     settings = None if brief else _Settings(connection)
     loaded: list[Run] = []
-    for part in connection.execute(wanted).partitions(_AT_ONCE):
-        found = {row[0]: dict(zip(names, row[1:], strict=True)) for row in part}
+    for batch in connection.execute(query).partitions(_AT_ONCE):
+        rows = {row[0]: dict(zip(names, row[1:], strict=True)) for row in batch}
         if settings is not None:
-            settings.read(found.values())
-        loaded += _with_relations(connection, found, settings)
+            settings.read(rows.values())
+        loaded += _with_relations(connection, rows, settings)
     return loaded
 
 
 def _with_relations(
     connection: Connection,
-    found: Mapping[int, dict[str, Any]],
+    rows: Mapping[int, dict[str, Any]],
     settings: _Settings | None,
 ) -> list[Run]:
     """Runs from the columns of their rows, by number."""
-    numbers = list(found)
+    numbers = list(rows)
     memberships = _memberships(connection, numbers)
-    marks = _texts(
+    tag_names = _texts(
         connection, select(tags.c.run, tags.c.name).where(among(tags.c.run, numbers)).order_by(tags.c.run, tags.c.name)
     )
     reasons = _texts(connection, select(exclusions.c.run, exclusions.c.why).where(among(exclusions.c.run, numbers)))
     newest = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt)
     numerics = select(runs.c.number, attempts.c.numerics).join(attempts, newest).where(among(runs.c.number, numbers))
-    known = {row.number: row.numerics for row in connection.execute(numerics)}
-    codes = {} if settings is None else _codes(connection, numbers, known)
+    versions = {row.number: row.numerics for row in connection.execute(numerics)}
+    codes = {} if settings is None else _codes(connection, numbers, versions)
     return [
         Run(
             **_decoded(fields, settings),
             code=tuple(codes.get(number, ())),
-            numerics=known.get(number),
+            numerics=versions.get(number),
             memberships=tuple(memberships.get(number, ())),
-            tags=tuple(marks.get(number, ())),
+            tags=tuple(tag_names.get(number, ())),
             excluded=next(iter(reasons.get(number, ())), None),
         )
-        for number, fields in found.items()
+        for number, fields in rows.items()
     ]
 
 
@@ -207,15 +209,15 @@ def _codes(connection: Connection, numbers: list[int], numerics: Mapping[int, in
         .where(among(attempts.c.run, numbers), attempts.c.code.is_not(None))
         .order_by(attempts.c.run, attempts.c.n)
     )
-    found: dict[int, dict[str, None]] = {}
+    codes: dict[int, dict[str, None]] = {}
     for run, code, version in connection.execute(versions):
         if version == numerics.get(run):
-            found.setdefault(run, {})[sys.intern(code)] = None
-    return found
+            codes.setdefault(run, {})[sys.intern(code)] = None
+    return codes
 
 
 _AT_ONCE = 1000
-"""How many rows are in memory beside the runs that are made of them."""
+"""How many rows are in memory beside the runs that are made from them."""
 
 
 def recorded_config(document: Document, table: dict[str, Any]) -> Config:
@@ -244,7 +246,7 @@ class _Settings:
         self._sources |= {number: msgspec.convert(read[number][1], dict[str, str]) for number in sources}
 
     def pop(self, fields: dict[str, Any]) -> RunSettings:
-        """Those of a row, whose columns are no field of `Run`."""
+        """The settings of a run; takes the columns that are no field of `Run` out of its row."""
         document, config = self._configs[fields["config_id"]]
         if document.seed_at is not None:
             config = structs.replace(config, seed=fields["seed"])
@@ -267,9 +269,9 @@ def _decoded(fields: dict[str, Any], settings: _Settings | None) -> dict[str, An
 
 
 def _memberships(connection: Connection, numbers: Sequence[int]) -> dict[int, list[Membership]]:
-    """Run number -> its places in ladders, the first of them first."""
+    """Run number -> its places in ladders, in the order in which they were added."""
     # The few instances are read once: a join would repeat them for every run.
-    named = select(
+    query = select(
         ladders.c.id,
         ladders.c.name.label("ladder"),
         ladders.c.key.label("ladder_key"),
@@ -278,24 +280,24 @@ def _memberships(connection: Connection, numbers: Sequence[int]) -> dict[int, li
         ladders.c.profile,
         ladders.c.user.label("user"),
     )
-    known = {row.id: row._asdict() for row in connection.execute(named)}
-    for instance in known.values():
+    instances = {row.id: row._asdict() for row in connection.execute(query)}
+    for instance in instances.values():
         del instance["id"]
-    found: dict[int, list[Membership]] = {}
+    memberships: dict[int, list[Membership]] = {}
     table = ladder_runs.c
     places = select(table.run, table.ladder, table.rung, table.stage, table.position).where(among(table.run, numbers))
     for run, ladder, rung, stage, position in connection.execute(places.order_by(table.id)):
-        place = Membership(rung=sys.intern(rung), stage=sys.intern(stage), position=position, **known[ladder])
-        found.setdefault(run, []).append(place)
-    return found
+        place = Membership(rung=sys.intern(rung), stage=sys.intern(stage), position=position, **instances[ladder])
+        memberships.setdefault(run, []).append(place)
+    return memberships
 
 
 def _texts(connection: Connection, statement: Select[Any]) -> dict[int, list[str]]:
     """The first column of the rows -> the second columns, in order."""
-    found: dict[int, list[str]] = {}
+    texts: dict[int, list[str]] = {}
     for key, text in connection.execute(statement):
-        found.setdefault(key, []).append(sys.intern(text))
-    return found
+        texts.setdefault(key, []).append(sys.intern(text))
+    return texts
 
 
 def build_event(row: Row[Any]) -> Event:
@@ -315,7 +317,7 @@ _pairs = msgspec.json.Decoder(list[tuple[int | float | NotFinite, int | float | 
 
 
 class _Spec(msgspec.Struct):
-    """What readers rely on in the spec of a ladder instance."""
+    """The parts of the spec of a ladder instance on which readers rely."""
 
     set: dict[str, Any] = {}
     tune: bool = False
@@ -336,8 +338,8 @@ def _result(text: str) -> dict[str, float]:
     try:
         return _numbers.decode(text)
     except msgspec.ValidationError:  # NaN and infinities are strings
-        found = _results.decode(text)
-        return {key: float(value) if isinstance(value, str) else value for key, value in found.items()}
+        numbers = _results.decode(text)
+        return {key: float(value) if isinstance(value, str) else value for key, value in numbers.items()}
 
 
 def pack_complex(values: Sequence[complex]) -> str:

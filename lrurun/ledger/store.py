@@ -106,13 +106,13 @@ from lrurun.ledger.values import (
     CommittedCurves,
     Curve,
     Event,
-    Kind,
     LadderInstance,
     Moment,
     Owner,
     RemainingWork,
     Run,
     RunGroup,
+    RunKind,
     StateSummary,
 )
 from lrurun.server import Place, Server
@@ -158,8 +158,8 @@ def retried(method: Callable[Concatenate[Ledger, P], T]) -> Callable[Concatenate
         if not self.database.may_be_away:
             return method(self, *arguments, **options)
         # A second call would find an iterator at its end.
-        lists = [list(one) if isinstance(one, Iterator) else one for one in arguments]
-        named = {name: list(one) if isinstance(one, Iterator) else one for name, one in options.items()}
+        lists = [list(value) if isinstance(value, Iterator) else value for value in arguments]
+        named = {name: list(value) if isinstance(value, Iterator) else value for name, value in options.items()}
         return self.database.retry(lambda: method(self, *lists, **named))  # type: ignore[arg-type]
 
     return call  # type: ignore[return-value]
@@ -267,7 +267,7 @@ class Ledger:
         spec: Mapping[str, Any],
         short_name: str = "",
         *,
-        kind: Kind = "training",
+        kind: RunKind = "training",
         chosen: str | None = None,
     ) -> LadderInstance:
         """The ladder instance of these values; it is inserted if it is new. `spec` must be JSON.
@@ -280,7 +280,7 @@ class Ledger:
         values = json.dumps([name, task, profile, spec], sort_keys=True, separators=(",", ":"), allow_nan=False)
         key = hashlib.sha256(values.encode()).hexdigest()[:12]
         row: dict[str, Any] = {"key": key, "name": name, "task": task, "profile": profile, "kind": kind}
-        named = select(ladders).where(ladders.c.key == key)
+        query = select(ladders).where(ladders.c.key == key)
         with self._writing() as connection:
             row |= {"spec": pack(spec), "created_at": now(connection), "user": owners.user()}
             if chosen is not None:
@@ -288,28 +288,30 @@ class Ledger:
                 if (other := connection.execute(others).scalar_one_or_none()) is not None:
                     raise UsageError(f"--name {chosen}: is the name of instance {other}", "choose another name")
                 connection.execute(update(ladders).where(ladders.c.key == key).values(short_name=chosen))
-            for free in numbered(chosen or short_name or task):
-                connection.execute(upsert(connection, ladders).values(**row, short_name=free).on_conflict_do_nothing())
-                if (found := connection.execute(named).one_or_none()) is not None:
-                    return ladder_instance(found)
+            for free_name in numbered(chosen or short_name or task):
+                connection.execute(
+                    upsert(connection, ladders).values(**row, short_name=free_name).on_conflict_do_nothing()
+                )
+                if (instance := connection.execute(query).one_or_none()) is not None:
+                    return ladder_instance(instance)
         raise AssertionError("some number is free")
 
-    def enqueue(self, ladder_key: str, wanted: Sequence[PlannedRun], *, fresh: bool = False) -> list[Run]:
-        """Make `wanted` the runs of a ladder, and return them: one run per fingerprint, in the order of `wanted`.
+    def enqueue(self, ladder_key: str, planned: Sequence[PlannedRun], *, fresh: bool = False) -> list[Run]:
+        """Make the planned runs the runs of a ladder, and return them: one run per fingerprint, in the same order.
 
         Existing runs are used as they are, whatever their state and whichever ladder added them; others are queued.
-        Unfinished runs get the execution in `wanted`, except what their first attempt has fixed.
+        Unfinished runs get the planned execution, except what their first attempt has fixed.
         `fresh` starts over: existing runs are superseded and a next generation is queued, for every ladder that has
         them, except runs that are still queued. Raises LrurunError if `fresh` applies to a running run.
         """
-        return self._enqueue(ladder_key, wanted, fresh, {})
+        return self._enqueue(ladder_key, planned, fresh, {})
 
     @retried
-    def _enqueue(self, ladder_key: str, wanted: Sequence[PlannedRun], fresh: bool, tried: dict[str, int]) -> list[Run]:
+    def _enqueue(self, ladder_key: str, planned: Sequence[PlannedRun], fresh: bool, tried: dict[str, int]) -> list[Run]:
         """`tried` gets the newest generations (0: none) before the first try: later ones are what was asked for."""
         first: dict[str, PlannedRun] = {}
-        for want in wanted:
-            first.setdefault(want.fingerprint, want)
+        for run in planned:
+            first.setdefault(run.fingerprint, run)
         with self._writing() as connection:
             ladder = self._ladder_number(connection, ladder_key)
             lock(connection, ENQUEUE)
@@ -319,7 +321,7 @@ class Ledger:
             old = {f: row for f, row in existing.items() if row.generation == tried[f]}
             superseded = {f: row for f, row in old.items() if fresh and row.state != "queued"}
             _refuse_running(superseded.values())
-            new = [want for f, want in first.items() if f not in existing or f in superseded]
+            new = [run for f, run in first.items() if f not in existing or f in superseded]
             if new:
                 _add_runs(connection, new, existing)
             for fingerprint, row in existing.items():
@@ -331,12 +333,12 @@ class Ledger:
             places = [
                 {
                     "ladder": ladder,
-                    "run": numbers[w.fingerprint],
-                    "rung": w.rung,
-                    "stage": w.stage,
-                    "position": w.position,
+                    "run": numbers[run.fingerprint],
+                    "rung": run.rung,
+                    "stage": run.stage,
+                    "position": run.position,
                 }
-                for w in wanted
+                for run in planned
             ]
             if places:
                 _add_places(connection, places)
@@ -405,7 +407,7 @@ class Ledger:
             queue = queue.where(json_number(EXECUTION, "threads") == threads)
         if devices is not None:  # runs of older releases do not name it
             queue = queue.where(func.coalesce(json_number(EXECUTION, "devices"), 1) == devices)
-        ladder = bindparam("of_ladder", type_=Integer)
+        ladder = bindparam("ladder_number", type_=Integer)
         running = select(place.c.rung).join(other, other.c.number == place.c.run)
         running = running.where(other.c.state == "running", place.c.ladder == ladder)
         turn = case((among(member.c.rung, compiled), 0), (member.c.rung.not_in(running), 1), else_=2)
@@ -426,15 +428,15 @@ class Ledger:
     ) -> ClaimedRun | None:
         """Claim a run with the statement `claim`; `tried` has the times of the tries before, and gets that of this."""
         with self._writing() as connection:
-            known = {"of_ladder": self._ladder_number(connection, ladder_key)}
-            if (before := _claimed(connection, owner, tried)) is not None:
-                return before
-            claimed = connection.execute(claim, known).one_or_none()
+            values = {"ladder_number": self._ladder_number(connection, ladder_key)}
+            if (earlier := _claimed(connection, owner, tried)) is not None:
+                return earlier
+            claimed = connection.execute(claim, values).one_or_none()
             if claimed is None:
                 return None
             if claimed.attempt > 1:
-                last = and_(attempts.c.run == claimed.number, attempts.c.n == claimed.attempt - 1)
-                newest = select(attempts, ENVIRONMENT.label("environment"), runs.c.id).join(runs).where(last)
+                previous = and_(attempts.c.run == claimed.number, attempts.c.n == claimed.attempt - 1)
+                newest = select(attempts, ENVIRONMENT.label("environment"), runs.c.id).join(runs).where(previous)
                 for row in connection.execute(newest):
                     refuse_later(build_attempt(row.id, row), environment.get("numerics", 1))
             time = now(connection)
@@ -447,7 +449,7 @@ class Ledger:
 
     @retried
     def reap(
-        self, owner_here: Owner, alive: Callable[[Owner], bool] | None = None, *, timeout: float = HEARTBEAT_TIMEOUT
+        self, this_process: Owner, alive: Callable[[Owner], bool] | None = None, *, timeout: float = HEARTBEAT_TIMEOUT
     ) -> list[Run]:
         """Mark running runs whose owner has exited as interrupted, and return them.
 
@@ -456,12 +458,12 @@ class Ledger:
         same name. Any other has exited after `timeout` seconds without a heartbeat; when a server has just come back,
         it first gets the time to write one.
         """
-        if not self.has_abandoned(owner_here, alive, timeout=timeout):
+        if not self.has_abandoned(this_process, alive, timeout=timeout):
             return []
         with self._writing() as connection:
             time = now(connection)
-            found = self._abandoned_runs(connection, owner_here, alive, timeout, locked=True)
-            for row in found:
+            rows = self._abandoned_runs(connection, this_process, alive, timeout, locked=True)
+            for row in rows:
                 connection.execute(update(runs).where(runs.c.number == row.number).values(state="interrupted"))
                 connection.execute(
                     update(attempts)
@@ -470,20 +472,20 @@ class Ledger:
                 )
                 text = f"owner exited: process {row.pid} on {row.host}"
                 add_event(connection, time, "interrupted", text, run=row.number, attempt=row.n)
-            return load_runs(connection, among(runs.c.number, [row.number for row in found]))
+            return load_runs(connection, among(runs.c.number, [row.number for row in rows]))
 
     @retried
     def has_abandoned(
-        self, owner_here: Owner, alive: Callable[[Owner], bool] | None = None, *, timeout: float = HEARTBEAT_TIMEOUT
+        self, this_process: Owner, alive: Callable[[Owner], bool] | None = None, *, timeout: float = HEARTBEAT_TIMEOUT
     ) -> bool:
         """Whether `reap` would find a run. Writes nothing, so that readers may ask too."""
         with self._reading() as connection:
-            return bool(self._abandoned_runs(connection, owner_here, alive, timeout))
+            return bool(self._abandoned_runs(connection, this_process, alive, timeout))
 
     def _abandoned_runs(
         self,
         connection: Connection,
-        here: Owner,
+        this_process: Owner,
         alive: Callable[[Owner], bool] | None,
         timeout: float,
         *,
@@ -491,7 +493,7 @@ class Ledger:
     ) -> list[Row[Any]]:
         patience = math.inf if monotonic() - self.database.away_at < RETURN_SECONDS else timeout
         return _abandoned(
-            connection, here, alive or owners.alive, patience, shared=self.database.is_shared, locked=locked
+            connection, this_process, alive or owners.alive, patience, shared=self.database.is_shared, locked=locked
         )
 
     # Recording: a claimed run
@@ -504,11 +506,11 @@ class Ledger:
         """
         with self._writing() as connection:
             number = _held(connection, claim)
-            past = delete(metrics).where(metrics.c.run == number)
-            connection.execute(past.where(metrics.c.step > step) if step > 0 else past)
-            connection.execute(_SET_STEP, {"of": number, "at": step})
+            deletion = delete(metrics).where(metrics.c.run == number)
+            connection.execute(deletion.where(metrics.c.step > step) if step > 0 else deletion)
+            connection.execute(_SET_STEP, {"run_number": number, "new_step": step})
             for key, column in _newest_columns(score).items():
-                connection.execute(_SET_NEWEST[column], {"of": number, "key": key})
+                connection.execute(_SET_NEWEST[column], {"run_number": number, "key": key})
             connection.execute(update(attempts).where(_attempt_of(claim, number)).values(resumed_from=step))
 
     @retried
@@ -519,23 +521,23 @@ class Ledger:
 
         `score` is the metric that selects the model, as in "val/r2": its newest value is the run's `last_score`.
         """
-        given, newest = list(rows), _newest_columns(score)
+        rows, newest = list(rows), _newest_columns(score)
         with self._writing(durable=False) as connection:
             number = _held(connection, claim)
-            names = {key for _, key, _ in given}
+            names = {key for _, key, _ in rows}
             keys = self._key_numbers(connection, names)
-            if given:
+            if rows:
                 add = upsert(connection, metrics)
                 connection.execute(
                     add.on_conflict_do_update(index_elements=_METRIC, set_={"value": add.excluded.value}),
                     [
-                        {"run": number, "key": keys[key], "step": int(at), "value": to_real(value)}
-                        for at, key, value in given
+                        {"run": number, "key": keys[key], "step": int(row_step), "value": to_real(value)}
+                        for row_step, key, value in rows
                     ],
                 )
-            connection.execute(_SET_STEP, {"of": number, "at": int(step)})
+            connection.execute(_SET_STEP, {"run_number": number, "new_step": int(step)})
             for key in names & newest.keys():
-                connection.execute(_SET_NEWEST[newest[key]], {"of": number, "key": key})
+                connection.execute(_SET_NEWEST[newest[key]], {"run_number": number, "key": key})
         # Only after the commit: before it, a new key may be rolled back.
         self._metric_numbers.update(keys)
 
@@ -565,8 +567,8 @@ class Ledger:
             number = _held(connection, claim)
             row = {"run": number, "attempt": claim.attempt, "step": step, "state": "saving", "path": path}
             announced = select(checkpoints.c.id).filter_by(**row)
-            if (known := connection.execute(announced).scalars().first()) is not None:
-                return int(known)  # of a server that did it although its answer was lost
+            if (checkpoint := connection.execute(announced).scalars().first()) is not None:
+                return int(checkpoint)  # an earlier try succeeded, although the answer of the server was lost
             return int(connection.execute(insert(checkpoints).values(row).returning(checkpoints.c.id)).scalar_one())
 
     @retried
@@ -626,20 +628,20 @@ class Ledger:
         environment: Mapping[str, Any] | None = None,
     ) -> None:
         """Add what the worker found out to the run, and `environment` to that of its attempt. None changes nothing."""
-        given = {"parameters": parameters, "data_sha256": data_sha256}
-        found = {name: value for name, value in given.items() if value is not None}
+        values = {"parameters": parameters, "data_sha256": data_sha256}
+        changes = {name: value for name, value in values.items() if value is not None}
         with self._writing() as connection:
             number = _held(connection, claim)
-            if found:
-                connection.execute(update(runs).where(runs.c.number == number).values(found))
+            if changes:
+                connection.execute(update(runs).where(runs.c.number == number).values(changes))
             if environment:
-                this = _attempt_of(claim, number)
-                known = connection.execute(select(ENVIRONMENT).select_from(attempts).where(this)).scalar_one()
-                merged = {**unpack(known), **environment}
-                document = Document.of(merged)
-                number_of = share(connection, [document])
+                attempt = _attempt_of(claim, number)
+                recorded = connection.execute(select(ENVIRONMENT).select_from(attempts).where(attempt)).scalar_one()
+                merged = {**unpack(recorded), **environment}
+                document = Document.pack(merged)
+                numbers = share(connection, [document])
                 connection.execute(
-                    update(attempts).where(this).values(environment_id=number_of[document], code=code_version(merged))
+                    update(attempts).where(attempt).values(environment_id=numbers[document], code=code_version(merged))
                 )
 
     @retried
@@ -685,8 +687,8 @@ class Ledger:
                 self.database.write_back()
 
     def _key_numbers(self, connection: Connection, names: set[str]) -> dict[str, int]:
-        known = {name: self._metric_numbers[name] for name in names if name in self._metric_numbers}
-        unknown = sorted(names - known.keys())
+        numbers = {name: self._metric_numbers[name] for name in names if name in self._metric_numbers}
+        unknown = sorted(names - numbers.keys())
         if unknown:
             connection.execute(
                 upsert(connection, metric_keys).on_conflict_do_nothing(index_elements=[metric_keys.c.name]),
@@ -695,8 +697,8 @@ class Ledger:
             for key, name in connection.execute(
                 select(metric_keys.c.id, metric_keys.c.name).where(among(metric_keys.c.name, unknown))
             ):
-                known[name] = key
-        return known
+                numbers[name] = key
+        return numbers
 
     # Recording: any run
 
@@ -718,10 +720,10 @@ class Ledger:
         The ledger itself writes "running", "done", "diverged", "failed" and "interrupted".
         """
         with self._writing(durable=False) as connection:
-            of_run = None if run is None else self._run_number(connection, run)
-            of_ladder = None if ladder is None else self._ladder_number(connection, ladder)
+            run_number = None if run is None else self._run_number(connection, run)
+            ladder_number = None if ladder is None else self._ladder_number(connection, ladder)
             return add_event(
-                connection, now(connection), kind, text, payload, run=of_run, attempt=attempt, ladder=of_ladder
+                connection, now(connection), kind, text, payload, run=run_number, attempt=attempt, ladder=ladder_number
             )
 
     @retried
@@ -780,27 +782,27 @@ class Ledger:
     def ladders(
         self, name: str | None = None, task: str | None = None, *, user: str | None = None
     ) -> list[LadderInstance]:
-        """The ladder instances, oldest first; only those of a ladder, on a task or of a user if these are given."""
-        wanted = select(ladders).order_by(ladders.c.id)
+        """The ladder instances, oldest first; with `name`, `task` or `user` only those of a ladder, task or user."""
+        query = select(ladders).order_by(ladders.c.id)
         if name is not None:
-            wanted = wanted.where(ladders.c.name == name)
+            query = query.where(ladders.c.name == name)
         if task is not None:
-            wanted = wanted.where(ladders.c.task == task)
+            query = query.where(ladders.c.task == task)
         if user is not None:
-            wanted = wanted.where(ladders.c.user == user)
+            query = query.where(ladders.c.user == user)
         with self._reading() as connection:
-            return [ladder_instance(row) for row in connection.execute(wanted)]
+            return [ladder_instance(row) for row in connection.execute(query)]
 
     @retried
     def ladder(self, key: str) -> LadderInstance:
         """The ladder instance with this short name or key, or the only one whose key begins with it. Raises
         NotFoundError."""
         with self._reading() as connection:
-            named = connection.execute(select(ladders).where(ladders.c.short_name == key.strip())).one_or_none()
-            if named is not None:
-                return ladder_instance(named)
-            found = _by_prefix(connection, select(ladders), ladders.c.key, key, "ladder instance")
-            return ladder_instance(connection.execute(select(ladders).where(ladders.c.key == found)).one())
+            row = connection.execute(select(ladders).where(ladders.c.short_name == key.strip())).one_or_none()
+            if row is not None:
+                return ladder_instance(row)
+            full_key = _by_prefix(connection, select(ladders), ladders.c.key, key, "ladder instance")
+            return ladder_instance(connection.execute(select(ladders).where(ladders.c.key == full_key)).one())
 
     @retried
     def runs(
@@ -820,17 +822,17 @@ class Ledger:
         code empty, which is most of the work for thousands of runs.
         """
         with self._reading() as connection:
-            wanted: list[ColumnElement[bool]] = [] if superseded else [runs.c.superseded == 0]
+            clauses: list[ColumnElement[bool]] = [] if superseded else [runs.c.superseded == 0]
             if ladder_key is not None:
                 ladder = self._ladder_number(connection, ladder_key)
-                wanted.append(runs.c.number.in_(select(ladder_runs.c.run).where(ladder_runs.c.ladder == ladder)))
+                clauses.append(runs.c.number.in_(select(ladder_runs.c.run).where(ladder_runs.c.ladder == ladder)))
             if ids is not None:
-                wanted.append(among(runs.c.id, ids))
+                clauses.append(among(runs.c.id, ids))
             if fingerprints is not None:
-                wanted.append(among(runs.c.fingerprint, fingerprints))
+                clauses.append(among(runs.c.fingerprint, fingerprints))
             if states is not None:
-                wanted.append(runs.c.state.in_(list(states)))
-            return load_runs(connection, and_(true(), *wanted), limit, brief=brief)
+                clauses.append(runs.c.state.in_(list(states)))
+            return load_runs(connection, and_(true(), *clauses), limit, brief=brief)
 
     @retried
     def run_ids(
@@ -843,13 +845,13 @@ class Ledger:
         limit: int | None = None,
     ) -> list[str]:
         """The ids of runs, superseded ones included: those of a ladder (a name) that meet a condition, in an order."""
-        wanted = conditions.in_order(select(runs.c.id), sort, descending=descending, ladder=ladder)
+        query = conditions.in_order(select(runs.c.id), sort, descending=descending, ladder=ladder)
         if condition is not None:
-            wanted = wanted.where(conditions.where(condition))
+            query = query.where(conditions.where(condition))
         if ladder is not None:
-            wanted = wanted.where(columns.in_ladder(ladder))
+            query = query.where(columns.in_ladder(ladder))
         with self._reading() as connection:
-            return list(connection.execute(wanted.limit(limit)).scalars())
+            return list(connection.execute(query.limit(limit)).scalars())
 
     def each(self, ids: Sequence[str], *, brief: bool = True) -> Iterator[Run]:
         """The runs with these ids, in this order; `brief` as in `runs`.
@@ -858,40 +860,40 @@ class Ledger:
         """
         for start in range(0, len(ids), BATCH):
             batch = ids[start : start + BATCH]
-            found = {run.id: run for run in self.runs(ids=batch, superseded=True, brief=brief)}
-            yield from (found[run_id] for run_id in batch if run_id in found)
+            by_id = {run.id: run for run in self.runs(ids=batch, superseded=True, brief=brief)}
+            yield from (by_id[run_id] for run_id in batch if run_id in by_id)
 
     @retried
     def number_of_runs(self, ladder: str | None = None, *, superseded: bool = True) -> int:
-        """How many runs there are, or how many are in a ladder (a name); `superseded` as in `runs`."""
-        wanted = select(func.count()).select_from(runs)
+        """The number of runs, or of those in a ladder (a name); `superseded` as in `runs`."""
+        query = select(func.count()).select_from(runs)
         if ladder is not None:
-            wanted = wanted.where(columns.in_ladder(ladder))
+            query = query.where(columns.in_ladder(ladder))
         if not superseded:
-            wanted = wanted.where(runs.c.superseded == 0)
+            query = query.where(runs.c.superseded == 0)
         with self._reading() as connection:
-            return int(connection.execute(wanted).scalar_one())
+            return int(connection.execute(query).scalar_one())
 
     @retried
     def ladder_names(self) -> list[str]:
         """The names of the ladders that have runs."""
-        wanted = select(ladders.c.name).distinct().where(exists().where(ladder_runs.c.ladder == ladders.c.id))
+        query = select(ladders.c.name).distinct().where(exists().where(ladder_runs.c.ladder == ladders.c.id))
         with self._reading() as connection:
-            return list(connection.execute(wanted.order_by(ladders.c.name)).scalars())
+            return list(connection.execute(query.order_by(ladders.c.name)).scalars())
 
     @retried
     def result_names(self) -> list[str]:
         """The names of all metrics in the results of runs."""
         entries = json_names(runs.c.result).table_valued("key")
-        wanted = select(entries.c.key).select_from(runs).join(entries, true()).distinct().order_by(entries.c.key)
+        query = select(entries.c.key).select_from(runs).join(entries, true()).distinct().order_by(entries.c.key)
         with self._reading() as connection:
-            return list(connection.execute(wanted).scalars())
+            return list(connection.execute(query).scalars())
 
     @retried
     def columns_of(
         self, names: Sequence[str], ids: Collection[str] | None = None, ladder: str | None = None
     ) -> dict[str, tuple[Any, ...]]:
-        """Run id -> its values of these names, see `lrurun.ledger.columns.rows`."""
+        """Run id -> its values of these columns, see `lrurun.ledger.columns.rows`."""
         with self._reading() as connection:
             return columns.rows(connection, names, ids, ladder)
 
@@ -909,12 +911,12 @@ class Ledger:
 
     @retried
     def newest_results(self) -> dict[str, list[str]]:
-        """Task -> the names in the result of its newest run that has one; none if no run has."""
+        """Task -> the names in its newest result; an empty list if no run has a result."""
         newest = select(func.max(runs.c.number)).where(runs.c.result.is_not(None)).group_by(runs.c.task)
         with self._reading() as connection:
             tasks = connection.execute(select(runs.c.task).distinct()).scalars()
-            known = connection.execute(select(runs.c.task, runs.c.result).where(runs.c.number.in_(newest)))
-            return {**{task: [] for task in tasks}, **{task: list(unpack(result)) for task, result in known}}
+            results = connection.execute(select(runs.c.task, runs.c.result).where(runs.c.number.in_(newest)))
+            return {**{task: [] for task in tasks}, **{task: list(unpack(result)) for task, result in results}}
 
     @retried
     def views(self, names: Iterable[str] = views.NAMES) -> list[views.View]:
@@ -926,36 +928,36 @@ class Ledger:
     def run(self, prefix: str) -> Run:
         """The run with an id, or the only one whose id begins with it. Raises NotFoundError."""
         with self._reading() as connection:
-            found = _by_prefix(connection, select(runs), runs.c.id, prefix, "run")
-            return load_runs(connection, runs.c.id == found)[0]
+            full_id = _by_prefix(connection, select(runs), runs.c.id, prefix, "run")
+            return load_runs(connection, runs.c.id == full_id)[0]
 
     @retried
     def attempts(self, run_id: str) -> list[Attempt]:
         """The attempts of a run, in order. Raises NotFoundError, as all methods that take the id of a run."""
         with self._reading() as connection:
             number = self._run_number(connection, run_id)
-            wanted = select(attempts, ENVIRONMENT.label("environment")).where(attempts.c.run == number)
-            return [build_attempt(run_id, row) for row in connection.execute(wanted.order_by(attempts.c.n))]
+            query = select(attempts, ENVIRONMENT.label("environment")).where(attempts.c.run == number)
+            return [build_attempt(run_id, row) for row in connection.execute(query.order_by(attempts.c.n))]
 
     @retried
     def attempts_of(self, host: str, pid: int) -> list[Attempt]:
         """The attempts of the processes with an id on a host, in order."""
-        wanted = select(attempts, runs.c.id, ENVIRONMENT.label("environment")).join(
+        query = select(attempts, runs.c.id, ENVIRONMENT.label("environment")).join(
             runs, runs.c.number == attempts.c.run
         )
-        wanted = wanted.where(attempts.c.host == host, attempts.c.pid == pid).order_by(attempts.c.started_at)
+        query = query.where(attempts.c.host == host, attempts.c.pid == pid).order_by(attempts.c.started_at)
         with self._reading() as connection:
-            return [build_attempt(row.id, row) for row in connection.execute(wanted)]
+            return [build_attempt(row.id, row) for row in connection.execute(query)]
 
     @retried
     def newest_attempts(self, run_ids: Iterable[str], *, host: str | None = None) -> dict[str, Attempt]:
-        """Run id -> its newest attempt, if `host` is None or where it is. Attempts may share an environment."""
+        """Run id -> its newest attempt; with `host`, only attempts on that host. Attempts may share an environment."""
         newest = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, among(runs.c.id, run_ids))
         if host is not None:
             newest = and_(newest, attempts.c.host == host)
         with self._reading() as connection:
-            known = select(attempts.c.environment_id).distinct().select_from(runs.join(attempts, newest))
-            shared = read_shared(connection, connection.execute(known).scalars())
+            environments = select(attempts.c.environment_id).distinct().select_from(runs.join(attempts, newest))
+            shared = read_shared(connection, connection.execute(environments).scalars())
             return {
                 row.id: build(Attempt, row, run=row.id, environment=shared[row.environment_id][1])
                 for row in connection.execute(select(runs.c.id, attempts).select_from(runs.join(attempts, newest)))
@@ -963,45 +965,45 @@ class Ledger:
 
     @retried
     def checkpoints(self, run_id: str, state: str | None = None) -> list[Checkpoint]:
-        """The checkpoints of a run, of one state or of both, newest step first."""
+        """The checkpoints of a run, in one state or in both, newest step first."""
         table = checkpoints
         with self._reading() as connection:
             number = self._run_number(connection, run_id)
-            wanted = select(table).where(table.c.run == number).order_by(table.c.step.desc(), table.c.id.desc())
+            query = select(table).where(table.c.run == number).order_by(table.c.step.desc(), table.c.id.desc())
             if state is not None:
-                wanted = wanted.where(table.c.state == state)
-            return [build(Checkpoint, row, run=run_id) for row in connection.execute(wanted)]
+                query = query.where(table.c.state == state)
+            return [build(Checkpoint, row, run=run_id) for row in connection.execute(query)]
 
     def each_checkpoint(self, run_ids: Sequence[str], state: str) -> Iterator[Checkpoint]:
         """The checkpoints of runs in a state, in the order of the runs, newest step first. Read as `each` does."""
         for start in range(0, len(run_ids), BATCH):
             batch = run_ids[start : start + BATCH]
-            found = self._checkpoints_of(batch, state)
+            by_run = self._checkpoints_of(batch, state)
             for run_id in batch:
-                yield from found.get(run_id, ())
+                yield from by_run.get(run_id, ())
 
     @retried
     def _checkpoints_of(self, run_ids: Sequence[str], state: str) -> dict[str, list[Checkpoint]]:
         table = checkpoints
-        wanted = select(table, runs.c.id.label("name")).join(runs, runs.c.number == table.c.run)
-        wanted = wanted.where(table.c.state == state, among(runs.c.id, run_ids))
-        found: dict[str, list[Checkpoint]] = {}
+        query = select(table, runs.c.id.label("name")).join(runs, runs.c.number == table.c.run)
+        query = query.where(table.c.state == state, among(runs.c.id, run_ids))
+        by_run: dict[str, list[Checkpoint]] = {}
         with self._reading() as connection:
-            for row in connection.execute(wanted.order_by(table.c.step.desc(), table.c.id.desc())):
-                found.setdefault(row.name, []).append(build(Checkpoint, row, run=row.name))
-        return found
+            for row in connection.execute(query.order_by(table.c.step.desc(), table.c.id.desc())):
+                by_run.setdefault(row.name, []).append(build(Checkpoint, row, run=row.name))
+        return by_run
 
     @retried
     def newest_speeds(self) -> list[tuple[Config, float]]:
-        """Configuration, with any seed, and steps per second of the newest run of each that has recorded a speed;
+        """Configurations (with any seed), each with the steps per second of its newest run that has recorded a speed;
         newest first."""
         recorded = and_(runs.c.steps_per_second.is_not(None), runs.c.superseded == 0)
         newest = select(func.max(runs.c.number).label("number")).where(recorded).group_by(runs.c.config_id).subquery()
-        wanted = select(runs.c.config_id, runs.c.steps_per_second).join(newest, newest.c.number == runs.c.number)
+        query = select(runs.c.config_id, runs.c.steps_per_second).join(newest, newest.c.number == runs.c.number)
         with self._reading() as connection:
-            found = connection.execute(wanted.order_by(runs.c.number.desc())).all()
-            shared = read_shared(connection, [row.config_id for row in found])
-        return [(recorded_config(*shared[row.config_id]), row.steps_per_second) for row in found]
+            rows = connection.execute(query.order_by(runs.c.number.desc())).all()
+            shared = read_shared(connection, [row.config_id for row in rows])
+        return [(recorded_config(*shared[row.config_id]), row.steps_per_second) for row in rows]
 
     @retried
     def metrics(self, run_id: str, keys: Iterable[str] | None = None) -> dict[str, list[tuple[int, float]]]:
@@ -1013,14 +1015,14 @@ class Ledger:
                 names = names.where(among(metric_keys.c.name, keys))
             curves = {}
             for key, name in connection.execute(names).all():
-                curve = connection.execute(_CURVE, {"run": number, "key": key}).all()
-                if curve:
-                    curves[name] = [(at, from_real(value)) for at, value in curve]
+                rows = connection.execute(_CURVE, {"run": number, "key": key}).all()
+                if rows:
+                    curves[name] = [(step, from_real(value)) for step, value in rows]
             return curves
 
     @retried
     def stamp(self) -> tuple[int, ...]:
-        """Numbers of which some change whenever something is recorded. Quick, so that viewers may ask every second."""
+        """Numbers, some of which change whenever something is recorded. Quick, so that viewers may ask every second."""
         with self._reading() as connection:
             return tuple(connection.execute(progress.STAMP).one())
 
@@ -1031,13 +1033,13 @@ class Ledger:
         Moments that were not recorded are left out.
         """
         table = eigenvalues
-        found: dict[str, list[list[complex] | None]] = {}
+        layers: dict[str, list[list[complex] | None]] = {}
         with self._reading() as connection:
             number = self._run_number(connection, run_id)
-            wanted = select(table.c.moment, table.c.pairs).where(table.c.run == number)
-            for moment, pairs in connection.execute(wanted.order_by(table.c.moment.desc(), table.c.layer)):
-                found.setdefault(moment, []).append(None if pairs is None else unpack_complex(pairs))
-        return found
+            query = select(table.c.moment, table.c.pairs).where(table.c.run == number)
+            for moment, pairs in connection.execute(query.order_by(table.c.moment.desc(), table.c.layer)):
+                layers.setdefault(moment, []).append(None if pairs is None else unpack_complex(pairs))
+        return layers
 
     @retried
     def events(
@@ -1051,9 +1053,9 @@ class Ledger:
     ) -> list[Event]:
         """Events with a number above `after`, oldest first; with `limit`, that many of the newest.
 
-        The events of a ladder are its own and, with `of_runs`, those of its runs.
+        The events of a ladder are those of the instance itself and, with `of_runs`, those of its runs.
         """
-        wanted: Select[Any] = (
+        query: Select[Any] = (
             select(*(c for c in events.c if c.name != "run"), runs.c.id.label("run"))
             .outerjoin(runs, runs.c.number == events.c.run)
             .where(events.c.id > after)
@@ -1065,11 +1067,11 @@ class Ledger:
                 ladder = self._ladder_number(connection, ladder_key)
                 members = select(ladder_runs.c.run).where(ladder_runs.c.ladder == ladder)
                 own = events.c.ladder == ladder
-                wanted = wanted.where(or_(own, events.c.run.in_(members)) if of_runs else own)
+                query = query.where(or_(own, events.c.run.in_(members)) if of_runs else own)
             if run is not None:
-                wanted = wanted.where(events.c.run == self._run_number(connection, run))
-            found = [build_event(row) for row in connection.execute(wanted)]
-        return found[::-1] if limit is not None else found
+                query = query.where(events.c.run == self._run_number(connection, run))
+            loaded = [build_event(row) for row in connection.execute(query)]
+        return loaded[::-1] if limit is not None else loaded
 
     @retried
     def state_summaries(self, ladder_key: str, score: str = SCORE) -> list[StateSummary]:
@@ -1080,7 +1082,7 @@ class Ledger:
         """
         with self._reading() as connection:
             ladder = self._ladder_number(connection, ladder_key)
-            found = connection.execute(progress.summaries(score), {"ladder": ladder}).all()
+            rows = connection.execute(progress.summaries(score), {"ladder": ladder}).all()
         return [
             build(
                 StateSummary,
@@ -1089,28 +1091,28 @@ class Ledger:
                 steps=int(row.steps),
                 speeds=unpack_numbers(row.speeds),
             )
-            for row in found
+            for row in rows
         ]
 
     @retried
     def state_counts(self, ladder_key: str) -> dict[str, int]:
-        """State -> runs of a ladder that are in it. A run in several rungs counts once."""
+        """State -> number of runs of a ladder. A run in several rungs counts once."""
         with self._reading() as connection:
             ladder = self._ladder_number(connection, ladder_key)
             return dict(connection.execute(progress.COUNTS, {"ladder": ladder}).all())
 
     @retried
     def remaining_work(self, ladder_key: str) -> dict[tuple[str, str] | None, RemainingWork]:
-        """Rung and stage -> the remaining work of its runs; None -> that of the ladder, where each run counts once."""
+        """Rung and stage -> the remaining work of their runs; None -> that of the ladder. A run counts once in each."""
         with self._reading() as connection:
             ladder = self._ladder_number(connection, ladder_key)
             rows: Iterable[Row[Any]] = connection.execute(progress.REMAINING_BY_RUNG, {"ladder": ladder})
-            found: dict[tuple[str, str] | None, RemainingWork] = {
+            by_rung: dict[tuple[str, str] | None, RemainingWork] = {
                 (row.rung, row.stage): build(RemainingWork, row, steps=int(row.steps)) for row in rows
             }
-            of_ladder: Iterable[Row[Any]] = connection.execute(progress.REMAINING, {"ladder": ladder})
-            (whole,) = of_ladder
-            return {**found, None: build(RemainingWork, whole, steps=int(whole.steps))}
+            totals: Iterable[Row[Any]] = connection.execute(progress.REMAINING, {"ladder": ladder})
+            (ladder_total,) = totals
+            return {**by_rung, None: build(RemainingWork, ladder_total, steps=int(ladder_total.steps))}
 
     @retried
     def clock(self) -> float:
@@ -1132,28 +1134,28 @@ class Ledger:
             run_ids: exact ids.
             keys: exact names of metrics; None: all.
         """
-        wanted = None if keys is None else list(keys)
+        names = None if keys is None else list(keys)
         for start in range(0, len(run_ids), CURVES_AT_ONCE):
-            found = self._curves_of(run_ids[start : start + CURVES_AT_ONCE], wanted)
+            by_run = self._curves_of(run_ids[start : start + CURVES_AT_ONCE], names)
             for run_id in run_ids[start : start + CURVES_AT_ONCE]:
-                yield from found.get(run_id, ())
+                yield from by_run.get(run_id, ())
 
     @retried
     def _curves_of(self, run_ids: Sequence[str], keys: Sequence[str] | None) -> dict[str, list[Curve]]:
         with self._reading() as connection:
-            numbers = dict(connection.execute(select(runs.c.number, runs.c.id).where(among(runs.c.id, run_ids))).all())
-            rows = _ROWS.where(among(metrics.c.run, numbers))
+            ids = dict(connection.execute(select(runs.c.number, runs.c.id).where(among(runs.c.id, run_ids))).all())
+            rows = _ROWS.where(among(metrics.c.run, ids))
             names = _names(connection, keys)
             if keys is not None:
                 rows = rows.where(among(metrics.c.key, names))
-            found: dict[str, list[Curve]] = {}
-            for curve in _grouped(connection, rows, numbers, names):
-                found.setdefault(curve.run, []).append(curve)
-            return {run: sorted(curves, key=lambda curve: curve.key) for run, curves in found.items()}
+            by_run: dict[str, list[Curve]] = {}
+            for curve in _grouped(connection, rows, ids, names):
+                by_run.setdefault(curve.run, []).append(curve)
+            return {run: sorted(curves, key=lambda curve: curve.key) for run, curves in by_run.items()}
 
     @retried
     def metric_names(self, run_ids: Iterable[str] | None = None) -> list[str]:
-        """The names of the metrics that runs have rows of, sorted; with None, those that any run has had."""
+        """The names of the metrics of which these runs have rows, sorted; with None, of which any run has had rows."""
         with self._reading() as connection:
             names = select(metric_keys.c.name).order_by(metric_keys.c.name)
             if run_ids is not None:
@@ -1168,10 +1170,10 @@ class Ledger:
 
     @retried
     def committed_curves(self, run_id: str, since: int = 0) -> CommittedCurves:
-        """The rows of a run that no resume changes: those before its last committed checkpoint; if it is finished, all.
+        """The rows of a run that no resume changes: those before its last committed checkpoint; all, if it is finished.
 
-        The row of the checkpoint's own step may be recorded after the checkpoint, by this attempt or the next one. All
-        is read at one moment. Raises NotFoundError.
+        The row of the checkpoint's own step may be recorded after the checkpoint, by this attempt or the next one. The
+        rows are read in one transaction. Raises NotFoundError.
 
         Args:
             since: only rows of this step and of later ones.
@@ -1195,14 +1197,14 @@ class Ledger:
                 rows = rows.where(metrics.c.step < upto)
             curves = _grouped(connection, rows, {number: run_id}, _names(connection, None))
             return CommittedCurves(
-                attempt=attempt, upto=upto, finished=finished, curves=tuple(sorted(curves, key=lambda one: one.key))
+                attempt=attempt, upto=upto, finished=finished, curves=tuple(sorted(curves, key=lambda curve: curve.key))
             )
 
     # Records
 
     @retried
     def run_record(self, run_id: str) -> RunRecord:
-        """What the ledger has of a run (an id)."""
+        """The record of a run (an id)."""
         run = self.run(run_id)
         with self._reading() as connection:
             number = self._run_number(connection, run.id)
@@ -1228,58 +1230,59 @@ class Ledger:
 
     @retried
     def ladder_record(self, key: str) -> LadderRecord:
-        """What the ledger has of a ladder instance (a key)."""
+        """The record of a ladder instance (a key)."""
         with self._reading() as connection:
             number = self._ladder_number(connection, key)
             table = ladder_runs.c
-            wanted = select(table.id, runs.c.id, table.rung, table.stage, table.position)
-            wanted = wanted.join(runs, runs.c.number == table.run).where(table.ladder == number).order_by(table.id)
-            places = [PlaceRecord(*row) for row in connection.execute(wanted)]
+            query = select(table.id, runs.c.id, table.rung, table.stage, table.position)
+            query = query.join(runs, runs.c.number == table.run).where(table.ladder == number).order_by(table.id)
+            places = [PlaceRecord(*row) for row in connection.execute(query)]
         return LadderRecord(
             number=number, ladder=self.ladder(key), events=self.events(ladder_key=key, of_runs=False), places=places
         )
 
     def restore(
-        self, of_runs: Iterable[RunRecord], of_ladders: Iterable[LadderRecord], kept: Callable[[str], bool]
+        self, run_records: Iterable[RunRecord], ladder_records: Iterable[LadderRecord], kept: Callable[[str], bool]
     ) -> None:
-        """Adds runs and ladder instances to a ledger without any, in this order; all or nothing.
+        """Adds runs and ladder instances to an empty ledger, in this order; all or nothing.
 
         Running runs become interrupted. `kept` says whether a checkpoint is at its path in the runs folder; others are
         left out.
         """
         numbers: dict[str, int] = {}
-        of_events: list[tuple[int, dict[str, Any]]] = []
+        event_rows: list[tuple[int, dict[str, Any]]] = []
         with self._writing() as connection:
             if any(connection.execute(select(table).limit(1)).first() for table in (runs, ladders)):
                 raise LedgerError(
                     f"the ledger {self.path} has runs, and is not overwritten", "move it aside, or name another one"
                 )
-            for record in of_runs:
-                number = numbers[record.run.id] = self._restore_run(connection, record, kept)
-                of_events += [(event.id, _event_row(event, run=number, ladder=None)) for event in record.events]
+            for run_record in run_records:
+                number = numbers[run_record.run.id] = self._restore_run(connection, run_record, kept)
+                event_rows += [(event.id, _event_row(event, run=number, ladder=None)) for event in run_record.events]
             later = runs.alias()
             newer = (later.c.fingerprint == runs.c.fingerprint) & (later.c.generation > runs.c.generation)
             connection.execute(update(runs).where(exists().where(newer)).values(superseded=1))
             places: list[tuple[int, dict[str, Any]]] = []
             taken: set[str] = set()
-            for found in of_ladders:
-                short_name = next(name for name in numbered(found.ladder.short_name) if name not in taken)
+            for ladder_record in ladder_records:
+                short_name = next(name for name in numbered(ladder_record.ladder.short_name) if name not in taken)
                 taken.add(short_name)
-                row = _row(ladders, found.ladder, spec=pack(found.ladder.spec), short_name=short_name)
+                row = _row(ladders, ladder_record.ladder, spec=pack(ladder_record.ladder.spec), short_name=short_name)
                 ladder = connection.execute(insert(ladders).values(row).returning(ladders.c.id)).scalar_one()
-                of_events += [(event.id, _event_row(event, ladder=ladder)) for event in found.events]
+                event_rows += [(event.id, _event_row(event, ladder=ladder)) for event in ladder_record.events]
                 places += [
                     (place.number, _row(ladder_runs, place, ladder=ladder, run=numbers[place.run]))
-                    for place in found.places
+                    for place in ladder_record.places
                     if place.run in numbers
                 ]
             _insert(connection, ladder_runs, _in_order(places))
-            _insert(connection, events, _in_order(of_events))
+            _insert(connection, events, _in_order(event_rows))
 
     def _restore_run(self, connection: Connection, record: RunRecord, kept: Callable[[str], bool]) -> int:
         run, result = record.run, record.result
-        settings = [Document.of(record.config, run.seed), Document.of(record.execution), Document.of(record.sources)]
-        environments = [Document.of(attempt.environment) for attempt in record.attempts]
+        config, execution, sources = record.config, record.execution, record.sources
+        settings = [Document.pack(config, run.seed), Document.pack(execution), Document.pack(sources)]
+        environments = [Document.pack(attempt.environment) for attempt in record.attempts]
         documents = share(connection, [*settings, *environments])
         names = ("config_id", "execution_id", "provenance_id")
         was_running = run.state == "running"
@@ -1295,7 +1298,7 @@ class Ledger:
             **{name: documents[document] for name, document in zip(names, settings, strict=True)},
         )
         number = int(connection.execute(insert(runs).values(row).returning(runs.c.number)).scalar_one())
-        of_attempts = []
+        attempt_rows = []
         for attempt, environment in zip(record.attempts, environments, strict=True):
             ended = (
                 {}
@@ -1303,14 +1306,18 @@ class Ledger:
                 else {"ended_at": attempt.seen_at, "outcome": "exited", "reason": OWNER_EXITED}
             )
             code = code_version(attempt.environment)
-            of_attempts.append(
+            attempt_rows.append(
                 _row(attempts, attempt, run=number, environment_id=documents[environment], code=code, **ended)
             )
-        _insert(connection, attempts, of_attempts)
+        _insert(connection, attempts, attempt_rows)
         _insert(
             connection,
             checkpoints,
-            [_row(checkpoints, one, run=number) for one in reversed(record.checkpoints) if kept(one.path)],
+            [
+                _row(checkpoints, checkpoint, run=number)
+                for checkpoint in reversed(record.checkpoints)
+                if kept(checkpoint.path)
+            ],
         )
         _insert(
             connection,
@@ -1350,8 +1357,8 @@ def _add_places(connection: Connection, places: list[dict[str, Any]]) -> None:
 
 def _newest_generations(connection: Connection, fingerprints: Iterable[str]) -> dict[str, Row[Any]]:
     """Fingerprint -> the run of its newest generation."""
-    wanted = select(runs, EXECUTION.label("execution")).where(among(runs.c.fingerprint, fingerprints))
-    locked = wanted.order_by(runs.c.generation).with_for_update(of=runs, key_share=True)
+    query = select(runs, EXECUTION.label("execution")).where(among(runs.c.fingerprint, fingerprints))
+    locked = query.order_by(runs.c.generation).with_for_update(of=runs, key_share=True)
     return {row.fingerprint: row for row in connection.execute(locked)}
 
 
@@ -1365,41 +1372,43 @@ def _refuse_running(rows: Iterable[Row[Any]]) -> None:
 
 
 def _add_runs(connection: Connection, new: Sequence[PlannedRun], existing: Mapping[str, Row[Any]]) -> None:
-    settings = [(Document.of(w.config, w.seed), Document.of(w.execution), Document.of(w.sources)) for w in new]
+    settings = [
+        (Document.pack(run.config, run.seed), Document.pack(run.execution), Document.pack(run.sources)) for run in new
+    ]
     numbers = share(connection, itertools.chain.from_iterable(settings))
     rows = []
     time = now(connection)
-    for want, texts in zip(new, settings, strict=True):
-        generation = existing[want.fingerprint].generation + 1 if want.fingerprint in existing else 1
+    for run, texts in zip(new, settings, strict=True):
+        generation = existing[run.fingerprint].generation + 1 if run.fingerprint in existing else 1
         references = dict(zip(("config_id", "execution_id", "provenance_id"), map(numbers.get, texts), strict=True))
-        rows.append(_new_run(want, generation, time) | references)
+        rows.append(_new_run(run, generation, time) | references)
     connection.execute(insert(runs), rows)
 
 
-def _new_run(want: PlannedRun, generation: int, time: float) -> dict[str, Any]:
-    name = want.fingerprint.removeprefix("sha256:")[:12]
+def _new_run(run: PlannedRun, generation: int, time: float) -> dict[str, Any]:
+    name = run.fingerprint.removeprefix("sha256:")[:12]
     return {
         "id": name if generation == 1 else f"{name}-{generation}",
-        "fingerprint": want.fingerprint,
+        "fingerprint": run.fingerprint,
         "generation": generation,
         "superseded": 0,
-        "kind": want.kind,
-        "task": want.task,
-        "seed": want.seed,
+        "kind": run.kind,
+        "task": run.task,
+        "seed": run.seed,
         "state": "queued",
         "attempt": 0,
         "step": 0,
-        "steps": want.steps,
+        "steps": run.steps,
         "created_at": time,
     }
 
 
-def _set_execution(connection: Connection, row: Row[Any], want: PlannedRun) -> None:
-    """Set the execution of an unfinished run to that in `want`, except what its first attempt has fixed."""
+def _set_execution(connection: Connection, row: Row[Any], planned: PlannedRun) -> None:
+    """Set the execution of an unfinished run to the planned one, except what its first attempt has fixed."""
     if row.state not in ("queued", "interrupted", "failed"):
         return
     fixed = {k: v for k, v in unpack(row.execution).items() if k in FixedExecution.__struct_fields__ and row.attempt}
-    execution = Document.of(structs.replace(want.execution, **fixed))
+    execution = Document.pack(structs.replace(planned.execution, **fixed))
     if execution.text != row.execution:
         number = share(connection, [execution])[execution]
         connection.execute(update(runs).where(runs.c.number == row.number).values(execution_id=number))
@@ -1420,7 +1429,7 @@ def _supersede(connection: Connection, old: int, new: int) -> None:
 def _open_attempt(
     connection: Connection, run: int, n: int, owner: Owner, environment: dict[str, Any], time: float
 ) -> None:
-    document = Document.of(environment)
+    document = Document.pack(environment)
     connection.execute(
         insert(attempts).values(
             run=run,
@@ -1437,25 +1446,25 @@ def _open_attempt(
 
 
 def _claimed(connection: Connection, owner: Owner, tried: list[float]) -> ClaimedRun | None:
-    """The run that `owner` claimed in one of these tries, which a server did although its answer was lost."""
+    """The run that `owner` claimed in one of these tries: the server claimed it, although its answer was lost."""
     if not tried:
         return None
     current = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, runs.c.state == "running")
-    this = and_(attempts.c.host == owner.host, attempts.c.boot == owner.boot, attempts.c.pid == owner.pid)
-    found = connection.execute(
+    same_process = and_(attempts.c.host == owner.host, attempts.c.boot == owner.boot, attempts.c.pid == owner.pid)
+    row = connection.execute(
         select(runs.c.number, runs.c.attempt)
         .join(attempts, current)
-        .where(this, attempts.c.pid_started == owner.pid_started, attempts.c.started_at.in_(tried))
+        .where(same_process, attempts.c.pid_started == owner.pid_started, attempts.c.started_at.in_(tried))
     ).first()
     return (
         None
-        if found is None
-        else ClaimedRun(run=load_runs(connection, runs.c.number == found.number)[0], attempt=found.attempt)
+        if row is None
+        else ClaimedRun(run=load_runs(connection, runs.c.number == row.number)[0], attempt=row.attempt)
     )
 
 
 def refuse_later(newest: Attempt, numerics: int) -> None:
-    """Checks that a program with this numerics version may continue the run of its newest attempt, or start it again.
+    """Checks that a program with this numerics version may continue the run of this attempt, or start it again.
 
     Raises:
         LaterVersionError: the attempt's version is later. Starting again would lose what a later lrurun has computed.
@@ -1484,7 +1493,7 @@ def code_version(environment: Mapping[str, Any]) -> str | None:
 
 def _abandoned(
     connection: Connection,
-    here: Owner,
+    this_process: Owner,
     alive: Callable[[Owner], bool],
     timeout: float,
     *,
@@ -1493,7 +1502,7 @@ def _abandoned(
 ) -> list[Row[Any]]:
     """The running runs whose owner has exited, with their attempts; see `Ledger.reap`.
 
-    On a server, `locked` holds those that were found, and leaves out those that another transaction is changing.
+    On a server, `locked` locks these runs, and leaves out runs that another transaction is changing.
     """
     running = (
         select(runs.c.number, runs.c.id, attempts)
@@ -1502,26 +1511,26 @@ def _abandoned(
     )
     time = now(connection)
     # Attempts that live elsewhere are not read: every node asks twice a second.
-    running = running.where(or_(attempts.c.host == here.host, attempts.c.heartbeat_at < time - timeout))
+    running = running.where(or_(attempts.c.host == this_process.host, attempts.c.heartbeat_at < time - timeout))
     if locked:
         running = running.with_for_update(of=[runs, attempts], key_share=True, skip_locked=True)
-    found = connection.execute(running).all()
-    if found and server_age(connection) < RETURN_SECONDS:
+    rows = connection.execute(running).all()
+    if rows and server_age(connection) < RETURN_SECONDS:
         timeout = math.inf
 
     def silence(row: Row[Any]) -> float:
         return time - (max(row.heartbeat_at, row.seen_at) if shared else float(row.heartbeat_at))
 
-    return [row for row in found if _exited(build(Owner, row), silence(row), here, alive, timeout, shared)]
+    return [row for row in rows if _exited(build(Owner, row), silence(row), this_process, alive, timeout, shared)]
 
 
 def _exited(
-    owner: Owner, silent: float, here: Owner, alive: Callable[[Owner], bool], timeout: float, shared: bool
+    owner: Owner, silent: float, this_process: Owner, alive: Callable[[Owner], bool], timeout: float, shared: bool
 ) -> bool:
     # Machines that share a server may have the same name.
-    if owner.host == here.host and owner.boot != here.boot and not shared:
+    if owner.host == this_process.host and owner.boot != this_process.boot and not shared:
         return True
-    if (owner.host, owner.boot, owner.namespace) == (here.host, here.boot, here.namespace):
+    if (owner.host, owner.boot, owner.namespace) == (this_process.host, this_process.boot, this_process.namespace):
         return not alive(owner)
     return silent > timeout
 
@@ -1530,11 +1539,11 @@ def _exited(
 
 
 def _newest_columns(score: str) -> dict[str, str]:
-    """Metric -> the column of runs that holds the value of its newest row, so that no reader has to search for it."""
+    """Metric -> the column of runs with the value of its newest row, so that no reader has to search for it."""
     return {"train/loss": "last_loss", score: "last_score", "machine/steps_per_second": "last_speed"}
 
 
-_OF_RESULT = {
+_RESULT_COLUMNS = {
     "val_accuracy": "val/accuracy",
     "test_accuracy": "test/accuracy",
     "steps_per_second": "machine/steps_per_second",
@@ -1544,20 +1553,20 @@ _OF_RESULT = {
 
 def columns_of_result(result: Mapping[str, float]) -> dict[str, float | None]:
     """The columns of runs that repeat numbers of their result."""
-    return {column: to_real(result[key]) for column, key in _OF_RESULT.items() if key in result}
+    return {column: to_real(result[key]) for column, key in _RESULT_COLUMNS.items() if key in result}
 
 
-_SET_STEP = update(runs).where(runs.c.number == bindparam("of")).values(step=bindparam("at"))
+_SET_STEP = update(runs).where(runs.c.number == bindparam("run_number")).values(step=bindparam("new_step"))
 
 
 def _newest_value() -> Any:
     curve = select(metrics.c.value).join(metric_keys, metric_keys.c.id == metrics.c.key)
-    mine = curve.where(metrics.c.run == bindparam("of"), metric_keys.c.name == bindparam("key"))
-    return mine.order_by(metrics.c.step.desc()).limit(1).scalar_subquery()
+    rows = curve.where(metrics.c.run == bindparam("run_number"), metric_keys.c.name == bindparam("key"))
+    return rows.order_by(metrics.c.step.desc()).limit(1).scalar_subquery()
 
 
 _SET_NEWEST = {
-    column: update(runs).where(runs.c.number == bindparam("of")).values({column: _newest_value()})
+    column: update(runs).where(runs.c.number == bindparam("run_number")).values({column: _newest_value()})
     for column in _newest_columns(SCORE).values()
 }
 
@@ -1570,7 +1579,7 @@ _HELD = _HELD.with_for_update(key_share=True)
 
 _SEEN = (
     update(attempts)
-    .where(attempts.c.run == bindparam("of"), attempts.c.n == bindparam("number"))
+    .where(attempts.c.run == bindparam("run_number"), attempts.c.n == bindparam("attempt_number"))
     .values(seen_at=bindparam("now"))
 )
 
@@ -1588,16 +1597,18 @@ def _held(connection: Connection, claim: ClaimedRun) -> int:
             f"attempt {claim.attempt} at run {claim.run.id} no longer holds it",
             "another process continued the run; this one stops and has changed nothing",
         )
-    connection.execute(_SEEN, {"of": number, "number": claim.attempt, "now": now(connection)})
+    connection.execute(_SEEN, {"run_number": number, "attempt_number": claim.attempt, "now": now(connection)})
     return int(number)
 
 
 def _ended(connection: Connection, claim: ClaimedRun, changes: Mapping[str, Any], why: str) -> bool:
-    """Whether this very attempt has ended the run in this way: a server did it although its answer was lost."""
-    this = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, attempts.c.reason == why)
-    ended = select(runs.c.number).join(attempts, this).where(runs.c.id == claim.run.id, runs.c.attempt == claim.attempt)
-    wanted = {"result": None, **changes} if changes["state"] in FINISHED else changes
-    same = [runs.c[name].is_not_distinct_from(value) for name, value in wanted.items()]
+    """Whether the attempt has already ended the run in this way: the server did so, although its answer was lost."""
+    ending = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, attempts.c.reason == why)
+    ended = (
+        select(runs.c.number).join(attempts, ending).where(runs.c.id == claim.run.id, runs.c.attempt == claim.attempt)
+    )
+    expected = {"result": None, **changes} if changes["state"] in FINISHED else changes
+    same = [runs.c[name].is_not_distinct_from(value) for name, value in expected.items()]
     return connection.execute(ended.where(attempts.c.ended_at.is_not(None), *same)).first() is not None
 
 
@@ -1615,26 +1626,26 @@ _CURVE = (
 )
 
 
-def _by_prefix(connection: Connection, rows: Select[Any], column: ColumnElement[str], prefix: str, what: str) -> str:
+def _by_prefix(connection: Connection, query: Select[Any], column: ColumnElement[str], prefix: str, what: str) -> str:
     """The only value of `column` that is or begins with `prefix`."""
     text = prefix.strip().lower()
-    names = rows.with_only_columns(column)
+    names = query.with_only_columns(column)
     if connection.execute(names.where(column == text)).first() is not None:
         return text
     # A range instead of LIKE: it uses the index and has no wildcards.
     matches = names.where(column >= text, column < text + "\U0010ffff").order_by(column).limit(6)
-    found = connection.execute(matches).scalars().all()
-    if not found or not text:
+    values = connection.execute(matches).scalars().all()
+    if not values or not text:
         hint = "see `lrurun runs`"
         if what == "ladder instance":
-            known = connection.execute(select(ladders.c.short_name).order_by(ladders.c.id)).scalars().all()
-            close = nearest(prefix, known)
-            hint = f"did you mean {close!r}? see `lrurun status`" if close else "see `lrurun status`"
+            short_names = connection.execute(select(ladders.c.short_name).order_by(ladders.c.id)).scalars().all()
+            suggestion = nearest(prefix, short_names)
+            hint = f"did you mean {suggestion!r}? see `lrurun status`" if suggestion else "see `lrurun status`"
         raise NotFoundError(f"no {what} {prefix!r} in this ledger", hint)
-    if len(found) > 1:
-        some = ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")
-        raise NotFoundError(f"{what} {prefix!r} is ambiguous", f"it is the beginning of {some}")
-    return found[0]
+    if len(values) > 1:
+        listed = ", ".join(values[:5]) + (", ..." if len(values) > 5 else "")
+        raise NotFoundError(f"{what} {prefix!r} is ambiguous", f"it is the beginning of {listed}")
+    return values[0]
 
 
 # Curves
@@ -1647,15 +1658,17 @@ _ROWS = select(metrics.c.run, metrics.c.key, metrics.c.step, metrics.c.value).or
 
 def _names(connection: Connection, keys: Sequence[str] | None) -> dict[int, str]:
     """Number -> name of metrics; unknown ones are left out."""
-    wanted = select(metric_keys.c.id, metric_keys.c.name)
+    query = select(metric_keys.c.id, metric_keys.c.name)
     if keys is not None:
-        wanted = wanted.where(among(metric_keys.c.name, keys))
-    return dict(connection.execute(wanted).all())
+        query = query.where(among(metric_keys.c.name, keys))
+    return dict(connection.execute(query).all())
 
 
-def _grouped(connection: Connection, rows: Select[Any], runs: dict[int, str], names: dict[int, str]) -> Iterator[Curve]:
+def _grouped(
+    connection: Connection, query: Select[Any], runs: dict[int, str], names: dict[int, str]
+) -> Iterator[Curve]:
     """A curve of each run and key in the rows of a statement, which have the order of `_ROWS`."""
-    for (run, key), group in groupby(connection.execute(rows), key=itemgetter(0, 1)):
+    for (run, key), group in groupby(connection.execute(query), key=itemgetter(0, 1)):
         steps, values = array("q"), array("d")
         for _, _, step, value in group:
             steps.append(step)
@@ -1687,7 +1700,7 @@ def _event_row(event: Event, **other: Any) -> dict[str, Any]:
 
 
 def _in_order(rows: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
-    return [row for _, row in sorted(rows, key=lambda numbered: numbered[0])]
+    return [row for _, row in sorted(rows, key=itemgetter(0))]
 
 
 def _insert(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:

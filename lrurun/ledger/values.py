@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from lrurun.config.schema import Config, Execution
 
-Kind = Literal["training", "study"]
+RunKind = Literal["training", "study"]
 """What a run is: the training of a model, or a cell of a study."""
 
 STATES = ("queued", "running", "done", "diverged", "failed", "interrupted")
@@ -33,11 +33,11 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
     short_name: str
     """The name that people type, as in "npDigits-smoke". No other instance of the ledger has it."""
     name: str
-    """Of the ladder."""
+    """The name of the ladder."""
     task: str
     profile: str | None
-    kind: Kind
-    """Of its runs."""
+    kind: RunKind
+    """The kind of all its runs."""
     spec: dict[str, Any]
     """{"set": {path: value}, "tune": bool, "digest": text}: what else distinguishes the instances of a ladder. The
     digest is of the resolved rungs and the design of tuning."""
@@ -50,14 +50,14 @@ class Membership(Struct, frozen=True, kw_only=True):
     """A place of a run in a ladder instance; a run may have several."""
 
     ladder: str
-    """Name of the ladder."""
+    """The name of the ladder."""
     ladder_key: str
     instance: str
     """The short name of the ladder instance."""
     task: str
     profile: str | None
     user: str | None = None
-    """Of the ladder instance."""
+    """The user who requested the ladder instance first."""
     rung: str
     stage: str
     position: int
@@ -80,7 +80,7 @@ class Run(Struct, frozen=True, kw_only=True):
     fingerprint: str
     generation: int
     superseded: bool
-    kind: Kind
+    kind: RunKind
     task: str
     seed: int
     state: str
@@ -88,15 +88,15 @@ class Run(Struct, frozen=True, kw_only=True):
     steps: int
     parameters: int | None
     last_loss: float | None = None
-    """The newest training loss that was recorded, as the next two; None if it is NaN or there is none."""
+    """The newest training loss that was recorded; None if it is NaN or there is none. So are the next two fields."""
     last_score: float | None = None
-    """The newest validation score: of the metric that selects the model."""
+    """The newest value of the metric that selects the model."""
     last_speed: float | None = None
     """The newest steps per second."""
     config_id: int
-    """The same for runs whose configurations differ only in the seed."""
+    """The number of its configuration, which runs share if they differ only in the seed."""
     settings: RunSettings | None
-    """None where they were not read, see `Ledger.runs`."""
+    """The configuration, execution and sources; None if they were not read, see `Ledger.runs`."""
     result: dict[str, float] | None
     """Metrics at the best validation step ("val/accuracy", "test/accuracy", "best_step", ...), "steps_per_second"."""
     error: str | None
@@ -112,16 +112,16 @@ class Run(Struct, frozen=True, kw_only=True):
     """The first one is the instance that the run was created for."""
     tags: tuple[str, ...] = ()
     excluded: str | None = None
-    """Why reports leave it out; None if they do not."""
+    """The reason why reports leave the run out; None if they do not."""
 
     @property
     def config(self) -> Config:
-        """What determines its result."""
+        """The configuration, which determines the result."""
         return self._read().config
 
     @property
     def execution(self) -> Execution:
-        """How it is carried out."""
+        """The settings of how the run is carried out."""
         return self._read().execution
 
     @property
@@ -155,7 +155,7 @@ class Curve(Struct, frozen=True, kw_only=True):
 
 
 class CommittedCurves(Struct, frozen=True, kw_only=True):
-    """What no resume of a run changes."""
+    """The rows of a run that no resume changes."""
 
     attempt: int
     """The newest attempt that has begun; 0 before the first."""
@@ -164,17 +164,17 @@ class CommittedCurves(Struct, frozen=True, kw_only=True):
     finished."""
     finished: bool
     curves: tuple[Curve, ...]
-    """By key; only the rows that were asked for."""
+    """The curves in the order of their keys, with the rows that were asked for."""
 
 
 class RunGroup(Struct, frozen=True):
-    """The runs with the same values of some names."""
+    """The runs with the same values in some columns."""
 
     values: tuple[Any, ...]
     metric: str
     runs: int
     n: int
-    """Those of them that have a finite value of the metric."""
+    """The number of runs that have a finite value of the metric."""
     mean: float | None
     stderr: float | None
     instances: tuple[str, ...]
@@ -187,42 +187,42 @@ class StateSummary(Struct, frozen=True, kw_only=True):
     rung: str
     stage: str
     position: int
-    """The smallest position of them in the ladder."""
+    """The smallest position of these runs in the ladder."""
     state: str
     count: int
     step: int
-    """The sum of their steps so far."""
+    """The sum of the steps that the runs have reached."""
     steps: int
-    """The sum of the steps that they train for."""
+    """The sum of the steps for which the runs train."""
     loss: float | None
-    """The mean of their last training losses: infinite if one is, None if there is none."""
+    """The mean of the last training losses: infinite if one of them is, None if there is none."""
     score: float | None
-    """The mean of the validation scores in their results; of running runs, of the newest ones."""
+    """The mean of the validation scores in the results; for running runs, of the newest scores."""
     speeds: list[float]
-    """Steps per second of those that have recorded them."""
+    """Steps per second of the runs that have recorded a speed."""
     first_config: int
-    """The smallest `config_id` of them."""
+    """The smallest `config_id` of the runs."""
     last_config: int
-    """The largest one."""
+    """The largest `config_id` of the runs."""
 
 
 class RemainingWork(Struct, frozen=True, kw_only=True):
     """The remaining steps of the queued and running runs of a rung and stage, or of a ladder."""
 
     running: int
-    """How many of them are running."""
+    """The number of running runs."""
     seconds: float
-    """For the steps of those that have recorded a speed, one after the other."""
+    """Seconds for the remaining steps of the runs that have recorded a speed, one run after the other."""
     runs: int
-    """How many have not recorded one."""
+    """The number of runs that have recorded no speed."""
     steps: int
-    """The sum of their steps."""
+    """The sum of the remaining steps of the runs that have recorded no speed."""
     stalled: int
-    """How many have recorded a speed of 0."""
+    """The number of runs that have recorded a speed of 0."""
 
     def duration(self, usual: float | None) -> float | None:
-        """Seconds until all are finished, if those without a speed train at the `usual` one; None if that is unknown,
-        or none is running."""
+        """Seconds until all runs are finished, if runs without a speed train at the `usual` speed; None if that is
+        unknown, or no run is running."""
         if not self.running or self.stalled or (self.runs and not usual):
             return None
         return (self.seconds + (self.steps / usual if self.runs and usual else 0.0)) / self.running
@@ -240,14 +240,14 @@ class Attempt(Struct, frozen=True, kw_only=True):
     pid_started: float
     started_at: float
     heartbeat_at: float
-    """The last heartbeat of its supervisor."""
+    """The time of the last heartbeat of the attempt's supervisor."""
     seen_at: float
-    """The last write of the worker itself: a hanging worker writes nothing, although its supervisor does."""
+    """The time of the worker's own last write: a hanging worker writes nothing, although its supervisor does."""
     ended_at: float | None
     outcome: Outcome | None
-    """None until it ended."""
+    """How the attempt ended; None before its end."""
     reason: str | None
-    """Why it ended, for people: "done", "diverged", "failed: ...", "interrupted: ...". """
+    """The reason of its end, for people: "done", "diverged", "failed: ...", "interrupted: ...". """
     resumed_from: int | None
     environment: dict[str, Any]
     """Device, CPU, threads, versions, git commit, hash of the uncommitted changes."""
@@ -265,7 +265,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     state: str
     """"saving" or "committed"."""
     path: str
-    """Relative to the runs folder."""
+    """The path relative to the runs folder."""
     bytes: int | None
     sha256: str | None
 
@@ -277,9 +277,9 @@ class Event(Struct, frozen=True, kw_only=True):
     time: float
     kind: str
     text: str
-    """For people."""
+    """A text for people."""
     payload: dict[str, Any] | None = None
-    """For programs, where the kind of event has one: the fields of a struct."""
+    """The fields of a struct, for programs; None for kinds of events that have none."""
 
 
 class Owner(Struct, frozen=True, kw_only=True):
@@ -291,7 +291,7 @@ class Owner(Struct, frozen=True, kw_only=True):
     pid: int
     pid_started: float
     user: str | None = None
-    """Of the operating system."""
+    """The user of the operating system."""
 
 
 class ClaimedRun(Struct, frozen=True, kw_only=True):

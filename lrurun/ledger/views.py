@@ -31,8 +31,8 @@ NAMES = {
     "trials": "one row for each finished tuning run of a rung",
     "curves": "one row for each value of a curve of a run, finished or not",
 }
-"""Of the views, with what they are. Runs that were excluded or superseded, and cells of studies, are in none of them; a
-run that serves several rungs or ladders has rows for each of them."""
+"""The names of the views, each with what it has. Runs that were excluded or superseded, and cells of studies, are in no
+view; a run that serves several rungs or ladders has a row for each of them."""
 
 
 class Column(Struct, frozen=True):
@@ -40,7 +40,7 @@ class Column(Struct, frozen=True):
 
     name: str
     about: str
-    """What it is; of a metric or setting its name."""
+    """What it has; for a metric or setting, its name."""
     value: ColumnElement[Any]
 
 
@@ -53,29 +53,29 @@ class View(Struct, frozen=True):
     rows: Select[Any]
 
 
-def named(sql: str) -> list[str]:
+def names_in(sql: str) -> list[str]:
     """The views that a query may name."""
     return [name for name in NAMES if re.search(rf"\b{name}\b", sql, re.IGNORECASE)]
 
 
 def unknown_column(error: str) -> str | None:
     """The column that an error of the database does not know; None for other errors."""
-    found = re.search(r"no such column: (?:\w+\.)?(\w+)|column \"?(?:\w+\.)?(\w+)\"? does not exist", error)
-    return None if found is None else found[1] or found[2]
+    match = re.search(r"no such column: (?:\w+\.)?(\w+)|column \"?(?:\w+\.)?(\w+)\"? does not exist", error)
+    return None if match is None else match[1] or match[2]
 
 
 def hint(error: str, used: Sequence[View], tables: str) -> str:
-    """What a query may name, and the column nearest to the one that `error` of the database does not know."""
+    """A hint for a failed query: where names are listed, and the column nearest to the unknown one in `error`."""
     unknown = unknown_column(error)
     names = [column.name for view in used for column in view.columns]
-    close = nearest(unknown, names) if unknown else None
+    suggestion = nearest(unknown, names) if unknown else None
     listing = f"lrurun query --views lists views and columns, {tables} the tables"
-    return f"did you mean {close!r}? {listing}" if close else listing
+    return f"did you mean {suggestion!r}? {listing}" if suggestion else listing
 
 
 def views(connection: Connection, names: Iterable[str] = NAMES) -> list[View]:
     """These views of a ledger."""
-    found: list[View] = []
+    view_list: list[View] = []
     for name in names:
         if name == "curves":
             columns, rows = _curves()
@@ -83,8 +83,8 @@ def views(connection: Connection, names: Iterable[str] = NAMES) -> list[View]:
             columns = _columns(connection, tuning=name == "trials")
             rows = _finished(tuning=name == "trials")
         labelled = [column.value.label(column.name) for column in columns]
-        found.append(View(name, NAMES[name], columns, rows.with_only_columns(*labelled)))
-    return found
+        view_list.append(View(name, NAMES[name], columns, rows.with_only_columns(*labelled)))
+    return view_list
 
 
 _PLACES = runs.join(ladder_runs, ladder_runs.c.run == runs.c.number).join(ladders, ladders.c.id == ladder_runs.c.ladder)
@@ -95,13 +95,13 @@ _COUNTED = (
 )
 
 
-def _of_runs(source: FromClause) -> Select[Any]:
+def _counted_runs(source: FromClause) -> Select[Any]:
     return select(runs.c.number).select_from(source).where(*_COUNTED)
 
 
 def _finished(*, tuning: bool) -> Select[Any]:
     stage = "tune" if tuning else "train"
-    return _of_runs(_PLACES).where(ladder_runs.c.stage == stage, runs.c.state.in_(("done", "diverged")))
+    return _counted_runs(_PLACES).where(ladder_runs.c.stage == stage, runs.c.state.in_(("done", "diverged")))
 
 
 def _fields(*names: str) -> list[Column]:
@@ -120,7 +120,7 @@ def _curves() -> tuple[list[Column], Select[Any]]:
         Column("value", "value there; null for NaN", metrics.c.value),
     ]
     source = _PLACES.join(metrics, metrics.c.run == runs.c.number)
-    return columns, _of_runs(source.join(metric_keys, metric_keys.c.id == metrics.c.key))
+    return columns, _counted_runs(source.join(metric_keys, metric_keys.c.id == metrics.c.key))
 
 
 def _columns(connection: Connection, *, tuning: bool) -> list[Column]:
@@ -144,34 +144,34 @@ def _columns(connection: Connection, *, tuning: bool) -> list[Column]:
 def _plain(name: str, taken: set[str]) -> str:
     """The name of the column of a metric or setting."""
     plain = re.sub(r"[^a-z0-9]", "_", name.lower())
-    number, found = 1, plain
-    while found in taken:
-        number += 1
-        found = f"{plain}_{number}"
-    return found
+    count, column_name = 1, plain
+    while column_name in taken:
+        count += 1
+        column_name = f"{plain}_{count}"
+    return column_name
 
 
 def _results(connection: Connection) -> list[str]:
     """The names in the results of runs: those of curves of a split, and those of the newest run of each task."""
     keys = connection.execute(select(metric_keys.c.name)).scalars()
-    found = [name for name in keys if name.startswith(("val/", "test"))]
+    names = [name for name in keys if name.startswith(("val/", "test"))]
     newest = select(func.max(runs.c.number)).where(runs.c.result.is_not(None), *_COUNTED).group_by(runs.c.task)
     for text in connection.execute(select(runs.c.result).where(runs.c.number.in_(newest))).scalars():
-        found += json.loads(text)
+        names += json.loads(text)
     order = ("test", "val", "machine")
-    known = [name for name in dict.fromkeys((*METRICS, *found)) if is_plain(name)]
-    return sorted(known, key=lambda name: (not name.startswith(order), name))
+    plain_names = [name for name in dict.fromkeys((*METRICS, *names)) if is_plain(name)]
+    return sorted(plain_names, key=lambda name: (not name.startswith(order), name))
 
 
 def _settings(connection: Connection) -> Mapping[str, set[str]]:
     """Path of a setting -> the kinds of its values, in the oldest and newest settings of each task and recurrence."""
-    number = documents.c.id
-    of_runs = number.in_(select(runs.c.config_id).where(*_COUNTED[2:]))
+    document = documents.c.id
+    used = document.in_(select(runs.c.config_id).where(*_COUNTED[2:]))
     groups = (json_text(documents.c.text, "task"), json_text(documents.c.text, "model", "recurrence", "kind"))
-    grouped = select(func.min(number), func.max(number)).where(of_runs).group_by(*groups)
-    wanted = {one for row in connection.execute(grouped) for one in row}
+    grouped = select(func.min(document), func.max(document)).where(used).group_by(*groups)
+    numbers = {number for row in connection.execute(grouped) for number in row}
     kinds: dict[str, set[str]] = {}
-    for text in connection.execute(select(documents.c.text).where(number.in_(wanted)).order_by(number)).scalars():
+    for text in connection.execute(select(documents.c.text).where(document.in_(numbers)).order_by(document)).scalars():
         for path, value in flatten(json.loads(text)):
             if path not in ("task", "seed") and is_plain(path):
                 kinds.setdefault(path, set()).add(_kind(value))

@@ -59,7 +59,7 @@ class Choice:
             of_instance = filters.Comparison("instance", "=", ledger.ladder(instance).short_name, None)
             self._condition = of_instance if self._condition is None else filters.And((of_instance, self._condition))
 
-    def _check(self, condition: str | None, sort: str | None, known: Mapping[str, filters.Kind]) -> None:
+    def _check(self, condition: str | None, sort: str | None, known: Mapping[str, filters.ValueKind]) -> None:
         self._condition = filters.parse(condition, known, self._names[0]) if condition is not None else None
         self.cautions = filters.too_large(self._condition, known) if self._condition is not None else []
         self._descending = sort is not None and sort.startswith("-")
@@ -89,12 +89,12 @@ def shares() -> set[str]:
     return {name for name, metric in tasks.metrics().items() if metric.symbol == "%"}
 
 
-def _of_cells() -> dict[str, filters.Kind]:
+def _of_cells() -> dict[str, filters.ValueKind]:
     """The settings of the cells of studies."""
     from lrurun import studies
     from lrurun.ledger.columns import kind
 
-    kinds: dict[str, filters.Kind] = {}
+    kinds: dict[str, filters.ValueKind] = {}
     for study in studies.every():
         kinds |= {f"{CELL}{name}": kind(hint) for name, hint in get_type_hints(study.settings).items()}
     return kinds

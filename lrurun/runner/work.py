@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct
 
-from lrurun.ledger.values import Kind, LadderInstance
+from lrurun.ledger.values import LadderInstance, RunKind
 from lrurun.paths import Places
 from lrurun.plugins import Loaded
 
@@ -35,7 +35,7 @@ class Work(Struct, frozen=True, kw_only=True, tag="train"):
     """Folder of the task's prepared data."""
     ladder: str
     """Key of the ladder instance."""
-    kind: Kind
+    kind: RunKind
     """Of its runs."""
     rungs: Sequence[str]
     seeds: Sequence[int]

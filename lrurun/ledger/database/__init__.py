@@ -29,7 +29,7 @@ TIMEOUT = 30.0
 """Seconds to wait for other processes that write."""
 
 TRAINING_TIMEOUT = 600.0
-"""The same for commands that train: hours of work are worth minutes of waiting."""
+"""Seconds to wait in commands that train: hours of work are worth minutes of waiting."""
 
 
 class Rows(Protocol):
@@ -110,17 +110,17 @@ class Database(ABC):
     @classmethod
     @abstractmethod
     def can_be_created(cls, place: Any) -> bool:
-        """Whether a new ledger has a place."""
+        """Whether a new ledger can be made at this place: a file needs a folder."""
 
     @classmethod
     @abstractmethod
     def remains(cls, place: Any) -> Path | None:
-        """A file that is left of a ledger that is gone, and would be lost with a new one; None if there is none."""
+        """A file that is left of a ledger that is gone, and that a new ledger would destroy; None if there is none."""
 
     @classmethod
     @abstractmethod
     def backup_file(cls, place: Any) -> Path:
-        """The file to whose name that of a backup is added."""
+        """The file from whose name the name of a backup is made."""
 
     @abstractmethod
     def close(self) -> None:
@@ -138,7 +138,7 @@ class Database(ABC):
 
     @abstractmethod
     def retry(self, call: Callable[[], T]) -> T:
-        """What `call` returns, which is one transaction; it is called again while the database is away."""
+        """The result of `call`, which is one transaction; it is called again while the database is away."""
 
     @abstractmethod
     def write_back(self) -> None:
@@ -146,7 +146,7 @@ class Database(ABC):
 
     @abstractmethod
     def wait_text(self, seconds: float) -> str:
-        """A sentence for people about a wait of so many seconds."""
+        """A sentence for people about a wait of this many seconds."""
 
     # Whole ledgers
 
@@ -174,7 +174,7 @@ class Database(ABC):
 
     @abstractmethod
     def rows(self) -> AbstractContextManager[Rows]:
-        """Its rows as they are at one moment."""
+        """The rows as they are at one moment."""
 
     @abstractmethod
     def backup(self, target: Path) -> None:
@@ -205,22 +205,23 @@ def kind(place: Place) -> type[Database]:
 
 
 def names_beginning(place: Place, table: Literal["runs", "ladders"], beginning: str) -> list[str]:
-    """The ids of runs or short names of ladder instances that begin so, newest first; none if they cannot be read.
+    """The ids of runs or short names of ladder instances with this beginning, newest first.
 
-    For shell completion: without SQLAlchemy, which takes long to import, and hardly waiting.
+    An empty list if they cannot be read. It is for shell completion: it does not import SQLAlchemy, which takes long,
+    and hardly waits.
     """
     column, order = {"runs": ("id", "number"), "ladders": ("short_name", "id")}[table]
     # A range, so that the index on names is used.
-    wanted = f"SELECT {column} FROM {table} WHERE {column} >= :first AND {column} < :last ORDER BY {order} DESC"
+    query = f"SELECT {column} FROM {table} WHERE {column} >= :first AND {column} < :last ORDER BY {order} DESC"
     values = {"first": beginning, "last": beginning + "\U0010ffff"}
     with contextlib.suppress(Exception):  # a shell shows no errors
         if isinstance(place, Server):
             from lrurun.ledger.database import servers
 
-            return servers.quick_select(place, wanted, values)
+            return servers.quick_select(place, query, values)
         from lrurun.ledger.database import files
 
-        return files.quick_select(place, wanted, values)
+        return files.quick_select(place, query, values)
     return []
 
 
@@ -249,34 +250,34 @@ def place(path: str | os.PathLike[str] | Server) -> Place:
     return Path(text)
 
 
-def is_same(one: Place, other: Place) -> bool:
+def is_same(first: Place, second: Place) -> bool:
     """Whether two places have the same ledger."""
-    if isinstance(one, Path) and isinstance(other, Path):
-        return one.exists() and other.exists() and one.samefile(other)
-    return one == other
+    if isinstance(first, Path) and isinstance(second, Path):
+        return first.exists() and second.exists() and first.samefile(second)
+    return first == second
 
 
-def migration(at: Place) -> str:
-    """The command that creates or migrates a ledger; it is named unless commands find it by themselves."""
-    found_alone = at.absolute() == places().ledger.absolute()
-    return "lrurun ledger migrate" if found_alone else f"lrurun --ledger {shlex.quote(str(at))} ledger migrate"
+def migration(place: Place) -> str:
+    """The command that creates or migrates a ledger; the ledger is named unless it is the default one."""
+    is_default = place.absolute() == places().ledger.absolute()
+    return "lrurun ledger migrate" if is_default else f"lrurun --ledger {shlex.quote(str(place))} ledger migrate"
 
 
 # Errors
 
 DAMAGED = "the file is damaged: "
-"""What sentences of `damage` begin with."""
+"""The beginning of the sentences of `damage`."""
 
 
-def damaged(at: Place, what: object) -> DamagedError:
-    """The error for a ledger that is damaged; `what` says how that shows."""
-    otherwise = "" if isinstance(at, Server) else ", or move it aside and run lrurun ledger rebuild"
+def damaged(place: Place, problem: object) -> DamagedError:
+    """The error for a ledger that is damaged; `problem` says how that shows."""
+    otherwise = "" if isinstance(place, Server) else ", or move it aside and run lrurun ledger rebuild"
     return DamagedError(
-        f"the ledger {at} is damaged: {what}",
+        f"the ledger {place} is damaged: {problem}",
         f"lrurun ledger check lists what is wrong; restore a copy made by lrurun ledger backup{otherwise}",
     )
 
 
-def damaged_column(at: Place, error: BaseException) -> DamagedError:
+def damaged_column(place: Place, error: BaseException) -> DamagedError:
     """The error for a column that does not contain what it should."""
-    return damaged(at, f"a column that should contain a table in JSON does not ({error})")
+    return damaged(place, f"a column that should contain a table in JSON does not ({error})")

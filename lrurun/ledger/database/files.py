@@ -124,15 +124,15 @@ def filesystem(path: Path) -> str:
     return kind.lower()
 
 
-def set_journal(connection: sqlite3.Connection, wanted: str, timeout: float) -> str:
-    """Set the file's journal mode to `wanted` ("wal" or "delete") and return the mode that is read back."""
+def set_journal(connection: sqlite3.Connection, target: str, timeout: float) -> str:
+    """Set the file's journal mode to `target` ("wal" or "delete") and return the mode that is read back."""
     deadline = time.monotonic() + timeout
     while True:
         mode = str(connection.execute("PRAGMA journal_mode").fetchone()[0])
-        if mode == wanted:
+        if mode == target:
             return mode
         try:
-            return str(connection.execute(f"PRAGMA journal_mode={wanted}").fetchone()[0])
+            return str(connection.execute(f"PRAGMA journal_mode={target}").fetchone()[0])
         except sqlite3.OperationalError as error:
             # The switch needs exclusive access, and SQLite does not always wait for it.
             if not busy(error) or time.monotonic() > deadline:
@@ -172,15 +172,15 @@ def _damage(path: Path) -> DamagedError | None:
 
     try:
         with contextlib.closing(connect(path, read_query(path)[0], 0.0)) as connection:
-            [(first,)] = connection.execute("PRAGMA integrity_check(1)")
+            [(answer,)] = connection.execute("PRAGMA integrity_check(1)")
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master")}
     except sqlite3.DatabaseError as error:
         explained = explain(error, path, 0.0)
         return explained if isinstance(explained, DamagedError) else None
     except OSError:
         return None
-    if first != "ok":
-        return damaged(path, str(first).splitlines()[-1])
+    if answer != "ok":
+        return damaged(path, str(answer).splitlines()[-1])
     missing = sorted(metadata.tables.keys() - tables)
     return damaged(path, f"it has no table {missing[0]}") if missing and tables else None
 
@@ -224,7 +224,7 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
 def not_a_ledger(path: Path, *, whole: bool = True) -> LedgerError:
     """The error for a file that is not a ledger: another database, or if it is not `whole`, no database of SQLite."""
     restore = "restore a copy made by lrurun ledger backup, or move it aside and run lrurun ledger rebuild"
-    perhaps = "" if whole else f"; if it was one, it is damaged: {restore}"
+    advice = "" if whole else f"; if it was one, it is damaged: {restore}"
     return LedgerError(
-        f"{path} is not a ledger of lrurun", f"name another file with --ledger; this one was not changed{perhaps}"
+        f"{path} is not a ledger of lrurun", f"name another file with --ledger; this one was not changed{advice}"
     )

@@ -28,38 +28,39 @@ _FOLDER = Path(__file__).parent / "migrations"
 _VERSIONS = _FOLDER / "versions"
 
 
-def newer(at: Place, version: str, lrurun: str | None) -> LedgerError:
+def newer(place: Place, version: str, lrurun: str | None) -> LedgerError:
     """The error for a ledger that a later `lrurun` has written."""
-    wanted = f"lrurun>={lrurun}" if lrurun else "lrurun"
+    requirement = f"lrurun>={lrurun}" if lrurun else "lrurun"
     return LedgerError(
-        f"the ledger {at} was written by a newer lrurun (its version is {version}, this one knows {SCHEMA})",
-        f"install it: pip install --upgrade '{wanted}'; or name another ledger with --ledger",
+        f"the ledger {place} was written by a newer lrurun (its version is {version}, this one knows {SCHEMA})",
+        f"install it: pip install --upgrade '{requirement}'; or name another ledger with --ledger",
     )
 
 
-def older(at: Place, version: str, hint: str) -> LedgerError:
+def older(place: Place, version: str, hint: str) -> LedgerError:
     """The error for a ledger that has to be migrated before it is read; `hint` says how."""
     if version < FIRST:
         return LedgerError(
-            f"the ledger {at} is from before the first release of lrurun (its version is {version})",
+            f"the ledger {place} is from before the first release of lrurun (its version is {version})",
             "it cannot be migrated: name another ledger with --ledger",
         )
-    return LedgerError(f"the ledger {at} has an older version ({version}, this lrurun reads {SCHEMA})", hint)
+    return LedgerError(f"the ledger {place} has an older version ({version}, this lrurun reads {SCHEMA})", hint)
 
 
-def only(versions: Sequence[object], at: Place) -> str:
-    """The version of a ledger, of which there is one."""
+def only(versions: Sequence[object], place: Place) -> str:
+    """The only version that a ledger records."""
     if len(versions) != 1:
         raise LedgerError(
-            f"the ledger {at} has {len(versions)} versions instead of one", "it was changed by hand: restore a backup"
+            f"the ledger {place} has {len(versions)} versions instead of one",
+            "it was changed by hand: restore a backup",
         )
     return str(versions[0])
 
 
 class Migration:
-    """What is to be done with a ledger of this version, None for an empty database, by the revisions in a folder."""
+    """The steps that bring a ledger from this version (None: an empty database) to the newest revision in a folder."""
 
-    def __init__(self, at: Place, version: str | None, versions: Path | None, lrurun: str | None) -> None:
+    def __init__(self, place: Place, version: str | None, versions: Path | None, lrurun: str | None) -> None:
         # Imported here because most processes have nothing to migrate.
         from alembic.script import ScriptDirectory
 
@@ -68,10 +69,10 @@ class Migration:
         script = ScriptDirectory.from_config(self._settings)
         self.is_due = version != script.get_current_head()
         if version is not None and version not in {revision.revision for revision in script.walk_revisions()}:
-            raise older(at, version, "") if version < FIRST else newer(at, version, lrurun)
+            raise older(place, version, "") if version < FIRST else newer(place, version, lrurun)
 
     def run(self, connection: Connection) -> None:
-        """Does it in the transaction of a connection."""
+        """Migrates the ledger in the transaction of a connection."""
         from alembic import command
 
         self._settings.attributes["connection"] = connection
@@ -86,12 +87,12 @@ class Migration:
 def _settings(versions: Path | None) -> Config:
     from alembic.config import Config
 
-    made = Config()
+    config = Config()
     for name, value in {
         "script_location": str(_FOLDER),
         "version_locations": str(versions or _VERSIONS),
         # One location, whatever characters it contains.
         "path_separator": "newline",
     }.items():
-        made.set_main_option(name, value.replace("%", "%%"))
-    return made
+        config.set_main_option(name, value.replace("%", "%%"))
+    return config

@@ -65,42 +65,42 @@ class PostgreSQL(Database):
 
     @classmethod
     def open(cls, place: Server, *, create: bool, timeout: float) -> PostgreSQL:
-        opened = cls(place, timeout=min(timeout, OPENING), read_only=False)
+        database = cls(place, timeout=min(timeout, OPENING), read_only=False)
         try:
-            migrated = opened.retry(lambda: opened._prepare(create=create))
+            migrated = database.retry(lambda: database._prepare(create=create))
         except BaseException:
-            opened.close()
+            database.close()
             raise
-        opened.timeout = timeout
+        database.timeout = timeout
         if migrated:
-            opened.note = f"the ledger {place} was migrated to version {SCHEMA}"
-        return opened
+            database.note = f"the ledger {place} was migrated to version {SCHEMA}"
+        return database
 
     @classmethod
     def read(cls, place: Server, *, timeout: float) -> PostgreSQL | None:
-        opened = cls(place, timeout=min(timeout, OPENING), read_only=True)
+        database = cls(place, timeout=min(timeout, OPENING), read_only=True)
         try:
-            version = opened.retry(opened._version)
+            version = database.retry(database._version)
             if version is not None and version < SCHEMA:
                 raise migrate.older(place, version, f"save it with pg_dump, then migrate it: {migration(place)}")
         except BaseException:
-            opened.close()
+            database.close()
             raise
-        opened.timeout = timeout
+        database.timeout = timeout
         if version is None:
-            opened.close()
+            database.close()
             return None
-        return opened
+        return database
 
     @classmethod
     def exists(cls, place: Server) -> bool:
         try:
-            found = cls.read(place, timeout=OPENING)
+            database = cls.read(place, timeout=OPENING)
         except LedgerError:  # of an older version
             return True
-        if found is not None:
-            found.close()
-        return found is not None
+        if database is not None:
+            database.close()
+        return database is not None
 
     @classmethod
     def is_writable(cls, place: Server) -> bool:
@@ -175,7 +175,7 @@ class PostgreSQL(Database):
         return f"the ledger {self.place} has not answered since {since}: training goes on and keeps its rows"
 
     def _answer_missing(self, seconds: float) -> None:
-        """Called while one answer of the server is waited for."""
+        """Called while this process waits for one answer of the server."""
         if seconds >= HANGING:
             self.away_at = time.monotonic()
         if self.waiting is not None:
@@ -193,7 +193,7 @@ class PostgreSQL(Database):
         return iter(())
 
     def references(self, connection: Connection) -> Iterator[str]:
-        """Nothing: a server allows no other."""
+        """Nothing: a server allows no broken reference."""
         return iter(())
 
     def names(self, connection: Connection) -> set[str]:
@@ -265,10 +265,10 @@ class PostgreSQL(Database):
             copy.execute("BEGIN")
             for table in TABLES:
                 names = [column.name for column in table.columns]
-                listed, values = ", ".join(names), ", ".join("?" * len(names))
+                columns, values = ", ".join(names), ", ".join("?" * len(names))
                 order = ", ".join(column.name for column in table.primary_key)
-                _, found = source.select(f"SELECT {listed} FROM {table.name} ORDER BY {order}")
-                copy.executemany(f"INSERT INTO {table.name} ({listed}) VALUES ({values})", found)
+                _, rows = source.select(f"SELECT {columns} FROM {table.name} ORDER BY {order}")
+                copy.executemany(f"INSERT INTO {table.name} ({columns}) VALUES ({values})", rows)
             copy.execute("COMMIT")
 
     @contextlib.contextmanager
@@ -317,8 +317,8 @@ class _Joined:
             self._connection.execute("LOCK TABLE stored_runs IN EXCLUSIVE MODE")
 
     def execute(self, statement: str, values: Mapping[str, Any] | None = None) -> list[Any]:
-        for theirs, ours in {"main.": "", "other.": "other_", " IS l.id": " IS NOT DISTINCT FROM l.id"}.items():
-            statement = statement.replace(theirs, ours)
+        for part, replacement in {"main.": "", "other.": "other_", " IS l.id": " IS NOT DISTINCT FROM l.id"}.items():
+            statement = statement.replace(part, replacement)
         cursor = self._connection.execute(servers.in_psycopg(statement), values or None)
         return list(cursor.fetchall()) if cursor.description else []
 
@@ -371,12 +371,12 @@ _POWERFUL = """
 """
 
 _DIALECT: Dialect = PGDialect(paramstyle="named")  # type: ignore[no-untyped-call]
-"""With which % in a statement stays as it is."""
+"""A dialect in which % in a statement stays as it is."""
 
 _BLANK = r"(?:\s|;|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
 _BEGIN = re.compile(rf"\A({_BLANK}with\b(?:{_BLANK}recursive\b)?){_BLANK}", re.IGNORECASE | re.DOTALL)
 _OWN = re.compile(r"\b(\w+)\s*(?:\([^()]*\)\s*)?as\s+(?:(?:not\s+)?materialized\s*)?\(", re.IGNORECASE)
-"""The names that a query gives to tables of its own in WITH, and others."""
+"""Matches the names that a query gives to its own tables in WITH, and other names before "as ("."""
 
 # Words that begin statements which are no queries.
 _STATEMENTS = frozenset(
@@ -399,7 +399,7 @@ def _with(views: Mapping[str, Select[Any]], sql: str) -> str:
         return sql
     if word != "with":
         return f"WITH {tables} {sql}"
-    return _BEGIN.sub(lambda found: f"{found[1]} {tables}, ", sql, count=1)
+    return _BEGIN.sub(lambda match: f"{match[1]} {tables}, ", sql, count=1)
 
 
 def _plain(value: Any) -> Any:
@@ -415,8 +415,8 @@ def _plain(value: Any) -> Any:
 
 def _first_word(sql: str) -> str:
     """The first word of a statement, "" if there is none."""
-    found = re.match(rf"{_BLANK}(\w*)", sql, re.DOTALL)
-    return found[1].lower() if found else ""
+    match = re.match(rf"{_BLANK}(\w*)", sql, re.DOTALL)
+    return match[1].lower() if match else ""
 
 
 # Creating and migrating
@@ -425,11 +425,11 @@ def _first_word(sql: str) -> str:
 def _existing(connection: Connection, names: Sequence[str]) -> set[str]:
     """The tables and views of these names."""
     # Not by to_regclass: within a transaction it may not find what another one has created meanwhile.
-    wanted = text(
+    query = text(
         "SELECT relname::text FROM pg_class WHERE relname = ANY(:names) AND relkind IN ('r', 'p', 'v')"
         " AND pg_table_is_visible(oid)"
     )
-    return set(connection.execute(wanted, {"names": list(names)}).scalars())
+    return set(connection.execute(query, {"names": list(names)}).scalars())
 
 
 def _version(connection: Connection, server: Server) -> str | None:
@@ -438,12 +438,12 @@ def _version(connection: Connection, server: Server) -> str | None:
     Raises LedgerError if a later lrurun has written it, or tables of another program have the names of a ledger's.
     """
     names = [VERSION_TABLE, *metadata.tables, *VIEWS]
-    found = _existing(connection, names)
-    if not found:
+    existing = _existing(connection, names)
+    if not existing:
         return None
-    if VERSION_TABLE not in found:
+    if VERSION_TABLE not in existing:
         raise LedgerError(
-            f"the database {server} has a table {min(found)}, which is not of a ledger",
+            f"the database {server} has a table {min(existing)}, which is not of a ledger",
             "name another database, or another schema with ?options=-csearch_path%3DNAME; this one was not changed",
         )
     version = migrate.only(connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars().all(), server)

@@ -276,8 +276,8 @@ TRIGGERS = {
     "documents_stay": ("UPDATE", "documents", None, "a document never changes"),
     "documents_not_deleted": ("DELETE", "documents", None, "a document is never deleted"),
 }
-"""Name -> before what on which table, on which rows, and the error. A migration that rebuilds a table drops its
-triggers, and has to create them again."""
+"""Name of a trigger -> the statement that it refuses, the table, a condition on rows, and the error. A migration that
+rebuilds a table drops its triggers, and has to create them again."""
 
 VIEWS = {
     "runs": """
@@ -306,10 +306,10 @@ VIEWS = {
 def create(connection: Connection) -> None:
     """Makes the tables, triggers and views in an empty database."""
     create_tables(connection, metadata)
-    for name, (what, table, rows, message) in TRIGGERS.items():
-        create_refusal(connection, name, what, table, rows, message)
-    for statement in VIEWS.values():
-        connection.exec_driver_sql(statement)
+    for name, (statement, table, rows, message) in TRIGGERS.items():
+        create_refusal(connection, name, statement, table, rows, message)
+    for definition in VIEWS.values():
+        connection.exec_driver_sql(definition)
 
 
 def document(reference: Column[int]) -> ColumnElement[str]:

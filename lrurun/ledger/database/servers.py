@@ -66,16 +66,16 @@ def connect(server: Server, **settings: Any) -> psycopg.Connection[Any]:
     from lrurun.ledger.database.sessions import Session
 
     try:
-        given: dict[str, Any] = conninfo_to_dict("postgresql" + url[url.index("://") :], **settings)
+        parameters: dict[str, Any] = conninfo_to_dict("postgresql" + url[url.index("://") :], **settings)
     except psycopg.ProgrammingError as error:
         # Other texts of libpq may have parts of a password.
-        named = re.search(r'invalid URI query parameter: "([\w-]+)"', str(error))
-        found = f"{named[1]!r} is no parameter of libpq" if named else "libpq cannot read it"
+        match = re.search(r'invalid URI query parameter: "([\w-]+)"', str(error))
+        problem = f"{match[1]!r} is no parameter of libpq" if match else "libpq cannot read it"
         raise UsageError(
-            f"the URL of the ledger {server}: {found}", "correct it; as in ?connect_timeout=2&sslmode=require"
+            f"the URL of the ledger {server}: {problem}", "correct it; as in ?connect_timeout=2&sslmode=require"
         ) from None
     # Statements that are prepared on one connection are unknown to the next one that a pooling proxy uses.
-    connection = Session.connect(**{**_DEFAULTS, **given}, autocommit=True, prepare_threshold=None)
+    connection = Session.connect(**{**_DEFAULTS, **parameters}, autocommit=True, prepare_threshold=None)
     try:
         encoding = connection.info.parameter_status("server_encoding")
         if encoding != "UTF8":
@@ -189,7 +189,7 @@ def explain(error: object, server: Server) -> LrurunError | None:
 
 
 def first_line(error: psycopg.Error) -> str:
-    """What happened, without where."""
+    """The message of an error, without the place where it happened."""
     text = error.diag.message_primary or str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
     line = lines[0].removeprefix("connection failed: ")

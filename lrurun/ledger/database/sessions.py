@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import psycopg
 
 POLL_SECONDS = 1.0
-"""How often a wait is looked at."""
+"""Seconds between two calls of `waiting`."""
 
 T = TypeVar("T")
 
@@ -48,18 +48,18 @@ class Session(psycopg.Connection[Any]):
 
 
 def _wait(gen: Generator[Any, Any, T], socket: int, waiting: Callable[[float], None]) -> T:
-    """The value of a generator of psycopg, which yields what it waits for (1: to read, 2: to write, 3: both)."""
+    """The result of a generator of psycopg, which yields what it waits for (1: reading, 2: writing, 3: both)."""
     started = time.monotonic()
     try:
-        wanted = next(gen)
+        needed = next(gen)
         with selectors.DefaultSelector() as selector:
-            key = selector.register(socket, wanted)
+            key = selector.register(socket, needed)
             while True:
-                if key.events != wanted:
-                    key = selector.modify(key.fileobj, wanted)
+                if key.events != needed:
+                    key = selector.modify(key.fileobj, needed)
                 ready = selector.select(POLL_SECONDS)
                 if ready:
-                    wanted = gen.send(ready[0][1])
+                    needed = gen.send(ready[0][1])
                 else:
                     _call(waiting, time.monotonic() - started)
     except StopIteration as end:
@@ -71,31 +71,31 @@ def connect(make: Callable[[], psycopg.Connection[Any]], waiting: Callable[[floa
 
     libpq resolves names and reads files without looking at signals.
     """
-    made: futures.Future[psycopg.Connection[Any]] = futures.Future()
+    future: futures.Future[psycopg.Connection[Any]] = futures.Future()
 
     def work() -> None:
         try:
-            made.set_result(make())
+            future.set_result(make())
         except BaseException as error:
-            made.set_exception(error)
+            future.set_exception(error)
 
     started = time.monotonic()
     threading.Thread(target=work, daemon=True).start()
     try:
-        while not futures.wait([made], POLL_SECONDS).done:
+        while not futures.wait([future], POLL_SECONDS).done:
             _call(waiting, time.monotonic() - started)
-        connection = made.result()
+        connection = future.result()
     except BaseException:
-        made.add_done_callback(_close)
+        future.add_done_callback(_close)
         raise
     if isinstance(connection, Session):
         connection.waiting = waiting
     return connection
 
 
-def _close(made: futures.Future[psycopg.Connection[Any]]) -> None:
-    if made.exception() is None:
-        made.result().close()
+def _close(future: futures.Future[psycopg.Connection[Any]]) -> None:
+    if future.exception() is None:
+        future.result().close()
 
 
 def _call(waiting: Callable[[float], None], seconds: float) -> None:

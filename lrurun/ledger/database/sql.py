@@ -114,13 +114,15 @@ def create_tables(connection: Connection, tables: MetaData) -> None:
     tables.create_all(connection)
 
 
-def create_refusal(connection: Connection, name: str, what: str, table: str, rows: str | None, message: str) -> None:
-    """Makes a trigger that refuses `what` is done with a table's rows, or with some of them."""
+def create_refusal(
+    connection: Connection, name: str, statement: str, table: str, rows: str | None, message: str
+) -> None:
+    """Makes a trigger that refuses a statement, DELETE or UPDATE, on a table's rows, or on some of them."""
     when = "" if rows is None else f" WHEN ({rows})"
     refuse = f"BEGIN SELECT RAISE(ABORT, '{message}'); END"
     if _on_server(connection):
         when, refuse = f" FOR EACH ROW{when}", f"EXECUTE FUNCTION lrurun_refuse('{message}')"
-    connection.exec_driver_sql(f"CREATE TRIGGER {name} BEFORE {what} ON {table}{when} {refuse}")
+    connection.exec_driver_sql(f"CREATE TRIGGER {name} BEFORE {statement} ON {table}{when} {refuse}")
 
 
 # Lists of any length, as one parameter: the statement is prepared once, and no limit on parameters is reached
@@ -215,12 +217,12 @@ def json_kind(text: ColumnElement[Any], *path: str) -> ColumnElement[str]:
 
 
 def json_number(text: ColumnElement[Any], *path: str) -> ColumnElement[float]:
-    """A value in JSON that is a number; whatever the database makes of it if it is something else."""
+    """A number in JSON; for other values, the result depends on the database."""
     return _JSONNumber(text, literal(path, _Path()))
 
 
 def json_text(text: ColumnElement[Any], *path: str) -> ColumnElement[str]:
-    """A value in JSON that is a text; whatever the database makes of it if it is something else."""
+    """A text in JSON; for other values, the result depends on the database."""
     return _JSONText(text, literal(path, _Path()))
 
 
@@ -236,7 +238,7 @@ def _value_in_file(element: FunctionElement[Any], compiler: Any, **options: Any)
 
 
 def _value(element: FunctionElement[Any], compiler: Any, **options: Any) -> str:
-    text, path = (compiler.process(one, **options) for one in element.clauses)
+    text, path = (compiler.process(clause, **options) for clause in element.clauses)
     return f"({_json(text)} #> {path})"
 
 

@@ -55,9 +55,9 @@ class SQLite(Database):
                 only = ("query_only=ON",) if read_only else ()
                 return files.connect(path, query, timeout, f"synchronous={synchronous}", *only)
 
-            made = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
-            event.listen(made, "begin", self._begin)
-            return made
+            new_engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
+            event.listen(new_engine, "begin", self._begin)
+            return new_engine
 
         self.engine = engine("FULL")
         # Without a write-ahead log a lesser setting could damage the file when the power fails.
@@ -74,7 +74,7 @@ class SQLite(Database):
             raise NotFoundError(f"there is no ledger {path}", f"create it: {migration(place)}")
         files.require_writable(path, size is not None)
         file_system = files.filesystem(path)
-        wanted = "delete" if file_system in files.NETWORK else "wal"
+        journal_mode = "delete" if file_system in files.NETWORK else "wal"
         # Signals are not handled while the file is opened, so that an existing one is not waited for very long.
         patience = min(timeout, TIMEOUT) if size else max(timeout, MIGRATION_TIMEOUT)
         with (
@@ -82,7 +82,7 @@ class SQLite(Database):
             contextlib.closing(files.connect(path, "mode=rwc", patience)) as connection,
         ):
             backup = upgrade(path) if _version(connection, path) != SCHEMA else None
-            journal = files.set_journal(connection, wanted, patience)
+            journal = files.set_journal(connection, journal_mode, patience)
         note = None
         if file_system in files.NETWORK:
             note = (
@@ -174,14 +174,14 @@ class SQLite(Database):
         """
         if self.read_only:
             return
-        found = {path: _identity(path) for path in self._files}
-        known = connection.info.get("lrurun_files")
-        if known is None and None not in found.values():  # the first statement of a connection makes the log
-            known = connection.info["lrurun_files"] = found
-        if known and (lost := next((path for path in found if found[path] != known[path]), None)):
-            what = "the ledger" if lost == self.place else "the write-ahead log of the ledger"
+        identities = {path: _identity(path) for path in self._files}
+        expected = connection.info.get("lrurun_files")
+        if expected is None and None not in identities.values():  # the first statement of a connection makes the log
+            expected = connection.info["lrurun_files"] = identities
+        if expected and (lost := next((path for path in identities if identities[path] != expected[path]), None)):
+            name = "the ledger" if lost == self.place else "the write-ahead log of the ledger"
             raise LedgerError(
-                f"{what}, {lost}, was removed or replaced while this command was writing to it",
+                f"{name}, {lost}, was removed or replaced while this command was writing to it",
                 "restore it if you can; the same command continues with what is there",
             )
 
@@ -281,9 +281,9 @@ class SQLite(Database):
             contextlib.closing(files.connect(target, "mode=rwc", TIMEOUT)) as copy,
         ):
             source.backup(copy)
-            [(first,)] = copy.execute("PRAGMA quick_check(1)")
-            if first != "ok":
-                raise damaged(self.place, str(first).splitlines()[-1])
+            [(answer,)] = copy.execute("PRAGMA quick_check(1)")
+            if answer != "ok":
+                raise damaged(self.place, str(answer).splitlines()[-1])
             copy.execute("PRAGMA journal_mode=delete")  # a single file, even while it is open
 
     @contextlib.contextmanager
@@ -338,10 +338,10 @@ class _Joined:
 def _identity(path: Path) -> tuple[int, int] | None:
     """The numbers of a file's device and of the file; None if there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _integrity(connection: Connection, check: str) -> Iterator[str]:
@@ -354,7 +354,7 @@ def _integrity(connection: Connection, check: str) -> Iterator[str]:
 
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _PRAGMAS = {"table_info", "table_xinfo", "table_list", "index_list", "index_info", "index_xinfo", "foreign_key_list"}
-"""Those that describe the schema; their arguments are names of tables."""
+"""Pragmas that describe the schema; their arguments are names of tables."""
 _NO_FUNCTIONS = {"load_extension", "fts3_tokenizer"}
 _FUNCTIONS_AS_TABLES = (
     "json_each('[]')",
