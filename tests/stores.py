@@ -22,7 +22,7 @@ from lrurun.server import Place
 from tests.configs import config, execution
 from tests.forks import ROOT
 
-ME = owner.here()
+ME = owner.this_process()
 ELSEWHERE = Owner(host="elsewhere", boot="its-boot", namespace="pid:[9]", pid=77, pid_started=1.0)
 
 

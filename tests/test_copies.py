@@ -24,7 +24,7 @@ from lrurun.server import Place, Server
 from tests.configs import config
 from tests.stores import drop_trigger, raw
 
-ME = owner.here()
+ME = owner.this_process()
 
 
 def want(rung: str, seed: int) -> PlannedRun:

@@ -67,7 +67,7 @@ def described(ledger: Ledger, plan: planning.Plan, rung: str, seed: int, place: 
     instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
     (chosen,) = planning.choose_rungs(plan, [rung])
     ledger.requeue(run.id for run in ledger.enqueue(instance.key, final_runs(plan, chosen, [seed])))
-    claim = ledger.claim(instance.key, owner.here(), environment={})
+    claim = ledger.claim(instance.key, owner.this_process(), environment={})
     assert claim is not None
     attempt = ActiveAttempt(ledger, claim, place, place / plan.data_name)
     attempt.load()

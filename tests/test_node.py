@@ -38,7 +38,7 @@ def test_a_host_is_the_machine_with_the_node_of_an_engine(
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: name)
     monkeypatch.setenv(owner.NODE, node_name)
-    assert owner.host() == owner.here().host == expected
+    assert owner.host() == owner.this_process().host == expected
 
 
 def test_a_task_takes_back_what_its_earlier_start_holds(ledger: Ledger, key: str) -> None:

@@ -86,7 +86,7 @@ class Command:
         return self.supervisor._update()
 
     def claim(self) -> None:
-        assert self.ledger.claim(self.supervisor.instance.key, owner.here(), environment={}) is not None
+        assert self.ledger.claim(self.supervisor.instance.key, owner.this_process(), environment={}) is not None
 
 
 @pytest.fixture
@@ -253,12 +253,12 @@ def test_submitted_runs_are_watched_while_they_wait(
         def sleep(seconds: float) -> None:
             slept.append(seconds)
             if len(slept) == 2:  # a node begins and saves, then another one goes on
-                claim = ledger.claim(instance.key, owner.here(), environment={})
+                claim = ledger.claim(instance.key, owner.this_process(), environment={})
                 assert claim is not None
                 ledger.finish(claim, "interrupted", reason="interrupted: SIGTERM")
             if len(slept) == 4:
                 ledger.requeue([run.id for run in ledger.runs()])
-                claim = ledger.claim(instance.key, owner.here(), environment={})
+                claim = ledger.claim(instance.key, owner.this_process(), environment={})
                 assert claim is not None
                 ledger.finish(claim, "done", result={"val/accuracy": 0.5})
 
@@ -279,7 +279,7 @@ def test_every_unfinished_ladder_is_watched(machine: Machine, monkeypatch: pytes
             ledger.enqueue(instances[-1].key, selection.final())
 
         def sleep(_: float) -> None:  # a process finishes one run at a time, of the newest ladder first
-            claims = (ledger.claim(one.key, owner.here(), environment={}) for one in reversed(instances))
+            claims = (ledger.claim(one.key, owner.this_process(), environment={}) for one in reversed(instances))
             claim = next(filter(None, claims))
             ledger.finish(claim, "done", result={"val/accuracy": 0.5})
 

@@ -39,7 +39,9 @@ class AfterSteps(StopRequest):
 
 
 def claimed(ledger: Ledger, instance: LadderInstance, numerics: int) -> ClaimedRun:
-    claim = ledger.claim(instance.key, owner.here(), environment={**environment.record(1), "numerics": numerics})
+    claim = ledger.claim(
+        instance.key, owner.this_process(), environment={**environment.record(1), "numerics": numerics}
+    )
     assert claim is not None
     return claim
 

@@ -22,7 +22,7 @@ __all__ = ["key", "ledger", "path"]  # fixtures
 
 def test_this_process_is_alive() -> None:
     assert owner.alive(ME)
-    assert owner.here() == ME
+    assert owner.this_process() == ME
     assert not owner.alive(msgspec.structs.replace(ME, pid_started=ME.pid_started - 1))
 
 
@@ -35,7 +35,7 @@ import sys
 from lrurun.ledger import owner, store
 from lrurun.ledger.store import Ledger
 with Ledger.open(sys.argv[1]) as ledger:
-    print(ledger.claim(sys.argv[2], owner.here()).run.id, flush=True)
+    print(ledger.claim(sys.argv[2], owner.this_process()).run.id, flush=True)
     sys.stdin.readline()
 """
 
@@ -116,9 +116,9 @@ def test_a_heartbeat_keeps_a_run_and_a_write_shows_the_worker(ledger: Ledger, ke
 
 def test_a_node_reads_only_its_own_attempts(ledger, key, monkeypatch) -> None:
     ledger.enqueue(key, [want(seed=k, position=k) for k in range(4)])
-    far = [take(ledger, key, msgspec.structs.replace(owner.here(), host="far")) for _ in range(3)]
-    mine = take(ledger, key, owner.here())
-    assert list(ledger.newest_attempts([one.run.id for one in far], host=owner.here().host)) == []
+    far = [take(ledger, key, msgspec.structs.replace(owner.this_process(), host="far")) for _ in range(3)]
+    mine = take(ledger, key, owner.this_process())
+    assert list(ledger.newest_attempts([one.run.id for one in far], host=owner.this_process().host)) == []
     asked: list[str] = []
     for name in ("run", "newest_attempts", "attempts"):
         call = getattr(ledger, name)
@@ -133,5 +133,5 @@ def test_a_node_reads_only_its_own_attempts(ledger, key, monkeypatch) -> None:
     assert [name for name in before if after[name].heartbeat_at > before[name]] == [mine.run.id]
     read: list[str] = []
     monkeypatch.setattr(store, "_exited", lambda found, *_: bool(read.append(found.host)))
-    assert ledger.reap(owner.here()) == []
-    assert read == [owner.here().host]
+    assert ledger.reap(owner.this_process()) == []
+    assert read == [owner.this_process().host]

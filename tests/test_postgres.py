@@ -259,7 +259,7 @@ def test_processes_that_request_the_same_runs_at_once_share_them(ledger: Ledger,
         first = ledger.enqueue(key, [want()])
         thread.join(10)
     assert found == [first]
-    assert ledger.number_of_runs() == 1
+    assert ledger.count_runs() == 1
 
 
 def test_numbers_of_events_have_the_order_of_their_commits(ledger: Ledger, path: Server) -> None:

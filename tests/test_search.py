@@ -276,7 +276,7 @@ class Terminal:
     def train(self, count: int = 1000) -> None:
         """Trains at most `count` queued runs, one after another."""
         for _ in range(count):
-            claim = self.ledger.claim(self.instance.key, owner.here(), environment={})
+            claim = self.ledger.claim(self.instance.key, owner.this_process(), environment={})
             if claim is None:
                 return
             rate = claim.run.config.optim.lr

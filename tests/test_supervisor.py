@@ -45,7 +45,7 @@ class Command:
         return [run.state for run in self.runs.load()]
 
     def attempt(self, state: str, **end: object) -> None:
-        claim = self.ledger.claim(self.instance.key, owner.here(), environment={})
+        claim = self.ledger.claim(self.instance.key, owner.this_process(), environment={})
         assert claim is not None
         self.ledger.finish(claim, state, **end)  # type: ignore[arg-type]
 
@@ -133,7 +133,7 @@ def test_a_tick_reads_the_runs_that_have_changed(tmp_path: Path, monkeypatch: py
             return command._update(), read[:]
 
         for last in (False, True):
-            claim = ledger.claim(command.instance.key, owner.here(), environment={})
+            claim = ledger.claim(command.instance.key, owner.this_process(), environment={})
             assert claim is not None
             assert tick() == (False, [claim.run.id])
             ledger.record(claim, [(1, "train/loss", 1.0)], 1)

@@ -266,7 +266,7 @@ def test_eigenvalues_are_recorded_at_the_start_and_at_the_end_of_a_run_that_was_
         recorded = []
         for last in (False, True):
             ledger.requeue([run.id])
-            claim = ledger.claim(instance.key, owner.here(), environment={})
+            claim = ledger.claim(instance.key, owner.this_process(), environment={})
             stop = Watched(lambda event, last=last: not last and isinstance(event, train.Reached))
             worker.train_attempts([ActiveAttempt(ledger, claim, tmp_path / "runs", tmp_path / "data")], stop)
             recorded.append(ledger.eigenvalues(run.id))

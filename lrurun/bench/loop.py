@@ -85,7 +85,7 @@ def claimed(place: Path, model: str) -> tuple[Ledger, ClaimedRun, planning.Plan]
     instance = ledger.add_ladder(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec, plan.short_name)
     (rung,) = planning.choose_rungs(plan, [LOOP_RUNG])
     ledger.enqueue(instance.key, final_runs(plan, rung, [0]))
-    claim = ledger.claim(instance.key, owner.here(), environment={})
+    claim = ledger.claim(instance.key, owner.this_process(), environment={})
     assert claim
     return ledger, claim, plan
 

@@ -114,7 +114,7 @@ def _ledger(places: Places) -> MachineCheck:
             return MachineCheck("ledger", f"{places.ledger}: none yet")
         with ledger:
             problems = ledger.check()
-            count = plural(ledger.number_of_runs(superseded=False), "run")
+            count = plural(ledger.count_runs(superseded=False), "run")
             found = f"{places.ledger}: {count}; {'; '.join(problems) or 'no problems'}"
             return MachineCheck("ledger", found, not problems)
     except LrurunError as error:

@@ -189,7 +189,7 @@ def backup(
     from lrurun.ledger import copies
 
     places: Places = context.obj.places
-    beside = database.kind(places.ledger).backup_file(places.ledger)
+    beside = database.implementation(places.ledger).backup_file(places.ledger)
     name = f"{beside.name}.backup-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
     target = (out or beside.with_name(name)).absolute()
     with opening.existing(places) as ledger:
@@ -284,7 +284,7 @@ def gc(
 
     places: Places = context.obj.places
     with opening.change(places) as ledger:
-        ledger.reap(owner.here())
+        ledger.reap(owner.this_process())
         removable, problems = _removable(ledger, places, finished=finished)
         size = sum(_bytes(folder) for folder in removable)
         if not dry_run:

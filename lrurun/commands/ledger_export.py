@@ -109,7 +109,7 @@ def _chosen(places: Places, ledger: Ledger, where: str | None) -> list[str]:
 
     ids = listing.Choice(where, None, ledger).ids(ledger)
     if not ids:
-        known = ledger.number_of_runs()
+        known = ledger.count_runs()
         what = f"--where: none of {plural(known, 'run')} fulfils the condition" if known else "there are no runs"
         raise NotFoundError(f"{what} in {places.ledger}", "lrurun runs lists the runs")
     return ids

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lrurun import console
 from lrurun.errors import LedgerFileError, NotFoundError, UnreachableError, plural
-from lrurun.ledger.database import TIMEOUT, TRAINING_TIMEOUT, kind
+from lrurun.ledger.database import TIMEOUT, TRAINING_TIMEOUT, implementation
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -46,10 +46,10 @@ def read_current(places: Places) -> Ledger | None:
     if ledger is None:
         return None
     try:
-        if ledger.has_abandoned(owner.here()) and is_writable(places):
+        if ledger.has_abandoned(owner.this_process()) and is_writable(places):
             # A user may only read it.
             with suppress(LedgerFileError, UnreachableError), Ledger.open(places.ledger, create=False) as writing:
-                writing.reap(owner.here())
+                writing.reap(owner.this_process())
     except BaseException:
         ledger.close()
         raise
@@ -58,17 +58,17 @@ def read_current(places: Places) -> Ledger | None:
 
 def is_writable(places: Places) -> bool:
     """Whether this user can write to the ledger or create it, as far as that is known without trying."""
-    return kind(places.ledger).is_writable(places.ledger)
+    return implementation(places.ledger).is_writable(places.ledger)
 
 
 def can_be_created(places: Places) -> bool:
     """Whether a new ledger has a place."""
-    return kind(places.ledger).can_be_created(places.ledger)
+    return implementation(places.ledger).can_be_created(places.ledger)
 
 
 def exists(places: Places) -> bool:
     """Whether there is a ledger, of any version."""
-    return kind(places.ledger).exists(places.ledger)
+    return implementation(places.ledger).exists(places.ledger)
 
 
 def nothing_yet(places: Places, what: str) -> str:

@@ -30,7 +30,7 @@ from lrurun.commands.options import (
 from lrurun.commands.study_request import StudyRequest
 from lrurun.commands.training_options import TrainingOptions, settings_of
 from lrurun.errors import LaterVersionError, LedgerError, UsageError, plural
-from lrurun.ledger.database import kind
+from lrurun.ledger.database import implementation
 from lrurun.report import request as requests
 from lrurun.report.request import LadderRequest
 
@@ -126,9 +126,9 @@ def _unfinished(
     unfinished: list[tuple[LadderInstance, Requests]] = []
     others: dict[str, set[str]] = {}
     worst = 0
-    shared = kind(places.ledger).is_shared and not all_users
+    shared = implementation(places.ledger).is_shared and not all_users
     with opening.write(places) as ledger:
-        ledger.reap(owner.here())
+        ledger.reap(owner.this_process())
         for one in ledger.ladders() if only is None else [ledger.ladder(only)]:
             if not _is_unfinished(ledger, one):
                 continue
@@ -212,7 +212,7 @@ def _repeat(
 ) -> int:
     from lrurun import plugins
 
-    shared = kind(places.ledger).is_shared
+    shared = implementation(places.ledger).is_shared
     if shared and options.executor != "local":
         _check_ladder(instance, request)
     for file in request.load:

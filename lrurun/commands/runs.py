@@ -77,7 +77,7 @@ def runs(
             output.write_json_list(RunsDocument, map(output.run_output, found))
             return 0
         if not ids:
-            known = ledger.number_of_runs(ladder) if ledger is not None else 0
+            known = ledger.count_runs(ladder) if ledger is not None else 0
             if known:
                 console.say(f"none of {known} runs fulfils the condition")
             else:

@@ -190,10 +190,10 @@ def in_ladder(name: str) -> ColumnElement[bool]:
 
 def with_first_place(ladder: str | None = None) -> Any:
     """`runs`, each with the first of its places in ladders, or in those of the name `ladder`."""
-    first = select(func.min(ladder_runs.c.id).label("id")).group_by(ladder_runs.c.run)
+    place_ids = select(func.min(ladder_runs.c.id).label("id")).group_by(ladder_runs.c.run)
     if ladder is not None:
-        first = first.join(ladders, ladders.c.id == ladder_runs.c.ladder).where(ladders.c.name == ladder)
-    place = and_(ladder_runs.c.run == runs.c.number, ladder_runs.c.id.in_(first))
+        place_ids = place_ids.join(ladders, ladders.c.id == ladder_runs.c.ladder).where(ladders.c.name == ladder)
+    place = and_(ladder_runs.c.run == runs.c.number, ladder_runs.c.id.in_(place_ids))
     return runs.outerjoin(ladder_runs, place).outerjoin(ladders, ladders.c.id == ladder_runs.c.ladder)
 
 
@@ -270,11 +270,11 @@ def groups(
         if name not in columns
     }
     places = any(map(_is_per_place, by))
-    first = select(func.min(ladder_runs.c.ladder)).where(ladder_runs.c.run == runs.c.number)
+    instance_ids = select(func.min(ladder_runs.c.ladder)).where(ladder_runs.c.run == runs.c.number)
     if ladder is not None:
         ladder_ids = select(ladders.c.id).where(ladders.c.name == ladder)
-        first = first.where(ladder_runs.c.ladder.in_(ladder_ids))
-    instance = ladder_runs.c.ladder if places else first.scalar_subquery()
+        instance_ids = instance_ids.where(ladder_runs.c.ladder.in_(ladder_ids))
+    instance = ladder_runs.c.ladder if places else instance_ids.scalar_subquery()
     keys = [*columns.values(), *dict.fromkeys(document_columns.values()), metric, instance]
     inner: Select[Any] = select(
         runs.c.number,
@@ -300,8 +300,8 @@ def groups(
     with_mean = select(*names, per_run.c.value, mean).subquery()
     names = [with_mean.c[f"k{k}"] for k in range(len(keys))]
     small = func.abs(with_mean.c.value * _SCALE - with_mean.c.mean) < 1e150 * _SCALE
-    rest = with_mean.c.value - with_mean.c.mean / _SCALE
-    squares = case((with_mean.c.value.is_(None), null()), (small, rest * rest), else_=infinity())
+    deviation = with_mean.c.value - with_mean.c.mean / _SCALE
+    squares = case((with_mean.c.value.is_(None), null()), (small, deviation * deviation), else_=infinity())
     sums = (func.count(), func.count(with_mean.c.value), func.max(with_mean.c.mean) / _SCALE, total(squares))
     settings = _settings(connection, list(document_columns), ids)
     positions = {name: k for k, name in enumerate(columns)}
@@ -333,15 +333,16 @@ _SCALE = 2.0**-540
 """Numbers are averaged times this, which is exact: PostgreSQL refuses means of numbers whose squares overflow."""
 
 
-def _merged(before: tuple[int, int, float, float], row: Sequence[Any]) -> tuple[int, int, float, float]:
+def _merged(sums: tuple[int, int, float, float], row: Sequence[Any]) -> tuple[int, int, float, float]:
     """Number of runs, number of values, mean, and sum of squared differences from the mean, of two groups together."""
-    count, n, mean, squares = before
-    more, m, other = row[0], row[1], row[3]
-    if not m:
+    count, n, mean, squares = sums
+    more, more_n, more_squares = row[0], row[1], row[3]
+    if not more_n:
         return count + more, n, mean, squares
     difference = row[2] - mean
-    total_mean = mean + difference * m / (n + m)
-    return count + more, n + m, total_mean, squares + other + difference * difference * n * m / (n + m)
+    total_mean = mean + difference * more_n / (n + more_n)
+    total_squares = squares + more_squares + difference * difference * n * more_n / (n + more_n)
+    return count + more, n + more_n, total_mean, total_squares
 
 
 def _group(key: tuple[Any, ...], sums: tuple[int, int, float, float], instances: tuple[str, ...]) -> RunGroup:

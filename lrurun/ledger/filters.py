@@ -85,26 +85,27 @@ class Or(Struct, frozen=True):
 Condition = Comparison | Not | And | Or
 
 
-def check_name(name: str, known: Mapping[str, ValueKind], where: str) -> None:
+def check_name(name: str, kinds: Mapping[str, ValueKind], where: str) -> None:
     """Check that `name` is known.
 
     Raises:
         UsageError: with the nearest known name.
     """
-    if name in known:
+    if name in kinds:
         return
     if not name.isascii():
         raise UsageError(
             f"{where}: {_short(name)}: only names in plain ASCII can be compared or listed", "lrurun show RUN has all"
         )
-    close = nearest(name, known) or next((path for path in known if path.endswith(f".{name}")), None)
-    fields = ", ".join(path for path in known if "/" not in path and "." not in path)
-    rest = f"fields: {fields}; results such as val/accuracy; settings such as optim.lr"
-    raise UsageError(f"{where}: unknown name {_short(name)}", f"did you mean {close!r}? {rest}" if close else rest)
+    suggestion = nearest(name, kinds) or next((path for path in kinds if path.endswith(f".{name}")), None)
+    fields = ", ".join(path for path in kinds if "/" not in path and "." not in path)
+    listing = f"fields: {fields}; results such as val/accuracy; settings such as optim.lr"
+    hint = f"did you mean {suggestion!r}? {listing}" if suggestion else listing
+    raise UsageError(f"{where}: unknown name {_short(name)}", hint)
 
 
-def parse(text: str, known: Mapping[str, ValueKind], option: str = "--where") -> Condition:
-    """The condition in `text`; `known` are the names that it may have, `option` is named in errors.
+def parse(text: str, kinds: Mapping[str, ValueKind], option: str = "--where") -> Condition:
+    """The condition in `text`; `kinds` are those of the names that it may have, `option` is named in errors.
 
     Raises:
         UsageError: with the column, what was expected there and what was found.
@@ -113,9 +114,9 @@ def parse(text: str, known: Mapping[str, ValueKind], option: str = "--where") ->
         raise UsageError(f"{option}: {len(text)} characters are too long", f"at most {MAX_CHARACTERS}; {_HINT}")
     if text != text.encode("utf-8", "replace").decode():
         raise UsageError(f"{option}: a character that is not valid UTF-8", _HINT)
-    condition = _Parser(text, known, option).condition()
-    if (number := sum(1 for _ in comparisons(condition))) > MAX_COMPARISONS:
-        raise UsageError(f"{option}: {number} comparisons are too many", f"at most {MAX_COMPARISONS}; {_HINT}")
+    condition = _Parser(text, kinds, option).condition()
+    if (count := sum(1 for _ in comparisons(condition))) > MAX_COMPARISONS:
+        raise UsageError(f"{option}: {count} comparisons are too many", f"at most {MAX_COMPARISONS}; {_HINT}")
     return condition
 
 
@@ -128,12 +129,12 @@ def comparisons(condition: Condition) -> Iterator[Comparison]:
         yield from comparisons(part)
 
 
-def too_large(condition: Condition, known: Mapping[str, ValueKind]) -> list[str]:
+def too_large(condition: Condition, kinds: Mapping[str, ValueKind]) -> list[str]:
     """Sentences on the shares that a condition compares with numbers above 1, which no share exceeds."""
     sentences = []
     for comparison in comparisons(condition):
         name, number = comparison.name, comparison.number
-        if known[name] == "share" and number is not None and number > 1 and "%" not in comparison.text:
+        if kinds[name] == "share" and number is not None and number > 1 and "%" not in comparison.text:
             share = name.rpartition("/")[2].replace("_", " ")
             sentences.append(
                 f"{name}{comparison.operator}{comparison.text}: {share} is a fraction: {number / 100:g}, or {number:g}%"
@@ -188,11 +189,11 @@ class _Token(Struct, frozen=True):
 class _Parser:
     """Recursive descent over the tokens of one condition."""
 
-    def __init__(self, text: str, known: Mapping[str, ValueKind], option: str) -> None:
+    def __init__(self, text: str, kinds: Mapping[str, ValueKind], option: str) -> None:
         self._option = option
-        self._known = known
+        self._kinds = kinds
         self._tokens = self._split(text)
-        self._at = 0
+        self._position = 0
         self._depth = 0
 
     def condition(self) -> Condition:
@@ -203,25 +204,26 @@ class _Parser:
 
     def _split(self, text: str) -> list[_Token]:
         tokens = []
-        at = 0
-        while at < len(text):
-            match = _TOKEN.match(text, at)
+        position = 0
+        while position < len(text):
+            match = _TOKEN.match(text, position)
             if match is None:
-                if text[at] in "\"'":
-                    raise UsageError(f"{self._where(at + 1)}: a quote that does not end", f"add another {text[at]}")
-                raise UsageError(f"{self._where(at + 1)}: unexpected {text[at]!r}", _HINT)
+                character, where = text[position], self._where(position + 1)
+                if character in "\"'":
+                    raise UsageError(f"{where}: a quote that does not end", f"add another {character}")
+                raise UsageError(f"{where}: unexpected {character!r}", _HINT)
             if match.lastgroup != "blank":
-                tokens.append(_Token(str(match.lastgroup), match[0], at + 1))
-            at = match.end()
+                tokens.append(_Token(str(match.lastgroup), match[0], position + 1))
+            position = match.end()
         return [*tokens, _Token("end", "", len(text) + 1)]
 
     @property
     def _next(self) -> _Token:
-        return self._tokens[self._at]
+        return self._tokens[self._position]
 
     def _take(self) -> _Token:
-        self._at += 1
-        return self._tokens[self._at - 1]
+        self._position += 1
+        return self._tokens[self._position - 1]
 
     def _next_is(self, word: str) -> bool:
         return self._next.kind == "word" and self._next.text.lower() == word
@@ -263,10 +265,10 @@ class _Parser:
             raise self._unexpected("a name, 'not' or '('")
         where = self._where()
         name = self._take().text
-        check_name(name, self._known, where)
+        check_name(name, self._kinds, where)
         if self._next.kind != "operator":
             raise self._unexpected(f"= != < <= > or >= after {name}")
-        kind = self._known[name]
+        kind = self._kinds[name]
         operator = self._next.text.replace("==", "=")
         if kind in ("set", "truth") and operator not in ("=", "!="):
             raise self._unexpected(f"= or != after {name}")

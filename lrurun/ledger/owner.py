@@ -16,7 +16,7 @@ NODE = "LRURUN_NODE"
 _LINUX = sys.platform.startswith("linux")
 
 
-def here() -> Owner:
+def this_process() -> Owner:
     """This process, as recorded with the attempts that it opens."""
     pid = os.getpid()
     started = _started(pid)

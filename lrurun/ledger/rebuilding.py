@@ -41,20 +41,22 @@ def rebuild(path: Place, runs: Path) -> Rebuilt:
     problems: list[str] = []
     run_files = _sorted([runs / name / records.RUN_FILE for name in paths.run_folders(runs)], problems)
     ladder_files = _sorted(sorted((runs / records.LADDERS_FOLDER).glob("*.json")), problems)
-    if part := databases.kind(path).remains(path):
+    if part := databases.implementation(path).remains(path):
         raise LedgerError(f"{part} exists, and is not overwritten", f"move it aside first: mv {part} {part}.old")
     if not run_files:
         why = f"; {problems[0]}" if problems else ""
         raise NotFoundError(f"{runs}: no readable records of runs{why}", "name the folder with --runs-dir FOLDER")
 
-    def kept(checkpoint: str) -> bool:
+    def has_checkpoint(folder: str) -> bool:
         with contextlib.suppress(LrurunError, OSError):
-            return paths.inside(runs, checkpoint).is_dir()
+            return paths.inside(runs, folder).is_dir()
         return False
 
+    run_records = _read(run_files, RunRecord, problems)
+    ladder_records = _read(ladder_files, LadderRecord, problems)
     with Ledger.open(path) as ledger:
-        ledger.restore(_read(run_files, RunRecord, problems), _read(ladder_files, LadderRecord, problems), kept)
-        return Rebuilt(runs=ledger.number_of_runs(), ladders=len(ledger.ladders()), problems=problems)
+        ledger.restore(run_records, ladder_records, has_checkpoint)
+        return Rebuilt(runs=ledger.count_runs(), ladders=len(ledger.ladders()), problems=problems)
 
 
 class _Run(Struct):

@@ -82,8 +82,8 @@ class Document(msgspec.Struct, frozen=True):
     def pack(cls, table: Mapping[str, Any] | msgspec.Struct, seed: int | None = None) -> Document:
         """A table as JSON, without the `seed` that it contains."""
         text = pack(msgspec.to_builtins(table))
-        before, found, after = text.rpartition(f'"seed":{seed}')
-        if not found or not after.startswith((",", "}")):
+        before, seed_text, after = text.rpartition(f'"seed":{seed}')
+        if not seed_text or not after.startswith((",", "}")):
             return cls(text)
         return cls(f'{before}"seed":null{after}', len(before) + len('"seed":'))
 
@@ -124,7 +124,7 @@ def altered_documents(connection: Connection) -> int:
 def read_shared(connection: Connection, numbers: Iterable[int]) -> dict[int, tuple[Document, dict[str, Any]]]:
     """Number -> document and its table, decoded once for all rows that share it."""
     query = select(documents.c.id, documents.c.text, documents.c.seed_at).where(among(documents.c.id, numbers))
-    return {number: (Document(text, at), unpack(text)) for number, text, at in connection.execute(query)}
+    return {number: (Document(text, seed_at), unpack(text)) for number, text, seed_at in connection.execute(query)}
 
 
 # Values from rows

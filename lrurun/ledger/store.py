@@ -209,7 +209,7 @@ class Ledger:
         is busy, cannot be reached, is newer than this version, or not a ledger.
         """
         place = databases.place(path)
-        return cls(databases.kind(place).open(place, create=create, timeout=timeout))
+        return cls(databases.implementation(place).open(place, create=create, timeout=timeout))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str] | Server, *, timeout: float = TIMEOUT) -> typing.Self | None:
@@ -219,7 +219,7 @@ class Ledger:
         cannot be reached, LrurunError if it cannot be read.
         """
         place = databases.place(path)
-        database = databases.kind(place).read(place, timeout=timeout)
+        database = databases.implementation(place).read(place, timeout=timeout)
         return None if database is None else cls(database)
 
     def close(self) -> None:
@@ -284,9 +284,9 @@ class Ledger:
         with self._writing() as connection:
             row |= {"spec": pack(spec), "created_at": now(connection), "user": owners.user()}
             if chosen is not None:
-                others = select(ladders.c.key).where(ladders.c.short_name == chosen, ladders.c.key != key)
-                if (other := connection.execute(others).scalar_one_or_none()) is not None:
-                    raise UsageError(f"--name {chosen}: is the name of instance {other}", "choose another name")
+                same_name = select(ladders.c.key).where(ladders.c.short_name == chosen, ladders.c.key != key)
+                if (namesake := connection.execute(same_name).scalar_one_or_none()) is not None:
+                    raise UsageError(f"--name {chosen}: is the name of instance {namesake}", "choose another name")
                 connection.execute(update(ladders).where(ladders.c.key == key).values(short_name=chosen))
             for free_name in numbered(chosen or short_name or task):
                 connection.execute(
@@ -864,7 +864,7 @@ class Ledger:
             yield from (by_id[run_id] for run_id in batch if run_id in by_id)
 
     @retried
-    def number_of_runs(self, ladder: str | None = None, *, superseded: bool = True) -> int:
+    def count_runs(self, ladder: str | None = None, *, superseded: bool = True) -> int:
         """The number of runs, or of those in a ladder (a name); `superseded` as in `runs`."""
         query = select(func.count()).select_from(runs)
         if ladder is not None:
@@ -1242,12 +1242,15 @@ class Ledger:
         )
 
     def restore(
-        self, run_records: Iterable[RunRecord], ladder_records: Iterable[LadderRecord], kept: Callable[[str], bool]
+        self,
+        run_records: Iterable[RunRecord],
+        ladder_records: Iterable[LadderRecord],
+        has_checkpoint: Callable[[str], bool],
     ) -> None:
         """Adds runs and ladder instances to an empty ledger, in this order; all or nothing.
 
-        Running runs become interrupted. `kept` says whether a checkpoint is at its path in the runs folder; others are
-        left out.
+        Running runs become interrupted. `has_checkpoint` says whether a checkpoint is at its path in the runs folder;
+        others are left out.
         """
         numbers: dict[str, int] = {}
         event_rows: list[tuple[int, dict[str, Any]]] = []
@@ -1257,7 +1260,7 @@ class Ledger:
                     f"the ledger {self.path} has runs, and is not overwritten", "move it aside, or name another one"
                 )
             for run_record in run_records:
-                number = numbers[run_record.run.id] = self._restore_run(connection, run_record, kept)
+                number = numbers[run_record.run.id] = self._restore_run(connection, run_record, has_checkpoint)
                 event_rows += [(event.id, _event_row(event, run=number, ladder=None)) for event in run_record.events]
             later = runs.alias()
             newer = (later.c.fingerprint == runs.c.fingerprint) & (later.c.generation > runs.c.generation)
@@ -1278,7 +1281,7 @@ class Ledger:
             _insert(connection, ladder_runs, _in_order(places))
             _insert(connection, events, _in_order(event_rows))
 
-    def _restore_run(self, connection: Connection, record: RunRecord, kept: Callable[[str], bool]) -> int:
+    def _restore_run(self, connection: Connection, record: RunRecord, has_checkpoint: Callable[[str], bool]) -> int:
         run, result = record.run, record.result
         config, execution, sources = record.config, record.execution, record.sources
         settings = [Document.pack(config, run.seed), Document.pack(execution), Document.pack(sources)]
@@ -1316,7 +1319,7 @@ class Ledger:
             [
                 _row(checkpoints, checkpoint, run=number)
                 for checkpoint in reversed(record.checkpoints)
-                if kept(checkpoint.path)
+                if has_checkpoint(checkpoint.path)
             ],
         )
         _insert(
@@ -1688,15 +1691,15 @@ def _packed(pairs: list[tuple[float, float]] | None) -> str | None:
     return None if pairs is None else pack_complex([complex(*pair) for pair in pairs])
 
 
-def _row(table: Table, value: Struct, **other: Any) -> dict[str, Any]:
-    """The row of a value in a table that numbers its rows itself; `other` are columns that differ from its fields."""
+def _row(table: Table, value: Struct, **columns: Any) -> dict[str, Any]:
+    """The row of a value in a table that numbers its rows itself; `columns` differ from its fields."""
     fields = structs.asdict(value).items()
-    return {name: field for name, field in fields if name in table.c and name != "id"} | other
+    return {name: field for name, field in fields if name in table.c and name != "id"} | columns
 
 
-def _event_row(event: Event, **other: Any) -> dict[str, Any]:
+def _event_row(event: Event, **columns: Any) -> dict[str, Any]:
     payload = None if event.payload is None else pack(event.payload)
-    return _row(events, event, payload=payload, **other)
+    return _row(events, event, payload=payload, **columns)
 
 
 def _in_order(rows: list[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -183,10 +183,10 @@ def _kind(value: Any) -> str:
 
 
 def _setting(path: str, kinds: set[str]) -> ColumnElement[Any]:
-    text, at = documents.c.text, path.split(".")
-    value: ColumnElement[Any] = json_text(text, *at)
+    text, keys = documents.c.text, path.split(".")
+    value: ColumnElement[Any] = json_text(text, *keys)
     if kinds == {"truth"}:
-        value = case((json_kind(text, *at) == "true", 1), (json_kind(text, *at) == "false", 0))
+        value = case((json_kind(text, *keys) == "true", 1), (json_kind(text, *keys) == "false", 0))
     elif kinds == {"number"}:
-        value = json_number(text, *at)
+        value = json_number(text, *keys)
     return select(value).where(documents.c.id == runs.c.config_id).scalar_subquery()

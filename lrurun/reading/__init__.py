@@ -53,7 +53,7 @@ class OpenLedger:
 
     def __repr__(self) -> str:
         ledger = self._reopen()
-        count = "none yet" if ledger is None else plural(ledger.number_of_runs(), "run")
+        count = "none yet" if ledger is None else plural(ledger.count_runs(), "run")
         return f"<lrurun ledger {self.path}: {count}>"
 
     def runs(

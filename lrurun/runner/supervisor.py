@@ -87,7 +87,7 @@ class Supervisor:
     ) -> None:
         """`executor` says where the workers run; None for this machine."""
         self.ledger, self.work, self.display, self.signals = ledger, work, display, signals
-        self.owner = owner.here()
+        self.owner = owner.this_process()
         self._runs_folder = _RunsFolder(work.runs)
         self._loaded = time.monotonic()
         """When all runs were last read."""

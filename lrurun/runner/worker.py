@@ -121,7 +121,7 @@ def _prepare(work: Preparation) -> None:
 
 def _train_queued(ledger: Ledger, work: Work, needs: Needs, stop: StopRequest) -> None:
     """Claims and trains runs until it is stopped."""
-    here = owner.here()
+    here = owner.this_process()
     described = environment.record(needs.threads)
     compiled = deque[str](maxlen=PROGRAMS_KEPT)
 

@@ -87,7 +87,7 @@ def ladders(source: Source, ledger: Ledger | None, stamp: Stamp, *, studies: boo
 
 
 def _abandoned(ledger: Ledger | None) -> bool:
-    return ledger is not None and ledger.has_abandoned(owner.here())
+    return ledger is not None and ledger.has_abandoned(owner.this_process())
 
 
 def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: Stamp) -> progress.Progress:

@@ -79,7 +79,7 @@ def runs(source: Source, ledger: Ledger | None, query: Query, stamp: Stamp) -> d
     start = PAGE * (query.page - 1)
     shown = ids[start : start + PAGE]
     found = list(ledger.each(shown, brief=False))
-    page |= {"total": len(ids), "pages": -(-len(ids) // PAGE) or 1, "all": ledger.number_of_runs()}
+    page |= {"total": len(ids), "pages": -(-len(ids) // PAGE) or 1, "all": ledger.count_runs()}
     if not found:
         return page
     values = {

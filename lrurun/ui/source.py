@@ -85,7 +85,7 @@ class Source:
     @staticmethod
     def _abandoned(ledger: Ledger) -> bool:
         """Whether processes of running runs have exited, which the ledger does not record by itself."""
-        return ledger.has_abandoned(owner.here())
+        return ledger.has_abandoned(owner.this_process())
 
     def drop(self) -> None:
         """Close the ledger; the next reader opens it again."""

@@ -163,8 +163,8 @@ class Database(ABC):
         """The names of its tables, views, indexes and triggers."""
 
     @abstractmethod
-    def query(self, sql: str, views: Mapping[str, Select[Any]], most: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Columns and at most `most` rows of a user's query, which may name the `views` and can only read.
+    def query(self, sql: str, views: Mapping[str, Select[Any]], limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Columns and at most `limit` rows of a user's query, which may name the `views` and can only read.
 
         Raises:
             QueryError: it is not understood.
@@ -193,8 +193,8 @@ class Database(ABC):
         """A connection of its own, with the tables of `other`, which is only read."""
 
 
-def kind(place: Place) -> type[Database]:
-    """The implementation for a place."""
+def implementation(place: Place) -> type[Database]:
+    """The class of the database at a place."""
     if isinstance(place, Server):
         from lrurun.ledger.database.postgresql import PostgreSQL
 

@@ -206,7 +206,7 @@ class PostgreSQL(Database):
 
     # Queries of users
 
-    def query(self, sql: str, views: Mapping[str, Select[Any]], most: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+    def query(self, sql: str, views: Mapping[str, Select[Any]], limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
         """One SELECT in a transaction that can only read, of a role without superuser rights."""
         from psycopg import Error
 
@@ -226,7 +226,7 @@ class PostgreSQL(Database):
                 with connection.cursor(name="query") as cursor:
                     cursor.execute(_with(views, sql).encode("utf-8"))
                     columns = [column.name for column in cursor.description or ()]
-                    return columns, [tuple(map(_plain, row)) for row in cursor.fetchmany(most)]
+                    return columns, [tuple(map(_plain, row)) for row in cursor.fetchmany(limit)]
             except (Error, UnicodeError, ValueError) as error:
                 raise self._explained(error, sql) from error
 

@@ -229,7 +229,7 @@ class SQLite(Database):
 
     # Queries of users
 
-    def query(self, sql: str, views: Mapping[str, Select[Any]], most: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+    def query(self, sql: str, views: Mapping[str, Select[Any]], limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
         query, _ = files.read_query(self.place)
         with contextlib.closing(files.connect(self.place, query, TIMEOUT, "temp_store=MEMORY")) as connection:
             for name, statement in views.items():
@@ -246,7 +246,7 @@ class SQLite(Database):
             try:
                 cursor = connection.execute(sql)
                 columns = [column[0] for column in cursor.description or ()]
-                return columns, cursor.fetchmany(most)
+                return columns, cursor.fetchmany(limit)
             except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
                 raise self._explained(error) from error
 

@@ -65,7 +65,7 @@ class RayExecutor(NodeExecutor):
 
     def _check_cluster(self, ray: Any) -> None:
         alive, which = [node for node in ray.nodes() if node["Alive"]], "no node of the cluster has"
-        if not database.kind(self.job.places.ledger).is_shared:
+        if not database.implementation(self.job.places.ledger).is_shared:
             here = ray.get_runtime_context().get_node_id()
             alive = [node for node in alive if node["NodeID"] == here]
             self._where, which = _only_on(here), "this node, the only one that may write to an SQLite ledger, has no"

@@ -73,7 +73,7 @@ class SlurmExecutor(NodeExecutor):
                 raise UsageError(f"--slurm {key}: sbatch has no option --{key}", f"{hint}see sbatch --help")
         if not self._is_alive():  # otherwise an earlier command has submitted it
             self._check_job()
-        if not database.kind(self.job.places.ledger).is_shared:
+        if not database.implementation(self.job.places.ledger).is_shared:
             self._check_hosts()
 
     def _check_hosts(self) -> None:
