@@ -84,12 +84,12 @@ def train(connection: sqlite3.Connection, rows: int) -> None:
     from lrurun.ledger import owner
     from lrurun.ledger.rows import Document
 
-    draw, me, now = random.Random(0), owner.here(), time.time()
+    draw, me, now = random.Random(0), owner.this_process(), time.time()
     connection.executemany("INSERT OR IGNORE INTO metric_keys (name) VALUES (?)", [(key,) for key in KEYS])
     numbers = dict(connection.execute("SELECT name, id FROM metric_keys"))
     of_attempt: dict[str, Any] = {"device": "cpu", "threads": 1, "machine": {"cpu": "a processor"}}
     of_attempt |= {"code": {"lrurun": "0"}, "data": {"source": "nowhere", "kind": "generated", "baselines": {}}}
-    document = Document.of(of_attempt)
+    document = Document.pack(of_attempt)
     environment = connection.execute(
         "INSERT INTO documents (sha256, text) VALUES (?, ?)", (document.sha256, document.text)
     ).lastrowid

@@ -75,7 +75,7 @@ def queue(path):
     (ladder,) = ledger.ladders()
     start_together()
     began, got = time.perf_counter(), []
-    while (claim := ledger.claim(ladder.key, owner.here(), environment={})) is not None:
+    while (claim := ledger.claim(ladder.key, owner.this_process(), environment={})) is not None:
         got.append(claim.run.id)
         ledger.finish(claim, "done", result={}, reason="done")
     return json.dumps([time.perf_counter() - began, got])
@@ -91,7 +91,7 @@ def make(path):
             ledger.finish(claim, "interrupted", reason="interrupted: its turn is over")
             ledger.requeue([claim.run.id])
         else:
-            held.append(ledger.claim(ladder.key, owner.here(), environment={}))
+            held.append(ledger.claim(ladder.key, owner.this_process(), environment={}))
 
     def metric(k):
         if held:

@@ -199,7 +199,7 @@ class Client(threading.Thread):
         self.workers: list[SimulatedWorker] = []
         self.supervisors: list[Supervisor] = []
         for node, count in nodes:
-            here = msgspec.structs.replace(owner.here(), host=f"node-{node}")
+            here = msgspec.structs.replace(owner.this_process(), host=f"node-{node}")
             self.workers += [
                 SimulatedWorker(self.ledger, ladder.key, here, options["run_seconds"], draw) for _ in range(count)
             ]

@@ -57,7 +57,8 @@ def measure(folder: Path, runs: int, ticks: int) -> None:
         def work() -> None:
             nonlocal step
             step += 1
-            if (step % 4 == 0 or len(running) < 2) and (claim := ledger.claim(key, owner.here(), environment={})):
+            due = step % 4 == 0 or len(running) < 2
+            if due and (claim := ledger.claim(key, owner.this_process(), environment={})):
                 running.append(claim)
                 if len(running) > 2:
                     result = {"val/accuracy": 0.5, "machine/steps_per_second": 99.0}

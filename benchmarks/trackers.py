@@ -40,7 +40,7 @@ def begin(path, name):
     ledger = Ledger.open(path)
     key = ledger.add_ladder("l", "t", None, {"of": name}).key
     ledger.enqueue(key, [want(name)])
-    return ledger, ledger.claim(key, owner.here(), environment={})
+    return ledger, ledger.claim(key, owner.this_process(), environment={})
 
 def fill(path, count):
     for k in range(count):

@@ -63,7 +63,7 @@ def write(path: Path, seconds: float) -> dict[str, float]:
     with Ledger.open(path) as ledger:
         instance = ledger.add_ladder("lru", "sDigits", None, plan.spec)
         ledger.enqueue(instance.key, [run for rung in plan.rungs for run in final_runs(plan, rung, range(40))])
-        claim = ledger.claim(instance.key, owner.here())
+        claim = ledger.claim(instance.key, owner.this_process())
         assert claim is not None
         waits: list[float] = []
         engine = ledger.database
