@@ -291,7 +291,7 @@ class _Examination:
         fitting = [member for member in members if _has_kind(value, _bare(member))]
         if value is None or fitting or len(members) == 1:
             return None if value is None else self.value(value, (fitting or members)[0], path)
-        kinds = dict.fromkeys(_KINDS[type(_bare(member)).__name__] for member in members)
+        kinds = dict.fromkeys(_described(_bare(member)) for member in members)
         if _KINDS["FloatType"] in kinds:
             kinds.pop(_KINDS["IntType"], None)
         return self.fault(f"expected {' or '.join(kinds)}", path, value)
@@ -350,9 +350,19 @@ def _bare(type_: Any) -> Any:
 def _has_kind(value: Any, type_: Any) -> bool:
     """Whether a plain value has a type of `msgspec.inspect`, regardless of limits."""
     kind = type(type_).__name__
+    if kind == "LiteralType":
+        return any(value == permitted and type(value) is type(permitted) for permitted in type_.values)
     if isinstance(value, bool):
         return kind == "BoolType"
     return isinstance(value, _PLAIN.get(kind, ()))
+
+
+def _described(type_: Any) -> str:
+    """A type of `msgspec.inspect` in words, as "a number"."""
+    kind = type(type_).__name__
+    if kind == "LiteralType":
+        return " or ".join(map(repr, type_.values))
+    return _KINDS.get(kind, kind.removesuffix("Type").lower())
 
 
 _LIMITS: Final = {

@@ -211,3 +211,18 @@ def test_a_plan_names_the_seeds_that_remain_and_a_grid_that_is_not_used(
     notes = answered(capsys, "plan", "own.toml", *OPTIONS, "--tune")["notes"]
     assert notes == ["own.toml [tune.grid] is not used with profile smoke, which has values of its own to try"]
     assert answered(capsys, "plan", "own.toml", *OPTIONS)["notes"] == []
+
+
+def test_documents_are_recorded_once_from_whichever_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        for name in ("here", "there"):
+            (tmp_path / name).mkdir()
+            monkeypatch.chdir(tmp_path / name)
+            plan = planning.make("sDigits", profile="smoke")
+            instance = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec, plan.short_name)
+            instance_documents.record(ledger, instance, plan)
+        recorded = instance_documents.find(ledger, instance)
+        assert recorded is not None
+        assert recorded.ladder.is_packaged
+        assert recorded.recipe.is_packaged
+        assert [event.kind for event in ledger.events(ladder_key=instance.key)] == ["documents"]

@@ -362,7 +362,7 @@ def test_what_an_option_loaded_is_named_again_for_resume(folder: Path, capsys: p
     done = in_a_new_process("resume")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
-        f"error: ladder {instance.key}: was started with --load {folder / 'averages.py'}",
+        f"error: ladder {instance.short_name}: was started with --load {folder / 'averages.py'}",
         f"hint: code is not loaded from a ledger; name it again: lrurun resume --load {folder / 'averages.py'}",
     ]
 

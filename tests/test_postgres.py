@@ -218,9 +218,9 @@ def test_a_server_that_holds_what_is_written_is_busy(ledger: Ledger, key: str, p
 
 
 def test_texts_that_postgresql_cannot_hold_are_replaced(ledger: Ledger, key: str) -> None:
-    config = {"note": "a\0b", "seed": 0, "optim": {"lr": 0.5}}
-    [run] = ledger.enqueue(key, [want(config=config)])
-    assert ledger.run(run.id).config == config
+    planned = want(config={"data": {"note": "a\0b"}, "optim": {"lr": 0.5}})
+    [run] = ledger.enqueue(key, [planned])
+    assert ledger.run(run.id).config == planned.config
     ledger.event("kind", "a\0b\udcff", run=run.id)
     assert [e.text for e in ledger.events()] == ["a\ufffdb?"]
     ledger.finish(take(ledger, key), "failed", error="Traceback\0")

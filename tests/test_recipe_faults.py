@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -264,7 +264,7 @@ def test_examining_agrees_with_msgspec_and_finds_two_faults_at_once() -> None:
         for path in paths_of(table):
             for value in (None, -3, 1e300, "x y", True, [], {"x": 1}):
                 other = replaced(table, path, value)
-                got, faults = decoding.examine(other, type_, "r", wrong=none)
+                got, faults = decoding.examine(other, type_, "r", known_faults=none)
                 try:
                     assert (got, faults) == (msgspec.convert(other, type_, strict=True), [])
                 except msgspec.ValidationError:
@@ -275,3 +275,18 @@ def test_examining_agrees_with_msgspec_and_finds_two_faults_at_once() -> None:
                         ("x y", decoding.UNKNOWN_NAME),
                         *((one.path, one.rule) for one in faults),
                     }, (path, value)
+
+
+class Mixed(msgspec.Struct):
+    amount: Literal["auto"] | int
+
+
+@pytest.mark.parametrize("amount", ["auto", 3, 1.5, "automatic", True])
+def test_a_setting_is_one_of_some_words_or_a_number(amount: Any) -> None:
+    table = {"amount": amount}
+    value, faults = decoding.examine(table, Mixed, "r")
+    try:
+        assert (value, faults) == (msgspec.convert(table, Mixed, strict=True), [])
+    except msgspec.ValidationError:
+        assert [fault.path for fault in faults] == ["amount"]
+        assert "'auto' or a whole number" in faults[0].rule

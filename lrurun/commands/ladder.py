@@ -161,7 +161,8 @@ def train(
     from lrurun.runner.supervisor import Supervisor, while_busy
 
     devices = max(rung.execution.devices for rung in rungs)
-    executor = options.make_executor(places, request.arguments(seeds), devices=devices)
+    arguments = [*request.arguments(seeds), *([] if name is None else ["--name", name])]
+    executor = options.make_executor(places, arguments, devices=devices)
     if options.dry_run:
         console.write(executor.script())
         return 0

@@ -170,8 +170,8 @@ def _check_file(instance: LadderInstance, request: LadderRequest, path: Path) ->
 
     if request.user != owner.user() or not is_own(path):
         raise UsageError(
-            f"ladder {instance.key}, requested by {request.user or 'an unknown user'}: its file {request.ladder} "
-            f"loads {path}",
+            f"ladder {instance.short_name}, requested by {request.user or 'an unknown user'}: its file "
+            f"{request.ladder} loads {path}",
             "what other users have requested or can change is loaded only if you name it; read it, then: "
             f"lrurun resume --load {path}",
         )
@@ -182,8 +182,8 @@ def _check_ladder(instance: LadderInstance, request: LadderRequest) -> None:
     file = paths.find("ablations", request.ladder)
     if not is_own(file):
         raise UsageError(
-            f"ladder {instance.key}, requested by {request.user or 'an unknown user'}: other users can change its file "
-            f"{file}, which nodes read again",
+            f"ladder {instance.short_name}, requested by {request.user or 'an unknown user'}: other users can change "
+            f"its file {file}, which nodes read again",
             "continue it without --executor, or copy the file and start a ladder with the copy",
         )
 
@@ -218,21 +218,21 @@ def _repeat(
     for file in request.load:
         if not plugins.is_loaded(file, Path()):
             raise UsageError(
-                f"ladder {instance.key}: was started with --load {file}",
+                f"ladder {instance.short_name}: was started with --load {file}",
                 f"code is not loaded from a ledger; name it again: lrurun resume --load {file}",
             )
     with plugins.checked(partial(_check_file, instance, request)) if shared else nullcontext():
         plan = request.plan()
     if (plan.ladder.name, plan.recipe.task) != (instance.name, instance.task):
         raise UsageError(
-            f"ladder {instance.key}: {request.ladder} is now {plan.ladder.name} on {plan.recipe.task}, "
+            f"ladder {instance.short_name}: {request.ladder} is now {plan.ladder.name} on {plan.recipe.task}, "
             f"it was {instance.name} on {instance.task}",
             "restore the files, or start another ladder",
         )
     if plan.spec != instance.spec:
         console.say(
-            f"ladder {instance.key}: its ladder, recipe or plug-ins have changed since; training another instance, "
-            "as they are now"
+            f"ladder {instance.short_name}: its ladder, recipe or plug-ins have changed since; training another "
+            "instance, as they are now"
         )
     rungs, seeds = request.chosen(plan)
     return train(places, request, plan, rungs, seeds, options, signals)

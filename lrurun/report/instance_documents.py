@@ -15,7 +15,7 @@ from lrurun import console, paths, plugins
 from lrurun.config import ladder as ladders
 from lrurun.config import plan as planning
 from lrurun.config import recipe as recipes
-from lrurun.config.ladder import Ladder
+from lrurun.config.ladder import Ladder, lasting_path
 from lrurun.config.recipe import Recipe
 from lrurun.errors import UsageError
 
@@ -39,7 +39,12 @@ def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> Non
     """Records the documents of a plan, unless they are recorded as they are."""
     folder = Path(plan.ladder.path).parent
     load = tuple(os.path.abspath(folder / Path(file).expanduser()) for file in plan.ladder.load)
-    used = InstanceDocuments(ladder=structs.replace(plan.ladder, load=load), recipe=plan.recipe)
+    ladder, recipe = plan.ladder, plan.recipe
+    of_ladder = lasting_path("ablations", ladder.name) if ladder.is_packaged else os.path.abspath(ladder.path)
+    of_recipe = lasting_path("recipes", recipe.task) if recipe.is_packaged else os.path.abspath(recipe.path)
+    used = InstanceDocuments(
+        ladder=structs.replace(ladder, load=load, path=of_ladder), recipe=structs.replace(recipe, path=of_recipe)
+    )
     if find(ledger, instance) != used:
         ledger.event(KIND, "ladder and recipe as they were run", _table(used), ladder=instance.key)
 

@@ -171,7 +171,7 @@ def _decode(payload: Any, kind: Any, instance: LadderInstance) -> Any:
         return msgspec.convert(payload, kind)
     except msgspec.ValidationError as error:
         raise LedgerError(
-            f"ladder {instance.key}: its recorded sequential design cannot be read ({error})",
+            f"ladder {instance.short_name}: its recorded sequential design cannot be read ({error})",
             "lrurun ledger check says whether the file is damaged",
         ) from None
 
