@@ -114,8 +114,8 @@ PLACES = (
     "insert into tags select number, ?1 from runs",
     "insert into exclusions select number, ?1, 0 from runs where number = 4",
     "insert into events (ladder, run, attempt, time, kind, text) values (1, 1, 1, 0, ?1, ?1)",
-    "insert into ladders (key, name, short_name, task, profile, spec, created_at)"
-    " values (?1, ?1, ?1, ?1, ?1, json_object(?1, ?1), 0)",
+    "insert into ladders (kind, key, name, short_name, task, profile, spec, created_at)"
+    " values ('training', ?1, ?1, ?1, ?1, ?1, json_object(?1, ?1), 0)",
     "insert into ladder_runs (ladder, run, rung, stage, position) select max(id), 3, ?1, ?1, 0 from ladders",
 )
 """Every column of text that a reader shows."""
