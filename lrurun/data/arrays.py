@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from io import BytesIO
@@ -138,17 +139,20 @@ def _write(descriptor: int, data: bytes, offset: int) -> None:
         view, offset = view[count:], offset + count
 
 
-_BLOCK = 32 << 20
+_BLOCK = 4 << 20
 """Bytes."""
 _READ = 1 << 18
 """Bytes."""
 
 
 def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
-    """The rows of an array, some at a time."""
+    """The rows of an array, some at a time; pages of a file that is mapped do not stay in memory."""
     rows = max(1, _BLOCK * len(array) // max(1, array.nbytes))
+    mapped = getattr(array, "_mmap", None)
     for first in range(0, len(array), rows):
         yield np.asarray(array[first : first + rows])
+        if mapped is not None:
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def count_labels(labels: np.ndarray) -> int:
