@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lrurun.commands import ladder, opening
 from lrurun.errors import LedgerError
 from lrurun.ledger import copies, merging, rebuilding
 from lrurun.ledger.store import Ledger
@@ -137,6 +138,23 @@ def test_a_running_run_is_rebuilt_as_interrupted_with_the_checkpoints_that_are_t
         assert take(opened, key, ME).attempt == 2
 
 
+def test_a_rebuild_that_fails_leaves_no_ledger(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(full)
+    lose(full)
+    restored = []
+
+    def interrupted(ledger: Ledger) -> int:
+        restored.append(ledger.run_ids())
+        assert not full.exists()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ledger, "count_runs", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        rebuilding.rebuild(full, full.parent / "runs")
+    assert len(restored[0]) == 8
+    assert [path.name for path in full.parent.iterdir()] == ["runs"]
+
+
 @pytest.mark.parametrize("name", ["ledger.db", "ledger.db-wal", "ledger.db-journal"])
 def test_rebuild_does_not_overwrite(full: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     keep(full)
@@ -177,6 +195,24 @@ def test_commands_name_rebuild_beside_a_full_runs_folder(
     keep(full)
     lose(full)
     assert "lrurun ledger rebuild" in said(capsys, *command)[2]
+
+
+@pytest.mark.parametrize("is_empty", [False, True], ids=["no ledger", "an empty ledger"])
+def test_ladder_names_rebuild_before_it_trains_again(
+    full: Path, is_empty: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: Any, **__: Any) -> Any:
+        raise LedgerError("that is far enough")
+
+    keep(full)
+    lose(full)
+    if is_empty:
+        Ledger.open(full).close()
+    monkeypatch.setattr(opening, "write", stop)
+    monkeypatch.setattr(ladder, "_prepare_data", stop)
+    code, _, err = said(capsys, "ladder", *SMOKE)
+    assert code == 5
+    assert "lrurun ledger rebuild" in err
 
 
 def test_a_merge_brings_records(full: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -252,10 +252,12 @@ def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None
     if plan.tune and plan.search is not None:
         require_optuna()
     readable = opening.read(places)  # raises an error, before anything is written, if it cannot be used
+    has_runs = False
     if readable is not None:
-        readable.close()
-    elif hint := opening.rebuild_hint(places):
-        console.warn(f"there is no ledger at {places.ledger}; {hint}")
+        with readable:
+            has_runs = readable.count_runs() > 0
+    if not has_runs and opening.rebuild_hint(places):
+        console.warn(opening.nothing_yet(places, "runs"))
     check_data_folder(places, plan)
     has_folder = opening.can_be_created(places)
     had_runs = places.runs.exists()

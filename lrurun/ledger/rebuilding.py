@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import paths
-from lrurun.errors import LedgerError, LrurunError, NotFoundError
+from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger import database as databases
 from lrurun.ledger import records
 from lrurun.ledger.database.schema import SCHEMA
@@ -41,8 +41,6 @@ def rebuild(path: Place, runs: Path) -> Rebuilt:
     problems: list[str] = []
     run_files = _sorted([runs / name / records.RUN_FILE for name in paths.run_folders(runs)], problems)
     ladder_files = _sorted(sorted((runs / records.LADDERS_FOLDER).glob("*.json")), problems)
-    if part := databases.implementation(path).remains(path):
-        raise LedgerError(f"{part} exists, and is not overwritten", f"move it aside first: mv {part} {part}.old")
     if not run_files:
         why = f"; {problems[0]}" if problems else ""
         raise NotFoundError(f"{runs}: no readable records of runs{why}", "name the folder with --runs-dir FOLDER")
@@ -54,7 +52,7 @@ def rebuild(path: Place, runs: Path) -> Rebuilt:
 
     run_records = _read(run_files, RunRecord, problems)
     ladder_records = _read(ladder_files, LadderRecord, problems)
-    with Ledger.open(path) as ledger:
+    with databases.implementation(path).making(path) as new, Ledger.open(new) as ledger:
         ledger.restore(run_records, ladder_records, has_checkpoint)
         return Rebuilt(runs=ledger.count_runs(), ladders=len(ledger.ladders()), problems=problems)
 

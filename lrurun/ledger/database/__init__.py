@@ -114,8 +114,13 @@ class Database(ABC):
 
     @classmethod
     @abstractmethod
-    def remains(cls, place: Any) -> Path | None:
-        """A file that is left of a ledger that is gone, and that a new ledger would destroy; None if there is none."""
+    def making(cls, place: Any) -> AbstractContextManager[Any]:
+        """The place at which to make a new ledger in one transaction: at the end of the block it is at `place`, whole.
+
+        Raises:
+            LedgerError: a part of a ledger that is gone is left, which a new one would destroy, or another process made
+                a ledger there.
+        """
 
     @classmethod
     @abstractmethod

@@ -9,6 +9,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -111,8 +112,8 @@ class PostgreSQL(Database):
         return True
 
     @classmethod
-    def remains(cls, place: Server) -> Path | None:
-        return None
+    def making(cls, place: Server) -> AbstractContextManager[Server]:
+        return contextlib.nullcontext(place)
 
     @classmethod
     def backup_file(cls, place: Server) -> Path:

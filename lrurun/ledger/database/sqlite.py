@@ -17,6 +17,7 @@ from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
+from lrurun.files import atomic
 from lrurun.ledger.database import DAMAGED, TIMEOUT, Database, QueryError, Rows, damaged, files, migrate, migration
 from lrurun.ledger.database.schema import APPLICATION_ID, SCHEMA, VERSION_TABLE, metadata
 from lrurun.ledger.database.sql import close, literal_statement
@@ -128,9 +129,22 @@ class SQLite(Database):
         return place.absolute().parent.is_dir()
 
     @classmethod
-    def remains(cls, place: Path) -> Path | None:
-        logs = (place.with_name(place.name + suffix) for suffix in ("-wal", "-journal"))
-        return None if place.exists() else next((log for log in logs if log.exists()), None)
+    @contextlib.contextmanager
+    def making(cls, place: Path) -> Iterator[Path]:
+        if place.exists():
+            yield place
+            return
+        for log in (place.with_name(place.name + suffix) for suffix in ("-wal", "-journal")):
+            if log.exists():  # SQLite would add an old log to the new file
+                raise LedgerError(f"{log} exists, and is not overwritten", f"move it aside first: mv {log} {log}.old")
+        path = place.resolve()
+        files.require_writable(path, False)
+        with atomic(path) as partial:
+            yield partial
+            with contextlib.closing(files.connect(partial, "mode=rw", TIMEOUT)) as connection:
+                files.set_journal(connection, "delete", TIMEOUT)  # so that the file is all there is
+            if path.exists():
+                raise LedgerError(f"{place} was made by another command meanwhile, and is not overwritten")
 
     @classmethod
     def backup_file(cls, place: Path) -> Path:
