@@ -169,15 +169,19 @@ def test_rebuild_does_not_overwrite(full: Path, name: str, capsys: pytest.Captur
 def test_records_that_cannot_be_read_are_named(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep(full)
     lose(full)
-    first, second, third, fourth, *_ = sorted((full.parent / "runs").glob("*/run.json"))
+    first, second, third, fourth, fifth, sixth, *_ = sorted((full.parent / "runs").glob("*/run.json"))
     first.write_text("{")
     second.unlink()
     third.write_text(json.dumps(json.loads(third.read_text()) | {"schema": "9999"}))
     fourth.write_text(json.dumps(json.loads(fourth.read_text()) | {"run": 1}))
+    fifth.write_text(fifth.read_text().replace('"state":"', '"state":"un', 1))
+    sixth_record = json.loads(sixth.read_text())
+    sixth_record["attempts"] *= 2
+    sixth.write_text(json.dumps(sixth_record))
     code, out, err = said(capsys, "ledger", "rebuild")
-    assert (code, out) == (0, "ledger.db: 4 runs, 3 ladder instances\n")
-    assert len(err.splitlines()) == 4
-    for record in (first, second, third, fourth):
+    assert (code, out) == (0, "ledger.db: 2 runs, 3 ladder instances\n")
+    assert len(err.splitlines()) == 6
+    for record in (first, second, third, fourth, fifth, sixth):
         assert str(record) in err
 
 

@@ -53,7 +53,8 @@ def rebuild(path: Place, runs: Path) -> Rebuilt:
     run_records = _read(run_files, RunRecord, problems)
     ladder_records = _read(ladder_files, LadderRecord, problems)
     with databases.implementation(path).making(path) as new, Ledger.open(new) as ledger:
-        ledger.restore(run_records, ladder_records, has_checkpoint)
+        refused = ledger.restore(run_records, ladder_records, has_checkpoint)
+        problems += [f"{runs / run / records.RUN_FILE}: left out: {why}" for run, why in refused.items()]
         return Rebuilt(runs=ledger.count_runs(), ladders=len(ledger.ladders()), problems=problems)
 
 

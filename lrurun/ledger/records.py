@@ -6,7 +6,7 @@ A ledger that is lost is made again from them, see `rebuilding`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -60,7 +60,7 @@ class PlaceRecord(Struct, frozen=True):
     number: int
     run: str
     rung: str
-    stage: str
+    stage: Literal["tune", "train"]
     position: int
 
 

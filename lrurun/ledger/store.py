@@ -50,6 +50,7 @@ from sqlalchemy import (
     true,
     update,
 )
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.schema import Config, FixedExecution
@@ -1246,12 +1247,14 @@ class Ledger:
         run_records: Iterable[RunRecord],
         ladder_records: Iterable[LadderRecord],
         has_checkpoint: Callable[[str], bool],
-    ) -> None:
-        """Adds runs and ladder instances to an empty ledger, in this order; all or nothing.
+    ) -> dict[str, str]:
+        """Adds runs and ladder instances to an empty ledger, in this order, in one transaction.
 
         Running runs become interrupted. `has_checkpoint` says whether a checkpoint is at its path in the runs folder;
-        others are left out.
+        others are left out. Returns the runs that are left out because their records contradict themselves or others,
+        with the reasons.
         """
+        refused: dict[str, str] = {}
         numbers: dict[str, int] = {}
         event_rows: list[tuple[int, dict[str, Any]]] = []
         with self._writing() as connection:
@@ -1260,7 +1263,13 @@ class Ledger:
                     f"the ledger {self.path} has runs, and is not overwritten", "move it aside, or name another one"
                 )
             for run_record in run_records:
-                number = numbers[run_record.run.id] = self._restore_run(connection, run_record, has_checkpoint)
+                try:
+                    with connection.begin_nested():
+                        number = self._restore_run(connection, run_record, has_checkpoint)
+                except IntegrityError as error:
+                    refused[run_record.run.id] = str(error.orig).splitlines()[0]
+                    continue
+                numbers[run_record.run.id] = number
                 event_rows += [(event.id, _event_row(event, run=number, ladder=None)) for event in run_record.events]
             later = runs.alias()
             newer = (later.c.fingerprint == runs.c.fingerprint) & (later.c.generation > runs.c.generation)
@@ -1280,6 +1289,7 @@ class Ledger:
                 ]
             _insert(connection, ladder_runs, _in_order(places))
             _insert(connection, events, _in_order(event_rows))
+        return refused
 
     def _restore_run(self, connection: Connection, record: RunRecord, has_checkpoint: Callable[[str], bool]) -> int:
         run, result = record.run, record.result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -11,7 +11,9 @@ from lrurun.config.schema import Config, Execution
 RunKind = Literal["training", "study"]
 """What a run is: the training of a model, or a cell of a study."""
 
-STATES = ("queued", "running", "done", "diverged", "failed", "interrupted")
+State = Literal["queued", "running", "done", "diverged", "failed", "interrupted"]
+"""The state of a run."""
+STATES: tuple[State, ...] = get_args(State)
 FINISHED = ("done", "diverged")
 """States that are results: a run in one of them never changes again."""
 
@@ -83,7 +85,7 @@ class Run(Struct, frozen=True, kw_only=True):
     kind: RunKind
     task: str
     seed: int
-    state: str
+    state: State
     step: int
     steps: int
     parameters: int | None

@@ -77,7 +77,7 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> Progress:
     """The progress of one ladder instance."""
     form = _form(ledger, ladder)
     summaries = ledger.state_summaries(ladder.key, form.validation)
-    counts = dict.fromkeys(STATES, 0)
+    counts: dict[str, int] = dict.fromkeys(STATES, 0)
     if _may_share_runs(summaries):
         counts |= ledger.state_counts(ladder.key)
     else:
