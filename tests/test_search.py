@@ -364,11 +364,11 @@ def test_another_space_leaves_the_old_trials_out_and_fresh_trains_all_again(tmp_
         other = Terminal(ledger, recipe.replace("high = 0.1,", "high = 0.05,"))
         other.train()
         assert other.instance.key != more.instance.key
-        before = [row[:4] for row in trials(tmp_path / "ledger.db", other.instance.key)]
+        before = [row[:4] for row in trials(tmp_path / "ledger.db", other.instance.short_name)]
         assert len(before) == 14 * 3
         assert max(row[2] for row in before) <= 0.05
         Terminal(ledger, recipe.replace("high = 0.1,", "high = 0.05,"), fresh=True).train()
-        after = [row[:4] for row in trials(tmp_path / "ledger.db", other.instance.key)]
+        after = [row[:4] for row in trials(tmp_path / "ledger.db", other.instance.short_name)]
         assert [row[2:] for row in after] == [row[2:] for row in before]
         assert not {row[1] for row in after} & {row[1] for row in before}
 

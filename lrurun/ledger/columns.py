@@ -339,6 +339,8 @@ def _merged(sums: tuple[int, int, float, float], row: Sequence[Any]) -> tuple[in
     more, more_n, more_squares = row[0], row[1], row[3]
     if not more_n:
         return count + more, n, mean, squares
+    if not n:
+        return count + more, more_n, row[2], more_squares
     difference = row[2] - mean
     total_mean = mean + difference * more_n / (n + more_n)
     total_squares = squares + more_squares + difference * difference * n * more_n / (n + more_n)

@@ -153,7 +153,7 @@ def load_runs(
 ) -> list[Run]:
     """The runs that meet a condition on `runs`, newest first, by a fixed number of statements for each thousand.
 
-    `brief` leaves config, execution, provenance and code empty.
+    `brief` leaves `settings` None and `code` empty.
     """
     columns: list[ColumnElement[Any]] = [c for c in runs.c if c.name in Run.__struct_fields__]
     if not brief:
@@ -220,9 +220,23 @@ _AT_ONCE = 1000
 """How many rows are in memory beside the runs that are made from them."""
 
 
-def recorded_config(document: Document, table: dict[str, Any]) -> Config:
-    """The configuration that a document holds, with any seed where it has none."""
-    return recorded(table if document.seed_at is None else {**table, "seed": 0})
+def recorded_config(document: Document, table: dict[str, Any], run: str = "") -> Config:
+    """The configuration that a document holds, with any seed where it has none; errors name the `run`, if it is given.
+
+    Raises:
+        LedgerError: it is not one of this version of lrurun.
+    """
+    try:
+        return recorded(table if document.seed_at is None else {**table, "seed": 0})
+    except (msgspec.ValidationError, TypeError) as error:
+        raise _unknown(run, "configuration", error) from None
+
+
+def _unknown(run: str, what: str, error: Exception) -> LedgerError:
+    return LedgerError(
+        f"{f'run {run}' if run else 'a run'}: its {what} is not one that this version of lrurun knows ({error})",
+        "another version has written it: use that one; lrurun query reads it in any case",
+    )
 
 
 class _Settings:
@@ -240,9 +254,14 @@ class _Settings:
         executions = {row["execution_id"] for row in rows} - self._executions.keys()
         sources = {row["provenance_id"] for row in rows} - self._sources.keys()
         read = read_shared(self._connection, configs | executions | sources)
+        runs_of = {row[name]: str(row["id"]) for row in rows for name in ("config_id", "execution_id")}
         for number in configs:
-            self._configs[number] = read[number][0], recorded_config(*read[number])
-        self._executions |= {number: msgspec.convert(read[number][1], Execution) for number in executions}
+            self._configs[number] = read[number][0], recorded_config(*read[number], runs_of[number])
+        for number in executions:
+            try:
+                self._executions[number] = msgspec.convert(read[number][1], Execution)
+            except msgspec.ValidationError as error:
+                raise _unknown(runs_of[number], "execution", error) from None
         self._sources |= {number: msgspec.convert(read[number][1], dict[str, str]) for number in sources}
 
     def pop(self, fields: dict[str, Any]) -> RunSettings:

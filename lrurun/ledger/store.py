@@ -819,8 +819,8 @@ class Ledger:
     ) -> list[Run]:
         """Runs with all their memberships, newest first; `superseded` includes those that were started over.
 
-        `ids` and `fingerprints` are exact; unknown ones are ignored. `brief` leaves config, execution, provenance and
-        code empty, which is most of the work for thousands of runs.
+        `ids` and `fingerprints` are exact; unknown ones are ignored. `brief` leaves `settings` None and `code` empty,
+        which are most of the work for thousands of runs.
         """
         with self._reading() as connection:
             clauses: list[ColumnElement[bool]] = [] if superseded else [runs.c.superseded == 0]
