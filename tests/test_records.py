@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import math
+import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from lrurun import paths
 from lrurun.ledger.records import LadderRecord, RunRecord, decode
 from lrurun.ledger.store import Ledger
 from lrurun.runner import records
+from lrurun.runner.storage import storage_for
 from tests.commands import folder, said
 from tests.results import fill
 
@@ -54,9 +57,13 @@ def test_a_record_that_cannot_be_written_is_an_event(folder: Path, capsys: pytes
         assert [event.kind for event in ledger.events(run=run)][-1] == "record"
 
 
-def test_records_of_another_ledger_are_kept_beside_the_new_ones(folder: Path) -> None:
-    """As of one that was lost, before the same command is given again."""
-    runs = folder / "runs"
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_records_of_another_ledger_are_kept_beside_the_new_ones(
+    folder: Path, is_remote: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As of one that was lost, before the same command is given again, also on another machine."""
+    store = folder / "store"
+    runs = folder / (paths._copy_name(f"file://{store}", "--runs-dir") if is_remote else "runs")
     for name in ("lost.db", "new.db"):
         fill(folder / name, "sDigits", {"tanh-rnn": [0.5]})
         with Ledger.open(folder / name) as ledger:
@@ -65,10 +72,19 @@ def test_records_of_another_ledger_are_kept_beside_the_new_ones(folder: Path) ->
             for _ in range(2):  # its own records are replaced
                 records.keep_all(ledger, runs)
             created = ledger.run(run).created_at
+        if is_remote:
+            shutil.rmtree(runs)
+            assert storage_for(runs).fetch(runs / run / "run.json").is_file()
         own = decode((runs / run / "run.json").read_bytes(), RunRecord)
         assert own.run.created_at == created
-    assert len(list((runs / run).glob("run.json.*"))) == len(list((runs / "ladders").glob("*.json.*"))) == 1
-    assert (runs / "ladders" / f"{instance.key}.json").is_file()
+    kept = store if is_remote else runs
+    [older] = (kept / run).glob("run.json.*")
+    assert len(list((kept / "ladders").glob("*.json.*"))) == 1
+    assert (kept / "ladders" / f"{instance.key}.json").is_file()
+    if not is_remote:
+        code, _, err = said(capsys, "--ledger", "again.db", "ledger", "rebuild")
+        assert code == 0
+        assert f"{older.name}: not used: an older record of this run" in err.replace("\n", " ")
 
 
 def test_a_key_of_a_ladder_leads_nowhere_else(folder: Path) -> None:

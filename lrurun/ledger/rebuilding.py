@@ -55,6 +55,12 @@ def rebuild(path: Place, runs: Path) -> Rebuilt:
     with databases.implementation(path).making(path) as new, Ledger.open(new) as ledger:
         refused = ledger.restore(run_records, ladder_records, has_checkpoint)
         problems += [f"{runs / run / records.RUN_FILE}: left out: {why}" for run, why in refused.items()]
+        problems += [
+            f"{older}: not used: an older record of this run, which was trained again after its ledger was lost; "
+            f"to use it, rename it {path.name}"
+            for path in run_files
+            for older in sorted(path.parent.glob(f"{path.name}.*"))
+        ]
         return Rebuilt(runs=ledger.count_runs(), ladders=len(ledger.ladders()), problems=problems)
 
 

@@ -25,7 +25,7 @@ def keep_run(ledger: Ledger, runs: Path, run_id: str) -> None:
         path = paths.inside(runs, run_id, RUN_FILE)
         if not path.parent.is_dir() and not paths.is_copy(runs):
             return
-        _set_aside(ledger, path, ledger.run(run_id).created_at)
+        _set_aside(ledger, runs, path, ledger.run(run_id).created_at)
         for _ in range(3):  # another process may change the run, and write its record, in the meantime
             record = ledger.run_record(run_id)
             _write(runs, path, encode(record))
@@ -50,7 +50,7 @@ def keep_ladder(ledger: Ledger, runs: Path, key: str) -> None:
         return
     try:
         path = paths.inside(runs, LADDERS_FOLDER, f"{key}.json")
-        _set_aside(ledger, path, ledger.ladder(key).created_at)
+        _set_aside(ledger, runs, path, ledger.ladder(key).created_at)
         _write(runs, path, encode(ledger.ladder_record(key)))
     except LedgerError:
         raise
@@ -77,17 +77,18 @@ class _Any(Struct):
     ladder: _Created | None = None
 
 
-def _set_aside(ledger: Ledger, path: Path, created_at: float) -> None:
+def _set_aside(ledger: Ledger, runs: Path, path: Path, created_at: float) -> None:
     """Renames the record of another ledger, such as one that was lost, so that it is not replaced."""
     if (ledger.path, path) in _OWN:
         return
-    if path.is_file():
+    storage = storage_for(runs)
+    if storage.fetch(path).is_file():
         created = 0.0
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             record = msgspec.json.decode(path.read_bytes(), type=_Any)
             created = next((kept.created_at for kept in (record.run, record.ladder) if kept is not None), 0.0)
         if created != created_at:
-            path.rename(path.with_name(f"{path.name}.{int(created)}"))
+            storage.put(path.rename(path.with_name(f"{path.name}.{int(created)}")))
     _OWN.add((ledger.path, path))
 
 
