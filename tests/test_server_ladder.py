@@ -306,7 +306,7 @@ def test_code_of_another_user_is_executed_only_if_it_is_named(shared) -> None:
         here.chmod(0o777 if change == "folder" else 0o755)
         done = shared.run("resume", "--all-users", apart=True, code=2, env=env)
         assert re.search(
-            rf"error: ladder \w+, requested by ann: its file .*mine.toml loads {here}/mine.py", done.stderr
+            rf"error: ladder [\w-]+, requested by ann: its file .*mine.toml loads {here}/mine.py", done.stderr
         )
         assert f"lrurun resume --load {here}/mine.py" in done.stderr
         assert not executed.exists()
