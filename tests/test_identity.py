@@ -163,7 +163,7 @@ def test_a_name_is_given_to_one_instance(folder: Path) -> None:
         assert (first.short_name, second.short_name) == ("sDigits", "sDigits-2")
         assert ledger.add_ladder("lru", "sDigits", "smoke", {}, chosen="mine").key == second.key
         assert [ladder.short_name for ladder in ledger.ladders()] == ["sDigits", "mine"]
-        with pytest.raises(UsageError, match="is the name of instance"):
+        with pytest.raises(UsageError, match="is the name of another instance: ladder lru on sDigits"):
             ledger.add_ladder("lru", "npDigits", None, {}, chosen="mine")
         assert len(ledger.ladders()) == 2
         assert ledger.ladder("mine") == ledger.ladder(second.key[:5])

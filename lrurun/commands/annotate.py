@@ -103,6 +103,6 @@ def _check_length(what: str, text: str) -> None:
     """Refuses a text that is too long for lists and pages. Raises UsageError."""
     if len(text) > MOST_CHARACTERS:
         raise UsageError(
-            f"{what}: the text has {len(text):,} characters, at most {MOST_CHARACTERS:,} are kept",
+            f"{what}: the text has {len(text):,} characters, at most {MOST_CHARACTERS:,} are allowed",
             "write the rest into a file, and name the file",
         )

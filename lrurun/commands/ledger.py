@@ -244,7 +244,7 @@ def merge(
 def rebuild(context: typer.Context, json: Json = False) -> int:
     """Make a lost ledger again, from the runs folder.
 
-    Each run has a record there, run.json, and each ladder one in the folder ladders. A damaged ledger is moved aside
+    Each run has a record there, run.json, and each ladder one in the folder ladders. Move a damaged ledger aside
     first. Runs whose process was killed become interrupted, and continue from their last checkpoint.
     """
     from lrurun.ledger import rebuilding

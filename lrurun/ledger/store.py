@@ -285,9 +285,10 @@ class Ledger:
         with self._writing() as connection:
             row |= {"spec": pack(spec), "created_at": now(connection), "user": owners.user()}
             if chosen is not None:
-                same_name = select(ladders.c.key).where(ladders.c.short_name == chosen, ladders.c.key != key)
-                if (namesake := connection.execute(same_name).scalar_one_or_none()) is not None:
-                    raise UsageError(f"--name {chosen}: is the name of instance {namesake}", "choose another name")
+                same_name = select(ladders).where(ladders.c.short_name == chosen, ladders.c.key != key)
+                if (other := connection.execute(same_name).one_or_none()) is not None:
+                    what = f"ladder {other.name} on {other.task}" + f", profile {other.profile}" * bool(other.profile)
+                    raise UsageError(f"--name {chosen}: is the name of another instance: {what}", "choose another name")
                 connection.execute(update(ladders).where(ladders.c.key == key).values(short_name=chosen))
             for free_name in numbered(chosen or short_name or task):
                 connection.execute(
