@@ -302,7 +302,7 @@ def test_a_ladder_without_its_file_is_reported_as_recorded(folder, capsys) -> No
     code, out, err = said(capsys, *report, "--ladder", "mine")
     assert (code, err) == (
         0,
-        "ladder mine: as the ledger records it, from away/mine.toml; there is no such file here\n",
+        f"ladder mine: as the ledger records it, from {file}; there is no such file here\n",
     )
     assert json.loads(out) == wanted
     assert said(capsys, *report[:-1], "--ladder", "mine", "--by", "optim.lr")[0] == 0
