@@ -188,7 +188,7 @@ def test_own_ladders_and_recipes_are_read_from_the_ledger_elsewhere(
     options = ("sDigits", "--profile", "smoke", "--ladder", "mine")
     _, out, error = said(capsys, "report", *options, "--json")
     assert json.loads(out)["instance"] == instance.key
-    assert error == "ladder mine: as the ledger records it, from mine.toml; there is no such file here\n"
+    assert error == f"ladder mine: as the ledger records it, from {folder / 'mine.toml'}; there is no such file here\n"
     assert said(capsys, "plot", *options, "--out", "a.svg")[0] == 0
     assert said(capsys, "report", "--all", "--ladder", "mine")[0] == 0
     claims = answered(capsys, "claims")["claims"]
