@@ -6,7 +6,6 @@ import contextlib
 import sqlite3
 import threading
 import time
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -19,6 +18,7 @@ from lrurun.config.plan import final_runs
 from lrurun.data import store
 from lrurun.errors import LrurunError
 from lrurun.ledger import owner
+from lrurun.ledger.database.sqlite import SQLite
 from lrurun.ledger.store import Ledger
 from lrurun.runner import execute, recorder, worker
 from lrurun.runner.attempt import ActiveAttempt, StopRequest
@@ -168,7 +168,7 @@ def test_training_does_not_wait_for_a_busy_ledger(tmp_path, attempt, monkeypatch
 @pytest.mark.slow
 def test_training_does_not_wait_for_a_server_at_checkpoints(tmp_path, attempt, monkeypatch):
     """Checkpoints are due at every boundary. One is announced, once the server answers."""
-    monkeypatch.setattr(execute, "Server", Path)  # the file is used as a server is
+    monkeypatch.setattr(SQLite, "may_be_away", True)  # the file is used as a server is
     monkeypatch.setattr(recorder, "FLUSH_SECONDS", 0.0)
     after = []
     curve, look = seen_by(holding(tmp_path / "ledger.db", after))

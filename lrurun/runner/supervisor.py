@@ -13,6 +13,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from lrurun import paths
 from lrurun.errors import UnreachableError, plural
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
@@ -246,8 +247,8 @@ class _RunsFolder:
         if before is None or before == self._identity:
             return None
         return (
-            f"the runs folder {self.folder} was removed or replaced: its logs and checkpoints are lost, and runs "
-            "that are interrupted now start from the beginning"
+            f"the runs folder {paths.shown(self.folder)} was removed or replaced: its logs and checkpoints are lost, "
+            "and runs that are interrupted now start from the beginning"
         )
 
     def _now(self) -> tuple[int, int] | None:
