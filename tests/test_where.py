@@ -20,6 +20,7 @@ import pytest
 
 from lrurun import console
 from lrurun.__main__ import run as command
+from lrurun.config.schema import is_setting, known_paths
 from lrurun.errors import UsageError
 from lrurun.ledger import columns, filters
 from lrurun.ledger.store import Ledger
@@ -421,3 +422,9 @@ def test_a_terminal_gets_the_newest_fifty_and_how_many_more_there_are(
     assert command(["runs"]) == 0
     assert capsys.readouterr().out.count("queued") == 60
     assert len(listed(capsys)) == 60
+
+
+def test_the_table_of_a_recurrence_is_no_setting() -> None:
+    assert all(map(is_setting, known_paths()))
+    assert not is_setting("model.recurrence")
+    assert "model.recurrence" not in columns.Names()

@@ -361,7 +361,7 @@ def is_setting(path: str) -> bool:
     """Whether a dotted path names a setting of a run, or of a cell of a study."""
     section, _, name = path.partition(".")
     if section in SECTIONS and name in SECTIONS[section].__struct_fields__:
-        return True
+        return f"{path}." != RECURRENCE  # a table
     return path.startswith(CELL) or (path.startswith(RECURRENCE) and path in known_paths())
 
 
