@@ -230,7 +230,7 @@ def test_means_over_several_instances_say_so(folder: Path, capsys: pytest.Captur
     assert (code, len(out.splitlines())) == (0, 3)
     assert error == (
         "warning: means over several ladder instances: rung diagonal of sDigits, sDigits-smoke, npDigits; "
-        "--by instance tells them apart\n"
+        "--by instance has a mean for each\n"
     )
     assert (
         "every group of sDigits, sDigits-smoke;" in said(capsys, "runs", "--by", "state", "--where", "task=sDigits")[2]

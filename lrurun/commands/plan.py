@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lrurun.commands import sweeps
     from lrurun.config import plan as planning
     from lrurun.config.runs import PlannedRun
-    from lrurun.config.schema import Config, RunConfig
+    from lrurun.config.schema import Config
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places

@@ -97,7 +97,7 @@ def check(settings: Any, *, width: int = 12, state: int = 16, seed: int = 0, bac
     findings.append(_guarded("initial scale", _scale, both))
     if isinstance(causal.recurrence, Diagonal):
         findings.append(_guarded("norm of the state", _state_norm, causal))
-    return _told_once(findings)
+    return _without_repeats(findings)
 
 
 class _Case:
@@ -134,16 +134,17 @@ def _guarded(name: str, test: _Check, case: _Case) -> Finding:
     return Finding(name, bool(passed), detail)
 
 
-def _told_once(findings: list[Finding]) -> list[Finding]:
+def _without_repeats(findings: list[Finding]) -> list[Finding]:
     """The findings; an exception at a line of a plug-in that an earlier one has names the line alone."""
-    told: set[str] = set()
-    found = []
+    places: set[str] = set()
+    shortened = []
     for finding in findings:
         place, raised, _ = finding.detail.partition(": raised ")
-        found.append(Finding(finding.name, False, f"raised at {place}, too") if raised and place in told else finding)
+        repeats = raised and place in places
+        shortened.append(Finding(finding.name, False, f"raised at {place}, too") if repeats else finding)
         if raised:
-            told.add(place)
-    return found
+            places.add(place)
+    return shortened
 
 
 def _deviation(found: Any, wanted: Any) -> float:

@@ -184,7 +184,7 @@ def _mixed(by: Sequence[str], found: Sequence[RunGroup]) -> str:
         f"{'every group' if len(groups) == len(found) else _some(groups, '; ')} of {_some(instances, ', ')}"
         for instances, groups in by_instances.items()
     ]
-    return f"means over several ladder instances: {_some(parts, '; ')}; --by instance tells them apart"
+    return f"means over several ladder instances: {_some(parts, '; ')}; --by instance has a mean for each"
 
 
 def _named(by: Sequence[str], group: RunGroup) -> str:
