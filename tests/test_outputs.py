@@ -116,10 +116,10 @@ def test_only_labelled_positions_are_decoded(length: int) -> None:
     assert (everywhere.shape, some.shape) == ((2, length, 3), (2, 3, 3))
     np.testing.assert_array_equal(chosen[0], [2, 0, 1])
     np.testing.assert_array_equal(chosen[1], [1, 1, -1])
-    np.testing.assert_allclose(some[0], everywhere[0, length - 10 + np.array([1, 5, 9])], atol=1e-6)
-    np.testing.assert_allclose(some[1, :2], everywhere[1, length - 10 + np.array([0, 2])], atol=1e-6)
+    np.testing.assert_allclose(some[0], everywhere[0, length - 10 + np.array([1, 5, 9])], atol=5e-6)
+    np.testing.assert_allclose(some[1, :2], everywhere[1, length - 10 + np.array([0, 2])], atol=5e-6)
     last, _ = model.apply(params, stats, inputs, train=False, places=10)
-    np.testing.assert_allclose(last, everywhere[:, -10:], atol=1e-6)
+    np.testing.assert_allclose(last, everywhere[:, -10:], atol=5e-6)
 
 
 class Delay(on_device.Sampled):

@@ -121,8 +121,8 @@ STATES = "states: queued, running, done, diverged, failed, interrupted"
 TIME_HINT = "as in: created_at>2026-11-22 and finished_at<='2026-11-22 14:49:40' (UTC), or seconds since 1970"
 HINT = "as in: task=sDigits and (val/accuracy>=0.9 or not state=done)"
 FIELDS = (
-    "fields: id, task, ladder, rung, stage, profile, instance, user, seed, state, step, steps, parameters, numerics, "
-    "created_at, finished_at, duration, tag, best_step, escape_step; results such as val/accuracy; "
+    "fields: id, kind, task, ladder, rung, stage, profile, instance, user, seed, state, step, steps, parameters, "
+    "numerics, created_at, finished_at, duration, tag, best_step, escape_step; results such as val/accuracy; "
     "settings such as optim.lr"
 )
 

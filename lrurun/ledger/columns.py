@@ -48,6 +48,7 @@ _NEWEST = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt)
 
 FIELDS: Mapping[str, Field] = {
     "id": Field("text", "the run's id", runs.c.id),
+    "kind": Field("text", "training or study", runs.c.kind),
     "task": Field("text", "task", runs.c.task),
     "ladder": Field("set", "ladder", ladders.c.name, is_per_place=True),
     "rung": Field("set", "rung", ladder_runs.c.rung, is_per_place=True),
@@ -86,12 +87,12 @@ METRICS = (
 )
 """Results that can be named even if no run in the ledger has them."""
 
-_RESULTS = {
-    "val/accuracy": runs.c.val_accuracy,
-    "test/accuracy": runs.c.test_accuracy,
-    "machine/steps_per_second": runs.c.steps_per_second,
+OWN_COLUMNS = {
+    "val/accuracy": "val_accuracy",
+    "test/accuracy": "test_accuracy",
+    "machine/steps_per_second": "steps_per_second",
 }
-"""Results with a column of their own, which is null if they are NaN."""
+"""Result -> the column of `runs` that repeats it, by which lists are sorted and filtered; null if it is NaN."""
 
 
 class Names(Mapping[str, ValueKind]):
@@ -155,8 +156,8 @@ def expression(name: str) -> ColumnElement[Any]:
     """The value of a field, or a number of a run's result: null if it is NaN or missing. Not for settings."""
     if name in FIELDS:
         return FIELDS[name].value
-    if name in _RESULTS:
-        return _RESULTS[name]
+    if name in OWN_COLUMNS:
+        return runs.c[OWN_COLUMNS[name]]
     number, text = json_number(runs.c.result, name), json_text(runs.c.result, name)
     return case(
         (json_kind(runs.c.result, name).in_(NUMBERS), number),
@@ -167,7 +168,7 @@ def expression(name: str) -> ColumnElement[Any]:
 
 def has_own_column(result: str) -> bool:
     """Whether a result is not read from JSON."""
-    return result in _RESULTS
+    return result in OWN_COLUMNS
 
 
 def setting_expressions(path: str) -> tuple[ColumnElement[str], ColumnElement[float], ColumnElement[str]]:

@@ -285,6 +285,7 @@ class Ledger:
         with self._writing() as connection:
             row |= {"spec": pack(spec), "created_at": now(connection), "user": owners.user()}
             if chosen is not None:
+                lock(connection, ENQUEUE)  # of two commands that choose one name at once, the second is refused
                 same_name = select(ladders).where(ladders.c.short_name == chosen, ladders.c.key != key)
                 if (other := connection.execute(same_name).one_or_none()) is not None:
                     what = f"ladder {other.name} on {other.task}" + f", profile {other.profile}" * bool(other.profile)
@@ -407,8 +408,8 @@ class Ledger:
             queue = queue.where(or_(member.c.stage != "train", among(runs.c.seed, seeds)))
         if threads is not None:
             queue = queue.where(json_number(EXECUTION, "threads") == threads)
-        if devices is not None:  # runs of older releases do not name it
-            queue = queue.where(func.coalesce(json_number(EXECUTION, "devices"), 1) == devices)
+        if devices is not None:
+            queue = queue.where(json_number(EXECUTION, "devices") == devices)
         ladder = bindparam("ladder_number", type_=Integer)
         running = select(place.c.rung).join(other, other.c.number == place.c.run)
         running = running.where(other.c.state == "running", place.c.ladder == ladder)
@@ -1557,17 +1558,9 @@ def _newest_columns(score: str) -> dict[str, str]:
     return {"train/loss": "last_loss", score: "last_score", "machine/steps_per_second": "last_speed"}
 
 
-_RESULT_COLUMNS = {
-    "val_accuracy": "val/accuracy",
-    "test_accuracy": "test/accuracy",
-    "steps_per_second": "machine/steps_per_second",
-}
-"""Column of runs -> the metric in their result that it holds, by which lists are sorted and filtered."""
-
-
 def columns_of_result(result: Mapping[str, float]) -> dict[str, float | None]:
     """The columns of runs that repeat numbers of their result."""
-    return {column: to_real(result[key]) for column, key in _RESULT_COLUMNS.items() if key in result}
+    return {column: to_real(result[key]) for key, column in columns.OWN_COLUMNS.items() if key in result}
 
 
 _SET_STEP = update(runs).where(runs.c.number == bindparam("run_number")).values(step=bindparam("new_step"))

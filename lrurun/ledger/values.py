@@ -45,7 +45,7 @@ class LadderInstance(Struct, frozen=True, kw_only=True):
     digest is of the resolved rungs and the design of tuning."""
     created_at: float
     user: str | None = None
-    """The user of the operating system who requested it first; None in ledgers of older versions."""
+    """The user of the operating system who requested it first; None where the system names none."""
 
 
 class Membership(Struct, frozen=True, kw_only=True):
@@ -256,7 +256,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     numerics: int
     """Attempts with different numerics versions give the same run different last bits."""
     user: str | None = None
-    """The user of the operating system whose process it is; None in ledgers of older versions."""
+    """The user of the operating system whose process it is; None where the system names none."""
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):

@@ -71,13 +71,12 @@ def find(
     """
     found: list[tuple[planning.Plan, LadderInstance]] = []
     for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
-        digest = instance.spec.get("digest")
-        if digest is None or (instance.profile, instance.spec["tune"]) != (plan.profile, plan.tune):
+        if (instance.profile, instance.spec["tune"]) != (plan.profile, plan.tune):
             continue
         values = {path: value for path, value in instance.spec["set"].items() if path in by}
         with suppress(UsageError):  # a value that does not fit the plan: the instance differs in others
             other = plan.with_sets(plan.changes | values)
-            if other.spec["digest"] == digest:
+            if other.spec["digest"] == instance.spec["digest"]:
                 found.append((other, instance))
     if not found:
         wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)

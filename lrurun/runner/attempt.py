@@ -113,8 +113,7 @@ class ActiveAttempt:
         """Records how machine, packages and code differ from those of the previous attempt."""
         before, now = (attempt.environment for attempt in self.ledger.attempts(self.id)[-2:])
         for (table, name), label in _COMPARED.items():
-            absent = 1 if name == "devices" else None  # not recorded by older releases
-            old, new = (environment.get(table, {}).get(name, absent) for environment in (before, now))
+            old, new = (environment.get(table, {}).get(name) for environment in (before, now))
             if old != new:
                 self.note("changed", f"resumed with a different {label}: {old or 'none'} before, {new or 'none'} now")
 
