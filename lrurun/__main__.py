@@ -43,7 +43,7 @@ def _dispatch(argv: list[str]) -> int:
     import typer
 
     from lrurun.cli import COMMANDS, arguments, errors, make_app
-    from lrurun.commands import completing
+    from lrurun.commands._shared import completing
 
     completing.rejoin_words()
     front, rest = arguments.split_global(argv)

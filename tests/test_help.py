@@ -17,15 +17,7 @@ GROUP = typer.main.get_command(make_app())
 ANNOTATIONS = ("tag", "note", "exclude")
 """The commands that share a file."""
 NAMES = list(GROUP.commands)
-SUPPORT = {"annotate", "deciding", "durations", "opening", "options", "output", "training_options", "cautions"}
-SUPPORT |= {
-    "completing",
-    "report_output",
-    "study_files",
-    "study_report",
-    "study_request",
-    "sweeps",
-}
+SUPPORT = {"_shared", "annotate", "study_files", "study_report", "study_request"}
 """Modules of the package that are not named after a command."""
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from lrurun.commands import ladder, opening
+from lrurun.commands import ladder
+from lrurun.commands._shared import opening
 from lrurun.errors import LedgerError
 from lrurun.ledger import copies, merging, rebuilding
 from lrurun.ledger.store import Ledger

@@ -10,7 +10,7 @@ import pytest
 
 from lrurun import __main__ as entry
 from lrurun import machine
-from lrurun.commands import cautions
+from lrurun.commands._shared import cautions
 from lrurun.config import plan as planning
 from lrurun.config.plan import tuning_runs
 from lrurun.config.resolve import RateSource

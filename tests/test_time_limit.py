@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lrurun.commands.durations import seconds_of
+from lrurun.commands._shared.durations import seconds_of
 from lrurun.errors import UsageError
 from lrurun.runner.signals import Signals, Stopped
 from lrurun.runner.supervisor import Supervisor

@@ -8,8 +8,8 @@ from typing import Annotated, Optional
 import typer
 
 from lrurun import console
-from lrurun.commands import opening
-from lrurun.commands.options import RunId
+from lrurun.commands._shared import opening
+from lrurun.commands._shared.options import RunId
 from lrurun.errors import UsageError
 
 MOST_CHARACTERS = 2000

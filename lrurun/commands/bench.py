@@ -10,8 +10,8 @@ import typer
 from msgspec import UNSET, Struct, UnsetType, convert
 
 from lrurun import console
-from lrurun.commands import output
-from lrurun.commands.options import Json, choice, number
+from lrurun.commands._shared import output
+from lrurun.commands._shared.options import Json, choice, number
 
 if TYPE_CHECKING:
     from lrurun.bench import Result

@@ -11,8 +11,8 @@ import typer
 from msgspec import Struct, structs
 
 from lrurun import console, paths
-from lrurun.commands import output
-from lrurun.commands.options import Json, OnLadders, choice
+from lrurun.commands._shared import output
+from lrurun.commands._shared.options import Json, OnLadders, choice
 from lrurun.errors import LrurunError, UsageError, hint_for, nearest, plural
 
 if TYPE_CHECKING:

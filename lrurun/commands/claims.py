@@ -9,8 +9,8 @@ from typing import Annotated, Optional
 import typer
 
 from lrurun import console
-from lrurun.commands import opening, output
-from lrurun.commands.options import Json, OnlyLadder, OnlyTask
+from lrurun.commands._shared import opening, output
+from lrurun.commands._shared.options import Json, OnlyLadder, OnlyTask
 from lrurun.errors import UsageError
 
 

@@ -8,8 +8,8 @@ import typer
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import opening, output
-from lrurun.commands.options import Json, complete_runs
+from lrurun.commands._shared import opening, output
+from lrurun.commands._shared.options import Json, complete_runs
 from lrurun.errors import UsageError
 
 

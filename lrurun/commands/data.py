@@ -11,9 +11,9 @@ import typer
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from lrurun import console
-from lrurun.commands import output
+from lrurun.commands._shared import output
+from lrurun.commands._shared.options import Json, ProfileName, Task
 from lrurun.commands.data_import import import_
-from lrurun.commands.options import Json, ProfileName, Task
 from lrurun.errors import LrurunError
 
 if TYPE_CHECKING:

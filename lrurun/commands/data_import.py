@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from lrurun import console, files, paths, plugins
-from lrurun.commands.options import number
+from lrurun.commands._shared.options import number
 from lrurun.errors import LrurunError, UsageError
 
 if TYPE_CHECKING:

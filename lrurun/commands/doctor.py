@@ -11,8 +11,8 @@ import typer
 from msgspec import Struct
 
 from lrurun import console, paths
-from lrurun.commands import opening, output
-from lrurun.commands.options import Json
+from lrurun.commands._shared import opening, output
+from lrurun.commands._shared.options import Json
 from lrurun.errors import LrurunError, plural
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lrurun import console
-from lrurun.commands import cautions, opening
-from lrurun.commands.options import (
+from lrurun.commands._shared import cautions, opening
+from lrurun.commands._shared.options import (
     Decide,
     Detach,
     DryRun,
@@ -36,8 +36,8 @@ from lrurun.commands.options import (
     Tune,
     number,
 )
-from lrurun.commands.report_output import Shown
-from lrurun.commands.training_options import TrainingOptions, settings_of
+from lrurun.commands._shared.report_output import Shown
+from lrurun.commands._shared.training_options import TrainingOptions, settings_of
 from lrurun.errors import LedgerError, LrurunError, UsageError, plural
 from lrurun.report import request as requests
 from lrurun.report.request import LadderRequest
@@ -121,7 +121,7 @@ def ladder(
         raise UsageError("--name and --sweep exclude each other: a sweep has several instances", "omit one of them")
     signals = options.signals()
     if sweep:
-        from lrurun.commands import sweeps
+        from lrurun.commands._shared import sweeps
 
         points = sweeps.points(request, sweep)
         cautions.report_hidden(request)
@@ -234,7 +234,7 @@ def _selections(
     display: LadderView,
 ) -> Iterable[Selection]:
     """What to train, one after another. Each is checked when it is asked for."""
-    from lrurun.commands import deciding
+    from lrurun.commands._shared import deciding
     from lrurun.runner.selection import Selection
 
     if request.decide:

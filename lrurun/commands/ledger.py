@@ -11,8 +11,9 @@ import typer
 from msgspec import Struct, structs
 
 from lrurun import console, paths
-from lrurun.commands import ledger_export, opening, output
-from lrurun.commands.options import Json
+from lrurun.commands import ledger_export
+from lrurun.commands._shared import opening, output
+from lrurun.commands._shared.options import Json
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
 from lrurun.ledger import database
 from lrurun.runner.storage import storage_for

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 import typer
 
 from lrurun import console, files
-from lrurun.commands import opening
-from lrurun.commands.options import Where, choice, is_given
+from lrurun.commands._shared import opening
+from lrurun.commands._shared.options import Where, choice, is_given
 from lrurun.errors import LrurunError, NotFoundError, UsageError, plural
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import typer
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from lrurun import console, paths
-from lrurun.commands import output
-from lrurun.commands.options import Json, choice
+from lrurun.commands._shared import output
+from lrurun.commands._shared.options import Json, choice
 from lrurun.errors import UsageError
 
 What = Literal["ladders", "recipes", "tasks", "recurrences", "studies"]

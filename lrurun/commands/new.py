@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from lrurun import console, paths
-from lrurun.commands.options import choice
+from lrurun.commands._shared.options import choice
 from lrurun.errors import LrurunError, UsageError
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -12,8 +12,8 @@ import typer
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import cautions, opening, output
-from lrurun.commands.options import (
+from lrurun.commands._shared import cautions, opening, output
+from lrurun.commands._shared.options import (
     Decide,
     Json,
     LadderName,
@@ -30,7 +30,7 @@ from lrurun.errors import plural
 from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
-    from lrurun.commands import sweeps
+    from lrurun.commands._shared import sweeps
     from lrurun.config import plan as planning
     from lrurun.config.runs import PlannedRun
     from lrurun.config.schema import Config
@@ -165,7 +165,7 @@ def plan(
     )
     request.check()
     if sweep:
-        from lrurun.commands import sweeps
+        from lrurun.commands._shared import sweeps
 
         found = sweeps.points(request, sweep)
         with opening.read(places) or nullcontext() as ledger:
@@ -200,7 +200,7 @@ def planned(
     places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger | None
 ) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.Progress | None]:
     """What a request would train, its rungs, and its sequential design."""
-    from lrurun.commands import deciding
+    from lrurun.commands._shared import deciding
     from lrurun.config import tuning
     from lrurun.report import selection
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional, get_args
 import typer
 
 from lrurun import console, paths
-from lrurun.commands import opening, output
-from lrurun.commands.options import (
+from lrurun.commands._shared import opening, output
+from lrurun.commands._shared.options import (
     Instance,
     LadderName,
     ProfileName,

@@ -8,8 +8,8 @@ import typer
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import output
-from lrurun.commands.options import Json
+from lrurun.commands._shared import output
+from lrurun.commands._shared.options import Json
 from lrurun.errors import UsageError
 
 

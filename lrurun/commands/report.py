@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from lrurun.commands import opening, study_report, sweeps
-from lrurun.commands.options import (
+from lrurun.commands import study_report
+from lrurun.commands._shared import opening, sweeps
+from lrurun.commands._shared.options import (
     By,
     Format,
     FormatName,
@@ -26,7 +27,7 @@ from lrurun.commands.options import (
     is_given,
     number,
 )
-from lrurun.commands.report_output import Shown
+from lrurun.commands._shared.report_output import Shown
 from lrurun.config.schema import STUDY
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.report.request import LadderRequest

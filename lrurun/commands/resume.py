@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lrurun import console, paths
-from lrurun.commands import cautions, opening, study
-from lrurun.commands.ladder import train
-from lrurun.commands.options import (
+from lrurun.commands import study
+from lrurun.commands._shared import cautions, opening
+from lrurun.commands._shared.options import (
     Detach,
     DryRun,
     ExecutorName,
@@ -27,8 +27,9 @@ from lrurun.commands.options import (
     SlurmSettings,
     TimeLimit,
 )
+from lrurun.commands._shared.training_options import TrainingOptions, settings_of
+from lrurun.commands.ladder import train
 from lrurun.commands.study_request import StudyRequest
-from lrurun.commands.training_options import TrainingOptions, settings_of
 from lrurun.errors import LaterVersionError, LedgerError, UsageError, plural
 from lrurun.ledger.database import implementation
 from lrurun.report import request as requests

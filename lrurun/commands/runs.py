@@ -9,8 +9,8 @@ import typer
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import opening, output
-from lrurun.commands.options import (
+from lrurun.commands._shared import opening, output
+from lrurun.commands._shared.options import (
     Columns,
     GroupBy,
     GroupMetric,

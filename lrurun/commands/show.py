@@ -11,8 +11,8 @@ import typer
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import opening, output
-from lrurun.commands.options import Json, RunId
+from lrurun.commands._shared import opening, output
+from lrurun.commands._shared.options import Json, RunId
 from lrurun.errors import LrurunError, UsageError
 
 if TYPE_CHECKING:

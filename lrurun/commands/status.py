@@ -10,8 +10,8 @@ import typer
 from msgspec import Struct, field
 
 from lrurun import console
-from lrurun.commands import opening, output
-from lrurun.commands.options import Json, OnlyInstance
+from lrurun.commands._shared import opening, output
+from lrurun.commands._shared.options import Json, OnlyInstance
 from lrurun.errors import LrurunError, UnreachableError, UsageError
 
 if TYPE_CHECKING:

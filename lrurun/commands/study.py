@@ -10,8 +10,9 @@ import typer
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import cautions, opening, output, study_files, study_report
-from lrurun.commands.options import (
+from lrurun.commands import study_files, study_report
+from lrurun.commands._shared import cautions, opening, output
+from lrurun.commands._shared.options import (
     Detach,
     DryRun,
     ExecutorName,
@@ -26,9 +27,9 @@ from lrurun.commands.options import (
     StudyName,
     TimeLimit,
 )
+from lrurun.commands._shared.training_options import TrainingOptions, settings_of
 from lrurun.commands.study_files import Drawings
 from lrurun.commands.study_request import PROFILES, SelectedCells, StudyRequest, remember
-from lrurun.commands.training_options import TrainingOptions, settings_of
 from lrurun.errors import LrurunError, UsageError, hint_for
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lrurun import console
-from lrurun.commands import output
+from lrurun.commands._shared import output
 from lrurun.errors import LrurunError, UsageError
 
 if TYPE_CHECKING:

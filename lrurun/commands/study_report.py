@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lrurun import console
-from lrurun.commands import opening, output, study_files
+from lrurun.commands import study_files
+from lrurun.commands._shared import opening, output
 from lrurun.commands.study_files import Drawings
 from lrurun.commands.study_request import StudyRequest, newest_plan
 from lrurun.config.schema import STUDY

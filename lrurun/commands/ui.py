@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lrurun.commands.options import number
+from lrurun.commands._shared.options import number
 from lrurun.errors import LrurunError
 
 if TYPE_CHECKING:

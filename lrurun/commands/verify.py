@@ -13,8 +13,8 @@ import typer
 from msgspec import Struct, structs
 
 from lrurun import console
-from lrurun.commands import opening, output
-from lrurun.commands.options import Json, RunId
+from lrurun.commands._shared import opening, output
+from lrurun.commands._shared.options import Json, RunId
 from lrurun.errors import LrurunError, plural
 from lrurun.report.verification import Difference
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import output
-from lrurun.commands.options import FormatName
+from lrurun.commands._shared import output
+from lrurun.commands._shared.options import FormatName
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Optional, get_args
 import typer
 
 from lrurun import paths
-from lrurun.commands import completing
+from lrurun.commands._shared import completing
 from lrurun.errors import LrurunError, UsageError, hint_for
 
 

@@ -12,8 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import console
-from lrurun.commands import cautions, opening
-from lrurun.commands.report_output import Shown
+from lrurun.commands._shared import cautions, opening
+from lrurun.commands._shared.report_output import Shown
 from lrurun.config.settings import sweep_points
 from lrurun.errors import NotFoundError, UsageError
 from lrurun.report.request import LadderRequest

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lrurun import console, paths
-from lrurun.commands.durations import seconds_of
+from lrurun.commands._shared.durations import seconds_of
 from lrurun.errors import UsageError, hint_for
 
 if TYPE_CHECKING:
