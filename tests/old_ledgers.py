@@ -115,9 +115,9 @@ def build(path: Path) -> None:
         ledger.event("tuned", "tanh-rnn: chosen on validation", ladder=ladder.key)
         ledger.enqueue(ladder.key, [runs[0]], fresh=True)
         done = next(run for run in ledger.runs() if run.state == "done")
-        ledger.tag(done.id, ["paper", "ü"])
-        ledger.exclude(done.id, "trained on a broken disk")
-        ledger.annotate(done.id, "the fan was loud\nall night")
+        ledger.mark([done.id], tag=["paper", "ü"])
+        ledger.mark([done.id], exclude="trained on a broken disk")
+        ledger.mark([done.id], note="the fan was loud\nall night")
     with sqlite3.connect(path) as connection:
         connection.execute("VACUUM")
     connection.close()

@@ -37,7 +37,7 @@ def test_seeds_of_a_later_command_are_named(machine: Machine) -> None:
         f"seeds 3, 100 to 101 of gamma-norm were added in a later command{WHY}",
     ]
     runs = machine.json("runs", "--where", "rung=gamma-norm and seed=3")["runs"]
-    machine.run("exclude", runs[0]["id"], "--why", "a test")
+    machine.run("mark", runs[0]["id"], "--exclude", "a test")
     assert added(machine) == [f"seeds 100 to 101 of ring-init, gamma-norm were added in a later command{WHY}"]
     assert "seeds 100 to 101 of ring-init" in " ".join(machine.run("report", *FAST).stdout.split())
 

@@ -316,9 +316,9 @@ def test_where_everything_is_refused_it_says_why(
     ("words", "error", "hint"),
     [
         ([], "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"),
-        (["sDigits", "--all"], "report: expected a TASK, --instance or --all, found both: sDigits and --all", "lrurun status lists the tasks that have results"),
-        (["--all", "--speed"], "--all and --speed exclude each other", "--speed needs one task: lrurun report TASK --speed"),
-        (["--all", "--instance", "a"], "--all and --instance exclude each other", "--instance needs one task: lrurun report TASK --instance a"),
+        (["sDigits", "--all"], "--all and TASK exclude each other", "leave one of them out"),
+        (["--all", "--speed"], "--all and --speed exclude each other", "leave one of them out"),
+        (["--all", "--instance", "a"], "--all and --instance exclude each other", "leave one of them out"),
         (
             ["--all", "--ladder", "lur"],
             "unknown ladder 'lur'",

@@ -96,7 +96,7 @@ def fill(path: Place, chance: random.Random) -> None:
                 result = {name: chance.choice(values) for name in METRICS if chance.random() < 0.7}
                 ledger.finish(claim, chance.choice(["done", "done", "diverged", "failed"]), result=result)
         for run_id in chance.sample([run.id for run in ledger.runs(brief=True)], 10):
-            ledger.tag(run_id, chance.sample(TEXTS[:3], 2))
+            ledger.mark([run_id], tag=chance.sample(TEXTS[:3], 2))
     drop_trigger(path, "runs_finished_stay", "stored_runs")
     numbers = [number for (number,) in raw(path, "SELECT number FROM stored_runs ORDER BY number")]
     for number in numbers:

@@ -184,8 +184,8 @@ def test_merge_brings_each_run_once(here: Here, there: Here) -> None:
     there.run("queued", 0, "diverged")
     running = there.run("busy", 0, "running")
     with Ledger.open(there.path) as ledger:
-        ledger.tag(half, ["good"])
-        ledger.exclude(running, "a test of the queue")
+        ledger.mark([half], tag=["good"])
+        ledger.mark([running], exclude="a test of the queue")
     found = here.merge(there)
     assert found == merging.Merged(new=2, finished=2, known=1, held=0, checkpoints=4)
     assert here.scores() == {

@@ -45,9 +45,13 @@ def rows_of_runs(path: str = "ledger.db") -> list[str]:
 def test_tags_are_added_found_and_removed(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:
     first, second = runs[0].id, runs[1].id
     before = rows_of_runs()
-    assert said(capsys, "tag", first[:7], "paper", "best") == (0, f"run {first}: tags best, paper\n", "")
-    assert said(capsys, "tag", first, "paper") == (0, f"run {first}: tags best, paper\n", "")
-    assert said(capsys, "tag", second, "paper") == (0, f"run {second}: tags paper\n", "")
+    assert said(capsys, "mark", first[:7], "--tag", "paper", "--tag", "best") == (
+        0,
+        f"run {first}: tags best, paper\n",
+        "",
+    )
+    assert said(capsys, "mark", first, "--tag", "paper") == (0, f"run {first}: tags best, paper\n", "")
+    assert said(capsys, "mark", second, "--tag", "paper") == (0, f"run {second}: tags paper\n", "")
     assert [run["id"] for run in answered(capsys, "runs", "--where", "tag=paper")["runs"]] == [second, first]
     assert [run["id"] for run in answered(capsys, "runs", "--where", "tag=paper and tag!=best")["runs"]] == [second]
     assert len(answered(capsys, "runs", "--where", "not tag=paper")["runs"]) == 4
@@ -56,19 +60,17 @@ def test_tags_are_added_found_and_removed(runs: list[Run], capsys: pytest.Captur
     out = said(capsys, "runs", "--sort", "-seed")[1].splitlines()
     assert out[0].split()[-1] == "tags"
     assert [line for line in out if "best" in line] == [line for line in out if first in line]
-    assert said(capsys, "tag", first, "best", "unknown", "--remove") == (0, f"run {first}: tags paper\n", "")
-    assert said(capsys, "tag", first, "paper", "--remove") == (0, f"run {first}: no tags\n", "")
+    assert said(capsys, "mark", first, "--untag", "best", "--untag", "unknown") == (0, f"run {first}: tags paper\n", "")
+    assert said(capsys, "mark", first, "--untag", "paper") == (0, f"run {first}: no tags\n", "")
     assert rows_of_runs() == before
 
 
 @pytest.mark.parametrize("word", ["a b", "", "a=b", "x" * 101, "a,b", "(a)", "\x1b[31ma", "and", "a\nb", "'a'"])
 def test_a_tag_is_one_word(runs: list[Run], capsys: pytest.CaptureFixture[str], word: str) -> None:
-    code, out, err = said(capsys, "tag", runs[0].id, "good", word)
+    code, out, err = said(capsys, "mark", runs[0].id, "--tag", "good", "--tag", word)
     assert (code, out) == (2, "")
     assert err.startswith("error: tag ")
-    assert err.endswith(
-        ": expected one word of at most 100 characters\nhint: as in: lrurun tag RUN paper best-so-far\n"
-    )
+    assert err.endswith(": expected one word of at most 100 characters\nhint: as in: lrurun mark RUN --tag paper\n")
     assert "\x1b" not in err
     assert answered(capsys, "show", runs[0].id)["run"]["tags"] == []
 
@@ -80,17 +82,17 @@ def test_notes_are_events_of_the_run(runs: list[Run], capsys: pytest.CaptureFixt
     run = runs[0].id
     before = rows_of_runs()
     text = "\x1b[31mthe [red]fan\x07\nwas 'loud' é"
-    assert said(capsys, "note", run[:8], text) == (0, f"run {run}: noted; lrurun show {run} shows it\n", "")
+    assert said(capsys, "mark", run[:8], "--note", text) == (0, f"run {run}: noted\n", "")
     event = answered(capsys, "show", run)["events"][-1]
     assert (event["kind"], event["text"]) == ("note", text)
     assert "note     the [red]fan was 'loud' é" in said(capsys, "show", run)[1]
     assert "\x1b" not in said(capsys, "show", run)[1]
-    assert said(capsys, "note", run, " ") == (
+    assert said(capsys, "mark", run, "--note", " ") == (
         2,
         "",
-        "error: note: the text is empty\nhint: as in: lrurun note RUN 'the fan was loud'\n",
+        "error: --note: the text is empty\nhint: as in --note 'the fan was loud'\n",
     )
-    for words in (("note", run, "x" * 2001), ("exclude", run, "--why", "x" * 2001)):
+    for words in (("mark", run, "--note", "x" * 2001), ("mark", run, "--exclude", "x" * 2001)):
         code, _, error = said(capsys, *words)
         assert (code, "2,001 characters, at most 2,000" in error) == (2, True)
     assert rows_of_runs() == before
@@ -110,11 +112,11 @@ def test_an_excluded_run_is_in_no_report_and_is_kept(runs: list[Run], capsys: py
     untouched = said(capsys, *REPORT)[1]
     for arguments in ((), ("--speed",)):
         assert numbers(capsys, *arguments) == [("tanh-rnn", 3), ("linear-rnn", 3)]
-    out = f"run {tanh.id}: excluded from all reports; --undo includes it again\n"
-    assert said(capsys, "exclude", tanh.id[:8], "--why", "a broken\ndisk\x1b[31m") == (0, out, "")
-    assert said(capsys, "exclude", linear.id, "--why", "first try")[0] == 0
-    again = f"run {linear.id}: excluded from all reports (replaces: first try); --undo includes it again\n"
-    assert said(capsys, "exclude", linear.id, "--why", "[red]fan") == (0, again, "")
+    out = f"run {tanh.id}: excluded from all reports; --include includes it again\n"
+    assert said(capsys, "mark", tanh.id[:8], "--exclude", "a broken\ndisk\x1b[31m") == (0, out, "")
+    assert said(capsys, "mark", linear.id, "--exclude", "first try")[0] == 0
+    again = f"run {linear.id}: excluded from all reports (replaces: first try); --include includes it again\n"
+    assert said(capsys, "mark", linear.id, "--exclude", "[red]fan") == (0, again, "")
     note = f"excluded: 2 runs: {tanh.id} (a broken disk); {linear.id} ([red]fan)"
     for arguments in ((), ("--speed",)):
         assert numbers(capsys, *arguments) == [("tanh-rnn", 2), ("linear-rnn", 2)]
@@ -137,10 +139,10 @@ def test_an_excluded_run_is_in_no_report_and_is_kept(runs: list[Run], capsys: py
     assert "excluded from every report: a broken disk\n" in said(capsys, "show", tanh.id)[1]
     kinds = [(e["kind"], e["text"]) for e in answered(capsys, "show", linear.id)["events"]][-2:]
     assert kinds == [("excluded", "first try"), ("excluded", "[red]fan")]
-    assert said(capsys, "exclude", tanh.id, "--undo") == (0, f"run {tanh.id}: included in reports again\n", "")
-    assert said(capsys, "exclude", tanh.id, "--undo") == (0, f"run {tanh.id}: was not excluded\n", "")
+    assert said(capsys, "mark", tanh.id, "--include") == (0, f"run {tanh.id}: included in reports again\n", "")
+    assert said(capsys, "mark", tanh.id, "--include") == (0, f"run {tanh.id}: was not excluded\n", "")
     assert f"excluded: 1 run: {linear.id} ([red]fan)" in said(capsys, *REPORT)[1]
-    assert said(capsys, "exclude", linear.id, "--undo")[0] == 0
+    assert said(capsys, "mark", linear.id, "--include")[0] == 0
     assert said(capsys, *REPORT)[1] == untouched
     assert rows_of_runs() == before
 
@@ -151,7 +153,7 @@ def test_claims_do_not_count_excluded_runs(runs: list[Run], capsys: pytest.Captu
 
     before = details()
     for run in runs[3:]:
-        assert said(capsys, "exclude", run.id, "--why", "x")[0] == 0
+        assert said(capsys, "mark", run.id, "--exclude", "x")[0] == 0
     report = answered(capsys, *REPORT)
     assert [(row["n"], row["mean"] is None) for row in report["rows"][:2]] == [(3, False), (0, True)]
     assert details() != before
@@ -166,19 +168,38 @@ def test_unequal_data_do_not_matter_once_excluded(runs: list[Run], capsys: pytes
     connection.close()
     assert command([*REPORT]) == 1
     capsys.readouterr()
-    assert said(capsys, "exclude", runs[0].id, "--why", "of other data")[0] == 0
+    assert said(capsys, "mark", runs[0].id, "--exclude", "of other data")[0] == 0
     assert numbers(capsys) == [("tanh-rnn", 2), ("linear-rnn", 3)]
+
+
+def test_one_call_records_everything_for_all_its_runs_or_nothing(
+    runs: list[Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = runs[0].id, runs[1].id
+    options = ("--tag", "slow", "--note", "loud fan", "--exclude", "broken disk")
+    before = dump(Path("ledger.db"))
+    assert said(capsys, "mark", first, second, "zz", *options)[0] == 4
+    assert dump(Path("ledger.db")) == before
+    said_of = "tags slow; noted; excluded from all reports; --include includes it again\n"
+    assert said(capsys, "mark", first, second, first, *options) == (
+        0,
+        f"run {first}: {said_of}run {second}: {said_of}",
+        "",
+    )
+    with Ledger.open("ledger.db") as ledger:
+        ledger.mark([first], note="loud fan", exclude="broken disk")  # a server that did not say that it has done it
+        for run in (first, second):
+            assert [event.kind for event in ledger.events(run=run)][-2:] == ["excluded", "note"]
+            assert (ledger.run(run).tags, ledger.run(run).excluded) == (("slow",), "broken disk")
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (["exclude"], "missing argument 'RUN'"),
-        (["exclude", "RUN"], "exclude: no reason given"),
-        (["exclude", "RUN", "--why", " "], "exclude: no reason given"),
-        (["exclude", "RUN", "--why", "x", "--undo"], "exclude: --undo includes the run again, --why excludes it"),
-        (["tag", "RUN"], "missing argument 'TAG ...'"),
-        (["note", "RUN"], "missing argument 'TEXT'"),
+        (["mark"], "missing argument 'RUN ...'"),
+        (["mark", "RUN"], "mark: nothing to record"),
+        (["mark", "RUN", "--exclude", " "], "--exclude: the text is empty"),
+        (["mark", "RUN", "--exclude", "x", "--include"], "--exclude and --include exclude each other"),
     ],
 )
 def test_missing_arguments(
@@ -190,7 +211,12 @@ def test_missing_arguments(
     assert dump(Path("ledger.db")) == before
 
 
-COMMANDS = [("tag", "zz", "good"), ("note", "zz", "text"), ("exclude", "zz", "--why", "x"), ("exclude", "zz", "--undo")]
+COMMANDS = [
+    ("mark", "zz", "--tag", "good"),
+    ("mark", "zz", "--note", "text"),
+    ("mark", "zz", "--exclude", "x"),
+    ("mark", "zz", "--include"),
+]
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
@@ -211,7 +237,7 @@ def test_an_older_ledger_is_not_migrated(
 ) -> None:
     monkeypatch.setattr("lrurun.ledger.database.sqlite.SCHEMA", "9001")
     content = Path("ledger.db").read_bytes()
-    code, out, err = said(capsys, "tag", "zz", "good")
+    code, out, err = said(capsys, "mark", "zz", "--tag", "good")
     assert (code, out) == (5, "")
     assert "migrate it, a backup is made: lrurun ledger migrate" in err
     assert Path("ledger.db").read_bytes() == content
@@ -225,8 +251,8 @@ def test_tags_and_notes_stay_with_their_generation(runs: list[Run], capsys: pyte
     from lrurun.config import plan as planning
     from lrurun.config.plan import final_runs
 
-    assert said(capsys, "exclude", runs[0].id, "--why", "x")[0] == 0
-    assert said(capsys, "tag", runs[0].id, "t")[0] == 0
+    assert said(capsys, "mark", runs[0].id, "--exclude", "x")[0] == 0
+    assert said(capsys, "mark", runs[0].id, "--tag", "t")[0] == 0
     plan = planning.make("sDigits", ladder="lru", profile="smoke")
     with Ledger.open("ledger.db") as ledger:
         key = ledger.ladders()[0].key

@@ -66,12 +66,12 @@ def run_of(whole: Path) -> str:
         ("plot", *SMOKE, "--out", "figure.png"),
         ("claims",),
         ("plan", *SMOKE),
-        ("logs", "RUN"),
+        ("show", "RUN", "--log"),
         ("verify", "RUN"),
         ("query", "select * from runs"),
-        ("tag", "RUN", "good"),
-        ("note", "RUN", "good"),
-        ("exclude", "RUN", "--why", "bad"),
+        ("mark", "RUN", "--tag", "good"),
+        ("mark", "RUN", "--note", "good"),
+        ("mark", "RUN", "--exclude", "bad"),
         ("ledger", "backup", "--out", "copy.db"),
         ("ledger", "export"),
         ("ledger", "gc"),
@@ -99,7 +99,7 @@ def test_a_truncated_ledger_is_damaged(
 ) -> None:
     content = whole.read_bytes()
     Path("ledger.db").write_bytes(content[: int(share * len(content))])
-    for command in (("status",), ("tag", run_of(whole), "good"), ("ladder", *SMOKE)):
+    for command in (("status",), ("mark", run_of(whole), "--tag", "good"), ("ladder", *SMOKE)):
         code, _, err = said(capsys, *command)
         assert (code, err.count("\n")) == (5, 2)
         assert f"error: the ledger {folder / 'ledger.db'} is damaged: " in err

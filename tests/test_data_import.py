@@ -318,7 +318,7 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...], int, str]] = {
         1,
         "--test-inputs Z.npy: expected float64 of shape (n, 12, 3), as for training, found float64 of shape (n, 5, 3)",
     ),
-    "half a test": ({}, ("--test-inputs", "X.npy"), 2, "--test-inputs and --test-labels belong together"),
+    "half a test": ({}, ("--test-inputs", "X.npy"), 2, "--test-inputs: belongs to --test-labels"),
     "two tests": (
         {},
         ("--test-inputs", "X.npy", "--test-labels", "Y.npy", "--test", "0.1"),

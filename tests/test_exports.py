@@ -124,7 +124,7 @@ def odd_ledger(ledger: Ledger, key: str) -> str:
     ledger.record(claim, [(step, "train/loss", value) for step, value in enumerate(values, 1)], 5)
     ledger.record(claim, [(2, "=x(1)", 2.0)], 5)
     ledger.finish(claim, "diverged", result={"test/loss": math.nan, "val/loss": math.inf}, error="=1+1\x1b[31m")
-    ledger.tag(run.id, ["a;b", "c"])
+    ledger.mark([run.id], tag=["a;b", "c"])
     return run.id
 
 
@@ -164,7 +164,7 @@ def test_wrong_requests_write_nothing(finished: Machine, tmp_path: Path) -> None
     (there / "file").write_text("mine")
     cases = [
         (["--to", "csv"], 2, "--to csv: writes a folder, and needs its name"),
-        (["out"], 2, "DEST out: belongs to --to"),
+        (["out"], 2, "DEST: belongs to --to"),
         (["--where", "seed=0"], 2, "--where: belongs to --to"),
         (["--follow"], 2, "--follow: belongs to --to"),
         (["--to", "csv", "out", "--follow"], 2, "--follow: belongs to --to tensorboard, found --to csv"),

@@ -70,7 +70,7 @@ def test_a_ledger_held_for_a_minute_is_waited_for(machine: Machine, long_history
     [run] = machine.json("runs")["runs"]
     began = time.monotonic()
     with held(machine.ledger):
-        done = machine.run("tag", run["id"], "late", code=5)
+        done = machine.run("mark", run["id"], "--tag", "late", code=5)
         assert done.stderr.splitlines()[-2] == (
             f"error: the ledger {machine.ledger} is busy: another process held it for more than 30 s"
         )

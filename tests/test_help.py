@@ -14,16 +14,14 @@ from lrurun.__main__ import run
 from lrurun.cli import make_app
 
 GROUP = typer.main.get_command(make_app())
-ANNOTATIONS = ("tag", "note", "exclude")
-"""The commands that share a file."""
 NAMES = list(GROUP.commands)
-SUPPORT = {"_shared", "annotate", "study_files", "study_report", "study_request"}
+SUPPORT = {"_shared", "study_files", "study_report", "study_request"}
 """Modules of the package that are not named after a command."""
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_command_is_in_the_file_named_after_it(name):
-    module = importlib.import_module(f"lrurun.commands.{'annotate' if name in ANNOTATIONS else name}")
+    module = importlib.import_module(f"lrurun.commands.{name}")
     command = GROUP.commands[name]
     for inner, one in getattr(command, "commands", {"": command}).items():
         assert one.callback.__module__ in (module.__name__, f"{module.__name__}_{inner}")
@@ -32,7 +30,7 @@ def test_every_command_is_in_the_file_named_after_it(name):
 def test_every_file_of_the_package_is_a_command_or_support():
     modules = {module.name for module in pkgutil.iter_modules(commands.__path__)}
     inner = {f"{name}_{one}" for name in NAMES for one in getattr(GROUP.commands[name], "commands", {})}
-    assert modules - inner == set(NAMES) - set(ANNOTATIONS) | SUPPORT
+    assert modules - inner == set(NAMES) | SUPPORT
 
 
 def listed(capsys, *arguments: str) -> str:

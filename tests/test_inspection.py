@@ -179,11 +179,11 @@ def two_attempts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_logs_are_of_the_newest_attempt_or_of_one(two_attempts: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = two_attempts
     text = "one\ntwo [red]\ufffd\n\nfour\n"
-    assert said(capsys, "logs", run[:6]) == (0, text, "")
-    assert said(capsys, "logs", run, "--attempt", "2") == (0, text, "")
-    assert said(capsys, "logs", run, "--attempt", "1") == (0, "first\n", "")
-    assert said(capsys, "logs", run, "-f") == (0, text, f"run {run}: done at step 60 of 60\n")
-    assert answered(capsys, "logs", run) == {
+    assert said(capsys, "show", run[:6], "--log") == (0, text, "")
+    assert said(capsys, "show", run, "--log", "--attempt", "2") == (0, text, "")
+    assert said(capsys, "show", run, "--log", "--attempt", "1") == (0, "first\n", "")
+    assert said(capsys, "show", run, "--log", "-f") == (0, text, f"run {run}: done at step 60 of 60\n")
+    assert answered(capsys, "show", run, "--log") == {
         "schema_version": 1,
         "run": run,
         "attempt": 2,
@@ -191,32 +191,32 @@ def test_logs_are_of_the_newest_attempt_or_of_one(two_attempts: str, capsys: pyt
         "lines": ["one", "two [red]\ufffd", "", "four"],
     }
     write_log(run, 2, "")
-    assert said(capsys, "logs", run) == (0, "", "")
+    assert said(capsys, "show", run, "--log") == (0, "", "")
     write_log(run, 2, "x" * 200_000 + "\n" + "y\n" * 100_000)
-    assert said(capsys, "logs", run)[1] == "x" * 200_000 + "\n" + "y\n" * 100_000
+    assert said(capsys, "show", run, "--log")[1] == "x" * 200_000 + "\n" + "y\n" * 100_000
 
 
 def test_missing_logs(two_attempts: str, capsys: pytest.CaptureFixture[str]) -> None:
     run = two_attempts
-    assert said(capsys, "logs", run, "--attempt", "3") == (
+    assert said(capsys, "show", run, "--log", "--attempt", "3") == (
         4,
         "",
         f"error: run {run} has no attempt 3\nhint: it has: 1, 2; without --attempt the newest is shown\n",
     )
-    assert said(capsys, "logs", run, "--runs-dir", "elsewhere") == (
+    assert said(capsys, "show", run, "--log", "--runs-dir", "elsewhere") == (
         4,
         "",
         f"error: run {run}, attempt 2: no log at elsewhere/{run}/2/log.txt: No such file or directory\n"
         "hint: name the runs folder: --runs-dir DIR\n",
     )
-    assert said(capsys, "logs", "zz")[0] == 4
-    assert said(capsys, "logs", run, "--ledger", "none.db")[0] == 4
+    assert said(capsys, "show", "zz", "--log")[0] == 4
+    assert said(capsys, "show", run, "--log", "--ledger", "none.db")[0] == 4
     for arguments in (("-f", "--json"), ("-f", "--attempt", "1"), ("--attempt", "0")):
-        assert said(capsys, "logs", run, *arguments)[:2] == (2, "")
+        assert said(capsys, "show", run, "--log", *arguments)[:2] == (2, "")
     with Ledger.open("ledger.db") as ledger:
         plan = planning.make("sDigits", ladder="lru", profile="smoke")
         [queued] = ledger.enqueue(ledger.ladders()[0].key, final_runs(plan, plan.rungs[0], [1]))
-    assert said(capsys, "logs", queued.id) == (
+    assert said(capsys, "show", queued.id, "--log") == (
         4,
         "",
         f"error: run {queued.id} has no log: it has not begun\nhint: lrurun status shows which runs are running\n",
@@ -230,7 +230,7 @@ def test_logs_are_followed_until_the_run_is_over(machine: Machine, monkeypatch: 
     with Ledger.open("ledger.db") as ledger:
         key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
         [run] = ledger.enqueue(key, final_runs(plan, plan.rungs[0], [0]))
-        process = machine.start("logs", run.id, "--follow")
+        process = machine.start("show", run.id, "--log", "--follow")
         out, talk = process.stdout, process.stderr
         assert out is not None
         assert talk is not None
@@ -265,7 +265,7 @@ def test_following_ends_when_the_process_of_the_run_has_exited(
         [run] = ledger.enqueue(key, final_runs(plan, plan.rungs[0], [0]))
         ledger.claim(key, structs.replace(ME, pid=2**22 + 1))
     write_log(run.id, 1, "begun\n")
-    assert said(capsys, "logs", run.id, "-f") == (0, "begun\n", f"run {run.id}: interrupted at step 0 of 60\n")
+    assert said(capsys, "show", run.id, "--log", "-f") == (0, "begun\n", f"run {run.id}: interrupted at step 0 of 60\n")
 
 
 def test_a_follower_is_stopped_with_an_interrupt(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ def test_a_follower_is_stopped_with_an_interrupt(machine: Machine, monkeypatch: 
         [run] = ledger.enqueue(key, final_runs(plan, plan.rungs[0], [0]))
         begin(ledger, key)
         write_log(run.id, 1, "begun\n")
-        process = machine.start("logs", run.id, "-f")
+        process = machine.start("show", run.id, "--log", "-f")
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         stop(process, signal.SIGINT)
@@ -389,7 +389,7 @@ def test_a_closed_pipe_is_not_an_error(machine: Machine) -> None:
         (folder / "log.txt").write_text("a line\n" * 100_000)
     for arguments in (
         ["compare", tanh.id, linear.id],
-        ["logs", tanh.id],
+        ["show", tanh.id, "--log"],
         ["show", tanh.id],
         ["show", tanh.id, "--toml"],
         ["ledger", "export"],

@@ -129,7 +129,7 @@ def test_records_are_copied_to_the_store(tmp_path: Path) -> None:
     with Ledger.open(ledger) as opened:
         [run] = opened.run_ids()
         records.keep_all(opened, copy)
-        opened.tag(run, ["later"])
+        opened.mark([run], tag=["later"])
         records.keep_run(opened, copy, run)
     rebuilding.rebuild(rebuilt, store)
     with Ledger.open(rebuilt) as opened:
@@ -237,7 +237,7 @@ def test_a_run_goes_on_from_a_store_where_its_folder_is_not(s3: Machine) -> None
 
     shutil.rmtree(s3.runs)
     [run] = s3.json("runs")["runs"]
-    assert "from step" in s3.run("logs", run["id"]).stdout
+    assert "from step" in s3.run("show", run["id"], "--log").stdout
     assert lrurun.load(run["id"], ledger=s3.ledger).id == run["id"]
     assert "in an object store" in s3.run("ledger", "merge", "other.db", code=2).stderr
     s3.run("ledger", "gc", "--finished")

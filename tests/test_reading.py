@@ -136,7 +136,7 @@ def test_values_that_are_not_finite_and_hostile_texts(ledger: Ledger, key: str) 
         ledger.record(claim, [(step, "train/loss", value) for step, value in enumerate(values, 1)], 4)
         result = {"test/loss": values[0], "val/loss": values[2], "best_step": 3} if values else None
         ledger.finish(claim, "diverged" if values else "failed", result=result, error=None if values else "<b>no</b>")
-    ledger.tag(runs[0].id, ["a&b", "c"])
+    ledger.mark([runs[0].id], tag=["a&b", "c"])
     opened = lrurun.open(ledger.path.text if hasattr(ledger.path, "text") else ledger.path)
     found = opened.runs(sort="seed")
     frame = found.to_polars()

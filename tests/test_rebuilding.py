@@ -74,11 +74,11 @@ def full(folder: Path) -> Path:
         done, *others = [run.id for run in opened.runs(states=["done"])]
         opened.event("tuned", '{"é": 1}', ladder=first.key)
         NodeTask("slurm:é", 1).begin(opened, first, "n1")
-        opened.tag(done, ["a", "b"])
-        opened.annotate(done, "the fan was loud")
-        opened.exclude(others[0], "a broken disk")
-        opened.exclude(others[1], "first")
-        opened.exclude(others[1], None)
+        opened.mark([done], tag=["a", "b"])
+        opened.mark([done], note="the fan was loud")
+        opened.mark([others[0]], exclude="a broken disk")
+        opened.mark([others[1]], exclude="first")
+        opened.mark([others[1]], include=True)
     return ledger
 
 
@@ -98,7 +98,11 @@ def test_a_rebuilt_ledger_has_the_same_rows(full: Path, capsys: pytest.CaptureFi
 def test_changes_of_tags_notes_and_exclusions_are_recorded(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keep(full)
     run = answered(capsys, "runs")["runs"][0]["id"]
-    for arguments in (("tag", run, "new"), ("note", run, "hot"), ("exclude", run, "--why", "too hot")):
+    for arguments in (
+        ("mark", run, "--tag", "new"),
+        ("mark", run, "--note", "hot"),
+        ("mark", run, "--exclude", "too hot"),
+    ):
         assert said(capsys, *arguments)[0] == 0
         before = rows_of(full)
         full.rename(full.parent / "aside.db")
@@ -108,7 +112,7 @@ def test_changes_of_tags_notes_and_exclusions_are_recorded(full: Path, capsys: p
 
 def test_runs_without_a_folder_get_no_record(full: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = answered(capsys, "runs")["runs"][0]["id"]
-    assert said(capsys, "tag", run, "new")[0] == 0
+    assert said(capsys, "mark", run, "--tag", "new")[0] == 0
     assert not (full.parent / "runs").exists()
 
 

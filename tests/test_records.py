@@ -52,7 +52,7 @@ def test_a_record_that_cannot_be_written_is_an_event(folder: Path, capsys: pytes
     with Ledger.open(folder / "ledger.db") as ledger:
         [run] = ledger.run_ids()
     (folder / "runs" / run / "run.json").mkdir(parents=True)
-    assert said(capsys, "tag", run, "new") == (0, f"run {run}: tags new\n", "")
+    assert said(capsys, "mark", run, "--tag", "new") == (0, f"run {run}: tags new\n", "")
     with Ledger.open(folder / "ledger.db") as ledger:
         assert [event.kind for event in ledger.events(run=run)][-1] == "record"
 

@@ -89,7 +89,7 @@ def ledger(folder: Path) -> Path:
             assert claim is not None
             state = "done" if score is not None else "diverged"
             opened.finish(claim, state, result={"test/accuracy": score, "val/loss": 1.5} if score else None, step=9)
-        opened.tag(opened.runs()[-1].id, ["a|b"])
+        opened.mark([opened.runs()[-1].id], tag=["a|b"])
     return folder / "ledger.db"
 
 
@@ -203,7 +203,7 @@ def test_without_a_ledger_there_are_no_rows(folder: Path, capsys: pytest.Capture
         (["--by", "optim.rl"], "--by: unknown name 'optim.rl'", "did you mean 'optim.lr'?"),
         (["--by", "id"], "--by id: runs are grouped by fields and settings", "task, ladder, rung, stage,"),
         (["--by", "val/loss"], "--by val/loss: runs are grouped by fields and settings", "task, ladder, rung, stage,"),
-        (["--metric", "val/loss"], "--metric: belongs to --by", "as in --by rung --metric val/accuracy"),
+        (["--metric", "val/loss"], "--metric: belongs to --by", "add --by, or leave it out"),
         (["--by", "rung", "--metric", "val/los"], "--metric: unknown name 'val/los'", "did you mean 'val/loss'?"),
         (["--by", "rung", "--metric", "seed"], "--metric seed: is no result", "as in --metric val/accuracy"),
         (

@@ -91,7 +91,7 @@ def test_report_says_how_many_seeds_a_difference_needs(capsys: pytest.CaptureFix
         ((*LADDER, "--detect", "-1"), "--detect: expected a number of at least 0.0001, found '-1'", "as in --detect 2"),
         ((*LADDER, "--detect", "0"), "--detect: expected a number of at least 0.0001, found '0'", "as in --detect 2"),
         *(
-            (arguments, f"--detect and {other} exclude each other", "--detect needs the scores of one task")
+            (arguments, f"--detect and {other} exclude each other", "leave one of them out")
             for other, arguments in {
                 "--all": ("--all", "--detect", "2"),
                 "--speed": (*LADDER, "--speed", "--detect", "2"),

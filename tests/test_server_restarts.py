@@ -216,9 +216,9 @@ def test_requests_may_be_done_twice(ledger: Ledger, key: str, monkeypatch: pytes
         [again] = ledger.enqueue(key, [want()], fresh=True)
     assert (again.id, again.generation) == (f"{run.id}-2", 2)
     with answers_lost(ledger):
-        assert ledger.tag(run.id, ["a"]).tags == ("a",)
+        assert ledger.mark([run.id], tag=["a"])[0].tags == ("a",)
     with answers_lost(ledger):
-        assert ledger.exclude(run.id, "why").excluded == "why"
+        assert ledger.mark([run.id], exclude="why")[0].excluded == "why"
     assert [e.kind for e in ledger.events(run=run.id)] == ["running", "done", "excluded"]
     ledger.claim(key, ELSEWHERE)
     with answers_lost(ledger):

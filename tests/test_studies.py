@@ -413,7 +413,7 @@ def test_the_checks_of_every_study_pass_and_its_figure_fits(name: str) -> None:
 def test_a_report_says_that_cells_are_missing_and_which_profiles_there_are(computed: Machine, tmp_path) -> None:
     machine = computed.copy(tmp_path / "copy")
     run = machine.json("runs", "--limit", "1")["runs"][0]["id"]
-    machine.run("exclude", run, "--why", "a test")
+    machine.run("mark", run, "--exclude", "a test")
     shown = machine.run("report", "study:memory").stdout
     assert "1 of 5 cells have no result: they are not finished, or excluded." in shown
     drawn = machine.run("report", "study:memory", "--out", "m.png", code=4)

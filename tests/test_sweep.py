@@ -188,7 +188,7 @@ def test_reports_by_settings_are_of_one_task_and_need_a_ledger(folder, capsys) -
     assert lrurun(capsys, "report", "--all", "--by", "optim.lr") == (
         2,
         "",
-        "error: --all and --by exclude each other\nhint: --by needs one task: lrurun report TASK --by optim.lr\n",
+        "error: --all and --by exclude each other\nhint: leave one of them out\n",
     )
     code, _, err = lrurun(capsys, *BY)
     assert (code, err.splitlines()[1]) == (

@@ -243,8 +243,8 @@ def test_long_texts_of_a_run_are_cut(tmp_path: Path) -> None:
     fill(file, "sDigits", {"diagonal": [0.5]})
     with Ledger.open(file) as ledger:
         [run] = ledger.runs()
-        ledger.annotate(run.id, f"begin {'x' * 100_000} end")
-        ledger.exclude(run.id, "y" * 100_000)
+        ledger.mark([run.id], note=f"begin {'x' * 100_000} end")
+        ledger.mark([run.id], exclude="y" * 100_000)
     page = words(View(file, tmp_path / "runs").page(f"/runs/{run.id}"))
     assert len(page) < 20_000
     assert "begin xxx" in page
@@ -333,11 +333,11 @@ def test_everything_that_is_recorded_changes_the_stamp(tmp_path: Path) -> None:
         changed()
         ledger.finish(claim, "done", result={"test/accuracy": 0.5}, step=60)
         changed()
-        ledger.tag(claim.run.id, ["a"])
+        ledger.mark([claim.run.id], tag=["a"])
         changed()
-        ledger.annotate(claim.run.id, "a note")
+        ledger.mark([claim.run.id], note="a note")
         changed()
-        ledger.exclude(claim.run.id, "why not")
+        ledger.mark([claim.run.id], exclude="why not")
         changed()
 
 

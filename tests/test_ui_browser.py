@@ -138,7 +138,7 @@ def test_hostile_text_is_shown_as_text(chromium: Any, trained: Any, tmp_path: Pa
     machine = trained[0].copy(tmp_path / "copy")
     [run, *_] = [one["id"] for one in machine.json("runs", "--ladder", "lru")["runs"]]
     evil = "<script>alert(1)</script><img src=x onerror=alert(2)>' \" <b>bold</b>"
-    machine.run("note", run, evil)
+    machine.run("mark", run, "--note", evil)
     [log] = (machine.runs / run).glob("*/log.txt")
     with log.open("ab") as file:
         file.write(b"y" * 10_000_000 + b"\x1b[31m\x00" + evil.encode() + b"\n")

@@ -131,9 +131,9 @@ def test_text_of_a_ledger_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert claim is not None
         ledger.record(claim, [(5, f"<a>{EVIL}", 1.0)], 5)
         ledger.finish(claim, "failed", error=NASTY, step=5, result=None)
-        ledger.tag(claim.run.id, ["a<b>'\""])
-        ledger.annotate(claim.run.id, NASTY)
-        ledger.exclude(claim.run.id, NASTY)
+        ledger.mark([claim.run.id], tag=["a<b>'\""])
+        ledger.mark([claim.run.id], note=NASTY)
+        ledger.mark([claim.run.id], exclude=NASTY)
         run = claim.run.id
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE ladder_runs SET rung = ?", (NASTY,))

@@ -58,7 +58,7 @@ def filled(path: Place) -> Place:
         finish(ledger, key, "ring", 1, result=SCORE | {"test/accuracy": 0.5, "test@48/top_two": 0.125})
         finish(ledger, key, "dense", 1, "diverged")
         excluded = finish(ledger, key, "dense", 2, result=SCORE | {"test/accuracy": 0.0})
-        ledger.exclude(excluded.run.id, "a test")
+        ledger.mark([excluded.run.id], exclude="a test")
         cells = ledger.add_ladder("study", "study:memory", None, {"set": {}, "tune": False}, kind="study").key
         [cell] = ledger.enqueue(cells, [want("cell", kind="study")])
         assert (cell.kind, ledger.ladder(cells).kind, ledger.run(excluded.run.id).kind) == (
@@ -180,9 +180,7 @@ def test_columns_are_listed(filled: Path, monkeypatch: pytest.MonkeyPatch, capsy
         columns = query.select(filled, f"select * from {view['name']} limit 1")[0]
         assert columns == [column["name"] for column in view["columns"]]
         assert said(capsys, "query", f"pragma table_info({view['name']})")[1].count("\n") == len(columns) + 1
-    assert said(capsys, "query", "--views", "select 1")[2].startswith(
-        "error: --views: lists columns and takes no SQL\n"
-    )
+    assert said(capsys, "query", "--views", "select 1")[2].startswith("error: --views and SQL exclude each other\n")
     assert said(capsys, "query")[2].startswith("error: SQL is missing\nhint: as in: lrurun query 'select rung, ")
 
 

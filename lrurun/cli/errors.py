@@ -6,10 +6,55 @@ attributes. Messages of Typer are printed, but nothing is decided by their text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from lrurun.cli.arguments import GLOBAL_FLAGS, GLOBAL_VALUES
 from lrurun.errors import UsageError, hint_for, nearest
+
+_ELSEWHERE = {
+    **dict.fromkeys(("tag", "label", "annotate"), "mark RUN --tag TAG"),
+    **dict.fromkeys(("note", "comment"), "mark RUN --note TEXT"),
+    **dict.fromkeys(("exclude", "drop"), "mark RUN --exclude WHY"),
+    "include": "mark RUN --include",
+    **dict.fromkeys(("logs", "log", "tail"), "show RUN --log"),
+    **dict.fromkeys(("train", "run", "fit", "ablate"), "ladder TASK"),
+    **dict.fromkeys(("continue", "restart"), "resume"),
+    **dict.fromkeys(("watch", "progress", "ps"), "status --watch"),
+    **dict.fromkeys(("ls", "tasks", "recipes", "ladders", "recurrences", "studies"), "list"),
+    **dict.fromkeys(("diff",), "compare RUN RUN"),
+    **dict.fromkeys(("table", "results", "summary"), "report TASK"),
+    **dict.fromkeys(("figure", "draw"), "plot TASK --out FILE"),
+    **dict.fromkeys(("sql", "select"), "query SQL"),
+    **dict.fromkeys(("serve", "web", "dashboard", "browser"), "ui"),
+    **dict.fromkeys(("init", "create"), "new"),
+    **dict.fromkeys(("download", "fetch"), "data prepare TASK"),
+    **dict.fromkeys(("sweep", "grid"), "ladder TASK --sweep K=V,V"),
+    **dict.fromkeys(("tune", "search"), "ladder TASK --tune"),
+    **dict.fromkeys(("clean", "delete", "remove", "rm"), "ledger gc"),
+    "help": "--help",
+    "version": "--version",
+}
+"""What people type for a command -> the command that does it."""
+
+
+def _command_hint(word: str, commands: Mapping[str, Any]) -> str:
+    """The command that someone meant who typed a word that is none, also one that is in a group."""
+    if word in _ELSEWHERE:
+        return f"it is: lrurun {_ELSEWHERE[word]}"
+    inner = [f"{name} {word}" for name, group in everything().items() if word in getattr(group, "commands", ())]
+    if inner:
+        return f"it is: {' or '.join(f'lrurun {name}' for name in inner)}"
+    return hint_for(word, commands, "commands")
+
+
+def everything() -> Mapping[str, Any]:
+    """All commands and groups of them, by name."""
+    import typer.main
+
+    from lrurun.cli import make_app
+
+    return typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
 
 
 def is_usage_error(error: Exception) -> bool:
@@ -39,6 +84,6 @@ def usage_error(error: Exception, arguments: Sequence[str]) -> UsageError:
         if len(named) <= depth:
             return UsageError(f"{command}: no command given", f"{command} --help; commands: {', '.join(commands)}")
         if named[depth] not in commands:
-            return UsageError(f"no such command {named[depth]!r}", hint_for(named[depth], commands, "commands"))
+            return UsageError(f"no such command {named[depth]!r}", _command_hint(named[depth], commands))
     message = error.format_message().strip().rstrip(".")  # type: ignore[attr-defined]
     return UsageError(message[:1].lower() + message[1:], help_)

@@ -14,6 +14,7 @@ import typer
 
 from lrurun import console, files, paths, plugins
 from lrurun.commands._shared.options import number
+from lrurun.commands._shared.rules import exclusive, needs
 from lrurun.errors import LrurunError, UsageError
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def _file(name: str, help_: str) -> typer.models.OptionInfo:
     return option
 
 
+@exclusive("test", "test_inputs")
+@needs("test_inputs", "test_labels")
+@needs("test_labels", "test_inputs")
+@needs("test_lengths", "test_inputs")
 def import_(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the new task.")],
@@ -116,10 +121,6 @@ def import_(
     places: Places = context.obj.places
     _check_name(name)
     target = _target(name, recipe)
-    if (test_inputs is None) != (test_labels is None) or (test_lengths is not None and test_inputs is None):
-        raise UsageError("--test-inputs and --test-labels belong together", "give both, or neither")
-    if test_inputs is not None and test is not None:
-        raise UsageError("--test and --test-inputs exclude each other", "leave one of them out")
     division = Division(
         validation=validation, test=None if test_inputs is not None else TEST if test is None else test, seed=seed
     )

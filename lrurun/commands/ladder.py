@@ -37,8 +37,9 @@ from lrurun.commands._shared.options import (
     number,
 )
 from lrurun.commands._shared.report_output import Shown
+from lrurun.commands._shared.rules import DECIDE_HINT, excludes, exclusive, needs
 from lrurun.commands._shared.training_options import TrainingOptions, settings_of
-from lrurun.errors import LedgerError, LrurunError, UsageError, plural
+from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.report import request as requests
 from lrurun.report.request import LadderRequest
 
@@ -53,6 +54,9 @@ if TYPE_CHECKING:
     from lrurun.runner.supervisor import Outcome
 
 
+@exclusive("name", "sweep")
+@excludes("decide", "seeds", "rung", "fresh", hint=DECIDE_HINT)
+@needs("max_seeds", "decide")
 def ladder(
     context: typer.Context,
     task: Task,
@@ -102,7 +106,7 @@ def ladder(
         decide=decide,
         max_seeds=max_seeds,
     )
-    request.check(fresh=fresh)
+    request.check()
     settings = settings_of(slurm=slurm, ray=ray, address=address)
     options = TrainingOptions(
         jobs=jobs,
@@ -117,8 +121,6 @@ def ladder(
         dry_run=dry_run,
         on_node=on_node,
     )
-    if name is not None and sweep:
-        raise UsageError("--name and --sweep exclude each other: a sweep has several instances", "omit one of them")
     signals = options.signals()
     if sweep:
         from lrurun.commands._shared import sweeps

@@ -16,7 +16,8 @@ import typer
 
 from lrurun import console, files
 from lrurun.commands._shared import opening
-from lrurun.commands._shared.options import Where, choice, is_given
+from lrurun.commands._shared.options import Where, choice
+from lrurun.commands._shared.rules import excludes, needs
 from lrurun.errors import LrurunError, NotFoundError, UsageError, plural
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ POLL_SECONDS = 2.0
 FORMATS = ("parquet", "csv", "tensorboard", "mlflow")
 
 
+@needs("dest", "to")
+@needs("where", "to")
+@needs("follow", "to")
+@excludes("to", "format", "out")
 def export(
     context: typer.Context,
     dest: Annotated[
@@ -62,19 +67,11 @@ def export(
     """
     places: Places = context.obj.places
     if to is not None:
-        for option in ("format", "out"):
-            if is_given(context, option):
-                raise UsageError(
-                    f"--to and --{option} exclude each other", f"as in: lrurun ledger export --to {to} DEST"
-                )
         if dest is None:
             raise UsageError(f"--to {to}: writes a folder, and needs its name", f"add it: --to {to} DEST")
         if follow and to != "tensorboard":
             raise UsageError(f"--follow: belongs to --to tensorboard, found --to {to}", "leave --follow out")
         return _follow(places, dest, where) if follow else _write_runs(places, to, dest, where)
-    for given, what in ((dest, f"DEST {dest}"), (where, "--where"), (follow or None, "--follow")):
-        if given is not None:
-            raise UsageError(f"{what}: belongs to --to", f"add --to FORMAT; formats: {', '.join(FORMATS)}")
     return _write_tables(places, format, out)
 
 

@@ -26,6 +26,7 @@ from lrurun.commands._shared.options import (
     Task,
     Tune,
 )
+from lrurun.commands._shared.rules import DECIDE_HINT, excludes, needs
 from lrurun.errors import plural
 from lrurun.report.request import LadderRequest
 
@@ -133,6 +134,8 @@ class SweepDocument(Struct, frozen=True, kw_only=True):
     """One for each combination of values, as without `--sweep`."""
 
 
+@excludes("decide", "seeds", "rung", hint=DECIDE_HINT)
+@needs("max_seeds", "decide")
 def plan(
     context: typer.Context,
     task: Task,

@@ -18,9 +18,9 @@ from lrurun.commands._shared.options import (
     SetsOfInstance,
     TaskOrRuns,
     TunedInstance,
-    check_instance,
     choice,
 )
+from lrurun.commands._shared.rules import INSTANCE, excludes, is_given, spelling
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError
 from lrurun.report.request import LadderRequest
 
@@ -37,6 +37,7 @@ OF_TASKS = ("ladder", "speed", "slots", "lengths")
 """Kinds of figures that compare the rungs of a ladder and cannot show single runs."""
 
 
+@excludes("instance", *INSTANCE)
 def plot(
     context: typer.Context,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write: .png, .svg or .pdf.")],
@@ -62,7 +63,6 @@ def plot(
     names = what or []
     if not names and instance is None:
         raise UsageError("plot: expected a TASK, RUNs or --instance", "lrurun status lists what is in the ledger")
-    check_instance(context, instance)
     request = LadderRequest(task=names[0] if names else "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     suffix = out.suffix.lower()
     if suffix not in figure_style.SUFFIXES:
@@ -76,7 +76,7 @@ def plot(
     if metric and drawn != "curves":
         raise UsageError(f"--metric: names a curve, found --kind {drawn}", "leave --kind out, or use --kind curves")
     if of_runs:
-        _check_for_runs(request, drawn, instance)
+        _check_for_runs(context, drawn)
     ledger = opening.read(places)
     if ledger is None:
         if not of_runs and not instance:
@@ -109,21 +109,15 @@ def _are_runs(names: Sequence[str]) -> bool:
     return found[0]
 
 
-def _check_for_runs(request: LadderRequest, kind: str, instance: str | None) -> None:
+def _check_for_runs(context: typer.Context, kind: str) -> None:
     if kind in OF_TASKS:
         raise UsageError(
             f"--kind {kind}: compares the rungs of a TASK, found runs", "name a TASK, or draw --kind curves"
         )
-    given = {
-        "--ladder": request.ladder != "lru",
-        "--profile": request.profile is not None,
-        "--set": bool(request.sets),
-        "--tune": request.tune,
-        "--instance": instance is not None,
-    }
-    if any(given.values()):
-        named = next(name for name, is_given in given.items() if is_given)
-        raise UsageError(f"{named}: chooses among the ladders of a TASK, found runs", f"leave {named} out")
+    for name in (*INSTANCE, "instance"):
+        if is_given(context, name):
+            option = spelling(context, name)
+            raise UsageError(f"{option}: chooses among the ladders of a TASK, found runs", f"leave {option} out")
 
 
 def _of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path, metrics: Sequence[str]) -> Figure:

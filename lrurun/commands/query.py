@@ -10,6 +10,7 @@ from msgspec import Struct
 from lrurun import console
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json
+from lrurun.commands._shared.rules import exclusive
 from lrurun.errors import UsageError
 
 
@@ -41,6 +42,7 @@ class ViewsDocument(Struct, frozen=True):
     views: list[ViewOutput]
 
 
+@exclusive("views", "sql")
 def query(
     context: typer.Context,
     sql: Annotated[Optional[str], typer.Argument(metavar="SQL", help="One SELECT statement.")] = None,
@@ -55,8 +57,6 @@ def query(
     from lrurun.ledger.query import select
 
     if views:
-        if sql is not None:
-            raise UsageError("--views: lists columns and takes no SQL", "omit one of them")
         return _list_views(context, json)
     if sql is None:
         raise UsageError(

@@ -23,11 +23,10 @@ from lrurun.commands._shared.options import (
     SetsOfInstance,
     TaskOrAll,
     TunedInstance,
-    check_instance,
-    is_given,
     number,
 )
 from lrurun.commands._shared.report_output import Shown
+from lrurun.commands._shared.rules import INSTANCE, excludes, is_given
 from lrurun.config.schema import STUDY
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.report.request import LadderRequest
@@ -40,6 +39,10 @@ if TYPE_CHECKING:
     from lrurun.report.ladder_table import LadderReport
 
 
+@excludes("all_", "task", "instance", "speed", "by")
+@excludes("detect", "all_", "speed", "by")
+@excludes("by", "speed", "instance")
+@excludes("instance", *INSTANCE)
 def report(
     context: typer.Context,
     task: TaskOrAll = None,
@@ -74,8 +77,10 @@ def report(
     Prints the table of test scores, the published numbers beside them, and a verdict on each of the paper's claims.
     """
     places: Places = context.obj.places
-    _check(task, all_, speed=speed, instance=instance, by=by, detect=detect)
-    check_instance(context, instance)
+    if not (all_ or task or instance):
+        raise UsageError(
+            "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"
+        )
     request = LadderRequest(task=task or "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     if json and format != "json" and is_given(context, "format"):
         raise UsageError(f"--json and --format {format} exclude each other", "leave one of them out")
@@ -101,33 +106,6 @@ def report(
         sweeps.write_report(places, request, by, show)
         return 0
     return _report(places, request, show, instance=instance, speeds=speed, detect=detect)
-
-
-def _check(
-    task: str | None, all_: bool, *, speed: bool, instance: str | None, by: list[str] | None, detect: float | None
-) -> None:
-    """Refuses options that exclude each other."""
-    if all_ == (task is not None or instance is not None) and not (all_ and instance):
-        found = f", found both: {task} and --all" if all_ else ""
-        raise UsageError(
-            f"report: expected a TASK, --instance or --all{found}", "lrurun status lists the tasks that have results"
-        )
-    if all_ and (speed or instance or by):
-        other, option = ("--speed", "--speed") if speed else ("--instance", f"--instance {instance}")
-        if by:
-            other, option = "--by", f"--by {','.join(by)}"
-        raise UsageError(
-            f"--all and {other} exclude each other", f"{other} needs one task: lrurun report TASK {option}"
-        )
-    if detect is not None and (all_ or speed or by):
-        other = "--all" if all_ else "--speed" if speed else "--by"
-        raise UsageError(
-            f"--detect and {other} exclude each other",
-            "--detect needs the scores of one task: lrurun report TASK --detect 2",
-        )
-    for option, is_there in {"--speed": speed, "--instance": instance}.items():
-        if by and is_there:
-            raise UsageError(f"--by and {option} exclude each other", "leave one of them out")
 
 
 def _report(

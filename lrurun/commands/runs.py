@@ -21,8 +21,8 @@ from lrurun.commands._shared.options import (
     RunsFormatName,
     Sort,
     Where,
-    is_given,
 )
+from lrurun.commands._shared.rules import exclusive, is_given, needs
 from lrurun.errors import NotFoundError, UsageError, hint_for
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ class RunsDocument(Struct, frozen=True):
     runs: list[output.RunOutput]
 
 
+@exclusive("columns", "by")
+@needs("metric", "by")
 def runs(
     context: typer.Context,
     ladder: Annotated[Optional[str], typer.Option("--ladder", metavar="NAME", help="Only runs of this ladder.")] = None,
@@ -108,10 +110,6 @@ def _table(
     """Runs with chosen columns, or groups of them."""
     from lrurun.report import listing, run_table
 
-    if columns and by:
-        raise UsageError("--columns and --by exclude each other", "leave one of them out")
-    if metric and not by:
-        raise UsageError("--metric: belongs to --by", "as in --by rung --metric val/accuracy")
     names, groups = run_table.split(columns, "--columns"), run_table.split(by, "--by")
     others = [("--columns", name) for name in names]
     others += [("--by", name) for name in groups] + ([] if metric is None else [("--metric", metric)])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import msgspec
 import typer
@@ -12,16 +14,24 @@ from msgspec import Struct
 
 from lrurun import console
 from lrurun.commands._shared import opening, output
-from lrurun.commands._shared.options import Json, RunId
-from lrurun.errors import LrurunError, UsageError
+from lrurun.commands._shared.options import Json, RunId, number
+from lrurun.commands._shared.rules import excludes, exclusive, needs
+from lrurun.errors import LrurunError, NotFoundError
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
     from lrurun.paths import Places
     from lrurun.report.run_tables import Curves, Spectra, TextTable
+    from lrurun.runner.logs import Reader
 
+POLL_SECONDS = 0.5
+"""How often a followed log is read."""
+FILE_SECONDS = 5.0
+"""How long to wait for the log of an attempt that has just begun."""
+QUEUE_SECONDS = 30.0
+"""How long to wait for a worker to claim a queued run."""
 LOG_LINES = 10
-"""How many lines of the log are printed."""
+"""How many lines of the log are printed after everything else."""
 
 
 class AttemptOutput(Struct, frozen=True, kw_only=True):
@@ -74,6 +84,20 @@ class RunDocument(Struct, frozen=True, kw_only=True):
     """Moment ("start", "end") -> (real, imaginary) of each layer; empty if they were not recorded."""
 
 
+class LogDocument(Struct, frozen=True):
+    """The JSON of `lrurun show --log`."""
+
+    run: str
+    attempt: int
+    path: str
+    lines: list[str]
+
+
+@exclusive("toml", "requirements", "log")
+@needs("attempt", "log")
+@needs("follow", "log")
+@excludes("follow", "json", "attempt")
+@excludes("json", "toml", "requirements")
 def show(
     context: typer.Context,
     run: RunId,
@@ -81,6 +105,16 @@ def show(
     requirements: Annotated[
         bool, typer.Option("--requirements", help="Print the versions that it ran with, as pip reads them.")
     ] = False,
+    log: Annotated[bool, typer.Option("--log", help="Print its log, and nothing else.")] = False,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="With --log: print new lines until the run ends.")
+    ] = False,
+    attempt: Annotated[
+        Optional[int],
+        typer.Option(
+            "--attempt", metavar="N", help="With --log: of this attempt [the newest].", **number("--attempt", int, 1)
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Show one run: result, configuration, curves, attempts, log.
@@ -88,9 +122,8 @@ def show(
     The configuration names the source of every value.
     """
     places: Places = context.obj.places
-    given = [f"--{name}" for name, on in (("json", json), ("toml", toml), ("requirements", requirements)) if on]
-    if len(given) > 1:
-        raise UsageError(f"{given[0]} and {given[1]} exclude each other", "leave one of them out")
+    if log:
+        return _show_log(places, run, attempt, follow=follow, json=json)
     with opening.read_for_run(places, run) as ledger:
         found = ledger.run(run)
         attempts, metrics, events = ledger.attempts(found.id), ledger.metrics(found.id), ledger.events(run=found.id)
@@ -221,3 +254,94 @@ def sparklines(task: str, metrics: Curves) -> list[str]:
     room = min(console.width(), 100) - wide - 2
     curves = {name: [value for _, value in metrics.get(name, ())] for name in main}
     return [f"{k.ljust(wide)}  {sparkline.draw(c, room, levels)}" for k, c in curves.items() if len(c) > 1]
+
+
+def _show_log(places: Places, run_id: str, attempt: int | None, *, follow: bool, json: bool) -> int:
+    """Prints the log of an attempt, the newest one if none is named."""
+    run, known = _run_and_attempts(places, run_id)
+    if follow and not known and run.state == "queued":
+        console.say(f"run {run.id} is queued")
+        run, known = _wait(places, run, 0)
+    if not known:
+        raise NotFoundError(f"run {run.id} has no log: it has not begun", "lrurun status shows which runs are running")
+    if attempt is not None and attempt not in known:
+        raise NotFoundError(
+            f"run {run.id} has no attempt {attempt}",
+            f"it has: {', '.join(map(str, known))}; without --attempt the newest is shown",
+        )
+    number = known[-1] if attempt is None else attempt
+    if follow:
+        return _follow(places, run, number)
+    reader = _reader(places, run, number, patience=0.0)
+    if json:
+        lines = list(itertools.chain.from_iterable(_blocks(reader, last=True)))
+        output.write_json(LogDocument(run.id, number, str(reader.path), lines))
+        return 0
+    for block in _blocks(reader, last=True):
+        console.write("\n".join(block) + "\n")
+    return 0
+
+
+def _follow(places: Places, run: Run, number: int) -> int:
+    """Prints the log of the run's attempts from `number` on, until the run ends."""
+    newest = number
+    reader = _reader(places, run, number, patience=FILE_SECONDS if run.state == "running" else 0.0)
+    while True:
+        over = run.state not in ("running", "queued")
+        for block in _blocks(reader, last=over or newest > number):
+            console.write("\n".join(block) + "\n")
+        if over:
+            console.say(f"run {run.id}: {run.state} at step {run.step} of {run.steps}")
+            return 0
+        if newest > number:
+            number = newest
+            console.say(f"attempt {number}")
+            reader = _reader(places, run, number, patience=FILE_SECONDS)
+            continue
+        time.sleep(POLL_SECONDS)
+        run, known = _wait(places, run, number)
+        newest = known[-1]
+
+
+def _wait(places: Places, run: Run, number: int) -> tuple[Run, list[int]]:
+    """The run and its attempts as they are now. While the run is queued, waits for a worker to claim it."""
+    end = time.monotonic() + QUEUE_SECONDS
+    while True:
+        run, known = _run_and_attempts(places, run.id)
+        if run.state != "queued" or (known and known[-1] > number):
+            return run, known
+        if time.monotonic() > end:
+            raise LrurunError(f"run {run.id} is queued, and no worker claims it", "lrurun resume starts workers")
+        time.sleep(POLL_SECONDS)
+
+
+def _run_and_attempts(places: Places, run_id: str) -> tuple[Run, list[int]]:
+    with opening.read_for_run(places, run_id) as ledger:
+        run = ledger.run(run_id)
+        return run, [attempt.n for attempt in ledger.attempts(run.id)]
+
+
+def _reader(places: Places, run: Run, attempt: int, *, patience: float) -> Reader:
+    """The log of an attempt, which is created a moment after the attempt has begun.
+
+    Raises:
+        NotFoundError: there is still none after `patience` seconds.
+    """
+    from lrurun.runner import logs
+
+    path = logs.path_of(places, run.id, attempt)
+    end = time.monotonic() + patience
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(POLL_SECONDS)
+    try:
+        return logs.Reader(path)
+    except OSError as error:
+        raise NotFoundError(
+            f"run {run.id}, attempt {attempt}: no log at {path}: {error.strerror}",
+            "name the runs folder: --runs-dir DIR",
+        ) from None
+
+
+def _blocks(reader: Reader, *, last: bool) -> Iterator[list[str]]:
+    while block := reader.lines(last=last):
+        yield block

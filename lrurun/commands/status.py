@@ -12,7 +12,8 @@ from msgspec import Struct, field
 from lrurun import console
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json, OnlyInstance
-from lrurun.errors import LrurunError, UnreachableError, UsageError
+from lrurun.commands._shared.rules import exclusive
+from lrurun.errors import LrurunError, UnreachableError
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -83,6 +84,7 @@ class StatusDocument(Struct, frozen=True):
     ladders: list[LadderStatus]
 
 
+@exclusive("watch", "json")
 def status(
     context: typer.Context,
     instance: OnlyInstance = None,
@@ -96,8 +98,6 @@ def status(
     from lrurun.report import progress
 
     places: Places = context.obj.places
-    if watch and json:
-        raise UsageError("--watch and --json exclude each other", "leave one of them out")
     if watch:
         return _watch(places, instance)
     found = _progress(places, instance)

@@ -742,42 +742,50 @@ class Ledger:
             return sorted(deleted.scalars())
 
     @retried
-    def tag(self, run_id: str, names: Iterable[str], *, remove: bool = False) -> Run:
-        """Add tags to a run, or remove them; tags that it already has, or does not have, are ignored."""
-        with self._writing() as connection:
-            number = self._run_number(connection, run_id)
-            rows = [{"run": number, "name": name} for name in names]
-            if remove:
-                removed = [row["name"] for row in rows]
-                connection.execute(delete(tags).where(tags.c.run == number, among(tags.c.name, removed)))
-            elif rows:
-                connection.execute(upsert(connection, tags).on_conflict_do_nothing(), rows)
-            return load_runs(connection, runs.c.number == number)[0]
+    def mark(
+        self,
+        run_ids: Iterable[str],
+        *,
+        tag: Iterable[str] = (),
+        untag: Iterable[str] = (),
+        note: str | None = None,
+        exclude: str | None = None,
+        include: bool = False,
+    ) -> list[Run]:
+        """Record what people say about runs, for all of them or for none; the runs as they are then.
 
-    @retried
-    def annotate(self, run_id: str, text: str) -> None:
-        """Write a note on a run: an event of kind "note"."""
-        with self._writing() as connection:
-            add_event(connection, now(connection), "note", text, run=self._run_number(connection, run_id))
-
-    @retried
-    def exclude(self, run_id: str, why: str | None) -> Run:
-        """Exclude a run from every report, or include it again if `why` is None; each change is an event."""
+        Args:
+            run_ids: of the runs.
+            tag: tags to add; those that a run already has stay.
+            untag: tags to remove; those that a run does not have are ignored.
+            note: an event of each run, unless its newest event is the same note.
+            exclude: exclude the runs from every report, for this reason; an event, unless it changes nothing.
+            include: include them again; an event too.
+        """
         with self._writing() as connection:
             time = now(connection)
-            number = self._run_number(connection, run_id)
-            before = load_runs(connection, runs.c.number == number)[0]
-            if why is None:
-                connection.execute(delete(exclusions).where(exclusions.c.run == number))
-            else:
-                row = {"run": number, "why": clean(why), "time": time}
-                connection.execute(
-                    upsert(connection, exclusions).values(row).on_conflict_do_update(index_elements=["run"], set_=row)
-                )
-            after = load_runs(connection, runs.c.number == number)[0]
-            if after != before:
-                add_event(connection, time, "included" if why is None else "excluded", why or "", run=number)
-            return after
+            numbers = [self._run_number(connection, run_id) for run_id in run_ids]
+            new_events: list[tuple[int, str, str]] = []
+            for number in numbers:
+                before = load_runs(connection, runs.c.number == number)[0].excluded
+                for name in tag:
+                    added = {"run": number, "name": name}
+                    connection.execute(upsert(connection, tags).values(added).on_conflict_do_nothing())
+                connection.execute(delete(tags).where(tags.c.run == number, among(tags.c.name, untag)))
+                if exclude is not None and clean(exclude) != before:
+                    row = {"run": number, "why": clean(exclude), "time": time}
+                    statement = upsert(connection, exclusions).values(row)
+                    connection.execute(statement.on_conflict_do_update(index_elements=["run"], set_=row))
+                    new_events.append((number, "excluded", exclude))
+                if include and before is not None:
+                    connection.execute(delete(exclusions).where(exclusions.c.run == number))
+                    new_events.append((number, "included", ""))
+                newest = select(events.c.kind, events.c.text).where(events.c.run == number).order_by(events.c.id.desc())
+                if note is not None and connection.execute(newest.limit(1)).first() != ("note", clean(note)):
+                    new_events.append((number, "note", note))
+            for number, kind, text in new_events:  # the last writes of the transaction
+                add_event(connection, time, kind, text, run=number)
+            return [load_runs(connection, runs.c.number == number)[0] for number in numbers]
 
     # Reading
 

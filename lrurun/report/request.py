@@ -46,25 +46,10 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
     user: str | None = None
     """Who made the request; recorded on servers, which several people may share."""
 
-    def check(self, *, fresh: bool = False) -> None:
-        """Refuses options that `--decide` excludes.
-
-        Raises:
-            UsageError: there is one, or no look of the design has that number of seeds.
-        """
+    def check(self) -> None:
+        """Raises UsageError if no look of the design of `--decide` has that number of seeds."""
         from lrurun.report.judging.sequential import SHARES
 
-        if not self.decide:
-            if self.max_seeds is not None:
-                raise UsageError("--max-seeds: belongs to --decide", "add --decide, or choose the seeds with --seeds")
-            return
-        others = {"--seeds": self.seeds is not None, "--rung": bool(self.rungs), "--fresh": fresh}
-        for option in (name for name, is_given in others.items() if is_given):
-            bound = ", or bound the seeds with --max-seeds 12" if option == "--seeds" else ""
-            raise UsageError(
-                f"--decide and {option} exclude each other: the design of --decide fixes the seeds and rungs to train",
-                f"leave out one of them{bound}",
-            )
         if self.max_seeds is not None and self.max_seeds not in SHARES:
             raise UsageError(
                 f"--max-seeds {self.max_seeds}: expected {' or '.join(map(str, SHARES))}, the looks of the design",

@@ -30,7 +30,7 @@ READERS = [
     ("show", "@", "--toml"),
     ("compare", "@", "@2"),
     ("compare", "@", "@2", "--json"),
-    ("logs", "@"),
+    ("show", "@", "--log"),
     ("report", *SMOKE),
     ("report", *SMOKE, "--json"),
     ("report", *SMOKE, "--speed"),

@@ -122,7 +122,7 @@ def test_a_run_elsewhere_is_left_alone(folder: Path, name: str, capsys: pytest.C
     path = path_of(folder, name)
     write(("update stored_runs set id = ?, superseded = 0 where number = 1", (path,)))
     before = outside(folder)
-    for arguments in (["ledger", "gc", "--finished"], ["logs", path], ["show", path], ["ledger", "check"]):
+    for arguments in (["ledger", "gc", "--finished"], ["show", path, "--log"], ["show", path], ["ledger", "check"]):
         code = command(arguments)
         out, err = capsys.readouterr()
         check(code, out, err, arguments)

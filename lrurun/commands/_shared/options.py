@@ -59,20 +59,6 @@ def _executors(incomplete: str) -> list[str]:
     return _beginning(incomplete, executors.names())
 
 
-def is_given(context: typer.Context, parameter: str) -> bool:
-    """Whether the command line has this option; else its value is the default."""
-    source = context.get_parameter_source(parameter)
-    return source is not None and source.name != "DEFAULT"
-
-
-def check_instance(context: typer.Context, name: str | None) -> None:
-    """Refuses the other options that choose an instance beside `--instance`."""
-    for parameter in ("ladder", "profile", "tune", "set_"):
-        if name is not None and is_given(context, parameter):
-            option = parameter.rstrip("_")
-            raise UsageError(f"--instance and --{option} exclude each other", f"--instance {name} alone names it")
-
-
 def _short_name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z][\w.+-]{0,59}", text, re.ASCII):
         raise UsageError(
@@ -361,6 +347,10 @@ NewName = Annotated[
 ]
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="The id of a run, or its first characters.", autocompletion=complete_runs)
+]
+RunIds = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN ...", help="Ids of runs, or their first characters.", autocompletion=complete_runs),
 ]
 TaskOrRuns = Annotated[
     Optional[list[str]],

@@ -1,0 +1,79 @@
+"""Rules between the options of a command, declared above it: which exclude each other, and which need another one."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lrurun.errors import UsageError
+
+if TYPE_CHECKING:
+    import typer
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+INSTANCE = ("ladder", "profile", "tune", "set_")
+"""What chooses an instance of a ladder on a task, unless `--instance` names it."""
+DECIDE_HINT = "the design of --decide fixes seeds and rungs; --max-seeds 12 bounds the seeds"
+
+
+def exclusive(*names: str, hint: str = "leave one of them out") -> Callable[[Command], Command]:
+    """At most one of these parameters of the command may be given."""
+
+    def check(context: typer.Context) -> None:
+        given = [name for name in names if is_given(context, name)]
+        if len(given) > 1:
+            raise UsageError(
+                f"{spelling(context, given[0])} and {spelling(context, given[1])} exclude each other", hint
+            )
+
+    return _checked(check)
+
+
+def excludes(name: str, *others: str, hint: str = "leave one of them out") -> Callable[[Command], Command]:
+    """None of the other parameters of the command may be given beside `name`."""
+
+    def check(context: typer.Context) -> None:
+        given = [spelling(context, other) for other in others if is_given(context, other)]
+        if given and is_given(context, name):
+            raise UsageError(f"{spelling(context, name)} and {given[0]} exclude each other", hint)
+
+    return _checked(check)
+
+
+def needs(name: str, *others: str) -> Callable[[Command], Command]:
+    """A parameter of the command may be given with one of the others only."""
+
+    def check(context: typer.Context) -> None:
+        if is_given(context, name) and not any(is_given(context, other) for other in others):
+            wanted = " or ".join(spelling(context, other) for other in others)
+            raise UsageError(f"{spelling(context, name)}: belongs to {wanted}", f"add {wanted}, or leave it out")
+
+    return _checked(check)
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line has this parameter; else its value is the default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
+def spelling(context: typer.Context, name: str) -> str:
+    """A parameter as one types it: the longest form of an option, or the name that the help gives an argument."""
+    [parameter] = [parameter for parameter in context.command.params if parameter.name == name]
+    return max(parameter.opts, key=len) if parameter.opts[0].startswith("-") else str(parameter.metavar).strip("[]")
+
+
+def _checked(check: Callable[[typer.Context], None]) -> Callable[[Command], Command]:
+    """A decorator that makes a check before the command begins. The command's first parameter is its context."""
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def checked(context: typer.Context, **values: Any) -> Any:
+            check(context)
+            return command(context, **values)
+
+        return checked  # type: ignore[return-value]
+
+    return decorate

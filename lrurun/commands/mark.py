@@ -1,0 +1,88 @@
+"""`lrurun mark`: what people record about runs: tags, notes, exclusions. The runs themselves stay as they are."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Optional
+
+import typer
+
+from lrurun import console
+from lrurun.commands._shared import opening
+from lrurun.commands._shared.options import RunIds
+from lrurun.commands._shared.rules import exclusive
+from lrurun.errors import UsageError
+
+MOST_CHARACTERS = 2000
+"""Of a note, and of the reason of an exclusion."""
+_TAG = re.compile(r"[^\s\"'<>=!(),]{1,100}")
+"""What `--where tag=...` reads as one word."""
+
+
+@exclusive("exclude", "include")
+def mark(
+    context: typer.Context,
+    runs: RunIds,
+    tag: Annotated[
+        Optional[list[str]],
+        typer.Option("--tag", metavar="TAG", help="Add a tag, for lrurun runs --where tag=TAG. Repeatable."),
+    ] = None,
+    untag: Annotated[
+        Optional[list[str]], typer.Option("--untag", metavar="TAG", help="Remove a tag. Repeatable.")
+    ] = None,
+    note: Annotated[
+        Optional[str], typer.Option("--note", metavar="TEXT", help="Add a note, which lrurun show lists.")
+    ] = None,
+    exclude: Annotated[
+        Optional[str],
+        typer.Option("--exclude", metavar="WHY", help="Exclude from all reports, which print this reason."),
+    ] = None,
+    include: Annotated[bool, typer.Option("--include", help="Include in reports again.")] = False,
+) -> int:
+    """Tag runs, add notes to them, or exclude them from reports.
+
+    All of it is recorded for all the runs, or nothing is. The runs themselves stay as they are.
+    """
+    for name in [*(tag or ()), *(untag or ())]:
+        if not _TAG.fullmatch(name) or console.clean(name) != name or name.lower() in ("and", "or", "not"):
+            raise UsageError(
+                f"tag {name[:100]!r}: expected one word of at most 100 characters", "as in: lrurun mark RUN --tag paper"
+            )
+    for option, text in (("--note", note), ("--exclude", exclude)):
+        _check_text(option, text)
+    if not (tag or untag or note or exclude or include):
+        raise UsageError(
+            "mark: nothing to record", "add --tag TAG, --untag TAG, --note TEXT, --exclude WHY or --include"
+        )
+    from lrurun.runner import records
+
+    with opening.change(context.obj.places, runs[0]) as ledger:
+        before = list({run.id: run for run in map(ledger.run, runs)}.values())
+        ids = [run.id for run in before]
+        after = ledger.mark(ids, tag=tag or (), untag=untag or (), note=note, exclude=exclude, include=include)
+        for run in ids:
+            records.keep_run(ledger, context.obj.places.runs, run)
+    for old, new in zip(before, after, strict=True):
+        done = []
+        if tag or untag:
+            done.append(f"tags {', '.join(new.tags)}" if new.tags else "no tags")
+        if note is not None:
+            done.append("noted")
+        if include:
+            done.append("was not excluded" if old.excluded is None else "included in reports again")
+        if exclude is not None:
+            replaced = "" if old.excluded is None else f" (replaces: {old.excluded})"
+            done.append(f"excluded from all reports{replaced}; --include includes it again")
+        console.write(console.clean(f"run {new.id}: {'; '.join(done)}"))
+    return 0
+
+
+def _check_text(option: str, text: str | None) -> None:
+    """Refuses a text that says nothing, or is too long for lists and pages. Raises UsageError."""
+    if text is not None and not text.strip():
+        raise UsageError(f"{option}: the text is empty", f"as in {option} 'the fan was loud'")
+    if text is not None and len(text) > MOST_CHARACTERS:
+        raise UsageError(
+            f"{option}: the text has {len(text):,} characters, at most {MOST_CHARACTERS:,} are allowed",
+            "write the rest into a file, and name the file",
+        )
