@@ -205,6 +205,11 @@ def hides_packaged(kind: Kind, path: Path) -> bool:
 def find(kind: Kind, name: str) -> Path:
     """The file of a ladder or recipe, given by name or by path."""
     what = _NAME[kind]
+    if kind == "recipes" and name.endswith((".npy", ".npz")):
+        raise UsageError(
+            f"{name}: an array, expected a task",
+            "make a task of arrays: lrurun data import NAME --inputs X.npy --labels Y.npy",
+        )
     if name.endswith(".toml") or os.sep in name:
         path = Path(name)
         if not path.is_file():

@@ -284,6 +284,7 @@ def command_line() -> str:
         for name, inner in group.commands.items():  # Typer cuts the sentences of its lists at 45 characters
             cut, whole = inner.get_short_help_str(), inner.get_short_help_str(limit=1000)
             text = text.replace(f"* `{name}`: {cut}\n", f"* `{name}`: {whole}\n")
+    text = re.sub(r"\x08\n((?:Examples|Exit codes):)\n((?:  .+\n)+)", r"\1\n\n```text\n\2```\n", text)
     return text.rstrip() + "\n"
 
 

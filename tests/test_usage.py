@@ -17,8 +17,8 @@ LADDERS = ", ".join(sorted(paths.names("ablations")))
 RECIPES = ", ".join(sorted(paths.names("recipes")))
 OF_LEDGER = "path, check, migrate, backup, merge, rebuild, export, gc"
 COMMANDS = (
-    "ladder, resume, study, plan, status, runs, show, report, claims, ui, plot, compare, verify, query, logs, tag, "
-    "note, exclude, list, check, new, doctor, bench, data, ledger"
+    "ladder, resume, plan, study, verify, status, runs, show, report, claims, plot, compare, query, ui, mark, doctor, "
+    "list, new, check, bench, data, ledger"
 )
 
 
@@ -56,8 +56,26 @@ COMMANDS = (
         ),
         (
             ["sDigits", "more"],
-            "got unexpected extra argument(s) (more)",
+            "lrurun @: unexpected argument 'more'",
             "see lrurun @ --help",
+        ),
+        (
+            ["sDigits", "optim.lr=1"],
+            "lrurun @: unexpected argument 'optim.lr=1'",
+            "it looks like a setting: --set optim.lr=1",
+        ),
+        (["sDigits", "5"], "lrurun @: unexpected argument '5'", "it looks like a number of seeds: --seeds 5"),
+        (["sDigits", "--lr", "0.1"], "no such option: --lr", "it is: --set optim.lr=0.1; see lrurun @ --help"),
+        (["sDigits", "--batch=8"], "no such option: --batch", "it is: --set train.batch=8; see lrurun @ --help"),
+        (
+            ["sDigits", "--set", "optim.lr=1", "--set", "optim.lr=2"],
+            "--set optim.lr: set to 1 and to 2",
+            "leave one of them out; to train both: --sweep optim.lr=1,2",
+        ),
+        (
+            ["images.npy"],
+            "images.npy: an array, expected a task",
+            "make a task of arrays: lrurun data import NAME --inputs X.npy --labels Y.npy",
         ),
         ([], "missing argument 'TASK'", "see lrurun @ --help"),
         (
@@ -115,13 +133,21 @@ COMMANDS = (
 def test_invalid_arguments_give_an_error_of_two_lines_and_no_file(command, arguments, error, hint, capsys):
     code, out, err = lrurun(capsys, command, *arguments)
     assert (code, out) == (2, "")
-    assert err == f"error: {error}\nhint: {hint.replace(' @ ', f' {command} ')}\n"
+    assert err == f"error: {error}\nhint: {hint}\n".replace("lrurun @", f"lrurun {command}")
 
 
 @pytest.mark.parametrize(
     ("arguments", "error", "hint"),
     [
         (["plann", "sDigits"], "no such command 'plann'", f"did you mean 'plan'? commands: {COMMANDS}"),
+        (["export"], "no such command 'export'", "it is: lrurun ledger export"),
+        (["tag", "3f2a", "x"], "no such command 'tag'", "it is: lrurun mark RUN --tag TAG"),
+        (["ledger", "import"], "no such command 'import'", "it is: lrurun data import"),
+        (
+            ["show", "3f2a", "81bc"],
+            "lrurun show: unexpected argument '81bc'",
+            "it looks like a run, of which lrurun show takes one",
+        ),
         (["ledger", "pth"], "no such command 'pth'", f"did you mean 'path'? commands: {OF_LEDGER}"),
         ([], "lrurun: no command given", f"lrurun --help; commands: {COMMANDS}"),
         (["-q"], "lrurun: no command given", f"lrurun --help; commands: {COMMANDS}"),
@@ -163,7 +189,7 @@ def test_unknown_commands_and_values_get_the_nearest_one(arguments, error, hint,
         ("ladder sDigits --pack many", "whole number from 1 to 64", "many", "--pack 4"),
         ("plan sDigits --decide --max-seeds all", "whole number from 1 to 2147483647", "all", "--max-seeds 12"),
         ("report sDigits --limit 0", "whole number of at least 1", "0", "--limit 5"),
-        ("logs 0123 --attempt 1.5", "whole number from 1 to 2147483647", "1.5", "--attempt 1"),
+        ("show 0123 --log --attempt 1.5", "whole number from 1 to 2147483647", "1.5", "--attempt 1"),
         ("bench --rounds 0", "whole number of at least 1", "0", "--rounds 5"),
         ("bench --seconds 1e3", "number of at most 600", "1e3", "--seconds 2"),
         ("runs --limit " + "9" * 5000, "whole number from 0 to 2147483647", "9" * 37 + "...", "--limit 20"),

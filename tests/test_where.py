@@ -319,6 +319,8 @@ def test_runs_are_chosen_and_sorted(folder: Path, capsys: pytest.CaptureFixture[
     assert listed(capsys, "--sort", "seed", "--limit", "2", "--ladder", "lru") == [0, 1]
     assert command(["runs", "--where", "seed>10"]) == 0
     assert capsys.readouterr() == ("", "none of 4 runs fulfils the condition\n")
+    assert command(["runs", "--where", "rung=rinng and task=sDigits"]) == 0
+    assert capsys.readouterr() == ("", "none of 4 runs fulfils the condition; did you mean rung=ring?\n")
 
 
 def test_shares_are_fractions_or_in_per_cent(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import pkgutil
-from typing import Annotated, Optional
+import shutil
+import textwrap
+from collections.abc import Callable
+from typing import Annotated, Any, Optional
 
 import typer
+import typer.core
 from msgspec import Struct
 
 from lrurun import console
 from lrurun.paths import Places, places
 from lrurun.version import VERSION
 
-EPILOG = """\b
+EXIT_CODES = """\b
 Exit codes:
   0    all done
   1    it could not be done
@@ -26,32 +30,70 @@ Exit codes:
 
 Global options may be given before or after the command.
 """
-
-COMMANDS = {
-    "ladder": "ladder:ladder",
-    "resume": "resume:resume",
-    "study": "study:study",
-    "plan": "plan:plan",
-    "status": "status:status",
-    "runs": "runs:runs",
-    "show": "show:show",
-    "report": "report:report",
-    "claims": "claims:claims",
-    "ui": "ui:ui",
-    "plot": "plot:plot",
-    "compare": "compare:compare",
-    "verify": "verify:verify",
-    "query": "query:query",
-    "mark": "mark:mark",
-    "list": "list:list_",
-    "check": "check:check",
-    "new": "new:new",
-    "doctor": "doctor:doctor",
-    "bench": "bench:bench",
-    "data": "data:app",
-    "ledger": "ledger:app",
+GROUPS = {
+    "Run": {
+        "ladder": "ladder:ladder",
+        "resume": "resume:resume",
+        "plan": "plan:plan",
+        "study": "study:study",
+        "verify": "verify:verify",
+    },
+    "Look": {
+        "status": "status:status",
+        "runs": "runs:runs",
+        "show": "show:show",
+        "report": "report:report",
+        "claims": "claims:claims",
+        "plot": "plot:plot",
+        "compare": "compare:compare",
+        "query": "query:query",
+        "ui": "ui:ui",
+    },
+    "Manage": {
+        "mark": "mark:mark",
+        "data": "data:app",
+        "ledger": "ledger:app",
+        "doctor": "doctor:doctor",
+    },
+    "Extend": {
+        "list": "list:list_",
+        "new": "new:new",
+        "check": "check:check",
+        "bench": "bench:bench",
+    },
 }
-"""Name -> the module in `lrurun.commands` and the function, or the group of further commands."""
+"""Group in `lrurun --help` -> name -> the module in `lrurun.commands` and the function, or several further commands."""
+COMMANDS = {name: where for group in GROUPS.values() for name, where in group.items()}
+
+
+class Overview(typer.core.TyperGroup):
+    """The command `lrurun`, whose help is one screen; with -v it also explains global options and exit codes."""
+
+    def format_help(self, context: Any, formatter: Any) -> None:
+        if {"-v", "--verbose"}.intersection(context.obj or ()):
+            super().format_help(context, formatter)
+            return
+        width = min(max(shutil.get_terminal_size().columns, 40), 100)
+
+        def write(text: str, indent: str = "") -> None:
+            lines = textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
+            formatter.write("".join(f"{line}\n" for line in lines))
+
+        write("Usage: lrurun COMMAND ...   Examples and options of each: lrurun COMMAND --help")
+        write(
+            "Trains a ladder of models, from a tanh RNN to the Linear Recurrent Unit (LRU), to see which changes "
+            "matter on a task. Begin with: lrurun ladder sDigits"
+        )
+        formatter.write("\n")
+        for group, names in GROUPS.items():
+            for number, name in enumerate(names):
+                about = self.commands[name].get_short_help_str(limit=1000)
+                write(f"{'' if number else group:8}{name:9}{about}", " " * 17)
+        formatter.write("\n")
+        write(
+            "With any command: --ledger PATH|URL, --runs-dir DIR|URL, --data-dir DIR, --load FILE, -q, -v, --debug. "
+            "Also: --version, --install-completion. All of this and the exit codes: lrurun --help -v"
+        )
 
 
 class Globals(Struct, frozen=True):
@@ -113,7 +155,8 @@ def make_app(command: str | None = None) -> typer.Typer:
             "Train a ladder of models, from a tanh RNN to the Linear Recurrent Unit (LRU), and see which changes "
             "matter on a task.\n\nBegin with: lrurun ladder sDigits"
         ),
-        epilog=EPILOG,
+        epilog=EXIT_CODES,
+        cls=Overview,
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -123,7 +166,14 @@ def make_app(command: str | None = None) -> typer.Typer:
     for name in COMMANDS if command is None else [command]:
         found = pkgutil.resolve_name(f"lrurun.commands.{COMMANDS[name]}")
         if isinstance(found, typer.Typer):
+            for inner in found.registered_commands:
+                inner.epilog = _examples(inner.callback)
             app.add_typer(found, name=name)
         else:
-            app.command(name)(found)
+            app.command(name, epilog=_examples(found))(found)
     return app
+
+
+def _examples(command: Callable[..., Any] | None) -> str:
+    """What the help of a command ends with; `\\b` keeps its lines apart."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in getattr(command, "examples", ()))

@@ -6,12 +6,25 @@ attributes. Messages of Typer are printed, but nothing is decided by their text.
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lrurun.cli.arguments import GLOBAL_FLAGS, GLOBAL_VALUES
 from lrurun.errors import UsageError, hint_for, nearest
 
+_OTHER_OPTIONS = {
+    "--executor": "--on slurm, --on ray",
+    "--slurm": "--on slurm:KEY=VALUE",
+    "--ray": "--on ray:KEY=VALUE",
+    "--address": "--on ray:address=HOST:PORT",
+    "--nodes": "--on slurm:nodes=N",
+    "--workers": "--jobs N",
+    "--output": "--out FILE",
+    "--filter": "--where EXPR",
+}
+"""What people type for an option -> the option that does it."""
 _ELSEWHERE = {
     **dict.fromkeys(("tag", "label", "annotate"), "mark RUN --tag TAG"),
     **dict.fromkeys(("note", "comment"), "mark RUN --note TEXT"),
@@ -75,9 +88,7 @@ def usage_error(error: Exception, arguments: Sequence[str]) -> UsageError:
     help_ = f"see {command} --help"
     option = getattr(error, "option_name", None)
     if option is not None and hasattr(error, "possibilities"):
-        known = [name for parameter in context.command.params for name in parameter.opts] if context else []
-        close = nearest(option, [*known, *GLOBAL_VALUES, *GLOBAL_FLAGS])
-        return UsageError(f"no such option: {option}", f"did you mean {close}? {help_}" if close else help_)
+        return UsageError(f"no such option: {option}", f"{_option_hint(option, context, arguments)}{help_}")
     commands = getattr(context.command, "commands", None) if context else None
     if commands and option is None:
         depth = len(command.split()) - 1
@@ -85,5 +96,57 @@ def usage_error(error: Exception, arguments: Sequence[str]) -> UsageError:
             return UsageError(f"{command}: no command given", f"{command} --help; commands: {', '.join(commands)}")
         if named[depth] not in commands:
             return UsageError(f"no such command {named[depth]!r}", _command_hint(named[depth], commands))
+    if context and option is None and getattr(error, "param", None) is None:
+        # all that is left: more arguments than the command takes
+        words = list(arguments)
+        for name in command.split()[1:]:
+            words.remove(name)
+        _, extra, _ = context.command.make_parser(context).parse_args(words)
+        if extra:
+            return UsageError(f"{command}: unexpected argument {extra[0]!r}", _word_hint(extra[0], context) or help_)
     message = error.format_message().strip().rstrip(".")  # type: ignore[attr-defined]
     return UsageError(message[:1].lower() + message[1:], help_)
+
+
+def _option_hint(option: str, context: Any, arguments: Sequence[str]) -> str:
+    """What an unknown option probably means, as the beginning of a hint: a setting, or the nearest option."""
+    from lrurun.config.schema import known_paths
+
+    known = [name for parameter in context.command.params for name in parameter.opts] if context else []
+    name = option.lstrip("-").replace("-", "_")
+    settings = [path for path in known_paths() if name in (path, path.rpartition(".")[2])]
+    if "--set" in known and settings:
+        following = [*arguments, ""][arguments.index(option) + 1] if option in arguments else ""
+        joined = next((word.partition("=")[2] for word in arguments if word.startswith(f"{option}=")), following)
+        value = "VALUE" if not joined or joined.startswith("--") else joined
+        return f"it is: --set {shlex.quote(f'{settings[0]}={value}')}; "
+    if option in _OTHER_OPTIONS:
+        return f"it is: {_OTHER_OPTIONS[option]}; "
+    close = nearest(option, [*known, *GLOBAL_VALUES, *GLOBAL_FLAGS])
+    return f"did you mean {close}? " if close else ""
+
+
+def _word_hint(word: str, context: Any) -> str | None:
+    """What a word that a command does not take looks like, and where it belongs; None if it looks like nothing."""
+    from lrurun import paths
+    from lrurun.config.schema import known_paths
+
+    options = {name for parameter in context.command.params for name in parameter.opts}
+    if word.endswith((".npy", ".npz")):
+        return "it looks like an array; to make a task of it: lrurun data import NAME --inputs X.npy --labels Y.npy"
+    if "--set" in options and word.partition("=")[0] in known_paths():
+        return f"it looks like a setting: --set {shlex.quote(word)}"
+    if "--seeds" in options and word.replace(",", "").replace("-", "").isdigit():
+        return f"it looks like a number of seeds: --seeds {word}"
+    if word in paths.names("recipes"):
+        return f"it looks like a task; {context.command_path} takes one at a time"
+    if "--ladder" in options and word in paths.names("ablations"):
+        return f"it looks like a ladder: --ladder {word}"
+    if word.endswith(".py"):
+        return f"it looks like code of your own: --load {word}"
+    if "--out" in options and re.search(r"\.(png|svg|pdf|html|md|tex|csv|json)$", word):
+        return f"it looks like a file to write: --out {word}"
+    if re.fullmatch(r"[0-9a-f]{3,12}(-\d+)?", word):
+        takes_run = any(str(parameter.metavar) == "RUN" for parameter in context.command.params)
+        return f"it looks like a run, of which {context.command_path} takes {'one' if takes_run else 'none'}"
+    return None

@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, convert
 from lrurun import console
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, choice, number
+from lrurun.commands._shared.rules import examples
 
 if TYPE_CHECKING:
     from lrurun.bench import Result
@@ -74,6 +75,10 @@ class BenchDocument(Struct, frozen=True):
     claims: list[SpeedClaim]
 
 
+@examples(
+    "lrurun bench",
+    "lrurun bench scan",
+)
 def bench(
     what: Annotated[
         Optional[What],

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from lrurun import console, paths
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnLadders, choice
+from lrurun.commands._shared.rules import examples
 from lrurun.errors import LrurunError, UsageError, hint_for, nearest, plural
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class CheckDocument(Struct, frozen=True):
     findings: list[CheckResult]
 
 
+@examples(
+    "lrurun check ladder mine.toml",
+    "lrurun check recurrence averages --load averages.py",
+)
 def check(
     what: Annotated[
         Literal["ladder", "recipe", "recurrence", "study"],

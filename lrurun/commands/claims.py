@@ -11,9 +11,14 @@ import typer
 from lrurun import console
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json, OnlyLadder, OnlyTask
+from lrurun.commands._shared.rules import examples
 from lrurun.errors import UsageError
 
 
+@examples(
+    "lrurun claims",
+    "lrurun claims --paper lru",
+)
 def claims(
     context: typer.Context,
     ladder: OnlyLadder = None,

@@ -10,6 +10,7 @@ from msgspec import Struct
 from lrurun import console
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json, complete_runs
+from lrurun.commands._shared.rules import examples
 from lrurun.errors import UsageError
 
 
@@ -35,6 +36,10 @@ class CompareDocument(Struct, frozen=True, kw_only=True):
     results: list[MetricValues]
 
 
+@examples(
+    "lrurun compare 3f2a 81bc",
+    "lrurun compare 3f2a 81bc --json",
+)
 def compare(
     context: typer.Context,
     runs: Annotated[

@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from lrurun import console
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, ProfileName, Task
+from lrurun.commands._shared.rules import examples
 from lrurun.commands.data_import import import_
 from lrurun.errors import LrurunError
 
@@ -107,6 +108,10 @@ def _requested(name: str, profile: str | None) -> Requested:
 
 
 @app.command()
+@examples(
+    "lrurun data prepare sCIFAR",
+    "lrurun data prepare ListOps --from lra_release.gz",
+)
 def prepare(
     context: typer.Context,
     task: Task,
@@ -151,6 +156,7 @@ def prepare(
 
 
 @app.command()
+@examples("lrurun data check sCIFAR", "lrurun data check sCIFAR --image examples.png")
 def check(
     context: typer.Context,
     task: Task,
@@ -242,6 +248,10 @@ def _print_check(where: Path, document: DataCheck, form: ScoreForm) -> None:
 
 
 @app.command()
+@examples(
+    "lrurun data info npDigits",
+    "lrurun data info sCIFAR --json",
+)
 def info(context: typer.Context, task: Task, profile: ProfileName = None, json: Json = False) -> int:
     """Describe the data of a task: sizes, folder and source.
 

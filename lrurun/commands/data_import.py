@@ -14,7 +14,7 @@ import typer
 
 from lrurun import console, files, paths, plugins
 from lrurun.commands._shared.options import number
-from lrurun.commands._shared.rules import exclusive, needs
+from lrurun.commands._shared.rules import examples, exclusive, needs
 from lrurun.errors import LrurunError, UsageError
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ def _file(name: str, help_: str) -> typer.models.OptionInfo:
     return option
 
 
+@examples(
+    "lrurun data import mine --inputs X.npy --labels Y.npy",
+    "lrurun data import mine --inputs arrays.npz:X --labels arrays.npz:Y --test 0.2",
+)
 @exclusive("test", "test_inputs")
 @needs("test_inputs", "test_labels")
 @needs("test_labels", "test_inputs")

@@ -13,6 +13,7 @@ from msgspec import Struct
 from lrurun import console, paths
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json
+from lrurun.commands._shared.rules import examples
 from lrurun.errors import LrurunError, plural
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class DoctorDocument(Struct, frozen=True):
     checks: list[MachineCheck]
 
 
+@examples(
+    "lrurun doctor",
+    "lrurun doctor --json",
+)
 def doctor(context: typer.Context, json: Json = False) -> int:
     """Check devices, packages, data, ledger and disk space.
 

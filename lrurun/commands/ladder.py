@@ -37,7 +37,7 @@ from lrurun.commands._shared.options import (
     number,
 )
 from lrurun.commands._shared.report_output import Shown
-from lrurun.commands._shared.rules import DECIDE_HINT, excludes, exclusive, needs
+from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, exclusive, needs
 from lrurun.commands._shared.training_options import TrainingOptions, settings_of
 from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.report import request as requests
@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from lrurun.runner.supervisor import Outcome
 
 
+@examples(
+    "lrurun ladder sDigits --profile smoke",
+    "lrurun ladder npDigits --seeds 5 --set optim.lr=0.002",
+)
 @exclusive("name", "sweep")
 @excludes("decide", "seeds", "rung", "fresh", hint=DECIDE_HINT)
 @needs("max_seeds", "decide")

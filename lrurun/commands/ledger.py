@@ -14,6 +14,7 @@ from lrurun import console, paths
 from lrurun.commands import ledger_export
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json
+from lrurun.commands._shared.rules import examples
 from lrurun.errors import DamagedError, LrurunError, NotFoundError, UsageError, plural
 from lrurun.ledger import database
 from lrurun.runner.storage import storage_for
@@ -37,6 +38,10 @@ class IntegrityDocument(Struct, frozen=True):
 
 
 @app.command()
+@examples(
+    "lrurun ledger path",
+    "lrurun ledger path --ledger other.db",
+)
 def path(context: typer.Context) -> int:
     """Print the path of the ledger."""
     console.write(str(context.obj.places.ledger.absolute()))
@@ -44,6 +49,10 @@ def path(context: typer.Context) -> int:
 
 
 @app.command()
+@examples(
+    "lrurun ledger check",
+    "lrurun ledger check --json",
+)
 def check(
     context: typer.Context,
     quick: Annotated[
@@ -170,6 +179,10 @@ def _faults(places: Places, ledger: Ledger, checkpoint: Checkpoint, *, quick: bo
 
 
 @app.command()
+@examples(
+    "lrurun ledger migrate",
+    "lrurun ledger migrate --ledger postgresql://host/runs",
+)
 def migrate(context: typer.Context) -> int:
     """Create the ledger, or update it to this version."""
     places: Places = context.obj.places
@@ -180,6 +193,10 @@ def migrate(context: typer.Context) -> int:
 
 
 @app.command()
+@examples(
+    "lrurun ledger backup",
+    "lrurun ledger backup --out copy.db",
+)
 def backup(
     context: typer.Context,
     out: Annotated[
@@ -200,6 +217,10 @@ def backup(
 
 
 @app.command()
+@examples(
+    "lrurun ledger merge other.db",
+    "lrurun ledger merge other.db --other-runs other-runs",
+)
 def merge(
     context: typer.Context,
     other: Annotated[str, typer.Argument(metavar="OTHER", help="The file, or the URL, of another ledger.")],
@@ -242,6 +263,10 @@ def merge(
 
 
 @app.command()
+@examples(
+    "lrurun ledger rebuild",
+    "lrurun ledger rebuild --runs-dir runs",
+)
 def rebuild(context: typer.Context, json: Json = False) -> int:
     """Make a lost ledger again, from the runs folder.
 
@@ -270,6 +295,10 @@ app.command()(ledger_export.export)
 
 
 @app.command()
+@examples(
+    "lrurun ledger gc --dry-run",
+    "lrurun ledger gc --finished",
+)
 def gc(
     context: typer.Context,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")] = False,

@@ -17,7 +17,7 @@ import typer
 from lrurun import console, files
 from lrurun.commands._shared import opening
 from lrurun.commands._shared.options import Where, choice
-from lrurun.commands._shared.rules import excludes, needs
+from lrurun.commands._shared.rules import examples, excludes, needs
 from lrurun.errors import LrurunError, NotFoundError, UsageError, plural
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ POLL_SECONDS = 2.0
 FORMATS = ("parquet", "csv", "tensorboard", "mlflow")
 
 
+@examples(
+    "lrurun ledger export --out ledger.jsonl",
+    "lrurun ledger export --to parquet tables --where task=npDigits",
+)
 @needs("dest", "to")
 @needs("where", "to")
 @needs("follow", "to")

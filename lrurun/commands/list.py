@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 from lrurun import console, paths
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, choice
+from lrurun.commands._shared.rules import examples
 from lrurun.errors import UsageError
 
 What = Literal["ladders", "recipes", "tasks", "recurrences", "studies"]
@@ -86,6 +87,10 @@ class Listing(Struct, frozen=True, kw_only=True):
     studies: list[ListedStudy] | UnsetType = UNSET
 
 
+@examples(
+    "lrurun list",
+    "lrurun list tasks",
+)
 def list_(
     what: Annotated[
         Optional[What],

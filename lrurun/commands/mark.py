@@ -10,7 +10,7 @@ import typer
 from lrurun import console
 from lrurun.commands._shared import opening
 from lrurun.commands._shared.options import RunIds
-from lrurun.commands._shared.rules import exclusive
+from lrurun.commands._shared.rules import examples, exclusive
 from lrurun.errors import UsageError
 
 MOST_CHARACTERS = 2000
@@ -19,6 +19,10 @@ _TAG = re.compile(r"[^\s\"'<>=!(),]{1,100}")
 """What `--where tag=...` reads as one word."""
 
 
+@examples(
+    "lrurun mark 3f2a --tag paper --note 'the fan was loud'",
+    "lrurun mark 3f2a 81bc --exclude 'trained on a broken disk'",
+)
 @exclusive("exclude", "include")
 def mark(
     context: typer.Context,

@@ -12,6 +12,7 @@ import typer
 
 from lrurun import console, paths
 from lrurun.commands._shared.options import choice
+from lrurun.commands._shared.rules import examples
 from lrurun.errors import LrurunError, UsageError
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -31,6 +32,10 @@ NEXT = {
 """Commands that work with the files as they are."""
 
 
+@examples(
+    "lrurun new recurrence averages",
+    "lrurun new ladder radius",
+)
 def new(
     what: Annotated[
         Literal["recurrence", "task", "ladder", "recipe"],

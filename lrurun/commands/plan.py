@@ -26,7 +26,7 @@ from lrurun.commands._shared.options import (
     Task,
     Tune,
 )
-from lrurun.commands._shared.rules import DECIDE_HINT, excludes, needs
+from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, needs
 from lrurun.errors import plural
 from lrurun.report.request import LadderRequest
 
@@ -134,6 +134,10 @@ class SweepDocument(Struct, frozen=True, kw_only=True):
     """One for each combination of values, as without `--sweep`."""
 
 
+@examples(
+    "lrurun plan npDigits",
+    "lrurun plan npDigits --tune --seeds 12",
+)
 @excludes("decide", "seeds", "rung", hint=DECIDE_HINT)
 @needs("max_seeds", "decide")
 def plan(
@@ -150,7 +154,7 @@ def plan(
     sweep: Sweeps = None,
     json: Json = False,
 ) -> int:
-    """Show what a ladder would train, what is done, and the time left.
+    """Show what a ladder would train, and how long that takes.
 
     Nothing is trained or written. With -v also the parameter groups of every rung.
     """

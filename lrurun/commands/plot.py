@@ -20,7 +20,7 @@ from lrurun.commands._shared.options import (
     TunedInstance,
     choice,
 )
-from lrurun.commands._shared.rules import INSTANCE, excludes, is_given, spelling
+from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given, spelling
 from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError
 from lrurun.report.request import LadderRequest
 
@@ -37,6 +37,10 @@ OF_TASKS = ("ladder", "speed", "slots", "lengths")
 """Kinds of figures that compare the rungs of a ladder and cannot show single runs."""
 
 
+@examples(
+    "lrurun plot npDigits --out ladder.pdf",
+    "lrurun plot 3f2a 81bc --kind curves --out curves.png",
+)
 @excludes("instance", *INSTANCE)
 def plot(
     context: typer.Context,

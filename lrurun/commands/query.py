@@ -10,7 +10,7 @@ from msgspec import Struct
 from lrurun import console
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json
-from lrurun.commands._shared.rules import exclusive
+from lrurun.commands._shared.rules import examples, exclusive
 from lrurun.errors import UsageError
 
 
@@ -42,6 +42,10 @@ class ViewsDocument(Struct, frozen=True):
     views: list[ViewOutput]
 
 
+@examples(
+    "lrurun query 'select rung, avg(test_accuracy) from results group by rung'",
+    "lrurun query --views",
+)
 @exclusive("views", "sql")
 def query(
     context: typer.Context,

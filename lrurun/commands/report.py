@@ -26,7 +26,7 @@ from lrurun.commands._shared.options import (
     number,
 )
 from lrurun.commands._shared.report_output import Shown
-from lrurun.commands._shared.rules import INSTANCE, excludes, is_given
+from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given
 from lrurun.config.schema import STUDY
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.report.request import LadderRequest
@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from lrurun.report.ladder_table import LadderReport
 
 
+@examples(
+    "lrurun report npDigits",
+    "lrurun report npDigits --format html --out npDigits.html",
+)
 @excludes("all_", "task", "instance", "speed", "by")
 @excludes("detect", "all_", "speed", "by")
 @excludes("by", "speed", "instance")

@@ -27,6 +27,7 @@ from lrurun.commands._shared.options import (
     SlurmSettings,
     TimeLimit,
 )
+from lrurun.commands._shared.rules import examples
 from lrurun.commands._shared.training_options import TrainingOptions, settings_of
 from lrurun.commands.ladder import train
 from lrurun.commands.study_request import StudyRequest
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
     from lrurun.runner.signals import Signals
 
 
+@examples(
+    "lrurun resume",
+    "lrurun resume --instance npDigits --time-limit 45m",
+)
 def resume(
     context: typer.Context,
     instance: OnlyInstance = None,

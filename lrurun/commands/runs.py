@@ -22,7 +22,7 @@ from lrurun.commands._shared.options import (
     Sort,
     Where,
 )
-from lrurun.commands._shared.rules import exclusive, is_given, needs
+from lrurun.commands._shared.rules import examples, exclusive, is_given, needs
 from lrurun.errors import NotFoundError, UsageError, hint_for
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ class RunsDocument(Struct, frozen=True):
     runs: list[output.RunOutput]
 
 
+@examples(
+    "lrurun runs --where 'task=npDigits and val/accuracy>0.5'",
+    "lrurun runs --by rung,optim.lr --metric val/accuracy",
+)
 @exclusive("columns", "by")
 @needs("metric", "by")
 def runs(
@@ -81,7 +85,7 @@ def runs(
         if not ids:
             known = ledger.count_runs(ladder) if ledger is not None else 0
             if known:
-                console.say(f"none of {known} runs fulfils the condition")
+                console.say(f"none of {known} runs fulfils the condition{choice.likely(ledger)}")
             else:
                 console.say(opening.nothing_yet(places, "runs"))
             return 0
@@ -143,7 +147,7 @@ def _table(
 
 def _check_ladder(ledger: Ledger, name: str) -> None:
     """Refuse a ladder that has no runs, if others have some."""
-    names = ledger.ladder_names()
+    names = ledger.names_of("ladder")
     if names and name not in names:
         raise NotFoundError(f"ladder {name!r}: this ledger has no runs of it", hint_for(name, names, "ladders here"))
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from lrurun import console
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json, RunId, number
-from lrurun.commands._shared.rules import excludes, exclusive, needs
+from lrurun.commands._shared.rules import examples, excludes, exclusive, needs
 from lrurun.errors import LrurunError, NotFoundError
 
 if TYPE_CHECKING:
@@ -93,6 +93,10 @@ class LogDocument(Struct, frozen=True):
     lines: list[str]
 
 
+@examples(
+    "lrurun show 3f2a",
+    "lrurun show 3f2a --log -f",
+)
 @exclusive("toml", "requirements", "log")
 @needs("attempt", "log")
 @needs("follow", "log")

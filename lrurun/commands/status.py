@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from lrurun import console
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json, OnlyInstance
-from lrurun.commands._shared.rules import exclusive
+from lrurun.commands._shared.rules import examples, exclusive
 from lrurun.errors import LrurunError, UnreachableError
 
 if TYPE_CHECKING:
@@ -84,6 +84,10 @@ class StatusDocument(Struct, frozen=True):
     ladders: list[LadderStatus]
 
 
+@examples(
+    "lrurun status",
+    "lrurun status --watch",
+)
 @exclusive("watch", "json")
 def status(
     context: typer.Context,

@@ -27,6 +27,7 @@ from lrurun.commands._shared.options import (
     StudyName,
     TimeLimit,
 )
+from lrurun.commands._shared.rules import examples
 from lrurun.commands._shared.training_options import TrainingOptions, settings_of
 from lrurun.commands.study_files import Drawings
 from lrurun.commands.study_request import PROFILES, SelectedCells, StudyRequest, remember
@@ -48,6 +49,10 @@ class StudiesDocument(Struct, frozen=True):
     studies: list[StudyReport]
 
 
+@examples(
+    "lrurun study ring",
+    "lrurun study memory --out memory.pdf",
+)
 def study(
     context: typer.Context,
     name: StudyName,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lrurun.commands._shared.options import number
+from lrurun.commands._shared.rules import examples
 from lrurun.errors import LrurunError
 
 if TYPE_CHECKING:
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 PORT = 8765
 
 
+@examples(
+    "lrurun ui",
+    "lrurun ui --port 8080",
+)
 def ui(
     context: typer.Context,
     port: Annotated[

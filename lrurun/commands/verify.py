@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from lrurun import console
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json, RunId
+from lrurun.commands._shared.rules import examples
 from lrurun.errors import LrurunError, plural
 from lrurun.report.verification import Difference
 
@@ -58,6 +59,10 @@ class VerifyDocument(Struct, frozen=True, kw_only=True):
     repeated: TrainingOutput
 
 
+@examples(
+    "lrurun verify 3f2a",
+    "lrurun verify 3f2a --json",
+)
 def verify(context: typer.Context, run: RunId, json: Json = False) -> int:
     """Train a run again and compare its curves and result.
 

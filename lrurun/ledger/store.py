@@ -27,7 +27,7 @@ from itertools import groupby
 from operator import itemgetter
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate
+from typing import TYPE_CHECKING, Any, Concatenate, Literal
 
 import msgspec
 from msgspec import Struct, structs
@@ -886,11 +886,14 @@ class Ledger:
             return int(connection.execute(query).scalar_one())
 
     @retried
-    def ladder_names(self) -> list[str]:
-        """The names of the ladders that have runs."""
-        query = select(ladders.c.name).distinct().where(exists().where(ladder_runs.c.ladder == ladders.c.id))
+    def names_of(self, what: Literal["ladder", "rung", "task"]) -> list[str]:
+        """The names of the ladders, rungs or tasks that have runs."""
+        column = {"ladder": ladders.c.name, "rung": ladder_runs.c.rung, "task": runs.c.task}[what]
+        query = select(column).distinct().order_by(column)
+        if what == "ladder":
+            query = query.where(exists().where(ladder_runs.c.ladder == ladders.c.id))
         with self._reading() as connection:
-            return list(connection.execute(query.order_by(ladders.c.name)).scalars())
+            return list(connection.execute(query).scalars())
 
     @retried
     def result_names(self) -> list[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from lrurun import data as tasks
 from lrurun.config.schema import CELL
 from lrurun.config.settings import flatten
 from lrurun.console import setting
-from lrurun.errors import UsageError
+from lrurun.errors import UsageError, nearest
 from lrurun.ledger import filters
 from lrurun.report import progress, scores
 from lrurun.report.scores import ScoreForm
@@ -73,6 +73,19 @@ class Choice:
     def is_all(self) -> bool:
         """Whether every run is asked for."""
         return self._condition is None
+
+    def likely(self, ledger: Ledger | None) -> str:
+        """What a name in the condition that no run has is probably meant to be, as the end of a sentence."""
+        if ledger is None or self._condition is None:
+            return ""
+        hints = []
+        wanted = {(c.name, c.text) for c in filters.comparisons(self._condition) if c.operator == "="}
+        fields: tuple[Literal["ladder", "rung", "task"], ...] = ("ladder", "rung", "task")
+        for field in fields:
+            known = ledger.names_of(field) if field in dict(wanted) else []
+            for text in sorted(text for name, text in wanted if name == field and text not in known):
+                hints += [f"; did you mean {field}={close}?"] if (close := nearest(text, known)) else []
+        return "".join(hints)
 
     def ids(self, ledger: Ledger, ladder: str | None = None, limit: int | None = None) -> list[str]:
         """The ids of the first `limit` runs that are asked for, of a ladder or of all."""

@@ -1,4 +1,4 @@
-"""Rules between the options of a command, declared above it: which exclude each other, and which need another one."""
+"""What is declared above a command: examples, and which of its options exclude or need each other."""
 
 from __future__ import annotations
 
@@ -16,6 +16,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 INSTANCE = ("ladder", "profile", "tune", "set_")
 """What chooses an instance of a ladder on a task, unless `--instance` names it."""
 DECIDE_HINT = "the design of --decide fixes seeds and rungs; --max-seeds 12 bounds the seeds"
+
+
+def examples(*lines: str) -> Callable[[Command], Command]:
+    """Command lines that the help of the command ends with."""
+
+    def decorate(command: Command) -> Command:
+        command.examples = lines  # type: ignore[attr-defined]
+        return command
+
+    return decorate
 
 
 def exclusive(*names: str, hint: str = "leave one of them out") -> Callable[[Command], Command]:
