@@ -2,7 +2,7 @@
 
     python benchmarks/slurm.py [--rounds 2] [--seeds 3] [--json]
 
-A ladder of short runs is trained once on this machine. Then the same ladder is trained by `--executor slurm --nodes 2`.
+A ladder of short runs is trained once on this machine. Then the same ladder is trained by `--on slurm:nodes=2`.
 In each round its tasks are requeued, run into a time limit, and are cancelled and preempted; the slurmd of a node is
 killed, so that Slurm starts its task elsewhere while the old process lives on; slurmctld is killed and restarted; the
 command itself is killed and run again. In the end the ladder must equal the undisturbed one, to the last bit of the
@@ -56,7 +56,7 @@ class Disturbed:
     ) -> None:
         self.machine, self.cluster, self.server, self.say = machine, cluster, server, say
         machine.env |= cluster.env | {"LRURUN_LEDGER": str(server), "PYTHONPATH": str(ROOT)}
-        self.arguments = [*arguments, "--jobs", "1", "--executor", "slurm", "--nodes", "2"]
+        self.arguments = [*arguments, "--jobs", "1", "--on", "slurm:nodes=2"]
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[str]:

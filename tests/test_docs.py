@@ -186,7 +186,7 @@ def test_the_example_of_an_executor_trains_on_nodes_of_its_own(machine: Machine)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: processes\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[lrurun.executors]\nprocesses = processes:Processes\n")
     machine.env |= {"PYTHONPATH": os.pathsep.join([str(info.parent), str(ROOT)])}
-    ladder = ("ladder", "sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--executor", "processes")
+    ladder = ("ladder", "sDigits", "--profile", "smoke", "--rung", "gamma-norm", "--on", "processes")
     assert "--on-node" in machine.run(*ladder, "--dry-run", apart=True).stdout
     assert "submitted 1 node supervisor: process " in machine.run(*ladder, apart=True).stderr
     assert machine.states() == {"done": 1}

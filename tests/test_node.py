@@ -127,7 +127,7 @@ JOB = NodeJob(name="j", arguments=[], folder=Path(), places=None)  # type: ignor
 def test_unknown_executors_name_the_nearest() -> None:
     with pytest.raises(UsageError) as caught:
         executors.make("locl", JOB)
-    assert str(caught.value) == "--executor: there is no executor 'locl'"
+    assert str(caught.value) == "--on: there is no executor 'locl'"
     assert (caught.value.hint or "").startswith("did you mean 'local'?")
 
 

@@ -24,21 +24,21 @@ from tests.servers import LOCKED, PASSWORD, PrivateServer
 __all__ = ["ray_cluster"]  # a fixture
 
 SOME = ["--rung", "diagonal", "--rung", "gamma-norm", "--rung", "small-phase"]
-SQLITE = ["ladder", "sDigits", "--profile", "smoke", "--executor", "ray"]
+SQLITE = ["ladder", "sDigits", "--profile", "smoke"]
 
 
 def test_what_cannot_work_is_refused(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    for arguments, code, message in [
-        ([], 1, "error: --executor ray: Ray cannot be imported"),
-        (["--ray", "num_gpus=all"], 2, "error: --ray num_gpus: expected a number that is not negative, found 'all'"),
-        (["--ray", "gpu"], 2, "--ray: expected KEY=VALUE, found 'gpu'\nhint: as in --ray num_gpus=1"),
-        (["--nodes", "2"], 2, "error: --nodes 2: an SQLite ledger is for one machine"),
+    for on, code, message in [
+        ("ray", 1, "error: --on ray: Ray cannot be imported"),
+        ("ray:num_gpus=all", 2, "error: --on ray:num_gpus: expected a number that is not negative, found 'all'"),
+        ("ray:gpu", 2, "--on ray: expected KEY=VALUE, found 'gpu'\nhint: as in --on ray:num_gpus=1"),
+        ("ray:nodes=2", 2, "error: nodes=2: an SQLite ledger is for one machine"),
     ]:
-        done = machine.run(*SQLITE, *arguments, code=code)
+        done = machine.run(*SQLITE, "--on", on, code=code)
         assert message in done.stderr
         assert "hint: " in done.stderr
-    assert "pip install 'lrurun[ray]'" in machine.run(*SQLITE, code=1).stderr
+    assert "pip install 'lrurun[ray]'" in machine.run(*SQLITE, "--on", "ray", code=1).stderr
     assert not machine.ledger.exists()
     assert not machine.runs.exists()
 
@@ -126,7 +126,7 @@ def _trained(node: str, cluster: RayCluster) -> list[psutil.Process]:
 
 @pytest.mark.slow
 def test_a_ladder_outlives_a_node(shared: Machine, ray_cluster: RayCluster, long_history: dict) -> None:
-    ladder = ["ladder", "sDigits", *LONG, *SOME, "--executor", "ray", "--nodes", "2", "--jobs", "1"]
+    ladder = ["ladder", "sDigits", *LONG, *SOME, "--on", "ray:nodes=2", "--jobs", "1"]
     process = shared.start(*ladder)
     wait_for(lambda: process.poll() is not None or len(_trained("second", ray_cluster)) == 2)
     wait_for(lambda: process.poll() is not None or training(shared, step=100)())
@@ -144,7 +144,7 @@ def test_a_ladder_outlives_a_node(shared: Machine, ray_cluster: RayCluster, long
 
 @pytest.mark.slow
 def test_an_actor_is_started_again_without_the_command(shared: Machine, ray_cluster: RayCluster) -> None:
-    ladder = ["ladder", "sDigits", *LONG, "--rung", "diagonal", "--executor", "ray", "--ray", "second=1", "--detach"]
+    ladder = ["ladder", "sDigits", *LONG, "--rung", "diagonal", "--on", "ray:second=1", "--detach"]
     assert "submitted 1 node supervisor: Ray actors lrurun-" in shared.run(*ladder, apart=True).stderr
     wait_for(training(shared, step=100))
     processes = _trained("second", ray_cluster)
@@ -167,8 +167,8 @@ def test_an_actor_is_started_again_without_the_command(shared: Machine, ray_clus
 
 @pytest.mark.slow
 def test_ctrl_c_stops_the_actors(shared: Machine, ray_cluster: RayCluster) -> None:
-    ladder = ["ladder", "sDigits", *LONG, *SOME, "--executor", "ray", "--nodes", "2", "--jobs", "1"]
-    process = shared.start(*ladder, "--ray", "first=1")  # so that one of two waits for a place
+    ladder = ["ladder", "sDigits", *LONG, *SOME, "--on", "ray:nodes=2,first=1", "--jobs", "1"]
+    process = shared.start(*ladder)  # so that one of two waits for a place
     wait_for(training(shared))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
@@ -180,22 +180,24 @@ def test_ctrl_c_stops_the_actors(shared: Machine, ray_cluster: RayCluster) -> No
 
 @pytest.mark.slow
 def test_what_a_cluster_does_not_allow_is_refused(shared: Machine, ray_cluster: RayCluster) -> None:
-    ladder = ["ladder", "sDigits", "--profile", "smoke", "--executor", "ray"]
-    nowhere = shared.run(*ladder, "--address", "127.0.0.2:1", code=1, apart=True).stderr
-    assert "error: --address 127.0.0.2:1: [Errno 111] Connection refused\nhint: give the address" in nowhere
+    ladder = ["ladder", "sDigits", "--profile", "smoke"]
+    nowhere = shared.run(*ladder, "--on", "ray:address=127.0.0.2:1", code=1, apart=True).stderr
+    assert (
+        "error: --on ray:address=127.0.0.2:1: [Errno 111] Connection refused\nhint: name the cluster's head node"
+        in nowhere
+    )
     for address, code in (("nobody.invalid:6379", 1), ("ray://127.0.0.2:6379", 2)):
         assert (
-            f"error: --address {address}: " in shared.run(*ladder, "--address", address, code=code, apart=True).stderr
+            f"error: --on ray:address={address}: "
+            in shared.run(*ladder, "--on", f"ray:address={address}", code=code, apart=True).stderr
         )
-    unknown = shared.run(*ladder, "--ray", "secnd=1", code=1, apart=True).stderr
-    assert (
-        "error: --executor ray: no node of the cluster has num_cpus=1, secnd=1\nhint: did you mean 'second'?" in unknown
-    )
-    gpus = shared.run(*ladder, "--ray", "num_gpus=1", code=1, apart=True).stderr
+    unknown = shared.run(*ladder, "--on", "ray:secnd=1", code=1, apart=True).stderr
+    assert "error: --on ray: no node of the cluster has num_cpus=1, secnd=1\nhint: did you mean 'second'?" in unknown
+    gpus = shared.run(*ladder, "--on", "ray:num_gpus=1", code=1, apart=True).stderr
     assert "no node of the cluster has num_cpus=1, num_gpus=1\nhint: leave num_gpus out, or start Ray on a node" in gpus
-    many = shared.run(*ladder, "--ray", "num_cpus=64", code=1, apart=True).stderr
+    many = shared.run(*ladder, "--on", "ray:num_cpus=64", code=1, apart=True).stderr
     assert "no node of the cluster has num_cpus=64\nhint: ask for less" in many
-    sqlite = ["--ledger", "ledger.db", "--ray", "second=1"]
+    sqlite = ["--ledger", "ledger.db", "--on", "ray:second=1"]
     assert (
         "this node, the only one that may write to an SQLite ledger"
         in shared.run(*ladder, *sqlite, code=1, apart=True).stderr
@@ -206,6 +208,6 @@ def test_what_a_cluster_does_not_allow_is_refused(shared: Machine, ray_cluster: 
     hidden.mkdir()
     if not ray_cluster.add_second(hidden=hidden):
         pytest.skip("cannot mount a folder for one process here")
-    lost = shared.run(*ladder, "--runs-dir", str(hidden / "runs"), "--ray", "second=1", code=1, apart=True).stderr
+    lost = shared.run(*ladder, "--runs-dir", str(hidden / "runs"), "--on", "ray:second=1", code=1, apart=True).stderr
     assert f"the runs folder {hidden / 'runs'} is not shared with it" in lost
     ray_cluster.kill("second")

@@ -31,7 +31,7 @@ def test_one_node_with_an_sqlite_ledger_that_is_stopped_and_resumed(
     machine.env |= cluster.env | {"PYTHONPATH": str(ROOT)}
     steps = ("--set", "train.steps=2500", "--set", "execution.checkpoint_seconds=3600")
     ladder = ("ladder", "sDigits", *LONG, *steps, "--rung", "gamma-norm", "--seeds", "1")
-    process = machine.start(*ladder, "--executor", "slurm")
+    process = machine.start(*ladder, "--on", "slurm")
     wait_for(lambda: process.poll() is not None or training(machine, step=1)())
     assert process.poll() is None, process.communicate()
     stop(process, signal.SIGINT)
@@ -42,7 +42,7 @@ def test_one_node_with_an_sqlite_ledger_that_is_stopped_and_resumed(
     [[attempt]] = machine.attempts().values()
     assert attempt.reason == "interrupted: SIGTERM"
     assert attempt.host.partition("@")[0] in slurm_cluster.NODES
-    machine.run("resume", "--executor", "slurm", "--detach", apart=True)
+    machine.run("resume", "--on", "slurm", "--detach", apart=True)
     done = machine.run("status", "--watch", apart=True)
     assert "done" in done.stderr
     calm = Machine(machine.folder.parent / "calm")

@@ -16,20 +16,16 @@ from lrurun.commands._shared.options import (
     Decide,
     Detach,
     DryRun,
-    ExecutorName,
     Jobs,
     LadderName,
     MaxSeeds,
     NewName,
-    Nodes,
+    On,
     OnNode,
     ProfileName,
-    RayAddress,
-    RaySettings,
     Rungs,
     Seeds,
     Sets,
-    SlurmSettings,
     Sweeps,
     Task,
     TimeLimit,
@@ -38,7 +34,7 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, exclusive, needs
-from lrurun.commands._shared.training_options import TrainingOptions, settings_of
+from lrurun.commands._shared.training_options import TrainingOptions, site_of
 from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.report import request as requests
 from lrurun.report.request import LadderRequest
@@ -86,11 +82,7 @@ def ladder(
     ] = 1,
     time_limit: TimeLimit = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Set finished runs aside and train them again.")] = False,
-    executor: ExecutorName = "local",
-    nodes: Nodes = None,
-    slurm: SlurmSettings = None,
-    ray: RaySettings = None,
-    address: RayAddress = None,
+    on: On = "local",
     detach: Detach = False,
     dry_run: DryRun = False,
     on_node: OnNode = False,
@@ -111,20 +103,22 @@ def ladder(
         max_seeds=max_seeds,
     )
     request.check()
-    settings = settings_of(slurm=slurm, ray=ray, address=address)
+    site = site_of(on)
     options = TrainingOptions(
         jobs=jobs,
         pack=pack,
         fresh=fresh,
         time_limit=time_limit,
         arguments=context.obj.arguments,
-        executor=executor,
-        nodes=nodes,
-        settings=settings,
+        site=site,
         detach=detach,
         dry_run=dry_run,
         on_node=on_node,
     )
+    if sweep and dry_run and site.is_local:
+        from lrurun.commands.plan import show_sweep
+
+        return show_sweep(context.obj.places, request, sweep)
     signals = options.signals()
     if sweep:
         from lrurun.commands._shared import sweeps
@@ -141,7 +135,7 @@ def ladder(
     rungs, chosen_seeds = request.chosen(plan)
     cautions.report_hidden(request)
     cautions.warn_of_batches(plan, rungs)
-    if executor == "local":
+    if site.is_local:
         cautions.warn_of_cores(rungs, jobs)
     return train(context.obj.places, request, plan, rungs, chosen_seeds, options, signals, name=name)
 
@@ -159,13 +153,15 @@ def train(
     name: str | None = None,
 ) -> int:
     """Trains what remains of these rungs and seeds, and prints the `report`; the exit code."""
-    from lrurun.commands.plan import firm_verdict
+    from lrurun.commands.plan import firm_verdict, show
     from lrurun.report import instance_documents
     from lrurun.report.live import LadderView
     from lrurun.runner import records
     from lrurun.runner.signals import Stopped
     from lrurun.runner.supervisor import Supervisor, while_busy
 
+    if options.dry_run and options.site.is_local:
+        return show(places, request, plan)
     devices = max(rung.execution.devices for rung in rungs)
     arguments = [*request.arguments(seeds), *([] if name is None else ["--name", name])]
     executor = options.make_executor(places, arguments, devices=devices)

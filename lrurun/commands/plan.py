@@ -172,16 +172,26 @@ def plan(
     )
     request.check()
     if sweep:
-        from lrurun.commands._shared import sweeps
-
-        found = sweeps.points(request, sweep)
-        with opening.read(places) or nullcontext() as ledger:
-            documents = [_complete(places, one.request, one.plan, ledger)[0] for one in found]
-        return _show_sweep(found, documents, json=json)
+        return show_sweep(places, request, sweep, json=json)
     made = request.plan()
     rungs, _ = request.chosen(made)
     cautions.report_hidden(request)
     cautions.warn_of_batches(made, rungs)
+    return show(places, request, made, json=json)
+
+
+def show_sweep(places: Places, request: LadderRequest, sweep: Sequence[str], *, json: bool = False) -> int:
+    """Prints what the instances of a sweep would train."""
+    from lrurun.commands._shared import sweeps
+
+    found = sweeps.points(request, sweep)
+    with opening.read(places) or nullcontext() as ledger:
+        documents = [_complete(places, one.request, one.plan, ledger)[0] for one in found]
+    return _show_sweep(found, documents, json=json)
+
+
+def show(places: Places, request: LadderRequest, made: planning.Plan, *, json: bool = False) -> int:
+    """Prints what a request would train. Nothing is trained or written."""
     with opening.read(places) or nullcontext() as ledger:
         document, rungs, so_far = _complete(places, request, made, ledger)
     if json:

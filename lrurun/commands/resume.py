@@ -18,17 +18,13 @@ from lrurun.commands._shared import cautions, opening
 from lrurun.commands._shared.options import (
     Detach,
     DryRun,
-    ExecutorName,
     Jobs,
-    Nodes,
+    On,
     OnlyInstance,
-    RayAddress,
-    RaySettings,
-    SlurmSettings,
     TimeLimit,
 )
 from lrurun.commands._shared.rules import examples
-from lrurun.commands._shared.training_options import TrainingOptions, settings_of
+from lrurun.commands._shared.training_options import TrainingOptions, site_of
 from lrurun.commands.ladder import train
 from lrurun.commands.study_request import StudyRequest
 from lrurun.errors import LaterVersionError, LedgerError, UsageError, plural
@@ -52,11 +48,7 @@ def resume(
     instance: OnlyInstance = None,
     jobs: Jobs = None,
     time_limit: TimeLimit = None,
-    executor: ExecutorName = "local",
-    nodes: Nodes = None,
-    slurm: SlurmSettings = None,
-    ray: RaySettings = None,
-    address: RayAddress = None,
+    on: On = "local",
     detach: Detach = False,
     dry_run: DryRun = False,
     all_users: Annotated[
@@ -69,18 +61,16 @@ def resume(
     theirs.
     """
     places: Places = context.obj.places
-    settings = settings_of(slurm=slurm, ray=ray, address=address)
+    site = site_of(on)
     options = TrainingOptions(
         jobs=jobs,
         time_limit=time_limit,
         arguments=context.obj.arguments,
-        executor=executor,
-        nodes=nodes,
-        settings=settings,
+        site=site,
         detach=detach,
         dry_run=dry_run,
     )
-    if executor == "local":
+    if site.is_local:
         cautions.warn_of_jobs(jobs)
     signals = options.signals()
     ledger = opening.read(places)
@@ -190,7 +180,7 @@ def _check_ladder(instance: LadderInstance, request: LadderRequest) -> None:
         raise UsageError(
             f"ladder {instance.short_name}, requested by {request.user or 'an unknown user'}: other users can change "
             f"its file {file}, which nodes read again",
-            "continue it without --executor, or copy the file and start a ladder with the copy",
+            "continue it without --on, or copy the file and start a ladder with the copy",
         )
 
 
@@ -219,7 +209,7 @@ def _repeat(
     from lrurun import plugins
 
     shared = implementation(places.ledger).is_shared
-    if shared and options.executor != "local":
+    if shared and not options.site.is_local:
         _check_ladder(instance, request)
     for file in request.load:
         if not plugins.is_loaded(file, Path()):

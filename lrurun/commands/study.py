@@ -15,20 +15,16 @@ from lrurun.commands._shared import cautions, opening, output
 from lrurun.commands._shared.options import (
     Detach,
     DryRun,
-    ExecutorName,
     Jobs,
     Json,
-    Nodes,
+    On,
     OnNode,
-    RayAddress,
-    RaySettings,
     Seeds,
-    SlurmSettings,
     StudyName,
     TimeLimit,
 )
 from lrurun.commands._shared.rules import examples
-from lrurun.commands._shared.training_options import TrainingOptions, settings_of
+from lrurun.commands._shared.training_options import TrainingOptions, site_of
 from lrurun.commands.study_files import Drawings
 from lrurun.commands.study_request import PROFILES, SelectedCells, StudyRequest, remember
 from lrurun.errors import LrurunError, UsageError, hint_for
@@ -75,11 +71,7 @@ def study(
         typer.Option("--out", metavar="FILE|DIR", help="Draw a .png, .svg, .pdf or .html; of all studies, a folder."),
     ] = None,
     json: Json = False,
-    executor: ExecutorName = "local",
-    nodes: Nodes = None,
-    slurm: SlurmSettings = None,
-    ray: RaySettings = None,
-    address: RayAddress = None,
+    on: On = "local",
     detach: Detach = False,
     dry_run: DryRun = False,
     on_node: OnNode = False,
@@ -110,20 +102,18 @@ def study(
     study_files.check(out, several=several)
     if seeds is not None and not several and not planned[0][1].study.seeded:
         console.say(f"{wanted[0].study}: nothing in it depends on the seed, so it has one seed")
-    settings = settings_of(slurm=slurm, ray=ray, address=address)
+    site = site_of(on)
     options = TrainingOptions(
         jobs=jobs,
         fresh=fresh,
         time_limit=time_limit,
         arguments=context.obj.arguments,
-        executor=executor,
-        nodes=nodes,
-        settings=settings,
+        site=site,
         detach=detach,
         dry_run=dry_run,
         on_node=on_node,
     )
-    if executor == "local":
+    if site.is_local:
         cautions.warn_of_jobs(jobs)
     code, reports, errors = compute(
         context.obj.places, planned, options, options.signals(), Drawings(out, several=several)

@@ -54,9 +54,11 @@ def _studies(incomplete: str) -> list[str]:
 
 
 def _executors(incomplete: str) -> list[str]:
-    from lrurun.runner import executors
+    from lrurun.commands._shared import training_options
 
-    return _beginning(incomplete, executors.names())
+    with suppress(LrurunError):
+        return _beginning(incomplete, training_options.site_names())
+    return []
 
 
 def _short_name(text: str) -> str:
@@ -242,34 +244,18 @@ TimeLimit = Annotated[
         help="Save and exit within this time: 90 (seconds), 45m, 1h30m, 12:00:00.",
     ),
 ]
-ExecutorName = Annotated[
+On = Annotated[
     str,
     typer.Option(
-        "--executor", metavar="E", help="Where runs are trained: local, slurm, ray.", autocompletion=_executors
+        "--on",
+        metavar="E[:K=V,..]",
+        help="Where runs are trained: local, slurm, ray, or a table [on.NAME] of your configuration file; settings as "
+        "in slurm:nodes=4,partition=gpu.",
+        autocompletion=_executors,
     ),
-]
-Nodes = Annotated[
-    Optional[int],
-    typer.Option(
-        "--nodes",
-        metavar="N",
-        help="Node supervisors at a time, each with --jobs workers [1].",
-        **number("--nodes", int, 1, 10_000, example=2),
-    ),
-]
-SlurmSettings = Annotated[
-    Optional[list[str]],
-    typer.Option("--slurm", metavar="KEY=VALUE", help="An option of sbatch, as in partition=gpu. Repeatable."),
-]
-RaySettings = Annotated[
-    Optional[list[str]],
-    typer.Option("--ray", metavar="KEY=VALUE", help="What a node supervisor needs, as in num_gpus=1. Repeatable."),
-]
-RayAddress = Annotated[
-    Optional[str], typer.Option("--address", metavar="HOST:PORT", help="A Ray cluster [the one of this machine].")
 ]
 Detach = Annotated[bool, typer.Option("--detach", help="Return once the job is submitted.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the script that would be submitted.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show the plan, or the script that would be submitted.")]
 OnNode = Annotated[bool, typer.Option("--on-node", hidden=True, help="For executors: leave when no run is queued.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Where = Annotated[

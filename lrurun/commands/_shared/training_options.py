@@ -26,7 +26,21 @@ if TYPE_CHECKING:
     from lrurun.runner.supervisor import Outcome, Supervisor
 
 
-_EXAMPLES = {"slurm": "partition=gpu", "ray": "num_gpus=1"}
+MOST_NODES = 10_000
+
+
+class Site(Struct, frozen=True, kw_only=True):
+    """Where runs are trained: an executor, with settings."""
+
+    executor: str = "local"
+    nodes: int | None = None
+    """The largest number of node supervisors at a time, each with --jobs workers."""
+    settings: Mapping[str, str] = {}
+    """The executor's own."""
+
+    @property
+    def is_local(self) -> bool:
+        return self.executor == "local"
 
 
 class TrainingOptions(Struct, frozen=True, kw_only=True):
@@ -38,10 +52,7 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
     time_limit: str | None = None
     arguments: tuple[str, ...] = ()
     """Of the command line, to be shown in messages."""
-    executor: str = "local"
-    nodes: int | None = None
-    settings: Mapping[str, Sequence[str]] = {}
-    """Executor -> the KEY=VALUE of the option that is named as it."""
+    site: Site = Site()
     detach: bool = False
     dry_run: bool = False
     on_node: bool = False
@@ -77,12 +88,6 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
         from lrurun import plugins
         from lrurun.runner import executors
 
-        own = self.settings.get(self.executor, ())
-        for name in (name for name, texts in self.settings.items() if texts and name != self.executor):
-            option = "address" if all(text.startswith("address=") for text in self.settings[name]) else name
-            raise UsageError(
-                f"--{option}: belongs to --executor {name}, found --executor {self.executor}", "choose one"
-            )
         absolute = paths.Places(
             ledger=places.ledger.absolute(), runs=places.runs.absolute(), data=places.data.absolute()
         )
@@ -97,11 +102,11 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
             arguments=[sys.executable, "-P", "-m", "lrurun", *where, *load, *command, *how, "--on-node"],
             folder=Path.cwd(),
             places=absolute,
-            nodes=self.nodes,
+            nodes=self.site.nodes,
             devices=devices,
-            settings=user_settings(self.executor) | dict(_pair(self.executor, text) for text in own),
+            settings=self.site.settings,
         )
-        made = executors.make(self.executor, job)
+        made = executors.make(self.site.executor, job)
         if not self.dry_run:
             made.check(detach=self.detach)
         return made
@@ -130,20 +135,51 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
         return stopped.exit_code
 
 
-def settings_of(
-    *, slurm: Sequence[str] | None, ray: Sequence[str] | None, address: str | None
-) -> dict[str, Sequence[str]]:
-    """The settings that the options of a command give: executor -> KEY=VALUE."""
-    return {"slurm": slurm or (), "ray": [*(ray or ()), *([] if address is None else [f"address={address}"])]}
+def site_of(text: str) -> Site:
+    """The site that `--on` names: an executor or a table of the user's configuration file, and settings after a colon.
 
+    A setting of a table is replaced by one of the option. What follows a comma and has no "=" belongs to the value
+    before it, as in `slurm:nodelist=n1,n2`.
 
-def _pair(name: str, text: str) -> tuple[str, str]:
-    key, found, value = text.partition("=")
-    if not found or not key:
+    Raises:
+        UsageError: there is no such executor or table, a setting is no KEY=VALUE, or the file is wrong.
+    """
+    from lrurun.runner import executors
+
+    name, _, rest = text.partition(":")
+    tables = _user_tables()
+    if name not in site_names(tables):
+        raise UsageError(f"--on: there is no executor {name!r}", hint_for(name, site_names(tables), "executors"))
+    values = dict(tables.get(name, {}))
+    given: list[tuple[str, str]] = []
+    for word in rest.split(",") if rest else ():
+        key, equals, value = word.partition("=")
+        if equals and key:
+            given.append((key.strip(), value))
+        elif given and not equals:
+            given[-1] = (given[-1][0], f"{given[-1][1]},{word}")
+        else:
+            example = {"slurm": "partition=gpu", "ray": "num_gpus=1"}.get(name, "KEY=VALUE")
+            raise UsageError(f"--on {name}: expected KEY=VALUE, found {word!r}", f"as in --on {name}:{example}")
+    values |= given
+    nodes = values.pop("nodes", None)
+    executor = values.pop("executor", name)
+    if executor not in executors.names():
+        hint = hint_for(executor, executors.names(), "executors")
+        raise UsageError(f"{user_file()}: on.{name}.executor: there is no executor {executor!r}", hint)
+    if nodes is not None and not (nodes.isascii() and nodes.isdigit() and 0 < int(nodes[:9]) <= MOST_NODES):
         raise UsageError(
-            f"--{name}: expected KEY=VALUE, found {text!r}", f"as in --{name} {_EXAMPLES.get(name, 'KEY=VALUE')}"
+            f"--on {name}:nodes: expected a whole number from 1 to {MOST_NODES}, found {nodes!r}",
+            f"as in --on {name}:nodes=2",
         )
-    return key, value
+    return Site(executor=executor, nodes=None if nodes is None else int(nodes), settings=values)
+
+
+def site_names(tables: Mapping[str, Any] | None = None) -> list[str]:
+    """What `--on` may name: executors, and the tables of the user's configuration file."""
+    from lrurun.runner import executors
+
+    return list(dict.fromkeys([*executors.names(), *(_user_tables() if tables is None else tables)]))
 
 
 def user_file() -> Path:
@@ -153,32 +189,35 @@ def user_file() -> Path:
     )
 
 
-def user_settings(executor: str) -> dict[str, str]:
-    """The table of an executor in the user's configuration file; empty without one.
+def _user_tables() -> dict[str, dict[str, str]]:
+    """The tables [on.NAME] of the user's configuration file, by name; empty without one.
 
     Raises:
-        UsageError: the file is not TOML, has a table of no executor, or a value that is no text, number or truth value.
+        UsageError: the file is not TOML, has another table, or a value that is no text, number or truth value.
     """
-    from lrurun.runner import executors
-
     file = user_file()
+    example = 'as in [on.slurm] and partition = "gpu"'
     try:
-        tables: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+        document: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}", "check its permissions") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"{file}: not valid TOML: {error}", 'correct it, as in [slurm] and partition = "gpu"'
-        ) from None
-    for name in tables:
-        if name not in executors.names():
-            raise UsageError(f"{file}: unknown table [{name}]", hint_for(name, executors.names(), "tables"))
-    table = tables.get(executor, {})
-    if not isinstance(table, dict):
-        raise UsageError(f"{file}: expected a table [{executor}], found {table!r}", f"as in [{executor}]")
-    for key, value in table.items():
-        if not isinstance(value, str | int | float):
-            raise UsageError(f"{file}: {executor}.{key}: expected a text or a number, found {value!r}", "write a text")
-    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in table.items()}
+        raise UsageError(f"{file}: not valid TOML: {error}", f"correct it, {example}") from None
+    tables = document.pop("on", {})
+    for name in document:
+        raise UsageError(f"{file}: unknown table [{name}]", f"tables begin with on., {example}")
+    if not isinstance(tables, dict):
+        raise UsageError(f"{file}: expected tables [on.NAME], found on = {tables!r}", example)
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise UsageError(f"{file}: expected a table [on.{name}], found {table!r}", example)
+        for key, value in table.items():
+            if not isinstance(value, str | int | float):
+                what = f"on.{name}.{key}: expected a text or a number, found {value!r}"
+                raise UsageError(f"{file}: {what}", "write a text")
+    return {
+        name: {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in table.items()}
+        for name, table in tables.items()
+    }

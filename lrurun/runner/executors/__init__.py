@@ -47,7 +47,7 @@ class NodeJob(Struct, frozen=True, kw_only=True):
     devices: int = 1
     """How many a run needs."""
     settings: Mapping[str, str] = {}
-    """The executor's own, from its option and the user's configuration file."""
+    """The executor's own, from `--on` and the user's configuration file."""
 
 
 class Executor(Protocol):
@@ -119,7 +119,7 @@ def make(name: str, job: NodeJob) -> Executor:
     else:
         points = list(entry_points(group=GROUP, name=name))
         if not points:
-            raise UsageError(f"--executor: there is no executor {name!r}", hint_for(name, names(), "executors"))
+            raise UsageError(f"--on: there is no executor {name!r}", hint_for(name, names(), "executors"))
         try:
             kind = points[0].load()
         except Exception as error:

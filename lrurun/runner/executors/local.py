@@ -1,4 +1,4 @@
-"""Workers on this machine: the executor of every command without `--executor`, and of node supervisors.
+"""Workers on this machine: the executor of every command without `--on`, and of node supervisors.
 
 It starts as many workers as there are queued runs and room for, writes the heartbeats of their attempts, ends those
 that hang, and says why others have exited.
@@ -42,20 +42,18 @@ class LocalExecutor:
         """(Run id, attempt) -> the time of the worker's last write, and the seconds watched since without another."""
 
     def check(self, *, detach: bool) -> None:
-        options = {
-            "--detach": detach,
-            "--nodes": self.job is not None and self.job.nodes is not None,
-        }
-        for option in (option for option, is_given in options.items() if is_given):
-            raise UsageError(f"{option}: belongs to an executor of several machines", "name it with --executor")
-        if self.job is not None and self.job.settings:
-            raise UsageError(f"--executor local: has no settings, found {', '.join(self.job.settings)}", "remove them")
+        if detach:
+            raise UsageError("--detach: belongs to an executor of several machines", "name it, as in --on slurm")
+        if self.job is not None and (self.job.settings or self.job.nodes):
+            found = ", ".join([*self.job.settings, *(["nodes"] if self.job.nodes else [])])
+            raise UsageError(f"--on local: has no settings, found {found}", "remove them, or name another executor")
         if self.job is not None:
             check_devices(self.job.devices)
 
     def script(self) -> str:
         raise UsageError(
-            "--dry-run: the local executor submits nothing", "lrurun plan shows what a command would train"
+            "--dry-run: the local executor submits nothing",
+            "lrurun status shows what is done",
         )
 
     def start(self, runs: SelectedRuns) -> None:

@@ -77,7 +77,7 @@ class NodeExecutor(ABC):
     def check(self, *, detach: bool) -> None:
         if not database.implementation(self.job.places.ledger).is_shared and self.nodes > 1:
             raise UsageError(
-                f"--nodes {self.nodes}: an SQLite ledger is for one machine, and {self.job.places.ledger} is one",
+                f"nodes={self.nodes}: an SQLite ledger is for one machine, and {self.job.places.ledger} is one",
                 "keep the ledger in PostgreSQL (--ledger postgresql+psycopg://USER@HOST/DATABASE), or use one node",
             )
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lrurun import machine
-from lrurun.errors import LrurunError, UsageError, hint_for
+from lrurun.errors import LrurunError, UsageError, hint_for, nearest
 from lrurun.ledger import database, owner
 from lrurun.runner import logs, node
 from lrurun.runner.executors import NodeJob
@@ -80,7 +80,7 @@ class RayExecutor(NodeExecutor):
                 hint = f"leave {unknown} out, or start Ray on a node that has it"
             elif unknown:
                 hint = hint_for(unknown, names, "resources")
-            raise LrurunError(f"--executor ray: {which} {what}", hint)
+            raise LrurunError(f"--on ray: {which} {what}", hint)
         self._check_nodes(ray, fit)
 
     def _fits(self, resources: dict[str, float]) -> bool:
@@ -94,7 +94,7 @@ class RayExecutor(NodeExecutor):
         answers = [
             ray.remote(look).options(num_cpus=0, **_only_on(node_id)).remote(str(runs), token) for node_id in ids
         ]
-        for which, answer in zip((f"--executor ray: node {node_id[:12]}" for node_id in ids), answers, strict=True):
+        for which, answer in zip((f"--on ray: node {node_id[:12]}" for node_id in ids), answers, strict=True):
             hint = "install the same lrurun on every node, for the Python that runs Ray"
             try:
                 seen, version = ray.get(answer, timeout=ANSWER_SECONDS)
@@ -169,7 +169,9 @@ def _amount(key: str, text: str) -> float:
     except ValueError:
         amount = -1.0
     if not 0 <= amount < float("inf"):
-        raise UsageError(f"--ray {key}: expected a number that is not negative, found {text!r}", f"as in --ray {key}=1")
+        close = nearest(key, ["address", "nodes", *_STANDARD.values()])
+        hint = f"did you mean {close}?" if close and close != key else f"as in --on ray:{key}=1"
+        raise UsageError(f"--on ray:{key}: expected a number that is not negative, found {text!r}", hint)
     return amount
 
 
@@ -205,7 +207,7 @@ def _connected(address: str) -> Any:
             _try_address(address)
             ray.init(address, namespace=NAMESPACE, log_to_driver=False, logging_level="error", configure_logging=False)
     except ImportError as error:
-        text = f"--executor ray: Ray cannot be imported: {str(error).splitlines()[0]}"
+        text = f"--on ray: Ray cannot be imported: {str(error).splitlines()[0]}"
         raise LrurunError(text, "pip install 'lrurun[ray]'") from None
     finally:
         for number, handler in before.items():  # Ray has its own
@@ -216,12 +218,12 @@ def _connected(address: str) -> Any:
 
 def _try_address(address: str) -> None:
     """Connects to a cluster in another process: where there is none, Ray tries for minutes and cannot be stopped."""
-    hint = "give the address of the cluster's head node, as in --address HOST:6379; ray status shows whether it runs"
+    hint = "name the cluster's head node, as in --on ray:address=HOST:6379; ray status shows whether it runs"
     if "://" in address:
-        raise UsageError(f"--address {address}: expected HOST:PORT", "give the command on a node of the cluster")
+        raise UsageError(f"--on ray:address={address}: expected HOST:PORT", "give the command on a node of the cluster")
     host, _, port = address.rpartition(":")
     if address not in ("auto", "local") and not (host and port.isdecimal()):
-        raise UsageError(f"--address: expected HOST:PORT, found {address!r}", hint)
+        raise UsageError(f"--on ray:address: expected HOST:PORT, found {address!r}", hint)
     try:
         if host:
             socket.create_connection((host, int(port)), timeout=5.0).close()
@@ -234,7 +236,7 @@ def _try_address(address: str) -> None:
     except (OSError, OverflowError) as error:
         text = str(error)
     if text:
-        raise LrurunError(f"--address {address}: {text}", hint)
+        raise LrurunError(f"--on ray:address={address}: {text}", hint)
 
 
 # What Ray runs on a node

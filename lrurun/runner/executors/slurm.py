@@ -28,8 +28,7 @@ SAVE_SECONDS = 30
 """How long before the time limit Slurm sends the signal to save."""
 
 _OURS = {
-    "array": "--nodes N is the number of tasks",
-    "nodes": "--nodes N is the number of tasks, each on one node",
+    "array": "nodes=N is the number of tasks",
     "ntasks": "each task of the array is one process",
     "job-name": "lrurun finds its jobs by their name",
     "chdir": "tasks run in the folder of the command",
@@ -52,25 +51,27 @@ class SlurmExecutor(NodeExecutor):
         """The newest job."""
         for key, value in job.settings.items():
             if not re.fullmatch(r"[a-z][a-z0-9-]*", key):
-                text = f"--slurm {key}: expected a long option of sbatch without its dashes, found {key!r}"
-                raise UsageError(text, "as in --slurm partition=gpu")
+                text = f"--on slurm:{key}: expected a long option of sbatch without its dashes, found {key!r}"
+                raise UsageError(text, "as in --on slurm:partition=gpu")
             if key in _OURS:
-                raise UsageError(f"--slurm {key}: is set by lrurun: {_OURS[key]}", "leave it out")
+                raise UsageError(f"--on slurm:{key}: is set by lrurun: {_OURS[key]}", "leave it out")
             if not value or not value.isprintable():
-                raise UsageError(f"--slurm {key}: expected a value, found {value!r}", f"as in --slurm {key}=VALUE")
+                raise UsageError(
+                    f"--on slurm:{key}: expected a value, found {value!r}", f"as in --on slurm:{key}=VALUE"
+                )
 
     def check(self, *, detach: bool) -> None:
         super().check(detach=detach)
         for program in ("sbatch", "squeue", "scancel"):
             if shutil.which(program) is None:
                 hint = "run the command where Slurm's programs are, as on a login node; --dry-run prints the script"
-                raise LrurunError(f"--executor slurm: {program} was not found on PATH", hint)
+                raise LrurunError(f"--on slurm: {program} was not found on PATH", hint)
         known = set(re.findall(r"(?<=--)[a-z][a-z-]*", _run("sbatch", "--help").stdout))
         for key in self.job.settings:
             if known and key not in known:
-                close = nearest(key, known)
+                close = nearest(key, {*known, "nodes"})
                 hint = f"did you mean {close}? " if close else ""
-                raise UsageError(f"--slurm {key}: sbatch has no option --{key}", f"{hint}see sbatch --help")
+                raise UsageError(f"--on slurm:{key}: sbatch has no option --{key}", f"{hint}see sbatch --help")
         if not self._is_alive():  # otherwise an earlier command has submitted it
             self._check_job()
         if not database.implementation(self.job.places.ledger).is_shared:
@@ -85,10 +86,10 @@ class SlurmExecutor(NodeExecutor):
         hosts = sorted({host.partition(".")[0] for host in listed.stdout.split()} - {here})
         if hosts or here not in listed.stdout:
             raise UsageError(
-                f"--executor slurm: an SQLite ledger is for one machine, {here}; tasks may run on "
+                f"--on slurm: an SQLite ledger is for one machine, {here}; tasks may run on "
                 f"{', '.join(hosts[:3]) or 'others'}",
                 "keep the ledger in PostgreSQL (--ledger postgresql+psycopg://USER@HOST/DATABASE), or give the command "
-                "on a node and name that node: --slurm nodelist=NODE",
+                "on a node and name that node: --on slurm:nodelist=NODE",
             )
 
     def _check_job(self) -> None:
@@ -104,11 +105,11 @@ class SlurmExecutor(NodeExecutor):
             time.sleep(1.0)
         if tried.returncode:
             text = _message(tried)
-            hint = "sinfo shows partitions and nodes; correct --slurm, or the table [slurm] of the configuration file"
+            hint = "sinfo shows partitions and nodes; correct --on slurm:..., or the table of the configuration file"
             if "partition" in text.lower() and (name := self.job.settings.get("partition")):
                 partitions = _run("sinfo", "--noheader", "--format=%R").stdout.split()
                 hint = hint_for(name, dict.fromkeys(partitions), "partitions")
-            raise LrurunError(f"--executor slurm: sbatch refuses the job: {text}", hint)
+            raise LrurunError(f"--on slurm: sbatch refuses the job: {text}", hint)
 
     def script(self) -> str:
         """To be submitted by hand: its comments say what must be done before."""
