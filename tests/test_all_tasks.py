@@ -315,7 +315,7 @@ def test_where_everything_is_refused_it_says_why(
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        ([], "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"),
+        (["--profile", "smoke"], "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"),
         (["sDigits", "--all"], "--all and TASK exclude each other", "leave one of them out"),
         (["--all", "--speed"], "--all and --speed exclude each other", "leave one of them out"),
         (["--all", "--instance", "a"], "--all and --instance exclude each other", "leave one of them out"),

@@ -121,7 +121,7 @@ def test_a_ladder_runs_whole_at_the_smallest_size(
     monkeypatch.setenv("XLA_FLAGS", " ".join(FLAGS))  # dozens of programs are compiled, for a few steps each
     code, _, err = said(capsys, "ladder", task, "--ladder", ladder, "--profile", "smoke", "--jobs", "2")
     assert code == 0, err
-    code, out, _ = said(capsys, "report", task, "--ladder", ladder, "--profile", "smoke", "--format", "json")
+    code, out, _ = said(capsys, "report", task, "--ladder", ladder, "--profile", "smoke", "--json")
     report = json.loads(out)
     assert code == 0
     assert [row["n"] for row in report["rows"]] == [1] * len(report["rows"])

@@ -284,6 +284,46 @@ def test_a_follower_is_stopped_with_an_interrupt(machine: Machine, monkeypatch: 
         assert process.returncode == 130
 
 
+# Without further arguments
+
+
+def test_commands_without_arguments_are_about_what_was_begun_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in (("report",), ("show",), ("plot", "--out", "a.png")):
+        code, _, err = said(capsys, *command)
+        assert (code, "there is no ledger at ledger.db yet" in err) == (2, True)
+    fill(tmp_path / "ledger.db", seeds=1)
+    with Ledger.open("ledger.db") as ledger:
+        plan = planning.make("sDigits", ladder="lru", profile="smoke", sets=["optim.lr=0.5"])
+        newer = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec, "newer").key
+        instance = ledger.ladders()[0].short_name
+        [run] = [run.id for run in ledger.runs() if run.id == ledger.latest_run()]
+    assert newer != instance
+    note = f"the latest instance: --instance {instance}; lrurun status lists all\n"
+    assert said(capsys, "report")[::2] == (0, note)
+    assert said(capsys, "report")[1] == said(capsys, "report", "--instance", instance)[1]
+    assert said(capsys, "plot", "--out", "a.png")[2].startswith(note)
+    code, out, err = said(capsys, "show", "--json")
+    assert (json.loads(out)["run"]["id"], err) == (run, f"the latest run: {run}; lrurun runs lists all\n")
+
+
+def test_runs_show_the_settings_that_vary_within_a_rung(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fill(tmp_path / "ledger.db", seeds=2)
+    assert "optim.lr" not in said(capsys, "runs")[1]
+    with Ledger.open("ledger.db") as ledger:
+        plan = planning.make("sDigits", ladder="lru", profile="smoke", sets=["optim.lr=0.5"])
+        key = ledger.add_ladder("lru", "sDigits", "smoke", plan.spec).key
+        ledger.enqueue(key, final_runs(plan, plan.rungs[0], [0]))
+    header, first, *_ = said(capsys, "runs")[1].splitlines()
+    assert (header.split()[-1], first.split()[-1]) == ("optim.lr", "0.5")
+    assert "optim.lr" not in said(capsys, "runs", "--where", "optim.lr=0.5")[1]
+
+
 # show
 
 

@@ -161,8 +161,8 @@ def test_invalid_arguments_give_an_error_of_two_lines_and_no_file(command, argum
         (["check", "recipe", "sDigitz"], "unknown task 'sDigitz'", f"did you mean 'sDigits'? tasks: {RECIPES}"),
         (
             ["report", "sDigits", "--format", "cvs"],
-            "--format: expected one of table, md, csv, json, latex, html, found 'cvs'",
-            "did you mean 'csv'? known values: table, md, csv, json, latex, html",
+            "--format: expected one of table, md, csv, latex, html, found 'cvs'",
+            "did you mean 'csv'? known values: table, md, csv, latex, html",
         ),
         (
             ["--ledgr", "x", "list"],

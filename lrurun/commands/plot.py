@@ -60,13 +60,18 @@ def plot(
     set_: SetsOfInstance = None,
     instance: Instance = None,
 ) -> int:
-    """Draw a ladder or runs into a PNG, SVG or PDF file."""
+    """Draw a ladder or runs into a PNG, SVG or PDF file.
+
+    Without a TASK or RUNs, it is the latest instance.
+    """
     from lrurun.report import figure_style, selection
 
     places: Places = context.obj.places
     names = what or []
     if not names and instance is None:
-        raise UsageError("plot: expected a TASK, RUNs or --instance", "lrurun status lists what is in the ledger")
+        if any(is_given(context, name) for name in INSTANCE):
+            raise UsageError("plot: expected a TASK, RUNs or --instance", "lrurun status lists what is in the ledger")
+        instance = opening.latest_instance(places, "a TASK, RUNs or --instance")
     request = LadderRequest(task=names[0] if names else "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     suffix = out.suffix.lower()
     if suffix not in figure_style.SUFFIXES:

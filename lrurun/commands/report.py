@@ -26,7 +26,7 @@ from lrurun.commands._shared.options import (
     number,
 )
 from lrurun.commands._shared.report_output import Shown
-from lrurun.commands._shared.rules import INSTANCE, examples, excludes, is_given
+from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given
 from lrurun.config.schema import STUDY
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.report.request import LadderRequest
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     "lrurun report npDigits",
     "lrurun report npDigits --format html --out npDigits.html",
 )
+@exclusive("json", "format")
 @excludes("all_", "task", "instance", "speed", "by")
 @excludes("detect", "all_", "speed", "by")
 @excludes("by", "speed", "instance")
@@ -78,16 +79,17 @@ def report(
 ) -> int:
     """Compare a ladder's rungs with each other and with the paper.
 
-    Prints the table of test scores, the published numbers beside them, and a verdict on each of the paper's claims.
+    Without a TASK, it is of the latest instance. Prints the table of test scores, the published numbers beside them,
+    and a verdict on each of the paper's claims.
     """
     places: Places = context.obj.places
     if not (all_ or task or instance):
-        raise UsageError(
-            "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"
-        )
+        if by or any(is_given(context, name) for name in INSTANCE):
+            raise UsageError(
+                "report: expected a TASK, --instance or --all", "lrurun status lists the tasks that have results"
+            )
+        instance = opening.latest_instance(places, "a TASK, --instance or --all")
     request = LadderRequest(task=task or "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
-    if json and format != "json" and is_given(context, "format"):
-        raise UsageError(f"--json and --format {format} exclude each other", "leave one of them out")
     chosen: FormatName = "json" if json else format
     if task is not None and task.startswith(STUDY):
         for option in ("ladder", "rung", "by", "tune", "instance", "speed", "limit", "detect"):

@@ -23,7 +23,7 @@ from lrurun.commands._shared.options import (
     Where,
 )
 from lrurun.commands._shared.rules import examples, exclusive, is_given, needs
-from lrurun.errors import NotFoundError, UsageError, hint_for
+from lrurun.errors import NotFoundError, hint_for
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -41,6 +41,7 @@ class RunsDocument(Struct, frozen=True):
     "lrurun runs --by rung,optim.lr --metric val/accuracy",
 )
 @exclusive("columns", "by")
+@exclusive("json", "format")
 @needs("metric", "by")
 def runs(
     context: typer.Context,
@@ -57,11 +58,10 @@ def runs(
 ) -> int:
     """List runs, newest first.
 
+    With the settings that vary among runs of the same task, profile and rung.
     With --columns these columns, with --by the means of groups of runs.
     """
     if columns or by or metric or is_given(context, "format"):
-        if json and format not in ("table", "json"):
-            raise UsageError(f"--json and --format {format} exclude each other", "leave one of them out")
         chosen = "json" if json else format
         return _table(context.obj.places, ladder, instance, where, sort, limit, columns or [], by or [], metric, chosen)
     from lrurun.ledger import owner
@@ -89,7 +89,12 @@ def runs(
             else:
                 console.say(opening.nothing_yet(places, "runs"))
             return 0
-        headers, rows = listing.table(found, owner.user())
+        settings: list[str] = []
+        if ledger is not None and len(shown) <= listing.MOST_COMPARED:
+            compared = list(found)
+            settings, found = listing.varying(compared, ledger), iter(compared)
+        values = ledger.columns_of(settings, shown, ladder) if ledger is not None and settings else {}
+        headers, rows = listing.table(found, owner.user(), settings, values)
     gone = console.leave_out(headers, rows, listing.least_important(headers, rows))
     console.table(None, headers, rows)
     if gone:

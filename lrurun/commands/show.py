@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from lrurun import console
 from lrurun.commands._shared import opening, output
-from lrurun.commands._shared.options import Json, RunId, number
+from lrurun.commands._shared.options import Json, OptionalRunId, number
 from lrurun.commands._shared.rules import examples, excludes, exclusive, needs
 from lrurun.errors import LrurunError, NotFoundError
 
@@ -104,7 +104,7 @@ class LogDocument(Struct, frozen=True):
 @excludes("json", "toml", "requirements")
 def show(
     context: typer.Context,
-    run: RunId,
+    run: OptionalRunId = None,
     toml: Annotated[bool, typer.Option("--toml", help="Print a ladder file that trains this run again.")] = False,
     requirements: Annotated[
         bool, typer.Option("--requirements", help="Print the versions that it ran with, as pip reads them.")
@@ -123,9 +123,10 @@ def show(
 ) -> int:
     """Show one run: result, configuration, curves, attempts, log.
 
-    The configuration names the source of every value.
+    Without a RUN, it is the one that was begun last. The configuration names the source of every value.
     """
     places: Places = context.obj.places
+    run = run or opening.latest_run(places)
     if log:
         return _show_log(places, run, attempt, follow=follow, json=json)
     with opening.read_for_run(places, run) as ledger:

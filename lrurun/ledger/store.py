@@ -805,6 +805,27 @@ class Ledger:
             return [ladder_instance(row) for row in connection.execute(query)]
 
     @retried
+    def latest_ladder(self) -> LadderInstance | None:
+        """The ladder instance of which a run was begun last; studies do not count."""
+        query = (
+            select(ladders)
+            .join(ladder_runs, ladder_runs.c.ladder == ladders.c.id)
+            .join(attempts, attempts.c.run == ladder_runs.c.run)
+            .where(ladders.c.kind == "training")
+            .order_by(attempts.c.started_at.desc(), ladders.c.id.desc())
+        )
+        with self._reading() as connection:
+            row = connection.execute(query.limit(1)).one_or_none()
+            return None if row is None else ladder_instance(row)
+
+    @retried
+    def latest_run(self) -> str | None:
+        """The id of the run that was begun last."""
+        query = select(runs.c.id).join(attempts, attempts.c.run == runs.c.number).order_by(attempts.c.started_at.desc())
+        with self._reading() as connection:
+            return connection.execute(query.limit(1)).scalar_one_or_none()
+
+    @retried
     def ladder(self, key: str) -> LadderInstance:
         """The ladder instance with this short name or key, or the only one whose key begins with it. Raises
         NotFoundError."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SCREENFUL = 50
 """The most runs that a terminal shows unless --limit says otherwise."""
+MOST_COMPARED = 1000
+"""Of more runs, settings are not compared, and none is shown beside them."""
 
 
 class Choice:
@@ -124,6 +126,24 @@ def flat(run: Run) -> dict[str, object]:
     return {**dict(flatten(run.config)), **dict(flatten(run.execution, "execution."))}
 
 
+def varying(found: Sequence[Run], ledger: Ledger) -> list[str]:
+    """The settings that differ between runs of the same task, profile and rung: what their names do not say."""
+    groups: dict[tuple[object, ...], dict[int, str]] = {}
+    for run in found:
+        place = run.memberships[0] if run.memberships else None
+        group = groups.setdefault((run.task, place and place.profile, place and place.rung), {})
+        group.setdefault(run.config_id, run.id)  # one run of each configuration
+    names: dict[str, None] = {}
+    for group in groups.values():
+        if len(group) > 1:
+            values: dict[str, set[object]] = {}
+            for run in ledger.each(list(group.values()), brief=False):
+                for name, value in flatten(run.config):
+                    values.setdefault(name, set()).add(setting(value))
+            names |= dict.fromkeys(name for name, known in values.items() if len(known) > 1 and name != "seed")
+    return sorted(names)
+
+
 # The table
 
 
@@ -163,7 +183,7 @@ def table(
 def least_important(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The columns of `table` that a narrow terminal may leave out, those first that are the same in every row."""
     order = ["user", "numerics", "stage", "task", "step", *(name for name in headers if name.startswith("val "))]
-    order += ["tags", "cell", "seed"]
+    order += ["tags", "cell", "seed", *(name for name in headers if "." in name)]
     same = {name for name, *cells in zip(headers, *rows, strict=True) if len(set(cells)) < 2}
     return [*(name for name in order if name in same), *order]
 

@@ -77,6 +77,8 @@ def choice(name: str, values: Sequence[str]) -> dict[str, Any]:
     """
 
     def parse(text: str) -> str:
+        if (name, text) == ("--format", "json"):
+            raise UsageError("--format: expected a format for people, found 'json'", "it is: --json")
         if text not in values:
             raise UsageError(
                 f"{name}: expected one of {', '.join(values)}, found {text!r}", hint_for(text, values, "known values")
@@ -305,7 +307,12 @@ GroupMetric = Annotated[
 ]
 RunsFormatName = Literal["table", "csv", "md", "json"]
 RunsFormat = Annotated[
-    RunsFormatName, typer.Option("--format", help="The output format.", **choice("--format", get_args(RunsFormatName)))
+    RunsFormatName,
+    typer.Option(
+        "--format",
+        help="The output format.",
+        **choice("--format", get_args(RunsFormatName)[:-1]),
+    ),
 ]
 Instance = Annotated[
     Optional[str],
@@ -334,6 +341,10 @@ NewName = Annotated[
 RunId = Annotated[
     str, typer.Argument(metavar="RUN", help="The id of a run, or its first characters.", autocompletion=complete_runs)
 ]
+OptionalRunId = Annotated[
+    Optional[str],
+    typer.Argument(metavar="RUN", help="The id of a run, or its first characters.", autocompletion=complete_runs),
+]
 RunIds = Annotated[
     list[str],
     typer.Argument(metavar="RUN ...", help="Ids of runs, or their first characters.", autocompletion=complete_runs),
@@ -351,8 +362,14 @@ Limit = Annotated[
         **number("--limit", int, 0, example=20),
     ),
 ]
-FormatName = Literal["table", "md", "csv", "json", "latex", "html"]
+FormatName = Literal["table", "md", "csv", "latex", "html", "json"]
+"""The last one is the option `--json`."""
 Format = Annotated[
-    FormatName, typer.Option("--format", help="The output format.", **choice("--format", get_args(FormatName)))
+    FormatName,
+    typer.Option(
+        "--format",
+        help="The output format.",
+        **choice("--format", get_args(FormatName)[:-1]),
+    ),
 ]
 OutFile = Annotated[Optional[Path], typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")]
