@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from lrurun.studies import convolution, convolution_cells, depth_cells, norm_cells, phase_cells
+from lrurun.studies import convolution, depth, norms, phase
 from lrurun.studies.formulas import state_variance
 from lrurun.studies.study import CellResult, Results
 
@@ -19,23 +19,23 @@ def finished(cell):
 
 
 def test_a_linear_rnn_has_the_loss_of_a_loop_over_its_states():
-    u, y = convolution_cells.data(3)
-    (a, b, c), error = convolution_cells.start(10, 3), 0.0
+    u, y = convolution.data(3)
+    (a, b, c), error = convolution.start(10, 3), 0.0
     for inputs, targets in zip(u.T, y.T, strict=True):
         h = np.zeros(10)
         for now, target in zip(inputs, targets, strict=True):
             h = a @ h + b * now
             error += (h @ c - target) ** 2
-    _, _, by_states, by_kernels = convolution_cells.programs("linear")
+    _, _, by_states, by_kernels = convolution.programs("linear")
     with jax.enable_x64(True):
         for loss in (by_states, by_kernels):
             assert loss((a, b, c), u, y)[0] == pytest.approx(0.5 * error / u.size, rel=1e-10)
 
 
 def test_targets_are_a_convolution_with_the_kernel_of_the_paper():
-    h = convolution_cells.kernel()
+    h = convolution.kernel()
     assert [h.sum(), (h**2).sum(), h[39], h[74]] == pytest.approx([2.88500835, 0.148524760, 6.4934e-6, 0.0318810], 1e-5)
-    u, y = convolution_cells.data(0)
+    u, y = convolution.data(0)
     assert y[50, 7] == pytest.approx(sum(h[lag] * u[50 - lag, 7] for lag in range(51)))
 
 
@@ -59,19 +59,19 @@ def test_a_model_that_diverged_at_each_rate_has_lost_that_seed():
 
 
 def test_the_gain_of_constant_input_is_1_only_with_all_phases():
-    gains = {share: phase_cells.constant_gain(0.9, 0.999, share * np.pi) for share in (2.0, 0.1, 0.02)}
+    gains = {share: phase.constant_gain(0.9, 0.999, share * np.pi) for share in (2.0, 0.1, 0.02)}
     assert gains == pytest.approx({2.0: 1.0, 0.1: 8.98, 0.02: 30.2}, rel=2e-3)
     random = np.random.default_rng(0)
-    radius, phase = np.sqrt(random.uniform(0.25, 0.36, 100_000)), random.uniform(0, 1.5 * np.pi, 100_000)
-    sampled = np.mean((1 - radius**2) / np.abs(1 - radius * np.exp(1j * phase)) ** 2)
-    assert phase_cells.constant_gain(0.5, 0.6, 1.5 * np.pi) == pytest.approx(sampled, rel=0.02)
+    radius, angle = np.sqrt(random.uniform(0.25, 0.36, 100_000)), random.uniform(0, 1.5 * np.pi, 100_000)
+    sampled = np.mean((1 - radius**2) / np.abs(1 - radius * np.exp(1j * angle)) ** 2)
+    assert phase.constant_gain(0.5, 0.6, 1.5 * np.pi) == pytest.approx(sampled, rel=0.02)
 
 
 def test_an_output_is_that_of_a_loop_over_the_states():
     with jax.enable_x64(True):
-        params = phase_cells.initial(True, 5, 0.9, 0.99, 1.0)(2)
+        params = phase.initial(True, 5, 0.9, 0.99, 1.0)(2)
         u = np.random.default_rng(1).normal(size=(3, 40))
-        found = [phase_cells.programs(True, 5, 40)[form](params, u) for form in (0, 1)]
+        found = [phase.programs(True, 5, 40)[form](params, u) for form in (0, 1)]
     of = {name: np.asarray(value) for name, value in params.items()}
     lam = np.exp(-np.exp(of["nu_log"]) + 1j * np.exp(of["theta_log"]))
     b = np.exp(of["gamma_log"]) * (of["B_re"] + 1j * of["B_im"])[:, 0]
@@ -84,25 +84,23 @@ def test_an_output_is_that_of_a_loop_over_the_states():
 
 
 def test_a_head_of_the_rotrnn_has_norm_1_only_after_its_memory():
-    found = norm_cells.white(0.99, 50, 0)
+    found = norms.white(0.99, 50, 0)
     at = dict(zip(found["step"], found["trace"], strict=True))
     assert [at[t] for t in (1, 10, 100, 400)] == pytest.approx([0.0199, 0.18209306, 0.86602033, 0.99967778], 1e-7)
-    scores = [
-        (one["mean"] - one["trace"]) / one["stderr"] for one in (norm_cells.white(0.99, 50, n) for n in range(20))
-    ]
+    scores = [(one["mean"] - one["trace"]) / one["stderr"] for one in (norms.white(0.99, 50, n) for n in range(20))]
     assert np.sqrt(np.mean(np.square(scores), axis=0)) == pytest.approx(1.0, abs=0.6)
 
 
 @pytest.mark.slow
 def test_a_rotrnn_is_an_lru():
     with jax.enable_x64(True):
-        assert norm_cells.mapped(6, 12, 3, 1)["apart"] < 1e-12
+        assert norms.mapped(6, 12, 3, 1)["apart"] < 1e-12
 
 
 @pytest.mark.slow
 def test_a_training_records_the_norms_of_all_layers():
-    shape = norm_cells.Shape("marked", "LRU", 2, 8, 16, 4, r_min=0.5, r_max=0.9)
-    training = norm_cells.train(shape, rate=3e-3, updates=20, size=4, seed=0)
+    shape = norms.Shape("marked", "LRU", 2, 8, 16, 4, r_min=0.5, r_max=0.9)
+    training = norms.train(shape, rate=3e-3, updates=20, size=4, seed=0)
     values = finished(training)
     assert list(values["updates"]) == [0, 10, 20]
     # the first layer sees an embedding of nearly independent tokens, after batch norm
@@ -111,7 +109,7 @@ def test_a_training_records_the_norms_of_all_layers():
 
 
 def test_the_class_of_a_sequence_is_its_marked_digit():
-    one = norm_cells.batch("marked", 200, np.random.default_rng(0))
+    one = norms.batch("marked", 200, np.random.default_rng(0))
     marked = one.inputs > 10
     assert np.all(marked.sum(axis=1) == 1)
     assert np.array_equal(one.inputs[marked] - 11, one.labels)
@@ -119,15 +117,15 @@ def test_the_class_of_a_sequence_is_its_marked_digit():
 
 
 def test_the_expected_state_of_a_block_and_its_error():
-    params = depth_cells.start("cRNN", 4, 2.0, 0)
+    params = depth.start("cRNN", 4, 2.0, 0)
     one = params["blocks"][0]
     lam, b = one["lam_re"] + 1j * one["lam_im"], (one["B_re"] + 1j * one["B_im"]) @ params["encoder"]
-    mean, stderr = depth_cells.expected(params, 0.9, 100)
+    mean, stderr = depth.expected(params, 0.9, 100)
     assert mean == pytest.approx(np.mean(np.sum(np.abs(b) ** 2, axis=1) * state_variance(lam, 0.9)), rel=1e-9)
     found = []
     for seed in range(150):
-        h, squares = np.zeros((depth_cells.BATCH, 4), complex), []
-        for x in depth_cells.inputs(4, 100, 0.9, seed)[:-1]:
+        h, squares = np.zeros((depth.BATCH, 4), complex), []
+        for x in depth.inputs(4, 100, 0.9, seed)[:-1]:
             h = lam * h + x @ b.T
             squares.append(np.mean(np.abs(h) ** 2))
         found.append(np.mean(squares[50:]))
@@ -137,9 +135,9 @@ def test_the_expected_state_of_a_block_and_its_error():
 
 @pytest.mark.slow
 def test_the_states_of_a_block_are_those_of_a_loop():
-    params, x = depth_cells.start("LSTM", 3, 5.0, 1), depth_cells.inputs(3, 8, 0.5, 1)
+    params, x = depth.start("LSTM", 3, 5.0, 1), depth.inputs(3, 8, 0.5, 1)
     with jax.enable_x64(True):
-        squares, slopes = depth_cells.program("LSTM", "none")(params, x)
+        squares, slopes = depth.program("LSTM", "none")(params, x)
     one, h, c, found = params["blocks"][0], np.zeros((8, 3)), np.zeros((8, 3)), []
     for u in x[:-1] @ params["encoder"].T:
         i, f, o, g = np.split(u @ one["cell w"].T + h @ one["cell u"].T + one["cell bias"], 4, axis=1)
@@ -149,4 +147,4 @@ def test_the_states_of_a_block_are_those_of_a_loop():
     assert squares[0] == pytest.approx(np.mean(found[4:]), rel=1e-9)
     rest = [np.ravel(slopes[name]) for name in ("encoder", "decoder")]
     rest += [np.ravel(one[name]) for one in slopes["blocks"] for name in ("value", "gate")]
-    assert depth_cells.by_group(slopes)["rest"] == pytest.approx(np.mean(np.concatenate(rest) ** 2), rel=1e-9)
+    assert depth.by_group(slopes)["rest"] == pytest.approx(np.mean(np.concatenate(rest) ** 2), rel=1e-9)
