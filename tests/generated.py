@@ -140,8 +140,8 @@ def json_fields() -> str:
     from lrurun.report.ladder_table import LadderReport
     from lrurun.report.ledger_claims import LedgerClaims
     from lrurun.report.speed import SpeedReport
-    from lrurun.report.study import StudyReport
     from lrurun.report.swept import SweptReport
+    from lrurun.studies.report import StudyReport
 
     documents = {
         "runs": runs.RunsDocument,

@@ -40,7 +40,8 @@ def test_every_table_and_figure_has_a_place() -> None:
 
 
 def test_every_study_has_a_place() -> None:
-    assert {name for paper in papers.every() for place in paper.place for name in place.studies} == set(studies.names())
+    tasks = {task for paper in papers.every() for place in paper.place for task in place.studies}
+    assert tasks == {f"study:{name}" for name in studies.names()}
 
 
 @pytest.mark.parametrize("paper", papers.every(), ids=lambda paper: paper.name)

@@ -18,13 +18,13 @@ import lrurun
 from lrurun import studies
 from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
-from lrurun.report import study as reporting
-from lrurun.report import study_figure, study_page
-from lrurun.runner import cells, processes
+from lrurun.runner import processes
 from lrurun.runner.executors import local
-from lrurun.studies import checks
+from lrurun.studies import checks, drawing, execution, page
 from lrurun.studies import plan as planning
+from lrurun.studies import report as reporting
 from lrurun.studies.figure import Figure
+from lrurun.studies.kind import KIND
 from lrurun.studies.study import Results, Study
 from tests.drawings import misplaced
 from tests.machine import Machine, stop, wait_for
@@ -137,7 +137,7 @@ def test_workers_of_studies_compute_with_one_thread(machine: Machine, monkeypatc
     machine.run("study", "memory", "--set", "rho=0")
     assert started
     for variables in started:
-        assert {variables[name] for name in processes.ONE_THREAD} == {"1"}
+        assert {variables[name] for name in KIND.environment} == {"1"}
 
 
 def test_seeds_count_as_cells() -> None:
@@ -260,29 +260,29 @@ def test_without_matplotlib_numbers_are_recorded(machine: Machine, monkeypatch: 
 def test_figure_and_page(computed: Machine, tmp_path) -> None:
     machine = computed.copy(tmp_path / "copy")
     machine.run("study", "memory", "--out", "a.html")
-    page = (machine.folder / "a.html").read_text()
-    assert "<svg" in page
+    html = (machine.folder / "a.html").read_text()
+    assert "<svg" in html
     checked = machine.json("report", "study:memory")["checks"]
-    assert page.count('class="supported">ok') == len(checked)
-    assert f"{len(checked)} of {len(checked)} checks passed</li>" in page
-    assert "Zucchet and Orvieto 2024, Fig. 1A" in page
+    assert html.count('class="supported">ok') == len(checked)
+    assert f"{len(checked)} of {len(checked)} checks passed</li>" in html
+    assert "Zucchet and Orvieto 2024, Fig. 1A" in html
     report = machine.json("study", "memory", "--out", "b.png")
     assert report["figure"] == "b.png"
     assert (machine.folder / "b.png").read_bytes().startswith(b"\x89PNG")
     machine.run("report", "study:memory", "--out", "c.PNG")
     machine.run("report", "study:memory", "--out", "c.html")
     assert (machine.folder / "c.PNG").read_bytes() == (machine.folder / "b.png").read_bytes()
-    assert (machine.folder / "c.html").read_text() == page
+    assert (machine.folder / "c.html").read_text() == html
 
 
 def test_the_page_may_show_the_colours_of_planes() -> None:
     study = studies.get("similarity")
     plan = planning.make(study, "ci", {"rho": 0.0})
-    results = cells.in_process(plan)
+    results = execution.in_process(plan)
     report = reporting.build(plan, results)
-    page = study_page.render([(report, study_page.inline(report, study.draw(results)))])
-    assert "data:image/png" in page
-    assert "img-src data:;" in page
+    html = page.render([(report, page.inline(report, study.draw(results)))])
+    assert "data:image/png" in html
+    assert "img-src data:;" in html
 
 
 def test_every_study_is_declared_completely() -> None:
@@ -325,12 +325,12 @@ def judged(study: Study[Any], results: Results[Any]) -> tuple[list[checks.Check]
 @pytest.mark.parametrize("changes", [{"angle": 0.25}, {"form": "exponential"}, {"updates": 10}, {"radius": 0.5}])
 def test_powers_reports_settings_that_its_question_is_not_about(changes: dict[str, Any]) -> None:
     powers = studies.get("powers")
-    judged(powers, cells.in_process(planning.make(powers, "ci", changes)))
+    judged(powers, execution.in_process(planning.make(powers, "ci", changes)))
 
 
 def test_landscape_compares_no_gap_with_itself() -> None:
     study = studies.get("landscape")
-    found = study.checks(cells.in_process(planning.make(study, "ci", {"gap": [0.01, 0.1]}, range(2))))
+    found = study.checks(execution.in_process(planning.make(study, "ci", {"gap": [0.01, 0.1]}, range(2))))
     assert checks.failed(found) == []
 
 
@@ -396,11 +396,11 @@ def test_all_studies_killed_and_repeated_have_identical_numbers(machine: Machine
 def test_the_checks_of_every_study_pass_and_its_figure_fits(name: str) -> None:
     """And each axis may have one value: the cells are then a part of these."""
     study = studies.get(name)
-    whole = cells.in_process(planning.make(study, "ci", {}))
+    whole = execution.in_process(planning.make(study, "ci", {}))
     found, figure = judged(study, whole)
     assert found
     assert checks.failed(found) == []
-    assert misplaced(study_figure.draw(figure, title="A question?", caption="An answer.")) == []
+    assert misplaced(drawing.draw(figure, title="A question?", caption="An answer.")) == []
     for axis, values in study.profiles["ci"].items():
         if isinstance(values, list):
             plan = planning.make(study, "ci", {axis: values[:1]})

@@ -9,11 +9,9 @@ import msgspec
 import pytest
 
 from lrurun import studies
-from lrurun.report import study as reporting
-from lrurun.report import study_figure
-from lrurun.runner import cells
-from lrurun.studies import checks, figure
+from lrurun.studies import checks, drawing, execution, figure
 from lrurun.studies import plan as planning
+from lrurun.studies import report as reporting
 from lrurun.studies.study import Results
 from tests.drawings import misplaced
 from tests.machine import Machine
@@ -39,7 +37,7 @@ def test_one_seed_does_not_fail_tests_over_seeds() -> None:
 
 def test_an_answer_does_not_contradict_a_failed_check() -> None:
     disk = studies.get("disk")
-    results = cells.in_process(planning.make(disk, "ci", {"size": [2, 4]}))
+    results = execution.in_process(planning.make(disk, "ci", {"size": [2, 4]}))
     swapped = Results([msgspec.structs.replace(one, cell=disk.settings(size=6 - one.cell.size)) for one in results], "")
     assert "falls at each step of N" in disk.answer(results)
     assert checks.failed(disk.checks(swapped))
@@ -62,7 +60,7 @@ def test_a_simulation_has_the_colour_of_its_closed_form() -> None:
         figure.grey("other", [1, 10], [1, 4]),
     )
     panel = figure.Panel(x="a - b", y="y", curves=curves, y_scale="log", x_ticks=((1, "first"), (10, "second")))
-    drawn = study_figure.draw(figure.Figure(panels=(panel,)), title="Q?", caption="A.")
+    drawn = drawing.draw(figure.Figure(panels=(panel,)), title="Q?", caption="A.")
     [ax] = drawn.axes
     exact, sampled, printed, other = (line.get_color() for line in ax.lines)
     assert exact == sampled == printed != other
@@ -82,7 +80,7 @@ def test_medians_have_bars_over_the_middle_of_their_samples() -> None:
 def in_process(name: str, changes: dict[str, Any], seeds: int = 1) -> reporting.StudyReport:
     """The report of a study in its quickest form, without a ledger."""
     plan = planning.make(studies.get(name), "ci", changes, range(seeds))
-    return reporting.build(plan, cells.in_process(plan))
+    return reporting.build(plan, execution.in_process(plan))
 
 
 @pytest.mark.slow

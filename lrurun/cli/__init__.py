@@ -35,7 +35,7 @@ GROUPS = {
         "ladder": "ladder:ladder",
         "resume": "resume:resume",
         "plan": "plan:plan",
-        "study": "study:study",
+        "study": "lrurun.studies.command:study",
         "verify": "verify:verify",
     },
     "Look": {
@@ -62,7 +62,7 @@ GROUPS = {
         "bench": "bench:bench",
     },
 }
-"""Group in `lrurun --help` -> name -> the module in `lrurun.commands` and the function, or several further commands."""
+"""Group in `lrurun --help` -> name -> its module (in `lrurun.commands` unless whole) and function or group."""
 COMMANDS = {name: where for group in GROUPS.values() for name, where in group.items()}
 
 
@@ -164,7 +164,8 @@ def make_app(command: str | None = None) -> typer.Typer:
     )
     app.callback()(_globals)
     for name in COMMANDS if command is None else [command]:
-        found = pkgutil.resolve_name(f"lrurun.commands.{COMMANDS[name]}")
+        where = COMMANDS[name]
+        found = pkgutil.resolve_name(where if where.startswith("lrurun.") else f"lrurun.commands.{where}")
         if isinstance(found, typer.Typer):
             for inner in found.registered_commands:
                 inner.epilog = _examples(inner.callback)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional
 import typer
 from msgspec import Struct, structs
 
-from lrurun import console, paths
+from lrurun import console, kinds, paths
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnLadders, choice
 from lrurun.commands._shared.rules import examples
@@ -64,7 +64,6 @@ def check(
     recorded. The exit code is 2 if a ladder or recipe is invalid, 1 if a recurrence fails a test, 3 if a check of a
     study fails.
     """
-    from lrurun import studies
     from lrurun.config.ladder import read_ladder
     from lrurun.config.recurrences import KINDS
 
@@ -72,7 +71,7 @@ def check(
         "ladder": lambda: list(paths.names("ablations")),
         "recipe": lambda: list(paths.names("recipes")),
         "recurrence": lambda: list(KINDS),
-        "study": lambda: list(studies.names()),
+        "study": lambda: [study.name for study in kinds.get("study").named()],
     }[what]()
     if all_ == (name is not None):
         plural_of = "studies" if what == "study" else f"{what}s"
@@ -303,14 +302,5 @@ def _check_recurrence(name: str) -> list[CheckResult]:
 
 
 def _check_study(name: str) -> list[CheckResult]:
-    from lrurun import studies
-    from lrurun.runner import cells
-    from lrurun.studies import plan as planning
-
-    study = studies.get(name)
-    results = cells.in_process(planning.make(study, "ci", {}))
-    findings = []
-    for one in study.checks(results):
-        detail = f"{one.kind}: measured {one.number()}, expected {one.expected:.6g}, {one.rule}"
-        findings.append(CheckResult(study.name, one.name, one.state != "FAILED", detail))
-    return findings
+    studies = kinds.get("study")
+    return [CheckResult(studies.get(name).name, *finding) for finding in studies.check(name)]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Optional, get_args
 import typer
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from lrurun import console, paths
+from lrurun import console, kinds, paths
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, choice
 from lrurun.commands._shared.rules import examples
@@ -164,18 +164,14 @@ def _recurrences() -> list[ListedRecurrence]:
 
 
 def _studies() -> list[ListedStudy]:
-    from lrurun import studies
-
-    return [ListedStudy(one.name, one.question, one.source, list(one.aliases)) for one in studies.every()]
+    return [ListedStudy(one.name, one.question, one.source, list(one.aliases)) for one in kinds.get("study").named()]
 
 
 def _show_study(what: str | None, name: str, *, json: bool) -> int:
     """Lists the settings of a study in each profile."""
-    from lrurun import studies
-
     if what != "studies":
         raise UsageError(f"list {what}: takes no name, found {name!r}", "lrurun list studies NAME lists settings")
-    study = studies.get(name)
+    study = kinds.get("study").get(name)
     profiles = {one: structs.asdict(study.settings()) | dict(table) for one, table in study.profiles.items()}
     settings = [
         ListedSetting(field.name, {one: values[field.name] for one, values in profiles.items()})

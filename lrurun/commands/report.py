@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
-from lrurun.commands import study_report
+from lrurun import kinds
 from lrurun.commands._shared import opening, sweeps
 from lrurun.commands._shared.options import (
     By,
@@ -27,7 +27,6 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given
-from lrurun.config.schema import STUDY
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.report.request import LadderRequest
 
@@ -91,15 +90,16 @@ def report(
         instance = opening.latest_instance(places, "a TASK, --instance or --all")
     request = LadderRequest(task=task or "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     chosen: FormatName = "json" if json else format
-    if task is not None and task.startswith(STUDY):
+    if task is not None and (kind := kinds.of_task(task)) is not None:
         for option in ("ladder", "rung", "by", "tune", "instance", "speed", "limit", "detect"):
             if is_given(context, option):
-                raise UsageError(f"--{option}: does not apply to reports of studies", f"lrurun report {task}")
+                raise UsageError(f"--{option}: does not apply to reports of {kind.plural}", f"lrurun report {task}")
         if chosen not in ("table", "json"):
             raise UsageError(
-                f"--format {chosen}: reports of studies are tables or JSON", f"lrurun report {task} --out FILE.html"
+                f"--format {chosen}: reports of {kind.plural} are tables or JSON",
+                f"lrurun report {task} --out FILE.html",
             )
-        return study_report.write_report(places, task, profile, set_ or [], json=chosen == "json", out=out)
+        return kind.write_report(places, task, profile, set_ or [], json=chosen == "json", out=out)
     if detect is not None and chosen == "csv":
         raise UsageError(
             "--detect and --format csv exclude each other: CSV has the rows alone",

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lrurun import console, paths
-from lrurun.commands import study
+from lrurun import console, kinds, paths
 from lrurun.commands._shared import cautions, opening
 from lrurun.commands._shared.options import (
     Detach,
@@ -26,7 +25,6 @@ from lrurun.commands._shared.options import (
 from lrurun.commands._shared.rules import examples
 from lrurun.commands._shared.training_options import TrainingOptions, site_of
 from lrurun.commands.ladder import train
-from lrurun.commands.study_request import StudyRequest
 from lrurun.errors import LaterVersionError, LedgerError, UsageError, plural
 from lrurun.ledger.database import implementation
 from lrurun.report import request as requests
@@ -95,8 +93,8 @@ def resume(
     for found, recorded in unfinished:
         for request in recorded:
             try:
-                if isinstance(request, StudyRequest):
-                    code = study.repeat(places, request, options, signals)
+                if (kind := kinds.of(found.kind)) is not None:
+                    code = kind.repeat(places, request, options, signals)
                 else:
                     code = _repeat(places, found, request, options, signals)
             except (UsageError, LaterVersionError) as error:
@@ -109,7 +107,8 @@ def resume(
     return worst
 
 
-Requests = Sequence[LadderRequest | StudyRequest]
+Requests = Sequence[Any]
+"""`LadderRequest`, or what the kind of the instance records."""
 
 
 def _unfinished(
@@ -132,11 +131,8 @@ def _unfinished(
             if requests.asked(ledger, one) and one.key not in requests.newest_instances(ledger, one).values():
                 continue
             try:
-                recorded: Requests
-                if one.kind == "study":
-                    recorded = requests.recorded(ledger, one, StudyRequest)
-                else:
-                    recorded = requests.recorded(ledger, one, LadderRequest)
+                kind = kinds.of(one.kind)
+                recorded: Requests = requests.recorded(ledger, one, LadderRequest if kind is None else kind.request)
             except LedgerError as error:  # a record that cannot be read does not stop the others
                 console.fail(error)
                 worst = error.exit_code
@@ -149,7 +145,7 @@ def _unfinished(
     return unfinished, others, worst
 
 
-def _is_own(request: LadderRequest | StudyRequest, instance: LadderInstance) -> bool:
+def _is_own(request: Any, instance: LadderInstance) -> bool:
     """Whether this user made the request, as far as is known."""
     from lrurun.ledger import owner
 

@@ -158,5 +158,5 @@ def _check_ladder(ledger: Ledger, name: str) -> None:
 
 
 def _has_cells(ledger: Ledger) -> bool:
-    """Whether there are runs of studies, whose settings are shown."""
-    return any(instance.kind == "study" for instance in ledger.ladders())
+    """Whether there are runs that are no trainings, whose settings are shown."""
+    return any(instance.kind != "training" for instance in ledger.ladders())

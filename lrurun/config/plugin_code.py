@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from lrurun import plugins
-from lrurun.config.schema import STUDY, CellConfig, Code, Config, RunConfig, decode
+from lrurun.config.schema import CellConfig, Code, Config, RunConfig, decode
 from lrurun.errors import LrurunError, UsageError
 from lrurun.plugins import PluginKind, Source
 
@@ -67,9 +67,8 @@ def config_of(config: Config, where: str) -> RunConfig:
         UsageError: the run is a cell of a study, or its configuration does not fit this version.
     """
     if isinstance(config, CellConfig):
-        name = config.task.removeprefix(STUDY)
         raise UsageError(
-            f"{where}: is a cell of the study {name}, not a trained model", f"lrurun study {name} shows it"
+            f"{where}: is a run of {config.task}, not a trained model", f"lrurun report {config.task} shows its result"
         )
     if (error := _mismatch(config, where)) is not None:
         raise error

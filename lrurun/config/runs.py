@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from lrurun.config.schema import TUNING_SEED, Config, Execution
+from lrurun.config.schema import TUNING_SEED, Config, Execution, RunKind
 from lrurun.errors import UsageError
 
 
@@ -16,7 +16,7 @@ class PlannedRun(Struct, frozen=True, kw_only=True):
     """A run that a ladder needs, finished or not."""
 
     fingerprint: str
-    kind: Literal["training", "study"] = "training"
+    kind: RunKind = "training"
     task: str
     rung: str
     stage: str

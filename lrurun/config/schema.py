@@ -252,7 +252,7 @@ class CellConfig(_Frozen, frozen=True, kw_only=True):
     """One cell of a study with one result."""
 
     task: str
-    """The prefix `STUDY` and the name of the study."""
+    """As in "study:memory"."""
     version: int
     """The version of the study; another version computes other numbers."""
     cell: dict[str, Any]
@@ -260,6 +260,8 @@ class CellConfig(_Frozen, frozen=True, kw_only=True):
     seed: int
 
 
+RunKind = Literal["training", "study"]
+"""What a run is: the training of a model, or a cell of a study."""
 Config = RunConfig[Any] | CellConfig
 """A configuration, which determines the result of a run."""
 
@@ -349,10 +351,6 @@ def settings_type(table: Any, where: str, sources: Mapping[str, str]) -> type[Re
     return KINDS[kind].settings
 
 
-STUDY = "study:"
-"""The prefix of the name of a study in the task of its cells, which are runs with a `CellConfig`."""
-STUDIES = "study"
-"""The name in a ledger of the ladder that all studies belong to."""
 CELL = "cell."
 """The prefix of the path of a setting of a cell."""
 

@@ -53,7 +53,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
-from lrurun.config.schema import Config, FixedExecution
+from lrurun.config.schema import Config, FixedExecution, RunKind
 from lrurun.errors import LaterVersionError, LedgerError, LrurunError, NotFoundError, UsageError, nearest, plural
 from lrurun.ledger import checks, columns, conditions, progress, views
 from lrurun.ledger import database as databases
@@ -113,7 +113,6 @@ from lrurun.ledger.values import (
     RemainingWork,
     Run,
     RunGroup,
-    RunKind,
     StateSummary,
 )
 from lrurun.server import Place, Server

@@ -6,10 +6,7 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-from lrurun.config.schema import Config, Execution
-
-RunKind = Literal["training", "study"]
-"""What a run is: the training of a model, or a cell of a study."""
+from lrurun.config.schema import Config, Execution, RunKind
 
 State = Literal["queued", "running", "done", "diverged", "failed", "interrupted"]
 """The state of a run."""

@@ -155,7 +155,7 @@ class OpenLedger:
             NotFoundError: the ledger has no such instance.
             UsageError: unknown names, or an argument of another type.
         """
-        from lrurun.config.schema import STUDY
+        from lrurun import kinds
         from lrurun.report import formats, run_details, selection
         from lrurun.report.request import LadderRequest
 
@@ -164,8 +164,8 @@ class OpenLedger:
         check_type("ladder", ladder, str, "text", hint)
         _check_texts(hint, profile=profile, instance=instance)
         check_type("sets", sets, Mapping | Sequence, "a mapping or a list", hint)
-        if task.startswith(STUDY):
-            raise UsageError(f"{task}: reports of studies have no rungs", f"run: lrurun report {task} --json")
+        if (kind := kinds.of_task(task)) is not None:
+            raise UsageError(f"{task}: reports of {kind.plural} have no rungs", f"run: lrurun report {task} --json")
         values = dict(sets) if isinstance(sets, Mapping) else list(sets)
         request = LadderRequest(task=task, ladder=ladder, profile=profile, sets=values, tune=tune)
         ledger = self._reopen()

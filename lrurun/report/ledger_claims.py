@@ -4,30 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
 from lrurun import data as tasks
-from lrurun import paths, studies
+from lrurun import kinds, paths
 from lrurun.config import plan as planning
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.config.recipe import load_recipe
-from lrurun.config.schema import STUDIES, STUDY
-from lrurun.errors import LrurunError, UsageError, hint_for, plural
+from lrurun.errors import LrurunError, UsageError, hint_for
 from lrurun.ledger.values import FINISHED
 from lrurun.report import instance_documents, published_claims, request, selection
-from lrurun.report import study as study_report
 from lrurun.report.cells import score
 from lrurun.report.instance_label import ladder_command
 from lrurun.report.judging import published
 from lrurun.report.judging.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.report.published_claims import PublishedClaim
 from lrurun.report.request import LadderRequest
-from lrurun.studies import claims as study_claims
-from lrurun.studies import plan as study_planning
-from lrurun.studies.claims import StudyClaim
-from lrurun.studies.study import Study
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -44,7 +38,6 @@ PAPERS = {
 
 OPEN = (NOT_RUN, NOT_JUDGED)
 """Verdicts without a judgement."""
-NO_CHECK = "no check of this study decides it"
 HEADERS = (*published_claims.HEADERS, "source", "in this ledger")
 
 
@@ -102,8 +95,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     ladders: dict[str, dict[str, Used]]
     """Ladder -> task -> the instance that judges; tasks without final runs are left out."""
-    studies: dict[str, study_report.StudyReport | None]
-    """Study -> the most complete of its profiles; None if none is complete."""
+    others: dict[str, kinds.Outcome]
+    """Task -> what its runs, which are no trainings, decide."""
 
 
 def ladders_of(ledger: Ledger | None, only: str | None = None) -> tuple[dict[str, Ladder], list[LrurunError]]:
@@ -129,10 +122,10 @@ def ladders_of(ledger: Ledger | None, only: str | None = None) -> tuple[dict[str
 
 def gather(ledger: Ledger | None, ladders: Mapping[str, Ladder], task: str | None, *, with_studies: bool) -> Evidence:
     """What a ledger has on ladders, by the names that find them, and on studies, on one task or all."""
-    asked = [study for study in studies.every() if task in (None, STUDY + study.name)] if with_studies else []
+    others = kinds.every() if with_studies else []
     return Evidence(
         ladders={name: {} if ledger is None else _used(ledger, name, one, task) for name, one in ladders.items()},
-        studies={study.name: None if ledger is None else _report_of(ledger, study) for study in asked},
+        others={on: outcome for kind in others for on, outcome in kind.outcomes(ledger, task).items()},
     )
 
 
@@ -151,7 +144,7 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
         for on, its in used.items():
             others = [one for one in ladder.claims if one.text in its.verdicts and (on, one.text) not in by_papers]
             found += [_stand_in(ladder, on, claim, its) for claim in others]
-    found += [one for study, report in evidence.studies.items() for one in _of_study(study, report)]
+    found += [claim for outcome in evidence.others.values() for claim in outcome.claims]
     if paper is not None:
         found = [one for one in found if one.source.startswith(PAPERS[paper])]
     return LedgerClaims(claims=found, counts=_counts(found))
@@ -180,11 +173,11 @@ def task_of(task: str | None, ladder: str | None) -> str | None:
     Raises:
         UsageError: it is a study, and a ladder is given.
     """
-    if task is None or not task.startswith(STUDY):
+    if (kind := kinds.of_task(task)) is None or task is None:
         return task
     if ladder is not None:
         raise UsageError(f"--ladder {ladder}: {task} is a study, which no ladder has", "omit --ladder or --task")
-    return STUDY + studies.of_task(task).name
+    return kind.task(task)
 
 
 def check_task(task: str | None, ledger: Ledger | None) -> None:
@@ -193,7 +186,7 @@ def check_task(task: str | None, ledger: Ledger | None) -> None:
     Raises:
         UsageError: it is unknown.
     """
-    if task is not None and not task.startswith(STUDY) and not (ledger and ledger.ladders(None, task)):
+    if task is not None and kinds.of_task(task) is None and not (ledger and ledger.ladders(None, task)):
         tasks.get(task)
 
 
@@ -203,9 +196,8 @@ def cells(one: LedgerClaim) -> list[str]:
     profile = f", profile {one.here.profile}" if one.here.profile else ""
     few = ", provisional" if one.here.provisional else ""
     here = f"{one.here.verdict}{mark}{few}{profile}: {one.here.detail}"
-    if one.task.startswith(STUDY):
-        study = one.task.removeprefix(STUDY)
-        return [STUDIES, study, one.text, "", "", f"{one.verdict}: {one.reason}", one.source, here]
+    if not one.rung:  # its text is all that is claimed
+        return [one.ladder, one.task, one.text, "", "", f"{one.verdict}: {one.reason}", one.source, here]
     return [*published_claims.cells(one), one.source, here]
 
 
@@ -351,64 +343,6 @@ def _without_runs(name: str, ladder: Ladder, task: str, text: str) -> LedgerVerd
         if reason := plan.outside_scope.get(text):
             detail = f"{command} would not decide it: the claim is {reason}"
     return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
-
-
-def _report_of(ledger: Ledger, study: Study[Any]) -> study_report.StudyReport | None:
-    recorded = {instance.profile for instance in ledger.ladders(STUDIES, STUDY + study.name)}
-    for profile in ("paper", "laptop", "ci"):
-        if profile in recorded:
-            plan = study_planning.make(study, profile, {})
-            report = study_report.build(plan, study_report.collect(ledger, plan))
-            if not report.unfinished:
-                return report
-    return None
-
-
-def _of_study(study: str, report: study_report.StudyReport | None) -> list[LedgerClaim]:
-    return [
-        LedgerClaim(
-            ladder=STUDIES,
-            task=STUDY + study,
-            text=claim.text,
-            source=claim.source,
-            kind="check",
-            rung="",
-            other=None,
-            margin=None,
-            verdict=NOT_JUDGED,
-            reason="a figure without numbers",
-            here=_by_checks(claim, report),
-        )
-        for claim in study_claims.of(study)
-    ]
-
-
-def _by_checks(claim: StudyClaim, report: study_report.StudyReport | None) -> LedgerVerdict:
-    unchecked = "" if _is_checked(claim) else f"{NO_CHECK}; what would: {claim.would_decide}"
-    if report is None:
-        detail = unchecked or f"{_command(claim)} would decide it"
-        return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
-    verdict, checks = study_claims.judge(claim, report.checks)
-    missing = f"no check of profile {report.profile} is about it; {_command(claim)} has some"
-    detail = "; ".join(
-        f"{one.name}: {one.number(4)}, {one.rule}{' (failed)' * (one.state == 'FAILED')}" for one in checks[:2]
-    )
-    more = f"; and {plural(len(checks) - 2, 'check')} more" if len(checks) > 2 else ""
-    return LedgerVerdict(
-        verdict=verdict,
-        detail=(f"{unchecked}. {report.answer}" if unchecked else detail or missing) + more,
-        instance=None,
-        profile=report.profile,
-        stand_in=report.substitute is not None,
-    )
-
-
-def _is_checked(claim: StudyClaim) -> bool:
-    return bool(claim.supported_by or claim.contradicted_by)
-
-
-def _command(claim: StudyClaim) -> str:
-    return f"lrurun study {claim.study}{' --profile paper' * (claim.profile == 'paper')}"
 
 
 def _counts(found: Sequence[LedgerClaim]) -> dict[str, dict[str, int]]:

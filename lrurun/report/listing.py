@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal
 
 from lrurun import data as tasks
-from lrurun.config.schema import CELL
+from lrurun import kinds
 from lrurun.config.settings import flatten
 from lrurun.console import setting
 from lrurun.errors import UsageError, nearest
@@ -56,7 +56,7 @@ class Choice:
             # It may be a metric of this ledger, and a message names the nearest one.
             metrics = ledger.result_names() if ledger is not None else ()
             names_ = columns.Names((*metrics, *_declared()), shares())
-            self._check(condition, sort, ChainMap(_of_cells(), names_))  # type: ignore[arg-type]
+            self._check(condition, sort, ChainMap(_of_other_kinds(), names_))  # type: ignore[arg-type]
         if instance is not None and ledger is not None:
             of_instance = filters.Comparison("instance", "=", ledger.ladder(instance).short_name, None)
             self._condition = of_instance if self._condition is None else filters.And((of_instance, self._condition))
@@ -104,15 +104,11 @@ def shares() -> set[str]:
     return {name for name, metric in tasks.metrics().items() if metric.symbol == "%"}
 
 
-def _of_cells() -> dict[str, filters.ValueKind]:
-    """The settings of the cells of studies."""
-    from lrurun import studies
+def _of_other_kinds() -> dict[str, filters.ValueKind]:
+    """The settings of runs that are no trainings."""
     from lrurun.ledger.columns import kind
 
-    kinds: dict[str, filters.ValueKind] = {}
-    for study in studies.every():
-        kinds |= {f"{CELL}{name}": kind(hint) for name, hint in get_type_hints(study.settings).items()}
-    return kinds
+    return {path: kind(hint) for other in kinds.every() for path, hint in other.settings().items()}
 
 
 def state(run: Run) -> str:

@@ -60,7 +60,7 @@ class LadderView:
 
     def _changed(self, ledger: Ledger, ladder: LadderInstance) -> list[Run]:
         """The runs of a ladder that have changed since the last call; at first, those that have begun and not ended."""
-        brief = ladder.kind != "study"  # lines name the settings of cells
+        brief = ladder.kind == "training"  # lines on others name their settings
         if self._last_event is None:
             self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
             return ledger.runs(ladder.key, states=("running", "failed", "interrupted"), brief=brief)

@@ -10,11 +10,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from lrurun import decoding, studies
+from lrurun import decoding
 from lrurun.config import plan as planning
-from lrurun.config.schema import STUDY
 from lrurun.errors import plural
-from lrurun.report import study as study_report
 from lrurun.report.formats import markdown
 from lrurun.report.judging.verdicts import NOT_RUN
 from lrurun.report.ledger_claims import Evidence, LedgerClaim
@@ -31,6 +29,7 @@ class Place(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """As in "Table 1"."""
     shows: str
     studies: tuple[str, ...] = ()
+    """Their tasks, as in "study:memory"."""
     commands: tuple[str, ...] = ()
     """With TASK for each of the tasks."""
     tasks: tuple[str, ...] = ()
@@ -105,7 +104,7 @@ def places_in(source: str) -> set[str]:
 
 def _cells(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[LedgerClaim]) -> list[str]:
     commands = [
-        *(f"lrurun study {name}" for name in place.studies),
+        *(evidence.others[task].command for task in place.studies),
         *place.commands,
         *([place.prints] * bool(place.prints)),
     ]
@@ -115,10 +114,10 @@ def _cells(paper: Paper, place: Place, evidence: Evidence, claims: Sequence[Ledg
     if place.same_as:
         result = [f"as {' and '.join(place.same_as)}"]
     elif place.studies or place.tasks:
-        result = [*_of_studies(place, evidence), *_verdicts(about)] or [NOT_RUN]
+        result = [*(evidence.others[task].result for task in place.studies), *_verdicts(place, about)] or [NOT_RUN]
     else:
         result = [NOTHING]
-    size = [*_stand_ins(place), *_size(place), *([place.note] if place.note else [])]
+    size = [*_stand_ins(place, evidence), *_size(place), *([place.note] if place.note else [])]
     columns = ["<br>".join(map(_text, text)) for text in (result, size or [NOTHING])]
     return [place.at, _text(place.shows), "<br>".join(made_by) or NOTHING, *columns]
 
@@ -130,34 +129,19 @@ def is_about(paper: Paper, place: Place, claim: LedgerClaim) -> bool:
     names no place is shown at that of the study.
     """
     named = places_in(claim.source)
-    study = claim.task.removeprefix(STUDY)
-    if study != claim.task:
-        return study in place.studies and (place.at in named or not named)
+    if not claim.rung:
+        return claim.task in place.studies and (place.at in named or not named)
     stated = {task for one in paper.place for task in one.tasks}
     is_shown = claim.task in place.tasks or (claim.task not in stated and claim.here.verdict != NOT_RUN)
     return place.at in named and claim.ladder in place.ladders and is_shown
 
 
-def _of_studies(place: Place, evidence: Evidence) -> list[str]:
-    """The result of each study in a sentence, with the command that made it."""
-    found = []
-    for name in place.studies:
-        report = evidence.studies.get(name)
-        if report is None:
-            found.append(f"{name}: {NOT_RUN}")
-            continue
-        profile = "" if report.profile == "laptop" else f" --profile {report.profile}"
-        stand_in = " (stand-in)" if report.substitute else ""
-        found.append(f"`lrurun study {name}{profile}`{stand_in}: {study_report.counts(report)}. {report.answer}")
-    return found
-
-
-def _verdicts(claims: Iterable[LedgerClaim]) -> list[str]:
+def _verdicts(place: Place, claims: Iterable[LedgerClaim]) -> list[str]:
     """A sentence for each claim: its verdicts, and on which tasks; one for all that were not run."""
     by_text: dict[str, dict[str, list[str]]] = {}
     for one in claims:
         mark = " (stand-in)" if one.here.stand_in and one.here.verdict != NOT_RUN else ""
-        task = [] if one.task.startswith(STUDY) else [one.task]
+        task = [] if one.task in place.studies else [one.task]
         by_text.setdefault(one.text, {}).setdefault(f"{one.here.verdict}{mark}", []).extend(task)
     found = []
     for text, verdicts in by_text.items():
@@ -168,10 +152,10 @@ def _verdicts(claims: Iterable[LedgerClaim]) -> list[str]:
     return found + ([f"{plural(left, 'claim')}{' more' if found else ''}: {NOT_RUN}"] if left else [])
 
 
-def _stand_ins(place: Place) -> list[str]:
+def _stand_ins(place: Place, evidence: Evidence) -> list[str]:
     """What the profile laptop of its studies replaces."""
-    said = {name: studies.get(name).stand_in.get("laptop") or "the same on a laptop" for name in place.studies}
-    return [f"{name}: {sentence}" if len(said) > 1 else sentence for name, sentence in said.items()]
+    outcomes = [evidence.others[task] for task in place.studies]
+    return [f"{one.name}: {one.stand_in}" if len(outcomes) > 1 else one.stand_in for one in outcomes]
 
 
 def _size(place: Place) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from lrurun import data as tasks
+from lrurun import kinds
 from lrurun.config.runs import point
 from lrurun.console import clean, duration, setting
 from lrurun.ledger import owner
@@ -151,13 +152,13 @@ def _place(newest: Attempt) -> str:
 
 def columns(progress: Progress) -> tuple[str, ...]:
     """The headings of `rows`."""
-    score = () if _is_study(progress) else (f"last val {progress.form.heading}",)
+    score = () if _is_without_score(progress) else (f"last val {progress.form.heading}",)
     return ("rung", "runs", "state", "steps", "loss", *score, "steps/s", "time left")
 
 
-def _is_study(progress: Progress) -> bool:
-    """Whether it is of cells, which have no score."""
-    return progress.ladder.kind == "study"
+def _is_without_score(progress: Progress) -> bool:
+    """Whether its runs are no trainings, which have one."""
+    return progress.ladder.kind != "training"
 
 
 _TEXT = ("rung", "state")
@@ -175,7 +176,7 @@ def rows(progress: Progress) -> list[list[str]]:
             state_of(rung.counts),
             f"{rung.step / rung.steps:.0%}" if rung.steps else "",
             "" if rung.loss is None else f"{rung.loss:.3f}",
-            *([] if _is_study(progress) else ["" if rung.score is None else progress.form.short(rung.score)]),
+            *([] if _is_without_score(progress) else ["" if rung.score is None else progress.form.short(rung.score)]),
             "" if rung.speed is None else f"{rung.speed:.0f}",
             "" if rung.eta_seconds is None else duration(rung.eta_seconds),
         ]
@@ -330,17 +331,14 @@ def _line(run: Run, key: str) -> str:
 
 
 def _seed(run: Run, rung: str) -> str:
-    """Rung and seed of a run; of a cell of a study, its settings too."""
+    """Rung and seed of a run; of other kinds than trainings, what they call it."""
     return f"{cell(run) or rung} seed {run.seed}"
 
 
 def cell(run: Run) -> str:
-    """The label and the settings of a cell of a study; empty for other runs and those without settings here."""
-    if run.kind != "study" or run.settings is None:
-        return ""
-    from lrurun.studies import plan
-
-    return plan.described(run.task, run.config)
+    """What its kind calls a run, as by the settings of a cell; empty for trainings and runs without settings here."""
+    kind = None if run.settings is None else kinds.of(run.kind)
+    return "" if kind is None else kind.described(run)
 
 
 def _member(run: Run, key: str) -> tuple[str, str, int]:

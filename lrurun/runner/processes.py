@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import IO
 
-from lrurun import plugins
+from lrurun import kinds, plugins
 from lrurun.errors import LrurunError
 from lrurun.paths import cache_dir
 from lrurun.runner.signals import GRACE_SECONDS, Signals
@@ -21,11 +21,6 @@ from lrurun.runner.work import Fault, Needs, Order, Preparation, Work, encode, l
 FAULT_EXIT = 74
 """Exit code (EX_IOERR) of a worker whose last line of output is a Fault."""
 POLL_SECONDS = 0.1
-ONE_THREAD = dict.fromkeys(
-    ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
-)
-"""Environment variables for NumPy's linear algebra in cells of studies: threads of several workers would wait for each
-other, thirty times longer than they compute with matrices of size 500, and the last bits would depend on the cores."""
 
 
 def worker_environment(threads: int) -> dict[str, str]:
@@ -53,8 +48,8 @@ class LocalWorker:
         """
         order = Order(supervisor=os.getpid(), plugins=plugins.loaded(), needs=needs, work=work)
         env = worker_environment(needs.threads)
-        if isinstance(work, Work) and work.kind == "study":
-            env |= ONE_THREAD
+        if isinstance(work, Work) and (kind := kinds.of(work.kind)) is not None:
+            env |= kind.environment
         if devices:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
         self._output = tempfile.TemporaryFile()  # its output while it trains no run; attempts have logs of their own

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import Struct
 
-from lrurun.ledger.values import LadderInstance, RunKind
+from lrurun.config.schema import RunKind
+from lrurun.ledger.values import LadderInstance
 from lrurun.paths import Places
 from lrurun.plugins import Loaded
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lrurun import data as tasks
-from lrurun import plugins
+from lrurun import kinds, plugins
 from lrurun.data import store
 from lrurun.errors import LedgerError, LrurunError, UnreachableError
 from lrurun.ledger import owner
@@ -196,10 +196,8 @@ def train_attempts(attempts: Sequence[ActiveAttempt], stop: StopRequest) -> None
             for attempt in active:
                 attempt.interrupt("SIGTERM")
             return
-        if active[0].claim.run.kind == "study":
-            from lrurun.runner import cells
-
-            cells.execute(active[0], stop)
+        if (kind := kinds.of(active[0].claim.run.kind)) is not None:
+            kind.execute(active[0], stop)
             return
         for attempt in active:
             attempt.load()

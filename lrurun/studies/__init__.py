@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import importlib
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lrurun.config.schema import STUDY
 from lrurun.errors import UsageError, hint_for
-from lrurun.studies.study import Study
+
+if TYPE_CHECKING:
+    from lrurun.studies.study import Study
+
+STUDY = "study:"
+"""The prefix of the name of a study in the task of its cells."""
+STUDIES = "study"
+"""The name in a ledger of the ladder that all studies belong to."""
 
 _MODULES = (
     "disk",

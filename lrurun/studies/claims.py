@@ -6,12 +6,24 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from lrurun import decoding
+from lrurun.errors import plural
+from lrurun.kinds import Outcome
+from lrurun.report.judging.verdicts import NOT_JUDGED, NOT_RUN
+from lrurun.report.ledger_claims import LedgerClaim, LedgerVerdict
+from lrurun.studies import STUDIES, STUDY, plan, report
 from lrurun.studies.checks import Check
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.studies.report import StudyReport
+    from lrurun.studies.study import Study
+
+NO_CHECK = "no check of this study decides it"
 
 
 class StudyClaim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,3 +76,77 @@ def judge(
     ]
     decided = [(verdict, found) for verdict, found in verdicts if found and all(one.passed for one in found)]
     return decided[0] if len(decided) == 1 else ("undecided", [*for_it, *against])
+
+
+def outcomes(ledger: Ledger | None, wanted: Sequence[Study[Any]]) -> dict[str, Outcome]:
+    """Task -> what the ledger has on a study, by the most complete of its profiles."""
+    found = {}
+    for study in wanted:
+        newest = None if ledger is None else _report_of(ledger, study)
+        found[STUDY + study.name] = Outcome(
+            name=study.name,
+            command=f"lrurun study {study.name}",
+            result=f"{study.name}: {NOT_RUN}" if newest is None else _result(newest),
+            stand_in=study.stand_in.get("laptop") or "the same on a laptop",
+            claims=_of_study(study.name, newest),
+        )
+    return found
+
+
+def _result(found: StudyReport) -> str:
+    profile = "" if found.profile == "laptop" else f" --profile {found.profile}"
+    stand_in = " (stand-in)" if found.substitute else ""
+    return f"`lrurun study {found.study}{profile}`{stand_in}: {report.counts(found)}. {found.answer}"
+
+
+def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
+    """The report of the largest profile that is complete; None if none is."""
+    recorded = {instance.profile for instance in ledger.ladders(STUDIES, STUDY + study.name)}
+    for profile in ("paper", "laptop", "ci"):
+        if profile in recorded:
+            planned = plan.make(study, profile, {})
+            found = report.build(planned, report.collect(ledger, planned))
+            if not found.unfinished:
+                return found
+    return None
+
+
+def _of_study(study: str, found: StudyReport | None) -> list[LedgerClaim]:
+    return [
+        LedgerClaim(
+            ladder=STUDIES,
+            task=STUDY + study,
+            text=claim.text,
+            source=claim.source,
+            kind="check",
+            rung="",
+            other=None,
+            margin=None,
+            verdict=NOT_JUDGED,
+            reason="a figure without numbers",
+            here=_by_checks(claim, found),
+        )
+        for claim in of(study)
+    ]
+
+
+def _by_checks(claim: StudyClaim, found: StudyReport | None) -> LedgerVerdict:
+    is_checked = bool(claim.supported_by or claim.contradicted_by)
+    command = f"lrurun study {claim.study}{' --profile paper' * (claim.profile == 'paper')}"
+    unchecked = "" if is_checked else f"{NO_CHECK}; what would: {claim.would_decide}"
+    if found is None:
+        detail = unchecked or f"{command} would decide it"
+        return LedgerVerdict(verdict=NOT_RUN, detail=detail, instance=None, profile=None, stand_in=False)
+    verdict, checks = judge(claim, found.checks)
+    missing = f"no check of profile {found.profile} is about it; {command} has some"
+    detail = "; ".join(
+        f"{one.name}: {one.number(4)}, {one.rule}{' (failed)' * (one.state == 'FAILED')}" for one in checks[:2]
+    )
+    more = f"; and {plural(len(checks) - 2, 'check')} more" if len(checks) > 2 else ""
+    return LedgerVerdict(
+        verdict=verdict,
+        detail=(f"{unchecked}. {found.answer}" if unchecked else detail or missing) + more,
+        instance=None,
+        profile=found.profile,
+        stand_in=found.substitute is not None,
+    )

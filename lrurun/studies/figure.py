@@ -1,4 +1,4 @@
-"""What the figure of a study shows, as plain numbers; `lrurun.report.study_figure` draws it."""
+"""What the figure of a study shows, as plain numbers; `lrurun.studies.drawing` draws it."""
 
 from __future__ import annotations
 

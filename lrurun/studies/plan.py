@@ -13,9 +13,10 @@ from msgspec import Struct
 
 from lrurun import decoding
 from lrurun.config.runs import PlannedRun, pack
-from lrurun.config.schema import STUDIES, STUDY, CellConfig, Config, Execution
+from lrurun.config.schema import CellConfig, Config, Execution
 from lrurun.decoding import canonical
-from lrurun.errors import LrurunError, UsageError, hint_for
+from lrurun.errors import UsageError, hint_for
+from lrurun.studies import STUDIES, STUDY
 from lrurun.studies.study import Settings, Study
 
 MOST_CELLS = 100_000
@@ -138,17 +139,6 @@ def cell_of(study: Study[Any], config: Config, where: str) -> Settings:
         )
     cell: Settings = decoding.convert(config.cell, study.settings, where)
     return cell
-
-
-def described(task: str, config: Config) -> str:
-    """The label of a cell and the settings that distinguish it; empty if this version does not know it."""
-    from lrurun import studies
-
-    try:
-        study = studies.of_task(task)
-        return study.described(cell_of(study, config, task))
-    except LrurunError:
-        return ""
 
 
 def _planned(plan: StudyPlan, cell: Any, seed: int, place: int) -> PlannedRun:

@@ -182,12 +182,12 @@ class Pages:
         return StreamingResponse(logs.blocks(path), media_type="text/plain")
 
     async def figure(self, request: Request) -> Response:
-        """The figure of a study; one is drawn at a time."""
+        """The figure of an instance that has one of its own, as a study; one is drawn at a time."""
         key = request.path_params["key"]
 
         def draw() -> bytes:
             ledger, stamp = _there(self.source.ledger()), ladder_pages.results_stamp(self.source.stamp())
-            return self.source.cached(("figure", key), stamp, lambda: ladder_pages.study_drawing(ledger, key))
+            return self.source.cached(("figure", key), stamp, lambda: ladder_pages.drawing(ledger, key))
 
         try:
             async with self._drawing:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 from msgspec import Struct
 
-from lrurun.errors import LrurunError
+from lrurun import kinds
+from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger import owner
 from lrurun.ledger.filters import when
 from lrurun.report import (
@@ -20,11 +21,7 @@ from lrurun.report import (
     progress,
     run_details,
     selection,
-    study,
-    study_figure,
-    study_page,
 )
-from lrurun.report.figure_style import encode
 from lrurun.report.formats import content_of, html
 from lrurun.ui import curves
 
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
 
 _REST = 10.0
 """How many times as long as it takes to make the table of claims it is kept at least."""
-_FIGURE = "The figure of the study; its result is in the text above."
+_FIGURE = "The figure; its result is in the text above."
 PATIENCE = 0.4
 """Seconds for conclusions that are not known yet; the page asks for the others when it is there."""
 
@@ -103,9 +100,8 @@ def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: S
 def _conclusion(ledger: Ledger, instance: LadderInstance) -> str:
     """The first sentence of the report, or why there is no report."""
     try:
-        if instance.kind == "study":
-            plan = study.plan_of(ledger, instance)
-            return study.build(plan, study.collect(ledger, plan)).answer or "Not finished."
+        if (kind := kinds.of(instance.kind)) is not None:
+            return kind.conclusion(ledger, instance)
         report = selection.build(instance_documents.plan_of(ledger, instance), instance, ledger)
         return next(iter(report.conclusions), "No results yet.")
     except LrurunError as error:
@@ -116,8 +112,8 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
     """One ladder instance, or study: progress, and the report. Raises NotFoundError."""
     instance = ledger.ladder(key)
     now = _progress(source, ledger, instance, stamp)
-    of_study = instance.kind == "study"
-    make = _study if of_study else _report
+    kind = kinds.of(instance.kind)
+    make = _report if kind is None else partial(_page, kind)
     try:
         report = source.cached(("report", instance.key), results_stamp(stamp), lambda: make(ledger, instance))
     except LrurunError as error:
@@ -133,7 +129,7 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
         "done": sum(now.counts[state] for state in ("done", "diverged")),
         "total": now.total,
         "report": report,
-        "of_study": of_study,
+        "of_trainings": kind is None,
         "abandoned": _abandoned(ledger),
     }
 
@@ -159,22 +155,24 @@ def _markup(parts: list[str]) -> Markup:
     return Markup("\n".join(parts))
 
 
-def _study(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
-    plan = study.plan_of(ledger, instance)
-    report = study.build(plan, study.collect(ledger, plan))
-    figure = ""
-    if not report.unfinished:
-        figure = Markup('<img class="figure" src="/ladders/{}/figure.svg" alt="{}">').format(instance.key, _FIGURE)
-    return {"heading": f"{report.study}: {report.about.question}", "study": _markup(study_page.section(report, figure))}
+def _page(kind: kinds.Kind, ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
+    figure = Markup('<img class="figure" src="/ladders/{}/figure.svg" alt="{}">').format(instance.key, _FIGURE)
+    found = kind.page(ledger, instance, figure)
+    return {"heading": found.heading, "above": _markup(list(found.body))}
 
 
-def study_drawing(ledger: Ledger, key: str) -> bytes:
-    """The figure of a complete study as an SVG file. Raises NotFoundError, and LrurunError if cells are missing."""
-    plan = study.plan_of(ledger, ledger.ladder(key))
-    results = study.collect(ledger, plan)
-    if missing := study.missing(plan, results):
-        raise LrurunError(f"{plan.study.name}: no figure, because cells are missing: {', '.join(missing)}")
-    return encode(study_figure.draw(plan.study.draw(results), title="", caption=""), ".svg")
+def drawing(ledger: Ledger, key: str) -> bytes:
+    """The figure of an instance of another kind than trainings, as an SVG file.
+
+    Raises:
+        NotFoundError: there is no such instance, or it is of trainings.
+        LrurunError: it is not complete.
+    """
+    instance = ledger.ladder(key)
+    kind = kinds.of(instance.kind)
+    if kind is None:
+        raise NotFoundError(f"instance {instance.short_name}: has no figure of its own", "its page has all of them")
+    return kind.drawing(ledger, instance)
 
 
 def ladder_curves(

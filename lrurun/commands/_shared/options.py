@@ -47,12 +47,6 @@ def _profiles(context: typer.Context, incomplete: str) -> list[str]:
     return []
 
 
-def _studies(incomplete: str) -> list[str]:
-    from lrurun import studies
-
-    return _beginning(incomplete, [*studies.names(), "all", "ci"])
-
-
 def _executors(incomplete: str) -> list[str]:
     from lrurun.commands._shared import training_options
 
@@ -143,7 +137,6 @@ TaskOrAll = Annotated[
     Optional[str],
     typer.Argument(metavar="TASK", help="A task, or the path of a recipe.", autocompletion=_tasks),
 ]
-StudyName = Annotated[str, typer.Argument(metavar="NAME", help="A study, or all, or ci.", autocompletion=_studies)]
 LadderName = Annotated[
     str, typer.Option("--ladder", metavar="NAME", help="A ladder, or the path of one.", autocompletion=_ladders)
 ]

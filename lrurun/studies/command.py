@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 from msgspec import Struct
 
-from lrurun import console
-from lrurun.commands import study_files, study_report
+from lrurun import console, studies
 from lrurun.commands._shared import cautions, opening, output
 from lrurun.commands._shared.options import (
     Detach,
@@ -20,23 +19,25 @@ from lrurun.commands._shared.options import (
     On,
     OnNode,
     Seeds,
-    StudyName,
     TimeLimit,
 )
 from lrurun.commands._shared.rules import examples
 from lrurun.commands._shared.training_options import TrainingOptions, site_of
-from lrurun.commands.study_files import Drawings
-from lrurun.commands.study_request import PROFILES, SelectedCells, StudyRequest, remember
-from lrurun.errors import LrurunError, UsageError, hint_for
+from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
+from lrurun.studies import STUDY
+from lrurun.studies.request import PROFILES, SelectedCells, StudyRequest, newest_plan, remember
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
-    from lrurun.report.study import StudyReport
     from lrurun.runner.executors import Executor
     from lrurun.runner.signals import Signals
     from lrurun.runner.supervisor import Outcome
+    from lrurun.studies.page import Drawings
     from lrurun.studies.plan import StudyPlan
+    from lrurun.studies.report import StudyReport
+    from lrurun.studies.study import Results
 
 
 class StudiesDocument(Struct, frozen=True):
@@ -45,13 +46,17 @@ class StudiesDocument(Struct, frozen=True):
     studies: list[StudyReport]
 
 
+def _names(incomplete: str) -> list[str]:
+    return [name for name in (*studies.names(), "all", "ci") if name.startswith(incomplete)]
+
+
 @examples(
     "lrurun study ring",
     "lrurun study memory --out memory.pdf",
 )
 def study(
     context: typer.Context,
-    name: StudyName,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A study, or all, or ci.", autocompletion=_names)],
     profile: Annotated[
         Optional[str], typer.Option("--profile", metavar="P", help="ci, laptop or paper [laptop; for ci: ci].")
     ] = None,
@@ -81,7 +86,8 @@ def study(
     "all" stands for every study, "ci" for every study in its quickest form. Finished cells are not repeated. The exit
     code is 3 if a check fails.
     """
-    from lrurun import studies
+    from lrurun.studies import page
+    from lrurun.studies import report as reporting
 
     several = name in ("all", "ci")
     if several and (cell or set_):
@@ -99,7 +105,7 @@ def study(
         for one in (studies.names() if several else [name])
     ]
     planned = [(request, request.plan()) for request in wanted]
-    study_files.check(out, several=several)
+    page.check(out, several=several)
     if seeds is not None and not several and not planned[0][1].study.seeded:
         console.say(f"{wanted[0].study}: nothing in it depends on the seed, so it has one seed")
     site = site_of(on)
@@ -116,14 +122,15 @@ def study(
     if site.is_local:
         cautions.warn_of_jobs(jobs)
     code, reports, errors = compute(
-        context.obj.places, planned, options, options.signals(), Drawings(out, several=several)
+        context.obj.places, planned, options, options.signals(), page.Drawings(out, several=several)
     )
     if dry_run or on_node:
         return code
     if json and (several or reports):
         output.write_json(StudiesDocument(reports) if several else reports[0])
     elif not json:
-        study_report.show(reports, brief=several)
+        for report in reports:
+            reporting.show(report, brief=several)
     for error in errors:
         console.fail(error)
     return code
@@ -172,13 +179,13 @@ def compute(
                             continue
                         codes.append(outcome.exit_code)
                         try:
-                            reports.append(study_report.report_of(ledger, request, plan, drawings))
+                            reports.append(_report_of(ledger, request, plan, drawings))
                         except Exception as error:
                             if len(wanted) == 1:
                                 raise
                             errors.append(_error_of(request, error))
                         else:
-                            study_report.record_checks(ledger, outcome.instance, reports[-1])
+                            _record_checks(ledger, outcome.instance, reports[-1])
                             records.keep_ladder(ledger, places.runs, outcome.instance.key)
                     drawings.write_page()
         except Stopped as stopped:
@@ -214,7 +221,7 @@ def _recorded(
     places: Places, wanted: Sequence[tuple[StudyRequest, StudyPlan]], drawings: Drawings
 ) -> list[StudyReport]:
     """The reports of studies that are complete in the ledger as it is; none if one of them is not."""
-    from lrurun.report import study as reporting
+    from lrurun.studies import report as reporting
 
     ledger = opening.read(places)
     if ledger is None:
@@ -222,7 +229,7 @@ def _recorded(
     with ledger:
         if any(reporting.missing(plan, reporting.collect(ledger, plan)) for _, plan in wanted):
             return []
-        reports = [study_report.report_of(ledger, request, plan, drawings) for request, plan in wanted]
+        reports = [_report_of(ledger, request, plan, drawings) for request, plan in wanted]
     drawings.write_page()
     return reports
 
@@ -239,6 +246,107 @@ def _error_of(request: StudyRequest, error: Exception) -> LrurunError:
 
 def repeat(places: Places, request: StudyRequest, options: TrainingOptions, signals: Signals) -> int:
     """Computes what remains of a recorded study, and prints its report; the exit code."""
-    code, reports, _ = compute(places, [(request, request.plan())], options, signals, Drawings(None, several=False))
-    study_report.show(reports)
+    from lrurun.studies import page
+    from lrurun.studies import report as reporting
+
+    code, reports, _ = compute(
+        places, [(request, request.plan())], options, signals, page.Drawings(None, several=False)
+    )
+    for report in reports:
+        reporting.show(report)
     return code
+
+
+def _report_of(ledger: Ledger, request: StudyRequest, plan: StudyPlan, drawings: Drawings) -> StudyReport:
+    """The report of a study, whose figure is drawn if it is wanted and the study is complete."""
+    from lrurun.studies import report as reporting
+
+    results = reporting.collect(ledger, plan)
+    report = reporting.build(plan, results)
+    if drawings.out is None:
+        return report
+    if report.unfinished:
+        console.warn("; ".join(_incomplete(request, plan, results)))
+    return drawings.add(plan, results, report)
+
+
+def _incomplete(request: StudyRequest, plan: StudyPlan, results: Results[Any]) -> tuple[str, str]:
+    """Why there is no figure, and what to do."""
+    import msgspec
+
+    from lrurun.studies import report as reporting
+
+    cells = ", ".join(reporting.missing(plan, results))
+    whole = msgspec.structs.replace(request, cells=[]).command()
+    return f"{plan.study.name}: no figure, because cells are missing: {cells}", f"{whole} computes them"
+
+
+def write_report(
+    places: Places, task: str, profile: str | None, sets: Sequence[str], *, json: bool, out: Path | None
+) -> int:
+    """Prints the report of a study from the ledger as it is, for the seeds of its newest command, or writes it or its
+    figure; the exit code.
+
+    Raises:
+        NotFoundError: the ledger has none of its cells, or not all that a figure needs.
+        UsageError: a figure as JSON.
+    """
+    from lrurun.studies import page
+    from lrurun.studies import report as reporting
+
+    request = StudyRequest(study=task.removeprefix(STUDY), profile=profile or "laptop", sets=list(sets))
+    plan = request.plan()
+    drawn = out is not None and page.is_drawn(out)
+    if drawn and json:
+        raise UsageError(f"--json and --out {out} exclude each other", "leave --json out, or name a .json file")
+    ledger = opening.read(places)
+    results, profiles = None, list[str | None]()
+    if ledger is not None:
+        with ledger:
+            plan = newest_plan(ledger, request, plan)
+            results = reporting.collect(ledger, plan)
+            profiles = [one.profile for one in ledger.ladders(plan.name, plan.task)]
+    unasked = profile is None and plan.profile not in profiles  # cells of another profile are no report of this one
+    if not results or (unasked and reporting.missing(plan, results)):
+        others = [one for one in dict.fromkeys(profiles) if one is not None and one != plan.profile]
+        what = (
+            f"{places.ledger}: has no cell of the study {plan.study.name} in profile {plan.profile}"
+            f"{''.join(f' --set {text}' for text in sets)}"
+        )
+        known = f"this ledger has --profile {', '.join(others)}; or " if others else ""
+        raise NotFoundError(what, f"{known}run: {request.command()}")
+    report = reporting.build(plan, results)
+    if out is None and json:
+        output.write_json(report)
+    elif out is None:
+        reporting.show(report)
+    elif drawn:
+        if report.unfinished:
+            raise NotFoundError(*_incomplete(request, plan, results))
+        drawings = page.Drawings(out, several=False)
+        drawings.add(plan, results, report)
+        drawings.write_page()
+        for error in drawings.errors:
+            raise error
+    else:
+        from lrurun.report.formats import json as as_json
+
+        text = as_json.render(report) if json else reporting.text(report)
+        output.write_file(out, text.rstrip("\n").encode() + b"\n")
+        console.say(f"wrote {out}")
+    return 0
+
+
+def _record_checks(ledger: Ledger, instance: LadderInstance, report: StudyReport) -> None:
+    """Records the checks of a complete study, so that the ledger shows them."""
+    import msgspec
+
+    if report.unfinished:
+        return
+    text = msgspec.json.encode(report.checks).decode()
+    known = [event.text for event in ledger.events(ladder_key=instance.key) if event.kind == "checks"]
+    if text not in known[-1:]:
+        ledger.event("checks", text, ladder=instance.key)
+        for check in report.failed:
+            text = f"check failed: {check.name}: measured {check.number()}, expected {check.rule}"
+            ledger.event("warning", text, ladder=instance.key)

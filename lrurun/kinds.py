@@ -1,0 +1,134 @@
+"""Kinds of runs: what the rest of the program asks of runs that are not the training of a model.
+
+Runs and instances record their kind. Each kind but "training" is one object of a package of its own, which is imported
+when it is asked for: nothing else knows that package. Tasks of such runs begin with the kind, as in "study:memory".
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance, Run
+    from lrurun.paths import Places
+
+_KINDS = {"study": "lrurun.studies.kind:KIND"}
+
+
+class Page(Struct, frozen=True):
+    """What the browser view shows about an instance."""
+
+    heading: str
+    body: Sequence[str]
+    """Lines of HTML."""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What a ledger has on a task, for the claims of papers."""
+
+    name: str
+    """What the task is called beside others of its kind."""
+    command: str
+    """The one that makes its runs."""
+    result: str
+    """In a sentence, with the command that made it; or that it was not run."""
+    stand_in: str
+    """What differs from the paper on a laptop."""
+    claims: Sequence[Any]
+    """Judged claims, as `lrurun claims` lists them."""
+
+
+class Kind(ABC):
+    """What runs of a kind are called, how they are executed, shown, reported and repeated."""
+
+    plural: ClassVar[str]
+    environment: ClassVar[Mapping[str, str]] = {}
+    """Environment variables of the workers of its runs."""
+
+    @property
+    @abstractmethod
+    def request(self) -> type[Struct]:
+        """What an instance records of the command that made it."""
+
+    @abstractmethod
+    def execute(self, attempt: Any, stop: Any) -> None:
+        """Executes the run of an attempt in a worker, and records its result; or interrupts it at a stop request."""
+
+    @abstractmethod
+    def described(self, run: Run) -> str:
+        """The name under which progress and lists show a run; empty if this version does not know it."""
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """Dotted path -> type of the settings that its runs can have."""
+
+    @abstractmethod
+    def task(self, task: str) -> str:
+        """The task of the ledger that a user may name in other words. Raises UsageError if there is none."""
+
+    @abstractmethod
+    def named(self) -> Sequence[Any]:
+        """What can be run by name, in the order of lists; each has name, question, source, aliases."""
+
+    @abstractmethod
+    def get(self, name: str) -> Any:
+        """The one of a name. Raises UsageError if there is none."""
+
+    @abstractmethod
+    def check(self, name: str) -> list[tuple[str, bool, str]]:
+        """The checks of `lrurun check`: what is checked, whether it holds, and the numbers."""
+
+    @abstractmethod
+    def outcomes(self, ledger: Ledger | None, task: str | None) -> dict[str, Outcome]:
+        """Task -> what the ledger has on it, of one task or all."""
+
+    @abstractmethod
+    def conclusion(self, ledger: Ledger, instance: LadderInstance) -> str:
+        """The result of an instance in a sentence."""
+
+    @abstractmethod
+    def page(self, ledger: Ledger, instance: LadderInstance, figure: str) -> Page:
+        """The report of an instance. `figure` is the element that shows its figure, if there is one."""
+
+    @abstractmethod
+    def drawing(self, ledger: Ledger, instance: LadderInstance) -> bytes:
+        """The figure of an instance as an SVG file. Raises LrurunError if it cannot be drawn yet."""
+
+    @abstractmethod
+    def write_report(
+        self, places: Places, task: str, profile: str | None, sets: Sequence[str], *, json: bool, out: Path | None
+    ) -> int:
+        """Prints or writes the report of a task; the exit code. Raises LrurunError."""
+
+    @abstractmethod
+    def repeat(self, places: Places, request: Any, options: Any, signals: Any) -> int:
+        """Makes what remains of a recorded request, and prints its report; the exit code."""
+
+
+def get(name: str) -> Kind:
+    """The kind of this name, as "study"."""
+    kind: Kind = pkgutil.resolve_name(_KINDS[name])
+    return kind
+
+
+def of(kind: str) -> Kind | None:
+    """The kind that a run or an instance records; None for trainings."""
+    return get(kind) if kind in _KINDS else None
+
+
+def of_task(task: str | None) -> Kind | None:
+    """The kind of the runs of a task; None for a task on which models are trained."""
+    kind, separator, _ = (task or "").partition(":")
+    return of(kind) if separator else None
+
+
+def every() -> list[Kind]:
+    """All kinds but trainings."""
+    return list(map(get, _KINDS))

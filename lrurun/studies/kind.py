@@ -1,0 +1,124 @@
+"""Studies as a kind of runs: what the rest of the program asks of them. Everything is imported when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from msgspec import Struct
+
+from lrurun import studies
+from lrurun.config.schema import CELL
+from lrurun.errors import LrurunError
+from lrurun.kinds import Kind, Outcome, Page
+from lrurun.studies import STUDY
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance, Run
+    from lrurun.paths import Places
+    from lrurun.studies.study import Study
+
+
+class StudyKind(Kind):
+    """The cells of studies."""
+
+    plural = "studies"
+    environment = dict.fromkeys(
+        ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
+    )
+    """For NumPy's linear algebra: threads of several workers would wait for each other, thirty times longer than they
+    compute with matrices of size 500, and the last bits would depend on the cores."""
+
+    @property
+    def request(self) -> type[Struct]:
+        from lrurun.studies.request import StudyRequest
+
+        return StudyRequest
+
+    def execute(self, attempt: Any, stop: Any) -> None:
+        from lrurun.studies import execution
+
+        execution.execute(attempt, stop)
+
+    def described(self, run: Run) -> str:
+        from lrurun.studies.plan import cell_of
+
+        try:
+            study = studies.of_task(run.task)
+            return study.described(cell_of(study, run.config, run.task))
+        except LrurunError:
+            return ""
+
+    def settings(self) -> dict[str, Any]:
+        tables = [get_type_hints(study.settings) for study in studies.every()]
+        return {f"{CELL}{name}": hint for table in tables for name, hint in table.items()}
+
+    def task(self, task: str) -> str:
+        return STUDY + studies.of_task(task).name
+
+    def named(self) -> Sequence[Study[Any]]:
+        return studies.every()
+
+    def get(self, name: str) -> Study[Any]:
+        return studies.get(name)
+
+    def check(self, name: str) -> list[tuple[str, bool, str]]:
+        from lrurun.studies import execution, plan
+
+        study = studies.get(name)
+        return [
+            (
+                one.name,
+                one.state != "FAILED",
+                f"{one.kind}: measured {one.number()}, expected {one.expected:.6g}, {one.rule}",
+            )
+            for one in study.checks(execution.in_process(plan.make(study, "ci", {})))
+        ]
+
+    def outcomes(self, ledger: Ledger | None, task: str | None) -> dict[str, Outcome]:
+        from lrurun.studies import claims
+
+        return claims.outcomes(ledger, [one for one in studies.every() if task in (None, STUDY + one.name)])
+
+    def conclusion(self, ledger: Ledger, instance: LadderInstance) -> str:
+        from lrurun.studies import report
+
+        plan = report.plan_of(ledger, instance)
+        return report.build(plan, report.collect(ledger, plan)).answer or "Not finished."
+
+    def page(self, ledger: Ledger, instance: LadderInstance, figure: str) -> Page:
+        from lrurun.studies import page, report
+
+        plan = report.plan_of(ledger, instance)
+        found = report.build(plan, report.collect(ledger, plan))
+        return Page(
+            heading=f"{found.study}: {found.about.question}",
+            body=page.section(found, "" if found.unfinished else figure),
+        )
+
+    def drawing(self, ledger: Ledger, instance: LadderInstance) -> bytes:
+        from lrurun.report.figure_style import encode
+        from lrurun.studies import drawing, report
+
+        plan = report.plan_of(ledger, instance)
+        results = report.collect(ledger, plan)
+        if missing := report.missing(plan, results):
+            raise LrurunError(f"{plan.study.name}: no figure, because cells are missing: {', '.join(missing)}")
+        return encode(drawing.draw(plan.study.draw(results), title="", caption=""), ".svg")
+
+    def write_report(
+        self, places: Places, task: str, profile: str | None, sets: Sequence[str], *, json: bool, out: Path | None
+    ) -> int:
+        from lrurun.studies import command
+
+        return command.write_report(places, task, profile, sets, json=json, out=out)
+
+    def repeat(self, places: Places, request: Any, options: Any, signals: Any) -> int:
+        from lrurun.studies import command
+
+        return command.repeat(places, request, options, signals)
+
+
+KIND = StudyKind()

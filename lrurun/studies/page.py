@@ -1,0 +1,184 @@
+"""Studies as files: a figure each, and one HTML page of all of them, as `--out` asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lrurun import console
+from lrurun.commands._shared import output
+from lrurun.console import clean
+from lrurun.errors import LrurunError, UsageError
+from lrurun.report import page_figures
+from lrurun.report.formats import html
+from lrurun.studies import drawing as drawings
+from lrurun.studies import report as reporting
+
+if TYPE_CHECKING:
+    from lrurun.report.figure_style import Figure as Drawing
+    from lrurun.studies.figure import Figure
+    from lrurun.studies.plan import StudyPlan
+    from lrurun.studies.report import StudyReport
+    from lrurun.studies.study import Results
+
+PAGE = ".html"
+
+
+def is_drawn(out: Path) -> bool:
+    """Whether a file of this name is a figure or a page."""
+    from lrurun.report import figure_style
+
+    return out.suffix.lower() in (*figure_style.SUFFIXES, PAGE)
+
+
+def check(out: Path | None, *, several: bool) -> None:
+    """Checks the value of `--out` of one or several studies.
+
+    Raises:
+        UsageError: it is not a file of a known format, or not a folder.
+    """
+    if out is None:
+        return
+    if several and (out.exists() or is_drawn(out)) and not out.is_dir():
+        what = "is a file" if out.exists() else "is the name of a file"
+        raise UsageError(
+            f"--out {out}: {what}, but several studies need a folder", "as in --out figures; or name one study"
+        )
+    if not several and not is_drawn(out):
+        found = repr(out.suffix) if out.suffix else "no suffix"
+        raise UsageError(
+            f"--out {out}: the name must end in .png, .svg, .pdf or .html, found {found}", "as in --out figure.png"
+        )
+
+
+class Drawings:
+    """Draws studies: one into a file; several into a folder, as PNG and SVG and as a page of all."""
+
+    def __init__(self, out: Path | None, *, several: bool) -> None:
+        self.out = out
+        self.errors: list[LrurunError] = []
+        """Why there are no figures, each reason once."""
+        self._several = several
+        self._made: list[tuple[StudyReport, str]] = []
+        """Reports, with their figures as SVG for the page."""
+
+    def add(self, plan: StudyPlan, results: Results[Any], report: StudyReport) -> StudyReport:
+        """Writes the figure of a study, if it is complete; its report, with the name of the figure."""
+        import msgspec
+
+        assert self.out is not None
+        svg = ""
+        if not report.unfinished:
+            stem = self.out / plan.study.name
+            files = [stem.with_suffix(suffix) for suffix in (".png", ".svg")] if self._several else [self.out]
+            try:
+                contents, svg = self._drawn(plan.study.draw(results), report, files)
+            except LrurunError as error:
+                if error.message not in [known.message for known in self.errors]:
+                    self.errors.append(error)
+            else:
+                for file, content in contents.items():
+                    _write(file, content)
+                report = msgspec.structs.replace(report, figure=str(files[0]))
+        self._made.append((report, svg))
+        return report
+
+    def _drawn(self, figure: Figure, report: StudyReport, files: Sequence[Path]) -> tuple[dict[Path, bytes], str]:
+        """The contents of the files of figures, and what the page has."""
+        from lrurun.report import figure_style
+
+        suffixes = {file: suffix for file in files if (suffix := file.suffix.lower()) in figure_style.SUFFIXES}
+        made = drawing(report, figure) if suffixes else None
+        contents = {file: figure_style.encode(made, suffix) for file, suffix in suffixes.items() if made}
+        return contents, inline(report, figure) if self._page else ""
+
+    @property
+    def _page(self) -> Path | None:
+        if self.out is None:
+            return None
+        return self.out / "index.html" if self._several else self.out if self.out.suffix.lower() == PAGE else None
+
+    def write_page(self) -> None:
+        """Writes the page, if there is one."""
+        if self._made and self._page is not None:
+            _write(self._page, (render(self._made) + "\n").encode())
+
+
+def _write(file: Path, content: bytes) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LrurunError(f"{file.parent}: {error.strerror}", "choose another --out") from None
+    output.write_file(file, content)
+    console.say(f"wrote {file}")
+
+
+def drawing(report: StudyReport, figure: Figure) -> Drawing:
+    """The figure of a complete study: the question above it; result, stand-in and checks below it.
+
+    Raises:
+        LrurunError: matplotlib is missing.
+    """
+    caption = [report.answer, report.stand_in, f"{reporting.counts(report)}.", f"After {report.about.paper}."]
+    return _drawn(figure, report.about.question, " ".join(filter(None, caption)))
+
+
+def inline(report: StudyReport, figure: Figure) -> str:
+    """The same as SVG for the page, which has the texts. Raises as `drawing` does."""
+    return page_figures.inline(_drawn(figure, "", ""), report.study, _text(report.about.question))
+
+
+def _drawn(figure: Figure, title: str, caption: str) -> Drawing:
+    try:
+        return drawings.draw(figure, title=title, caption=caption)
+    except ModuleNotFoundError as error:
+        raise LrurunError(
+            f"the numbers are recorded, but {error.name} is missing, which draws figures",
+            f"pip install {error.name}, then run the same command",
+        ) from None
+
+
+def render(studies: Sequence[tuple[StudyReport, str]]) -> str:
+    """The page: question, figure (SVG, or nothing), result, checks and what the paper shows, of each study."""
+    body = ["<ul>", *(_entry(report) for report, _ in studies), "</ul>"]
+    for report, svg in studies:
+        body += [f'<h2 id="{report.study}">{_text(report.study)}: {_text(report.about.question)}</h2>']
+        body += section(report, svg)
+    return html.page("Theory studies", body)
+
+
+def section(report: StudyReport, figure: str) -> list[str]:
+    """What the page has about a study below its question; `figure` is an element, or nothing."""
+    body = [f"<p>{_text(report.answer or 'Not finished.')}</p>"]
+    if report.stand_in:
+        body.append(f'<p class="undecided">{_text(report.stand_in)}</p>')
+    published = f"{_text(report.about.paper)}: {_text(report.about.published)}"
+    body += (
+        [f"<figure>{figure}", f"<figcaption>{published}</figcaption>", "</figure>"]
+        if figure
+        else [f"<p>{published}</p>"]
+    )
+    return body + _checks(report)
+
+
+def _entry(report: StudyReport) -> str:
+    """A line of the list of contents."""
+    checked = "not finished" if report.unfinished else reporting.counts(report)
+    parts = [checked, *(["stand-in"] if report.stand_in else [])]
+    return f'<li><a href="#{report.study}">{_text(report.about.question)}</a> {", ".join(parts)}</li>'
+
+
+def _checks(report: StudyReport) -> list[str]:
+    heads = "".join(f'<th scope="col">{_text(name)}</th>' if name else "<td></td>" for name in reporting.HEADERS)
+    lines = ['<div class="box" tabindex="0">', "<table>", f"<thead><tr>{heads}</tr></thead>", "<tbody>"]
+    for check, row in zip(report.checks, reporting.rows(report.checks), strict=True):
+        style = {"ok": "supported", "FAILED": "contradicted", "not tested": "undecided"}[check.state]
+        cells = "".join(f"<td>{_text(cell)}</td>" for cell in row[1:])
+        lines.append(f'<tr><td class="{style}">{row[0]}</td>{cells}</tr>')
+    return [*lines, "</tbody>", "</table>", "</div>"]
+
+
+def _text(text: str) -> str:
+    return escape(clean(text))
