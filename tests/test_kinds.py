@@ -1,0 +1,34 @@
+"""Kinds of runs: what the rest of the program finds by the kind that a run records."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from lrurun import data, kinds
+from lrurun.config.schema import RunKind
+from lrurun.errors import UsageError
+
+
+def test_every_kind_but_training_has_an_object():
+    for name in get_args(RunKind):
+        assert (kinds.of(name) is None) == (name == "training"), name
+    assert len(kinds.every()) == len(get_args(RunKind)) - 1
+
+
+@pytest.mark.parametrize("kind", kinds.every(), ids=lambda kind: kind.plural)
+def test_a_kind_knows_its_tasks_by_all_their_names(kind: kinds.Kind):
+    for task, outcome in kind.outcomes(None, None).items():
+        assert kinds.of_task(task) is kind
+        assert kind.task(task) == task
+        assert kind.outcomes(None, task) == {task: outcome}
+        assert {claim.task for claim in outcome.claims} <= {task}
+    for one in kind.named():
+        assert all(kind.get(name) is one for name in (one.name, *one.aliases))
+    with pytest.raises(UsageError):
+        kind.get("unknown")
+
+
+def test_tasks_on_which_models_are_trained_have_no_other_kind():
+    assert all(kinds.of_task(task) is None for task in (None, *data.TASKS))
