@@ -39,7 +39,9 @@ _HARMLESS = bytes(range(0x20, 0x7F)) + b"\t\n"
 _PASSWORDS = re.compile(r"(\b[a-z][a-z0-9+.-]*:/+[^\s/:@]*:)\S*@|([?&](?:ssl)?passw(?:or)?d=)[^&\s'\"]*", re.IGNORECASE)
 _MAX_LINE = 4000
 """Characters of a line of an error."""
-_PLAIN = str.maketrans({"±": "+/-", "–": "-", "—": "-", "─": "-", "…": "...", "×": "x", "−": "-"})
+_PLAIN = str.maketrans(
+    {"±": "+/-", "–": "-", "—": "-", "─": "-", "…": "...", "×": "x", "−": "-", "·": "-", "●": "*", "○": "o"}
+)
 
 _WHOLE = ("id", "rung", "step")
 """Headers of columns whose cells are never folded."""
@@ -116,6 +118,16 @@ def can_show(text: str) -> bool:
     return True
 
 
+def is_ascii() -> bool:
+    """Whether stdout lacks the signs that tables have."""
+    return not can_show("".join(map(chr, _PLAIN)))
+
+
+def plain(text: str) -> str:
+    """`text` with ASCII in place of the signs that tables and sentences have."""
+    return text.translate(_PLAIN)
+
+
 def width() -> int:
     """Columns for a result on stdout: those of the terminal, else `PIPE_WIDTH`."""
     return out().width if _is_tty(sys.stdout) else PIPE_WIDTH
@@ -141,7 +153,7 @@ def write(text: str, *, styled: bool = False) -> None:
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        text = text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
+        text = plain(text).encode(encoding, "replace").decode(encoding)
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

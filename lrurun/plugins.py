@@ -214,6 +214,11 @@ def named_files() -> list[str]:
     return list(dict.fromkeys(_NAMED))
 
 
+def load_options() -> list[str]:
+    """The options that load these files in another command."""
+    return [word for file in named_files() for word in ("--load", min(file, os.path.relpath(file), key=len))]
+
+
 def load(name: str | os.PathLike[str], *, base: Path | None = None, named: str = "--load") -> Source:
     """Imports a file once. Its name is relative to `base`. Errors begin with `named`, the place where it was named.
 

@@ -20,7 +20,7 @@ import msgspec
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 OUTPUT = ROOT / "docs" / "output" / "npDigits.txt"
-"""What `lrurun ladder npDigits` printed to a terminal of 120 columns."""
+"""What `lrurun ladder npDigits` printed at its end, on a terminal of 100 columns."""
 PAPERS = ROOT / "docs" / "output" / "papers.md"
 """What `lrurun claims --page` wrote from the ledger with the runs of the page Results on two cores."""
 
@@ -223,11 +223,6 @@ def output() -> str:
     return f"```text\n{OUTPUT.read_text().rstrip()}\n```"
 
 
-def first_table() -> str:
-    conclusions, rungs, *_ = OUTPUT.read_text().split("\n\n")
-    return f"```text\n{conclusions}\n\n{rungs}\n```"
-
-
 def example(what: str, name: str, suffix: str) -> str:
     """A file that `lrurun new` writes."""
     from lrurun.commands.new import texts
@@ -253,7 +248,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "recurrence": partial(members, "lrurun/nn/recurrences/base.py", "Recurrence"),
     "task": partial(members, "lrurun/data/task.py", "Task"),
     "output": output,
-    "table": first_table,
     "new-recurrence": partial(example, "recurrence", "averages", ".py"),
     "new-recurrence-ladder": partial(example, "recurrence", "averages", ".toml"),
     "new-task": partial(example, "task", "oddness", ".py"),

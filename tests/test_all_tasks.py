@@ -74,7 +74,7 @@ FOOT = [
     "Image has gray pictures, sCIFAR the same pictures in colour: these are different tasks, and values published for sCIFAR do not apply to Image.",
     'Selected on test: trained with protocol = "paper", which selects the model on the test split, as the paper did; such scores are too high to be compared with those of models selected on validation.',
     "Learning rate untuned (the recipe's default): sCIFAR; Image; Text, selected on test.",
-    "Learning rate chosen for the rung: sDigits; sDigits, profile smoke.",
+    "Learning rate chosen for each rung: sDigits; sDigits, profile smoke.",
     "Published: Orvieto et al. 2023, Table 6 (sCIFAR, Text). They are for the full tasks; these profiles are smaller (smoke).",
     "Note: left out, because profile, --set, --tune or the recipe differ: ladder lru on sCIFAR, without --tune, optim.lr=0.5",
 ]

@@ -105,7 +105,9 @@ def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: p
     assert "All runs are finished." in lrurun(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
     planned = json.loads(lrurun(capsys, "plan", "sDigits", *LADDER, "--decide", "--json")[1])
     assert [(row["runs_done"], row["runs"]) for row in planned["rungs"]] == [(12, 12), (20, 20), (20, 20)]
-    assert "Sequential design (--decide --max-seeds 20): looks at 12 seeds (50 %), 20 seeds (50 %)" in out
+    assert " · 20 seeds a rung · look 2 of 2 · " in out
+    details = " ".join(lrurun(capsys, "report", "sDigits", *LADDER, "--details")[1].split())
+    assert "Sequential design (--decide --max-seeds 20): looks at 12 seeds (50 %), 20 seeds (50 %)" in details
     assert "nothing to do" in err
     made = report(capsys)
     assert made["design"]["looks_done"] == 2
@@ -128,7 +130,7 @@ def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: p
     assert [row["comparison"] for row in later["rows"]] == found
     assert later["claims"] == made["claims"]
     for name in ("md", "latex", "html", "table"):
-        text = said(capsys, "report", "sDigits", *LADDER, "--format", name)[1]
+        text = said(capsys, "report", "sDigits", *LADDER, "--details", "--format", name)[1]
         assert "Sequential design (" in text
         assert re.search(r"\+60\.00 .*] at 12 seeds.*\n", text.replace("{]}", "]")), name
         assert "points at 20 seeds" in " ".join(text.split()), name

@@ -45,7 +45,8 @@ def two(tmp_path_factory):
 @pytest.mark.parametrize("format", ["table", "md", "csv", "json", "latex", "html"])
 def test_reports_name_their_instance(two, format, speed):
     plain, changed = (
-        two.run("report", "sDigits", *options, *speed, "--format", format).stdout for options in ((), OPTIONS)
+        two.run("report", "sDigits", *options, *speed, "--details", "--format", format).stdout
+        for options in ((), OPTIONS)
     )
     labels = [latex.escape(one) if format == "latex" else one for one in (PLAIN, CHANGED)]
     assert [one in plain for one in labels] == [True, False]

@@ -351,7 +351,7 @@ def test_report_formats_carry_the_same_numbers(finished: Machine, tmp_path) -> N
     arguments = ("report", "sDigits", "--profile", "smoke")
     rows = finished.json(*arguments)["rows"]
     for kind in ("table", "md", "csv"):
-        text = finished.run(*arguments, "--format", kind).stdout
+        text = finished.run(*arguments, "--details", "--format", kind).stdout
         for row in rows:
             start = rf"(\| *|sDigits(,[^,]*){{4}},)?{row['rung']}( |,(?! ))"
             [line] = [line for line in text.splitlines() if re.match(start, line)]

@@ -48,10 +48,10 @@ def test_a_row_for_every_rung_counts_its_final_runs_alone() -> None:
     assert list(rows) == ["tanh-rnn", "linear-rnn", "ring-init", "stable-exponential", "small-phase"]
     assert [row.n for row in rows.values()] == [3, 3, 3, 2, 0]
     assert rows["tanh-rnn"].runs == ("t0", "t1", "t2")
+    assert rows["tanh-rnn"].scores == TANH
     assert rows["tanh-rnn"].mean == pytest.approx(np.mean(TANH))
     assert rows["tanh-rnn"].stderr == pytest.approx(scipy.stats.sem(TANH))
     assert rows["tanh-rnn"].steps_per_second == 101.0
-    assert rows["linear-rnn"].speedup == pytest.approx(250 / 101)
     stable = rows["stable-exponential"]
     assert (stable.diverged, stable.failed, stable.unfinished) == (1, 1, 1)
     assert [(run.id, run.state) for run in stable.other_runs] == [
@@ -61,7 +61,7 @@ def test_a_row_for_every_rung_counts_its_final_runs_alone() -> None:
     ]
     empty = rows["small-phase"]
     assert (empty.mean, empty.stderr, empty.parameters) == (None,) * 3
-    assert (empty.steps_per_second, empty.speedup, empty.runs) == (None, None, ())
+    assert (empty.steps_per_second, empty.runs, empty.scores) == (None, (), ())
     assert (empty.verdict, empty.failure_bound, compared(empty).difference) == ("not run", None, None)
     assert (rows["tanh-rnn"].verdict, rows["tanh-rnn"].comparison) == ("", None)
 
@@ -207,14 +207,14 @@ def test_the_first_rungs_of_a_grid_are_a_report_of_their_own() -> None:
 
 
 GRID_100 = """\
-rung      base      test accuracy       difference [95 %]        p       steps/s  speed-up
-────────  ────────  ──────────────────  ───────────────────────  ──────  ───────  ────────
-free-1    –         71.00 ± 0.58 (n=3)  –                        –       –        –
-stable-1  free-1    81.67 ± 0.88 (n=3)  +10.67 [+7.55, +13.79]   0.002   –        –
-free-2    free-1    61.67 ± 1.20 (n=3)  -9.33 [-13.68, -4.99]    0.007   –        –
-stable-2  free-2    91.33 ± 0.88 (n=3)  +29.67 [+25.38, +33.96]  <0.001  –        –
-free-3    free-1    71.00 ± 0.58 (n=3)  as free-1                –       –        –
-stable-3  stable-1  81.67 ± 0.88 (n=3)  as stable-1              –       –        –"""
+rung      base      test accuracy             difference [95 %]       p  steps/s
+────────  ────────  ──────────────────  ───────────────────────  ──────  ───────
+free-1    –         71.00 ± 0.58 (n=3)                        –       –        –
+stable-1  free-1    81.67 ± 0.88 (n=3)   +10.67 [+7.55, +13.79]   0.002        –
+free-2    free-1    61.67 ± 1.20 (n=3)    -9.33 [-13.68, -4.99]   0.007        –
+stable-2  free-2    91.33 ± 0.88 (n=3)  +29.67 [+25.38, +33.96]  <0.001        –
+free-3    free-1    71.00 ± 0.58 (n=3)                as free-1       –        –
+stable-3  stable-1  81.67 ± 0.88 (n=3)              as stable-1       –        –"""
 
 
 def test_a_table_names_the_rung_that_is_changed_where_it_is_not_the_one_before() -> None:
@@ -351,7 +351,7 @@ def test_a_column_counts_the_seeds_that_learn_where_any_does_not() -> None:
     report = learners(a=(0.5, 0.6), b=(0.12, 0.5, None), c=())
     assert [row.learning for row in report.rows] == [2, 1, 0]
     lines = [line.split() for line in body(formats.render(report, "table", width=200)).split("\n")]
-    assert lines[0][-9:] == ["p", "learn", "better", "[95", "%]", "parameters", "steps/s", "speed-up", "published"]
+    assert lines[0][-8:] == ["p", "learn", "better", "[95", "%]", "parameters", "steps/s", "published"]
     assert [" ".join(line[line.index("of") - 1 :][:3]) for line in lines[2:4]] == ["2 of 2", "1 of 3"]
     assert " of " not in " ".join(lines[4]), "there are no runs of c"
     assert "Learn: seeds better than chance." in formats.render(report, "table")
@@ -477,7 +477,7 @@ def test_a_narrow_table_names_the_columns_that_it_omits() -> None:
     named = re.search(r"Not shown at this width: (.*?)\.\s", narrow, re.DOTALL)
     assert named is not None
     assert re.split(r",\s+", named[1]) == ["title", "better [95 %]", "parameters", "published"]
-    assert "width: title, better [95 %], parameters, steps/s, speed-up, published." in " ".join(
+    assert "width: title, better [95 %], parameters, steps/s, published." in " ".join(
         formats.render(report, "table", width=48).split()
     )
     assert "Not shown at this\nwidth: title," in formats.render(report, "table", width=20)

@@ -86,15 +86,17 @@ def test_counts_are_those_of_the_claims(found) -> None:
 
 
 def test_the_table_has_source_and_what_would_decide(judged: Machine) -> None:
-    lines = [" ".join(line.split()) for line in judged.run("claims", "--paper", "zucchet").stdout.splitlines()]
-    [one] = [line for line in lines if "is what equation (37) prints" in line]
-    assert "Zucchet and Orvieto 2024, equation (37), Fig. 1A contradicted, profile ci: equation (37) as printed" in one
-    [one] = [
-        line
-        for line in lines
-        if "State and gradient still explode in spite of both remedies, for correlations below 1" in line
-    ]
-    assert one.endswith("not run: lrurun study remedy would decide it")
+    whole = " ".join(judged.run("claims", "--paper", "zucchet").stdout.split())
+    assert " 2 2 " in whole
+    assert "contradicted study:memory E|dh/dλ|² is what equation (37) prints Zucchet and Orvieto 2024, equ" in whole
+    assert "remedy" not in whole, "that study has not run"
+    details = " ".join(judged.run("claims", "--paper", "zucchet", "--details").stdout.split())
+    assert (
+        "contradicted: E|dh/dλ|² is what equation (37) prints. (Zucchet and Orvieto 2024, equation (37), Fig. 1A) "
+        "study:memory, profile ci; equation (37) as printed"
+    ) in details
+    assert "not run: State and gradient still explode in spite of both remedies, for correlations below 1." in details
+    assert "study:remedy; lrurun study remedy would decide it." in details
 
 
 def test_the_page_has_results_and_the_commands_of_their_runs(judged: Machine) -> None:
@@ -121,13 +123,19 @@ def test_profiles_at_the_sizes_of_the_paper_are_no_stand_ins(machine: Machine) -
     more = {rung: [*two, *two] for rung, two in {**scores, "attention": (0.5, 0.51)}.items()}
     fill(machine.ledger, "Reverse", more, ladder="depth", profile="smoke")
     fill(machine.ledger, "Reverse", scores, ladder="depth", profile="length-512")
-    claims = {one["other"]: one for one in machine.json("claims", "--task", "Reverse", "--ladder", "depth")["claims"]}
+    claims = {one["other"]: one for one in machine.json("claims", "Reverse", "--ladder", "depth")["claims"]}
     other = claims["attention"]["here"]  # whose runs the profile at the paper's size does not have
     assert (other["verdict"], other["profile"], other["stand_in"]) == ("supported", "smoke", True)
     assert other["provisional"]
-    cells = " ".join(machine.run("claims", "--task", "Reverse", "--ladder", "depth").stdout.split())
-    assert "supported (stand-in), provisional, profile smoke: " in cells
-    assert "supported, provisional, profile length-512: " in cells
+    lines = machine.run("claims", "Reverse", "--ladder", "depth").stdout
+    assert "judged claims, all provisional\n" in lines
+    assert [line[11:32].split() for line in lines.splitlines() if line.startswith("supported ")] == [
+        ["Reverse"],
+        ["Reverse", "stand-in"],
+    ]
+    details = " ".join(machine.run("claims", "Reverse", "--ladder", "depth", "--details").stdout.split())
+    assert "supported (stand-in), provisional: " in details
+    assert "Reverse, ladder depth, profile smoke: dlr-6 better than attention; " in details
     one = claims["dlr"]
     assert (one["here"]["verdict"], one["here"]["profile"], one["here"]["stand_in"]) == (
         "supported",
@@ -136,12 +144,12 @@ def test_profiles_at_the_sizes_of_the_paper_are_no_stand_ins(machine: Machine) -
     )
     assert (one["difference"], one["reason"]) == (None, "no numbers")  # Table 1 has one layer at length 4,096 alone
     fill(machine.ledger, "Reverse", scores, ladder="depth", sets=["optim.lr=0.5"], profile="length-512")
-    assert machine.json("claims", "--task", "Reverse", "--ladder", "depth")["claims"][0]["here"] == one["here"]
+    assert machine.json("claims", "Reverse", "--ladder", "depth")["claims"][0]["here"] == one["here"]
 
 
 def test_current_runs_judge_and_outdated_ones_say_why(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def here() -> dict[str, Any]:
-        [one] = [one for one in machine.json("claims", "--task", "Reverse")["claims"] if one["other"] == "dlr"]
+        [one] = [one for one in machine.json("claims", "Reverse")["claims"] if one["other"] == "dlr"]
         return dict(one["here"])
 
     recipe = machine.folder / "recipes" / "Reverse.toml"
@@ -153,7 +161,7 @@ def test_current_runs_judge_and_outdated_ones_say_why(machine: Machine, monkeypa
     outdated = here()
     assert outdated["verdict"] == "not judged"
     assert "the ladder or the recipe has changed since" in outdated["detail"]
-    assert "not judged: instance" in machine.run("claims", "--task", "Reverse", "--ladder", "depth").stdout
+    assert "better than dlr; instance" in machine.run("claims", "Reverse", "--ladder", "depth", "--details").stdout
     fill(machine.ledger, "Reverse", {"dlr-6": (0.9, 0.91), "dlr": (0.2, 0.21)}, ladder="depth", profile="smoke")
     assert (here()["verdict"], here()["profile"]) == ("supported", "smoke")
 
@@ -165,19 +173,25 @@ def test_tasks_of_imported_arrays(machine: Machine, monkeypatch: pytest.MonkeyPa
     machine.run("data", "import", "wells", "--inputs", "X.npy", "--labels", "Y.npy", "--data-dir", "d")
     monkeypatch.chdir(machine.folder)
     fill(machine.ledger, "wells", {"s4d": (0.2, 0.21), "lru": (0.8, 0.81)}, ladder="ssm")
-    lines = [line for line in machine.run("claims", "--task", "wells").stdout.splitlines() if "wells" in line]
-    assert any("lru at most 0.015 r2 worse than s4d" in line for line in lines)
+    assert (
+        "wells, ladder ssm: lru at most 0.015 r2 worse than s4d; " in machine.run("claims", "wells", "--details").stdout
+    )
     assert "wells" in machine.run("claims").stdout
+    fill(machine.ledger, "wells", {"tanh-rnn": (0.2, 0.21), "linear-rnn": (0.8, 0.81)})
+    for options, has_claims in (((), False), (("--ladder", "lru"), True), (("--ladder", "ssm"), True)):
+        assert ("claims" in machine.run("report", "wells", *options).stdout) == has_claims, "where they are asked for"
+        found = machine.json("report", "wells", *options)
+        assert (bool(found["claims"]), "claim" in " ".join(found["conclusions"])) == (has_claims, has_claims)
     (machine.folder / "recipes" / "wells.toml").unlink()
-    [here] = {one["here"]["detail"] for one in machine.json("claims", "--task", "wells")["claims"]}
+    [here] = {one["here"]["detail"] for one in machine.json("claims", "wells", "--ladder", "ssm")["claims"]}
     assert "wells" in here
 
 
 def test_one_study(finished: Machine) -> None:
-    claims = finished.json("claims", "--task", "study:lru-fig4")["claims"]
+    claims = finished.json("claims", "study:lru-fig4")["claims"]
     assert {one["task"] for one in claims} == {"study:impulse"}
-    assert "did you mean 'memory'?" in finished.run("claims", "--task", "study:memry", code=2).stderr
-    both = finished.run("claims", "--ladder", "lru", "--task", "study:memory", code=2).stderr
+    assert "did you mean 'memory'?" in finished.run("claims", "study:memry", code=2).stderr
+    both = finished.run("claims", "--ladder", "lru", "study:memory", code=2).stderr
     assert both.startswith("error: --ladder lru: study:memory is a study")
 
 

@@ -76,7 +76,7 @@ def test_commands_leave_no_connection_open(
         (("report", "sDigits", "--ladder", "nothing", "--by", "optim.lr"), 2),
         (("report", "--instance", "zzz"), 4),
         (("plot", "sDigits", "--ladder", "nothing"), 2),
-        (("claims", "--task", "nothing"), 2),
+        (("claims", "nothing"), 2),
         (("runs", "--where", "nothing=1"), 2),
         (("status",), 0),
         (("show", "zzz"), 4),

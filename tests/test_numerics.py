@@ -106,7 +106,7 @@ def test_a_finished_run_of_an_earlier_version_stays(finished: Machine, tmp_path:
     old, new = (next(run for run, known in versions.items() if known == wanted) for wanted in (1, NUMERICS))
     differs = {one["path"]: one["values"] for one in machine.json("compare", old, new)["differs"]}
     assert differs["numerics"] == [1, NUMERICS]
-    assert "more than one numerics version" in machine.run("report", "sDigits", "--profile", "smoke").stdout
+    assert "runs of 2 numerics versions" in machine.run("report", "sDigits", "--profile", "smoke").stdout
 
 
 def claimed_again(ledger: Ledger, run: str, numerics: int) -> ClaimedRun:

@@ -100,7 +100,7 @@ def test_the_page_of_one_paper(empty: tuple[Evidence, list[LedgerClaim]]) -> Non
 
 
 def test_the_page_is_of_all_tasks(capsys: pytest.CaptureFixture[str]) -> None:
-    for option in (("--task", "Copy"), ("--ladder", "lru")):
+    for option in (("Copy",), ("--ladder", "lru")):
         code, _, err = said(capsys, "claims", "--page", "p.md", *option)
         assert code == 2
         assert err.startswith(f"error: --page: shows all ladders and tasks, found {' '.join(option)}\nhint: ")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+from lrurun import console
 from lrurun.__main__ import run
 from lrurun.config.ladder import load_ladder
 from lrurun.report import published_claims
@@ -19,31 +21,47 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_the_table_has_a_line_for_each_claim_and_task(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = printed(capsys, "--ladder", "ssm").splitlines()
+def test_counts_and_a_line_for_each_claim_and_task(capsys: pytest.CaptureFixture[str]) -> None:
+    counts, lines = (part.splitlines() for part in printed(capsys, "--ladder", "ssm").split("\n\n")[1::2])
+    assert counts[-1].split() == ["Orvieto", "et", "al.", "2023", "8", "–", "4", "–"]
     assert len(lines) == 2 + 12
-    [one] = [" ".join(line.split()) for line in lines if "sCIFAR" in line and "s4d" in line]
+    [one] = [" ".join(line.split()) for line in lines if "sCIFAR" in line and "S4D" in line]
     assert one == (
-        "ssm sCIFAR lru at most 1.6 points worse than s4d -2.5 [-3.2, -1.8] 1.000 "
-        "undecided (test of the difference: p = 0.008) "
+        "undecided sCIFAR The LRU reaches similar performance as S4D "
         "Orvieto et al. 2023, section 3.4, Table 3; the margins are ours"
     )
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_no_line_wraps(width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = printed(capsys)
+    monkeypatch.setattr(console, "width", lambda: width)
+    for arguments in ((), ("PathX",), ("--details",)):
+        assert max(map(len, printed(capsys, *arguments).splitlines())) <= width
+    lines = printed(capsys).splitlines()
+    assert any(line.endswith("...") for line in lines)
+    assert sum(" sCIFAR " in line for line in lines) == sum(" sCIFAR " in line for line in whole.splitlines()) > 5
+    assert max(map(len, whole.splitlines())) <= console.PIPE_WIDTH
+
+
 def test_one_task_and_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
-    text = " ".join(printed(capsys, "--task", "PathX").split())
-    for phrase in (
-        "gamma-norm within 3.0 points of chance not judged: as reported, gamma-norm not above chance",
-        "small-phase-no-gamma within 3.0 points of chance not judged: as reported, small-phase-no-gamma not above",
-        "small-phase faster than tanh-rnn not judged: 17.1 times on one A100, no spread is given",
-        "rotrnn at most 5.6 points worse than lru -3.6 not judged: no spread is given",
-        "small-phase better than log-phase not judged: no numbers",
+    text = " ".join(printed(capsys, "PathX", "--details").split())
+    for statement, numbers in (
+        ("lru: gamma-norm within 3.0 points of chance;", "not judged: as reported, gamma-norm not above chance."),
+        ("small-phase-no-gamma within 3.0 points of chance;", "as reported, small-phase-no-gamma not above chance."),
+        ("small-phase faster than tanh-rnn;", "not judged: 17.1 times on one A100, no spread is given."),
+        ("rotrnn at most 5.6 points worse than lru;", "not judged: no spread is given, -3.6."),
+        ("small-phase better than log-phase;", "not judged: no numbers."),
     ):
-        assert phrase in text
+        assert re.search(
+            f"{re.escape(statement)} lrurun ladder PathX[^.]* would decide it; by .*?{re.escape(numbers)}", text
+        )
     assert "sCIFAR" not in text
-    assert "exponential above chance" in printed(capsys, "--task", "Pathfinder", "--ladder", "lru")
-    assert "dlr more than 0.900 R² above chance" in printed(capsys, "--task", "CumSum", "--ladder", "dlr")
-    assert "rotrnn within 0.5 points of lru" in printed(capsys, "--task", "SpeechCommands")
+    assert "exponential above chance" in printed(capsys, "Pathfinder", "--ladder", "lru", "--details")
+    assert "dlr more than 0.900 R² above chance" in printed(capsys, "CumSum", "--ladder", "dlr", "--details")
+    assert "rotrnn within 0.5 points of lru" in printed(capsys, "SpeechCommands", "--details")
+    found = printed(capsys, "sCIFAR", "--ladder", "ssm", "--details")
+    assert "undecided (test of the difference: p = 0.008), -2.5 [-3.2, -1.8], p = 1.000.\n" in found
 
 
 def test_json_has_the_numbers_as_fields(capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,8 +91,8 @@ def test_numbers_of_a_profile() -> None:
 
 
 def test_without_claims_and_unknown_names(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["claims", "--ladder", "ssm", "--task", "sDigits"]) == 0
+    assert run(["claims", "--ladder", "ssm", "sDigits"]) == 0
     assert capsys.readouterr().err == "no claims of ladder ssm on sDigits\n"
-    assert run(["claims", "--task", "Paht"]) == 2
+    assert run(["claims", "Paht"]) == 2
     assert "did you mean 'PathX'?" in capsys.readouterr().err
     assert run(["claims", "--ladder", "smm"]) == 2

@@ -118,7 +118,7 @@ def test_reports_and_claims_are_those_of_the_commands(finished: Machine, monkeyp
     assert [claim.verdict for claim in found.report.claims] == [one["verdict"] for one in expected["claims"]]
     assert found._repr_html_().startswith('<iframe title="')
     assert "&lt;!doctype html&gt;" in found._repr_html_().lower()
-    judged = finished.json("claims", "--ladder", "lru", "--task", "sDigits")["claims"]
+    judged = finished.json("claims", "--ladder", "lru", "sDigits")["claims"]
     assert len(claims) == len(judged) > 3
     for frame in (claims.to_pandas(), claims.to_polars()):
         for row, one in enumerate(judged):

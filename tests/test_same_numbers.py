@@ -68,7 +68,7 @@ def test_in_data_frames(machine: Machine) -> None:
     ]
     numbers = [name for name, value in rows[1].items() if type(value) in (int, float)]
     compared = ("difference", "low", "high", "improvement", "p_adjusted")
-    assert {"mean", "stderr", "speedup", "n", *(f"comparison.{name}" for name in compared)} <= set(numbers)
+    assert {"mean", "stderr", "n", *(f"comparison.{name}" for name in compared)} <= set(numbers)
     assert "comparison" not in report.columns()
     for frame in (report.to_pandas(), report.to_polars().to_pandas()):
         for name in numbers:
@@ -92,7 +92,7 @@ def test_on_the_page(machine: Machine) -> None:
         ]
     improvement = ("improvement", "improvement_low", "improvement_high")
     for row in rows:
-        score, difference, p, better, parameters, speed, speedup, _ = shown[row["rung"]]
+        score, difference, p, better, parameters, speed, _ = shown[row["rung"]]
         compared = row["comparison"] or {}
         expected = [
             *(100 * row[name] for name in ("mean", "stderr") if row[name] is not None),
@@ -100,9 +100,9 @@ def test_on_the_page(machine: Machine) -> None:
             *(100 * compared[name] for name in ("difference", "low", "high") if compared.get(name) is not None),
             *([compared["p_adjusted"]] if compared.get("p_adjusted") is not None else []),
             *(100 * compared[name] for name in improvement if compared.get(name) is not None),
-            *(row[name] for name in ("parameters", "steps_per_second", "speedup") if row[name] is not None),
+            *(row[name] for name in ("parameters", "steps_per_second") if row[name] is not None),
         ]
-        printed = [*score, *difference, *p, *better, *parameters, *speed, *speedup]
+        printed = [*score, *difference, *p, *better, *parameters, *speed]
         assert len(printed) == len(expected), row["rung"]
         for text, value in zip(printed, expected, strict=True):
             assert f"{value:.{len(text.partition('.')[2])}f}" == text.lstrip("+"), (row["rung"], text)

@@ -33,9 +33,7 @@ def test_plan_and_ladder_say_what_firm_verdicts_need(capsys: pytest.CaptureFixtu
     assert text.endswith("With fewer, verdicts are provisional: they assume that no seed fails.")
     code, out, err = said(capsys, "ladder", *LADDER, "--seeds", "2")
     assert code == 0, err
-    assert "Provisional: all verdicts. With fewer than 12 seeds a verdict assumes that no seed fails." in " ".join(
-        out.split()
-    )
+    assert "provisional, fewer than 12 seeds (all rungs)" in " ".join(out.split())
     assert f"f{needed}" in err
 
 

@@ -17,7 +17,8 @@ from tests.speeds import XEON, body, build, document, laptop
 FOOT = """\
 Steps/s: mean ± standard error over n finished seeds. Compilation and evaluation are not counted; of
 an interrupted run, only the last attempt is. Other work on the machine lowers it. Speed-up: over
-the first rung that has runs of the same device.
+the first rung that has runs of the same device, with the least and the greatest ratio of two seeds;
+none where a rung has one.
 All runs: threads 1, steps a dispatch 25.
 Published: Paper, Table 4, on A100 (tanh-rnn, lru). Its speed-ups are over tanh-rnn, from the speeds
 as printed. They are for the plain recipe, not for profile laptop.
@@ -28,12 +29,12 @@ Note: a note"""
 TABLE_100 = """\
 sDigits, profile laptop, without --tune: training speed, three rungs
 
-rung      steps/s            speed-up  device       parameters  published    its speed-up
-────────  ─────────────────  ────────  ───────────  ──────────  ───────────  ────────────
-tanh-rnn  12.0 ± 1.15 (n=3)  1.00×     Xeon         12,345      2.0 (A100)   1.00×
-diagonal  – (n=0)            –         –            –           –            –
-lru       40.0 ± 10.0 (n=2)  3.33×     Xeon         12,345      15.0 (A100)  7.50×
-lru       600 (n=1)          1.00×     NVIDIA H100  12,345      15.0 (A100)  7.50×
+rung      steps/s                      speed-up  device       parameters    published  its speed-up
+────────  ─────────────────  ──────────────────  ───────────  ──────────  ───────────  ────────────
+tanh-rnn  12.0 ± 1.15 (n=3)               1.00×  Xeon             12,345   2.0 (A100)         1.00×
+diagonal  – (n=0)                             –  –                     –            –             –
+lru       40.0 ± 10.0 (n=2)  3.33× [2.14, 5.00]  Xeon             12,345  15.0 (A100)         7.50×
+lru       600 (n=1)                       1.00×  NVIDIA H100      12,345  15.0 (A100)         7.50×
 
 """
 
@@ -48,7 +49,7 @@ diagonal
   steps/s: – (n=0)
 lru
   steps/s: 40.0 ± 10.0 (n=2)
-  speed-up: 3.33×
+  speed-up: 3.33× [2.14, 5.00]
   device: Xeon
   published: 15.0 (A100)
   its speed-up: 7.50×
@@ -66,17 +67,17 @@ MARKDOWN = """\
 | --- | --- | --- | ---: | --- | ---: | ---: | ---: |
 | tanh-rnn | dense RNN | 12.0 ± 1.15 (n=3) | 1.00× | Xeon | 12,345 | 2.0 (A100) | 1.00× |
 | diagonal | diagonal | – (n=0) | – | – | – | – | – |
-| lru | the \\| whole | 40.0 ± 10.0 (n=2) | 3.33× | Xeon | 12,345 | 15.0 (A100) | 7.50× |
+| lru | the \\| whole | 40.0 ± 10.0 (n=2) | 3.33× [2.14, 5.00] | Xeon | 12,345 | 15.0 (A100) | 7.50× |
 | lru | the \\| whole | 600 (n=1) | 1.00× | NVIDIA H100 | 12,345 | 15.0 (A100) | 7.50× |
 
 """
 
 CSV = """\
-task,ladder,profile,instance,metric,rung,title,n,steps_per_second,stderr,speedup,parameters,device,threads,packed,steps_per_dispatch,same_as_before,published_value,published_speedup,published_device,published_source,runs,code_versions,numerics,label
-sDigits,mini,laptop,k,machine/steps_per_second,tanh-rnn,dense RNN,3,12.0,1.154700538,1.0,12345,Xeon,1,1,25,false,2.0,1.0,A100,"Paper, Table 4",t0 t1 t2,0.1.0 abc,2,"sDigits, profile laptop, without --tune"
-sDigits,mini,laptop,k,machine/steps_per_second,diagonal,diagonal,0,,,,,,,,,false,,,,,,,,"sDigits, profile laptop, without --tune"
-sDigits,mini,laptop,k,machine/steps_per_second,lru,the | whole,2,40.0,10.0,3.333333333,12345,Xeon,1,1,25,false,15.0,7.5,A100,"Paper, Table 4",l0 l2,0.1.0 abc,2,"sDigits, profile laptop, without --tune"
-sDigits,mini,laptop,k,machine/steps_per_second,lru,the | whole,1,600.0,,1.0,12345,NVIDIA H100,1,1,25,false,15.0,7.5,A100,"Paper, Table 4",l1,0.1.0 abc,2,"sDigits, profile laptop, without --tune"
+task,ladder,profile,instance,metric,rung,title,n,steps_per_second,stderr,speedup,speedup_low,speedup_high,parameters,device,threads,packed,steps_per_dispatch,same_as_before,published_value,published_speedup,published_device,published_source,runs,code_versions,numerics,label
+sDigits,mini,laptop,k,machine/steps_per_second,tanh-rnn,dense RNN,3,12.0,1.154700538,1.0,,,12345,Xeon,1,1,25,false,2.0,1.0,A100,"Paper, Table 4",t0 t1 t2,0.1.0 abc,2,"sDigits, profile laptop, without --tune"
+sDigits,mini,laptop,k,machine/steps_per_second,diagonal,diagonal,0,,,,,,,,,,,false,,,,,,,,"sDigits, profile laptop, without --tune"
+sDigits,mini,laptop,k,machine/steps_per_second,lru,the | whole,2,40.0,10.0,3.333333333,2.142857142,5.0,12345,Xeon,1,1,25,false,15.0,7.5,A100,"Paper, Table 4",l0 l2,0.1.0 abc,2,"sDigits, profile laptop, without --tune"
+sDigits,mini,laptop,k,machine/steps_per_second,lru,the | whole,1,600.0,,1.0,,,12345,NVIDIA H100,1,1,25,false,15.0,7.5,A100,"Paper, Table 4",l1,0.1.0 abc,2,"sDigits, profile laptop, without --tune"
 """.rstrip()
 
 JSON_ROW = {
@@ -86,6 +87,8 @@ JSON_ROW = {
     "steps_per_second": 600.0,
     "stderr": None,
     "speedup": 1.0,
+    "speedup_low": None,
+    "speedup_high": None,
     "parameters": 12345,
     "device": "NVIDIA H100",
     "threads": 1,
@@ -148,28 +151,20 @@ def test_every_format_has_the_same_numbers() -> None:
             assert (float(line[key]) if line[key] else None) == row[key]
         assert int(line["n"]) == row["n"]
         score, times = cell[3], cell[4]
-        assert re.search(rf"{re.escape(score)} +{times} ", printed)
+        assert re.search(rf"{re.escape(score)} +{re.escape(times)} ", printed)
         if row["n"]:
             number = float(score.split()[0])
             assert number == pytest.approx(row["steps_per_second"], rel=0.005)
-            assert float(times[:-1]) == pytest.approx(row["speedup"], rel=0.005)
+            assert float(times.partition("×")[0]) == pytest.approx(row["speedup"], rel=0.005)
 
 
 def test_narrow_terminals_lose_columns_and_no_number() -> None:
     assert "title" not in body(laptop(), 100)
-    assert body(laptop(), 80).split("\n")[0].split() == [
-        "rung",
-        "steps/s",
-        "speed-up",
-        "device",
-        "published",
-        "its",
-        "speed-up",
-    ]
-    assert body(laptop(), 70).split("\n")[0].split() == ["rung", "steps/s", "speed-up", "device", "published"]
-    assert body(laptop(), 55).split("\n")[0].split() == ["rung", "steps/s", "speed-up", "device"]
+    head = ["rung", "steps/s", "speed-up", "device", "published", "its", "speed-up"]
+    for width, names in ((90, head), (80, head[:5]), (65, head[:4])):
+        assert body(laptop(), width).split("\n")[0].split() == names
     # without the device, which distinguishes two rows, there is no table
-    assert body(laptop(), 45) == STACKED
+    assert body(laptop(), 55) == STACKED
     for width in range(20, 120, 7):
         assert max(map(len, formats.render(laptop(), "table", width=width).split("\n"))) <= width
 
@@ -177,13 +172,13 @@ def test_narrow_terminals_lose_columns_and_no_number() -> None:
 def test_no_runs_make_a_table_of_nothing() -> None:
     report = build([])
     assert body(report, 60) == (
-        "rung      steps/s  speed-up  published    its speed-up\n"
+        "rung      steps/s  speed-up    published  its speed-up\n"
         "────────  ───────  ────────  ───────────  ────────────\n"
-        "tanh-rnn  – (n=0)  –         2.0 (A100)   1.00×\n"
-        "diagonal  – (n=0)  –         –            –\n"
-        "lru       – (n=0)  –         15.0 (A100)  7.50×"
+        "tanh-rnn  – (n=0)         –   2.0 (A100)         1.00×\n"
+        "diagonal  – (n=0)         –            –             –\n"
+        "lru       – (n=0)         –  15.0 (A100)         7.50×"
     )
-    assert "Speed-up: over the first rung that has runs.\nPublished: " in formats.render(report, "table")
+    assert "Speed-up: over the first rung that has runs, with" in formats.render(report, "table")
     assert [row["n"] for row in document(report)["rows"]] == [0, 0, 0]
 
 

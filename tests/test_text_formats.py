@@ -38,20 +38,20 @@ Of 4 claims (sDigits stands in for the tasks of 1 of them):
 1 supported, 1 undecided, 1 not run, 1 not comparable (same
 runs); all provisional.
 
-rung                test accuracy       diff.   p
+rung                test accuracy        diff.      p
 ──────────────────  ──────────────────  ──────  ─────
-tanh-rnn            91.00 ± 0.58 (n=3)  –       –
-linear-rnn          95.50 ± 0.29 (n=3)  +4.50   0.013
-ring-init           95.50 ± 0.29 (n=3)  same    –
+tanh-rnn            91.00 ± 0.58 (n=3)       –      –
+linear-rnn          95.50 ± 0.29 (n=3)   +4.50  0.013
+ring-init           95.50 ± 0.29 (n=3)    same      –
 stable-exponential  97.50 ± 0.50 (n=2)  -27.17  0.450
                     1 diverged
                     1 failed
                     1 unfinished
                     2 code versions
-small-phase         – (n=0)             –       –
+small-phase         – (n=0)                  –      –
 
 Not shown at this width: title, difference [95 %], learn,
-better [95 %], parameters, steps/s, speed-up, published.
+better [95 %], parameters, steps/s, published.
 Test accuracy in per cent: mean ± standard error over n
 finished seeds. Difference: to the previous rung, in points.
 p: two-sided, of means (Welch), corrected by Holm's method
@@ -103,23 +103,23 @@ Not run: small-phase against stable-exponential.
 Of 4 claims (sDigits stands in for the tasks of 1 of them): 1 supported, 1 undecided, 1 not run, 1
 not comparable (same runs); all provisional.
 
-rung                test accuracy       difference [95 %]         p      learn   published
-──────────────────  ──────────────────  ────────────────────────  ─────  ──────  ──────────
-tanh-rnn            91.00 ± 0.58 (n=3)  –                         –      3 of 3  69.9 ± 0.3
-linear-rnn          95.50 ± 0.29 (n=3)  +4.50 [+2.42, +6.58]      0.013  3 of 3  –
-ring-init           95.50 ± 0.29 (n=3)  as linear-rnn             –      3 of 3  –
-stable-exponential  97.50 ± 0.50 (n=2)  -27.17 [-152.65, +98.32]  0.450  2 of 3  chance
+rung                test accuracy              difference [95 %]      p   learn  steps/s   published
+──────────────────  ──────────────────  ────────────────────────  ─────  ──────  ───────  ──────────
+tanh-rnn            91.00 ± 0.58 (n=3)                         –      –  3 of 3      101  69.9 ± 0.3
+linear-rnn          95.50 ± 0.29 (n=3)      +4.50 [+2.42, +6.58]  0.013  3 of 3      250           –
+ring-init           95.50 ± 0.29 (n=3)             as linear-rnn      –  3 of 3      250           –
+stable-exponential  97.50 ± 0.50 (n=2)  -27.17 [-152.65, +98.32]  0.450  2 of 3     1234      chance
                     1 diverged
                     1 failed
                     1 unfinished
                     2 code versions
-small-phase         – (n=0)             –                         –      –       –
+small-phase         – (n=0)                                    –      –       –        –           –
 
-Not shown at this width: title, better [95 %], parameters, steps/s, speed-up.
+Not shown at this width: title, better [95 %], parameters.
 Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous
 rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided, of means (Welch),
 corrected by Holm's method over all differences and claims with results. Learn: seeds better than
-chance.
+chance. Steps/s: median.
 Diverged runs rank below all others in p and verdicts, and count in differences with the score of
 chance, 10.00; the means of the rungs are without them.
 A seed learns if its score is better than 15.20. Rate at which seeds fail to learn, 95 % upper
@@ -146,13 +146,13 @@ not run: Phases do not matter. (Paper, 4)
     no finished runs of small-phase."""
 
 TABLE_200 = """\
-rung                title                 test accuracy                                                            difference [95 %]         p      learn   better [95 %]    parameters  steps/s  speed-up  published
-──────────────────  ────────────────────  ───────────────────────────────────────────────────────────────────────  ────────────────────────  ─────  ──────  ───────────────  ──────────  ───────  ────────  ──────────
-tanh-rnn            dense RNN             91.00 ± 0.58 (n=3)                                                       –                         –      3 of 3  –                12,345      101      1.00×     69.9 ± 0.3
-linear-rnn          no nonlinearity       95.50 ± 0.29 (n=3)                                                       +4.50 [+2.42, +6.58]      0.013  3 of 3  100 % [29, 100]  12,345      250      2.48×     –
-ring-init           a ring                95.50 ± 0.29 (n=3)                                                       as linear-rnn             –      3 of 3  –                12,345      250      2.48×     –
-stable-exponential  stable | exponential  97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions  -27.17 [-152.65, +98.32]  0.450  2 of 3  67 % [0, 100]    12,345      1234     12.2×     chance
-small-phase         small phases          – (n=0)                                                                  –                         –      –       –                –           –        –         –"""
+rung                title                 test accuracy                                                                   difference [95 %]      p   learn    better [95 %]  parameters  steps/s   published
+──────────────────  ────────────────────  ───────────────────────────────────────────────────────────────────────  ────────────────────────  ─────  ──────  ───────────────  ──────────  ───────  ──────────
+tanh-rnn            dense RNN             91.00 ± 0.58 (n=3)                                                                              –      –  3 of 3                –      12,345      101  69.9 ± 0.3
+linear-rnn          no nonlinearity       95.50 ± 0.29 (n=3)                                                           +4.50 [+2.42, +6.58]  0.013  3 of 3  100 % [29, 100]      12,345      250           –
+ring-init           a ring                95.50 ± 0.29 (n=3)                                                                  as linear-rnn      –  3 of 3                –      12,345      250           –
+stable-exponential  stable | exponential  97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions  -27.17 [-152.65, +98.32]  0.450  2 of 3    67 % [0, 100]      12,345     1234      chance
+small-phase         small phases          – (n=0)                                                                                         –      –       –                –           –        –           –"""
 
 MARKDOWN = """\
 ### sDigits, without --tune: four rungs
@@ -166,15 +166,15 @@ Which of them matters?
 - Not run: small-phase against stable-exponential.
 - Of 4 claims (sDigits stands in for the tasks of 1 of them): 1 supported, 1 undecided, 1 not run, 1 not comparable (same runs); all provisional.
 
-| rung | title | test accuracy | difference [95 %] | p | learn | better [95 %] | parameters | steps/s | speed-up | published |
-| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| tanh-rnn | dense RNN | 91.00 ± 0.58 (n=3) | – | – | 3 of 3 | – | 12,345 | 101 | 1.00× | 69.9 ± 0.3 |
-| linear-rnn | no nonlinearity | 95.50 ± 0.29 (n=3) | +4.50 [+2.42, +6.58] | 0.013 | 3 of 3 | 100 % [29, 100] | 12,345 | 250 | 2.48× | – |
-| ring-init | a ring | 95.50 ± 0.29 (n=3) | as linear-rnn | – | 3 of 3 | – | 12,345 | 250 | 2.48× | – |
-| stable-exponential | stable \\| exponential | 97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions | -27.17 [-152.65, +98.32] | 0.450 | 2 of 3 | 67 % [0, 100] | 12,345 | 1234 | 12.2× | chance |
-| small-phase | small phases | – (n=0) | – | – | – | – | – | – | – | – |
+| rung | title | test accuracy | difference [95 %] | p | learn | better [95 %] | parameters | steps/s | published |
+| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| tanh-rnn | dense RNN | 91.00 ± 0.58 (n=3) | – | – | 3 of 3 | – | 12,345 | 101 | 69.9 ± 0.3 |
+| linear-rnn | no nonlinearity | 95.50 ± 0.29 (n=3) | +4.50 [+2.42, +6.58] | 0.013 | 3 of 3 | 100 % [29, 100] | 12,345 | 250 | – |
+| ring-init | a ring | 95.50 ± 0.29 (n=3) | as linear-rnn | – | 3 of 3 | – | 12,345 | 250 | – |
+| stable-exponential | stable \\| exponential | 97.50 ± 0.50 (n=2), 1 diverged, 1 failed, 1 unfinished, 2 code versions | -27.17 [-152.65, +98.32] | 0.450 | 2 of 3 | 67 % [0, 100] | 12,345 | 1234 | chance |
+| small-phase | small phases | – (n=0) | – | – | – | – | – | – | – |
 
-- Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided, of means (Welch), corrected by Holm's method over all differences and claims with results. Learn: seeds better than chance. Better: the chance that a run scores better than one of the base, with its 95 % interval. Steps/s: median. Speed-up: over tanh-rnn.
+- Test accuracy in per cent: mean ± standard error over n finished seeds. Difference: to the previous rung, in points, with its 95 % interval (Welch), not corrected. p: two-sided, of means (Welch), corrected by Holm's method over all differences and claims with results. Learn: seeds better than chance. Better: the chance that a run scores better than one of the base, with its 95 % interval. Steps/s: median.
 - Diverged runs rank below all others in p and verdicts, and count in differences with the score of chance, 10.00; the means of the rungs are without them.
 - A seed learns if its score is better than 15.20. Rate at which seeds fail to learn, 95 % upper bound: 63 % (tanh-rnn, linear-rnn); 86 % (stable-exponential).
 - One test item is 0.33 points (300 items).
@@ -189,12 +189,12 @@ Which of them matters?
 - **not run**: Phases do not matter. (Paper, 4) no finished runs of small-phase."""
 
 CSV = """\
-task,ladder,profile,instance,metric,rung,title,n,mean,stderr,on,verdict,difference,low,high,improvement,improvement_low,improvement_high,p_adjusted,p_unadjusted,provisional,look,detectable,compared_n,compared_mean,compared_stderr,base_n,base_mean,base_stderr,diverged,learning,failure_bound,improving,failed,unfinished,parameters,steps_per_second,speedup,same_as_before,published_value,published_stderr,published_source,published_note,published_metric,runs,code_versions,learning_rate,rate_source_kind,rate_source_text,numerics,escape_step,escaped,label
-sDigits,mini,,k,test/accuracy,tanh-rnn,dense RNN,3,0.91,0.005773502,,,,,,,,,,,,,,,,,,,,0,3,0.631596850,0,0,0,12345,101.0,1.0,false,0.699,0.003,"Paper, Table 1",,,t0 t1 t2,0.1.0 abc,0.01,,,2,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,linear-rnn,no nonlinearity,3,0.955,0.002886751,tanh-rnn,helps,0.044999999,0.024223002,0.065776997,1.0,0.292401773,1.0,0.012915178,0.006457589,true,,0.027759980,3,0.955,0.002886751,3,0.91,0.005773502,0,3,0.631596850,0,0,0,12345,250.0,2.475247524,false,,,,,,l0 l1 l2,0.1.0 abc,0.01,,,2,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,ring-init,a ring,3,0.955,0.002886751,linear-rnn,same runs,0.0,,,,,,,,false,,,3,0.955,0.002886751,3,0.955,0.002886751,0,3,0.631596850,0,0,0,12345,250.0,2.475247524,true,,,,,,l0 l1 l2,0.1.0 abc,0.01,,,2,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,stable-exponential,stable | exponential,2,0.975,0.005000000,ring-init,undecided,-0.271666666,-1.526494437,0.983161104,0.666666666,0.0,1.0,0.449982210,0.449982210,true,,1.648798947,3,0.683333333,0.291680952,3,0.955,0.002886751,1,2,0.864649637,0,1,1,12345,1234.5,12.222772277,false,,,"Paper, Table 2",not above chance,,s0 s1,0.1.0 abc; 0.2.0 def,0.01,,,2,,,"sDigits, without --tune"
-sDigits,mini,,k,test/accuracy,small-phase,small phases,0,,,stable-exponential,not run,,,,,,,,,false,,,0,,,3,0.683333333,0.291680952,0,0,,0,0,0,,,,false,,,,,,,,,,,,,,"sDigits, without --tune"
+task,ladder,profile,instance,metric,rung,title,n,mean,stderr,on,verdict,difference,low,high,improvement,improvement_low,improvement_high,p_adjusted,p_unadjusted,provisional,look,detectable,compared_n,compared_mean,compared_stderr,base_n,base_mean,base_stderr,diverged,learning,failure_bound,improving,failed,unfinished,parameters,steps_per_second,same_as_before,published_value,published_stderr,published_source,published_note,published_metric,runs,scores,code_versions,learning_rate,rate_source_kind,rate_source_text,numerics,escape_step,escaped,label
+sDigits,mini,,k,test/accuracy,tanh-rnn,dense RNN,3,0.91,0.005773502,,,,,,,,,,,,,,,,,,,,0,3,0.631596850,0,0,0,12345,101.0,false,0.699,0.003,"Paper, Table 1",,,t0 t1 t2,0.9 0.91 0.92,0.1.0 abc,0.01,,,2,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,linear-rnn,no nonlinearity,3,0.955,0.002886751,tanh-rnn,helps,0.044999999,0.024223002,0.065776997,1.0,0.292401773,1.0,0.012915178,0.006457589,true,,0.027759980,3,0.955,0.002886751,3,0.91,0.005773502,0,3,0.631596850,0,0,0,12345,250.0,false,,,,,,l0 l1 l2,0.95 0.96 0.955,0.1.0 abc,0.01,,,2,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,ring-init,a ring,3,0.955,0.002886751,linear-rnn,same runs,0.0,,,,,,,,false,,,3,0.955,0.002886751,3,0.955,0.002886751,0,3,0.631596850,0,0,0,12345,250.0,true,,,,,,l0 l1 l2,0.95 0.96 0.955,0.1.0 abc,0.01,,,2,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,stable-exponential,stable | exponential,2,0.975,0.005000000,ring-init,undecided,-0.271666666,-1.526494437,0.983161104,0.666666666,0.0,1.0,0.449982210,0.449982210,true,,1.648798947,3,0.683333333,0.291680952,3,0.955,0.002886751,1,2,0.864649637,0,1,1,12345,1234.5,false,,,"Paper, Table 2",not above chance,,s0 s1,0.97 0.98,0.1.0 abc; 0.2.0 def,0.01,,,2,,,"sDigits, without --tune"
+sDigits,mini,,k,test/accuracy,small-phase,small phases,0,,,stable-exponential,not run,,,,,,,,,false,,,0,,,3,0.683333333,0.291680952,0,0,,0,0,0,,,false,,,,,,,,,,,,,,,"sDigits, without --tune"
 """.rstrip()
 
 
@@ -230,7 +230,7 @@ def test_an_empty_column_of_published_values_is_left_out_first() -> None:
     report = build(structs.replace(MINI, rungs=rungs), same_as_before={"ring-init"})
     heads = {width: body(formats.render(report, "table", width=width)).partition("\n")[0] for width in (85, 100, 200)}
     assert heads[85].split() == ["rung", "test", "accuracy", "difference", "[95", "%]", "p", "learn"]
-    assert "speed-up" in heads[100]
+    assert "steps/s" in heads[100]
     assert "published" not in heads[100]
     assert "published" in heads[200]
     assert "published" in TABLE_100
@@ -247,7 +247,6 @@ def test_the_notes_explain_the_columns_that_are_shown(width: int) -> None:
         "difference [95 %]": "95 % interval (Welch)",
         "better [95 %]": "Better: the chance that a run scores better than one of the base",
         "steps/s": "Steps/s: median",
-        "speed-up": "Speed-up: over tanh-rnn",
     }
     for name, note in notes.items():
         assert (note in flat) == (name not in names), name
@@ -410,7 +409,7 @@ def test_every_format_has_the_same_numbers() -> None:
     lines = list(csv.DictReader(io.StringIO(formats.render(report, "csv"))))
     texts = [formats.render(report, "table"), formats.render(report, "md")]
     for row, line in zip(rows, lines, strict=True):
-        for key in ("mean", "stderr", "failure_bound", "steps_per_second", "speedup"):
+        for key in ("mean", "stderr", "failure_bound", "steps_per_second"):
             assert (float(line[key]) if line[key] else None) == row[key]
         for key in ("difference", "low", "high", "improvement", "p_adjusted", "p_unadjusted", "detectable"):
             assert (float(line[key]) if line[key] else None) == (row["comparison"] or {}).get(key)

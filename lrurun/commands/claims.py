@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
-from lrurun import console
+from lrurun import console, plugins
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json, OnlyLadder, OnlyTask
 from lrurun.commands._shared.rules import examples
@@ -21,8 +21,8 @@ from lrurun.errors import UsageError
 )
 def claims(
     context: typer.Context,
-    ladder: OnlyLadder = None,
     task: OnlyTask = None,
+    ladder: OnlyLadder = None,
     paper: Annotated[
         Optional[str], typer.Option("--paper", metavar="P", help="Only this paper: lru, dlr, rotrnn or zucchet.")
     ] = None,
@@ -34,6 +34,9 @@ def claims(
             help="Write every table and figure of the papers, with command and result, as Markdown.",
         ),
     ] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="The reasoning on every claim, or what would decide it.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Judge the papers' claims by their own numbers and by your runs.
@@ -41,9 +44,10 @@ def claims(
     The rule is the same for both. Claims about theory figures are decided by the checks of studies.
     """
     from lrurun.report import ledger_claims, papers
+    from lrurun.report.formats import table
 
     ledger_claims.check_paper(paper)
-    _check_page(page, {"--task": task, "--ladder": ladder})
+    _check_page(page, task, ladder)
     task = ledger_claims.task_of(task, ladder)
     ledger = opening.read(context.obj.places)
     try:
@@ -65,17 +69,20 @@ def claims(
     elif page is None and not found.claims:
         console.say(f"no claims{f' of ladder {ladder}' if ladder else ''} on {task or 'tasks that are here'}")
     elif page is None:
-        columns = len(ledger_claims.HEADERS) - (ledger is None)
-        rows = [ledger_claims.cells(one)[:columns] for one in found.claims]
-        console.table("claims", ledger_claims.HEADERS[:columns], rows)
-        if ledger is not None:
-            console.table("claims in this ledger", *ledger_claims.count_table(found))
+        options = {"--ladder": ladder, "--paper": paper}
+        named = [word for option, value in options.items() if value is not None for word in (option, value)]
+        command = shlex.join(["lrurun", "claims", *([task] if task else []), *named, *plugins.load_options()])
+        tables = [
+            table.render(content, width=console.width(), color=console.has_color(), ascii=console.is_ascii())
+            for content in ledger_claims.contents(found, by_runs=ledger is not None, details=details, command=command)
+        ]
+        console.write("\n\n".join(tables), styled=True)
     return 0
 
 
-def _check_page(page: Path | None, others: Mapping[str, str | None]) -> None:
+def _check_page(page: Path | None, task: str | None, ladder: str | None) -> None:
     """Refuses options that a page of all ladders and tasks does not have."""
-    given = [f"{option} {value}" for option, value in others.items() if value is not None]
+    given = [*([task] if task else []), *([f"--ladder {ladder}"] if ladder else [])]
     if page is not None and given:
         found = " ".join(given)
         raise UsageError(f"--page: shows all ladders and tasks, found {found}", "omit it; --paper P is possible")

@@ -30,6 +30,7 @@ from lrurun.commands._shared.options import (
     Task,
     TimeLimit,
     Tune,
+    is_given,
     number,
 )
 from lrurun.commands._shared.report_output import Shown
@@ -137,7 +138,8 @@ def ladder(
     cautions.warn_of_batches(plan, rungs)
     if site.is_local:
         cautions.warn_of_cores(rungs, jobs)
-    return train(context.obj.places, request, plan, rungs, chosen_seeds, options, signals, name=name)
+    claims = is_given(context, "ladder")
+    return train(context.obj.places, request, plan, rungs, chosen_seeds, options, signals, name=name, claims=claims)
 
 
 def train(
@@ -151,8 +153,12 @@ def train(
     *,
     report: bool = True,
     name: str | None = None,
+    claims: bool = False,
 ) -> int:
-    """Trains what remains of these rungs and seeds, and prints the `report`; the exit code."""
+    """Trains what remains of these rungs and seeds, and prints the `report`; the exit code.
+
+    `claims`: whether claims of papers were asked for.
+    """
     from lrurun.commands.plan import firm_verdict, show
     from lrurun.report import instance_documents
     from lrurun.report.live import LadderView
@@ -202,7 +208,8 @@ def train(
                         return 0
                     _say_what_is_left(ledger, places, instance, request, plan, outcomes)
                     if report:
-                        _print_report(ledger, plan, instance, request.rungs)
+                        show = Shown(rungs=request.rungs, claims=claims, request=request)
+                        _print_report(ledger, plan, instance, show)
                         if (firm := firm_verdict(places, request, plan, ledger)) is not None:
                             console.say(firm.text)
                     if signals.received is not None and supervisor is not None and supervisor.remaining()[0] > 0:
@@ -345,12 +352,12 @@ def _say_what_is_left(
             console.say("execution.probes: runs that were trained without it have none; --fresh trains them again")
 
 
-def _print_report(ledger: Ledger, plan: planning.Plan, instance: LadderInstance, rungs: Sequence[str]) -> None:
-    """The table of these rungs, or of all."""
+def _print_report(ledger: Ledger, plan: planning.Plan, instance: LadderInstance, show: Shown) -> None:
+    """The answer: the table, and what it says."""
     from lrurun.report import selection
 
-    show = Shown(rungs=rungs)
-    show.write(selection.build(plan, instance, ledger, rungs=show.of(plan.ladder)), ledger)
+    rungs, with_claims = show.of(plan.ladder), show.has_claims(plan)
+    show.write(selection.build(plan, instance, ledger, rungs=rungs, with_claims=with_claims), ledger)
 
 
 def _warn_of_unfinished(ledger: Ledger, runs: Sequence[Run]) -> None:

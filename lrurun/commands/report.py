@@ -74,12 +74,15 @@ def report(
             **number("--detect", float, 0.0001, 10_000, example=2),
         ),
     ] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Add intervals, settings, speeds, published values and the reasoning.")
+    ] = False,
     json: Json = False,
 ) -> int:
-    """Compare a ladder's rungs with each other and with the paper.
+    """Compare a ladder's rungs with each other.
 
-    Without a TASK, it is of the latest instance. Prints the table of test scores, the published numbers beside them,
-    and a verdict on each of the paper's claims.
+    Without a TASK, it is of the latest instance. Prints the scores of all seeds, what each change did, and what changes
+    the reading of that. Formats other than table have what --details adds.
     """
     places: Places = context.obj.places
     if not (all_ or task or instance):
@@ -105,7 +108,15 @@ def report(
             "--detect and --format csv exclude each other: CSV has the rows alone",
             f"lrurun report {task} --detect {detect:g} --json",
         )
-    show = Shown(rungs=rung or [], limit=limit, format=chosen, out=out)
+    show = Shown(
+        rungs=rung or [],
+        limit=limit,
+        claims=is_given(context, "ladder"),
+        details=details,
+        request=None if instance else request,
+        format=chosen,
+        out=out,
+    )
     if all_:
         return _report_all(places, request, show)
     if by:
@@ -138,7 +149,8 @@ def _report(
         if speeds:
             show.write(selection.build_speeds(plan, found, ledger, rungs=rungs), ledger)
         else:
-            show.write(selection.build(plan, found, ledger, rungs=rungs, detect=detect), ledger)
+            made = selection.build(plan, found, ledger, rungs=rungs, detect=detect, with_claims=show.has_claims(plan))
+            show.write(made, ledger)
     return 0
 
 

@@ -85,6 +85,11 @@ TASKS: Registry[Task] = plugins.registry("task", {name: partial(_make, place) fo
 """All tasks by name, those of plug-ins last; a task is imported when it is asked for."""
 
 
+def is_own(name: str) -> bool:
+    """Whether a task is one of lrurun's own."""
+    return name in _CLASSES
+
+
 def selected_on(name: str) -> Metric:
     """The metric that selects the models of a task, without importing lrurun's own: its chance may be unknown."""
     if TASKS.is_imported(name):

@@ -226,16 +226,6 @@ def _metrics(report: AllTasksReport) -> str:
     return "; ".join(f"{sentence} ({'; '.join(names)})" for sentence, names in by_metric.items())
 
 
-_RATES = {
-    "tuned": "tuned on validation",
-    "published": "published",
-    "chosen": "chosen for the rung",
-    "set": "given by --set",
-    "default": "untuned (the recipe's default)",
-}
-"""Kind of a source of learning rates -> in a sentence."""
-
-
 def _rates(report: AllTasksReport) -> list[str]:
     """Where the learning rates come from, by column; rungs are named where they differ."""
     kinds: dict[str, list[str]] = {}
@@ -246,7 +236,7 @@ def _rates(report: AllTasksReport) -> list[str]:
                 rungs.setdefault(cell.rate_source.kind, []).append(cell.rung)
         for kind, names in rungs.items():
             kinds.setdefault(kind, []).append(column.name + (f" ({', '.join(names)})" if len(rungs) > 1 else ""))
-    return [f"Learning rate {_RATES[kind]}: {'; '.join(columns)}." for kind, columns in kinds.items()]
+    return [f"Learning rate {cells.RATES[kind]}: {'; '.join(columns)}." for kind, columns in kinds.items()]
 
 
 def _published(report: AllTasksReport) -> str:

@@ -10,6 +10,15 @@ from lrurun.report.content import NOTHING, mixed_versions
 from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
 
+RATES = {
+    "tuned": "tuned on validation",
+    "published": "published",
+    "chosen": "chosen for each rung",
+    "set": "given by --set",
+    "default": "untuned (the recipe's default)",
+}
+"""Kind of a source of learning rates -> in a sentence."""
+
 
 def score(row: LadderRow, form: ScoreForm) -> str:
     """The mean with its error."""

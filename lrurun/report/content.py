@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import Struct
 
 from lrurun.console import clean
 from lrurun.data.metric import SLOT
-from lrurun.report.judging import claims
 from lrurun.report.scores import ScoreForm
 
 NOTHING = "–"
@@ -37,9 +36,35 @@ class Column(Struct, frozen=True, kw_only=True):
     """What replaces it then, with a priority of its own."""
     note: str = ""
     """Sentences that explain it, where it is shown."""
+    cut: int | None = None
+    """Where width is scarce, its cells are cut to at least this width before any column is left out."""
+    is_plot: bool = False
+    """Whether it draws numbers that other columns have, so that it is not missed where there is no room for it."""
 
     def is_marked(self, row: Any) -> bool:
         return self.marked is not None and self.marked(row)
+
+
+class Statement(Protocol):
+    """A claim with its verdict."""
+
+    @property
+    def shown(self) -> str:
+        """The verdict."""
+
+    @property
+    def mark(self) -> str:
+        """What qualifies it, after it."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def detail(self) -> str:
+        """The reasoning."""
 
 
 class RunGroup(Struct, frozen=True, kw_only=True):
@@ -117,12 +142,12 @@ class ReportContent(Struct, frozen=True, kw_only=True):
     """Another table before the main one, in forms of decreasing width: a terminal shows the first that fits, if any,
     LaTeX the last."""
     table: Table
-    foot: tuple[str, ...]
-    groups: tuple[RunGroup, ...]
-    claims: tuple[claims.JudgedClaim, ...] = ()
-    label: str
+    foot: tuple[str, ...] = ()
+    groups: tuple[RunGroup, ...] = ()
+    claims: tuple[Statement, ...] = ()
+    label: str = ""
     """Of LaTeX's table."""
-    csv: Sequence[str]
+    csv: Sequence[str] = ()
     """The columns of CSV: names of fields."""
     curves: bool = False
     """Whether the HTML page shows learning curves and eigenvalues."""

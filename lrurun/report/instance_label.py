@@ -91,15 +91,15 @@ def instance_title(ladder: str, task: str, profile: str | None, spec: Mapping[st
     return f"ladder {clean(ladder)} on {label.text}"
 
 
-def ladder_command(task: str, given: Mapping[str, Any], *more: str) -> str:
-    """The command that trains an instance of a ladder.
+def ladder_command(task: str, given: Mapping[str, Any], *more: str, name: str = "ladder") -> str:
+    """The command that trains an instance of a ladder, or another one about it.
 
     Args:
         given: the options that name it: a text, texts, a table of values, or whether it is there. Empty ones are left
             out.
         more: further arguments.
     """
-    words = ["lrurun", "ladder", task]
+    words = ["lrurun", name, task]
     for option, value in given.items():
         if isinstance(value, Mapping):
             value = [f"{path}={setting(one)}" for path, one in value.items()]

@@ -62,8 +62,8 @@ _CSV_FIRST = (
     "task ladder profile instance metric rung title n mean stderr on verdict difference low high improvement "
     "improvement_low improvement_high p_adjusted p_unadjusted provisional look detectable compared_n compared_mean "
     "compared_stderr base_n base_mean base_stderr diverged learning failure_bound improving failed "
-    "unfinished parameters steps_per_second speedup same_as_before published_value published_stderr "
-    "published_source published_note published_metric runs code_versions learning_rate "
+    "unfinished parameters steps_per_second same_as_before published_value published_stderr "
+    "published_source published_note published_metric runs scores code_versions learning_rate "
     "rate_source_kind rate_source_text"
 ).split()
 """The columns of CSV that keep this order; those of other fields follow them."""
@@ -103,7 +103,7 @@ def _foot(report: LadderReport) -> list[str]:
     sentences += _failures_foot(report)
     if report.grid:
         sentences.insert(0, "Grid: the best mean is marked; in parentheses, the published values.")
-    sentences += _detect_foot(report)
+    sentences += detect_foot(report)
     if source := data_sentence(report.data):
         sentences.append(source)
     sentences += _items_foot(report)
@@ -146,7 +146,7 @@ def _failures_foot(report: LadderReport) -> list[str]:
     ]
 
 
-def _detect_foot(report: LadderReport) -> list[str]:
+def detect_foot(report: LadderReport) -> list[str]:
     """The seeds that a difference needs which --detect names."""
     if report.detect is None:
         return []
@@ -213,7 +213,7 @@ def _rates_foot(report: LadderReport) -> list[str]:
     return sentences
 
 
-def _branches(report: LadderReport) -> bool:
+def has_branches(report: LadderReport) -> bool:
     """Whether the base of a rung is not the previous rung."""
     return any(row.branches for row in report.rows)
 
@@ -231,9 +231,10 @@ def _published_foot(report: LadderReport) -> str:
 
 # Columns, with priorities: what a narrow table loses first
 
+BASE = Column(name="base", cell=lambda row: clean(row.on or NOTHING), right=False, priority=10)
+
 
 def _columns(report: LadderReport) -> tuple[Column, ...]:
-    base = Column(name="base", cell=lambda row: clean(row.on or NOTHING), right=False, priority=10)
     corrected = f"method over all differences and claims with results{', at each look' if report.design else ''}"
     tested = [row.comparison for row in report.rows if row.comparison and row.comparison.is_tested]
     kinds = {False: "of ranks (Brunner and Munzel, by permutation)", True: "of means (Welch)"}
@@ -243,14 +244,14 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     published = 9 if any(row.published for row in report.rows) else 0
     return (
         RUNG,
-        *((base,) if _branches(report) else ()),
+        *((BASE,) if has_branches(report) else ()),
         TITLE,
         _score_column(report.score),
         *(_setting_column(name, report.score) for name in settings_of(report.rows)),
         *_slots_column(report),
         *_escape_column(report),
         _difference_column(report),
-        Column(name="p", cell=_p, link=content.runs_of, priority=11, note=tests),
+        Column(name="p", cell=p_cell, link=content.runs_of, priority=11, note=tests),
         *_learning_column(report),
         Column(
             name="better [95 %]",
@@ -261,13 +262,6 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         ),
         PARAMETERS,
         content.number("steps/s", "steps_per_second", content.three_digits, priority=4, note="Steps/s: median."),
-        content.number(
-            "speed-up",
-            "speedup",
-            lambda ratio: f"{content.three_digits(ratio)}×",
-            priority=5,
-            note=f"Speed-up: over {report.first or 'the first rung'}.",
-        ),
         Column(name="published", cell=lambda row: cells.published(row, report.score), priority=published),
     )
 
@@ -325,7 +319,7 @@ def _escape_column(report: LadderReport) -> tuple[Column, ...]:
     return (Column(name="escape", cell=cell, link=content.runs_of, priority=6, note=note),)
 
 
-def _p(row: LadderRow) -> str:
+def p_cell(row: LadderRow) -> str:
     p = row.comparison.p_adjusted if row.comparison else None
     return NOTHING if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
 
@@ -344,7 +338,7 @@ def _learning_column(report: LadderReport) -> tuple[Column, ...]:
 
 def _difference_column(report: LadderReport) -> Column:
     form = report.score
-    note = f"Difference: to the {'base' if _branches(report) else 'previous'} rung, in {form.unit}"
+    note = f"Difference: to the {'base' if has_branches(report) else 'previous'} rung, in {form.unit}"
 
     def alone(row: LadderRow) -> str:
         if row.same_as_before:

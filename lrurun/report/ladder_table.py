@@ -78,8 +78,6 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """How scores are printed, and their direction."""
     test_step: float | None = None
     """The smallest difference between two scores on the test split; None for a continuous score."""
-    first: str = ""
-    """The first rung of the ladder, which speed-ups are over, shown or not."""
     without_spread: tuple[str, ...] = ()
     """Rungs whose seeds show no spread: comparisons use the error of the test set for them."""
     hypotheses: int = 0
@@ -108,6 +106,7 @@ def build(
     shown: Sequence[str] | None = None,
     detect: float | None = None,
     outside: Mapping[str, str] | None = None,
+    with_claims: bool = True,
 ) -> LadderReport:
     """The report on a ladder instance. Runs of unequal data are refused.
 
@@ -123,6 +122,7 @@ def build(
         shown: show only these rungs, and the claims on them. Verdicts do not depend on it.
         detect: a difference of the means, as the metric has it, for which the report says the seeds that it needs.
         outside: text of a claim -> why it is not judged here.
+        with_claims: whether the report has claims. Verdicts do not depend on it.
     """
     notes, rates, changes, data = list(notes), rates or {}, changes or {}, data or {}
     metric = metric or Accuracy()
@@ -157,7 +157,9 @@ def build(
     names = [name for name in every if shown is None or name in shown]
     papers = published.rows_for(ladder, task, profile)
     rows = _rows(ladder, names, selected, papers, rates, judged, untuned, name)
-    their_claims = tuple(one for one in judged.claims if {one.rung, one.other or one.rung} <= set(names))
+    their_claims = tuple(
+        claim for claim in judged.claims if with_claims and {claim.rung, claim.other or claim.rung} <= set(names)
+    )
     design = sequential.summary(progress, {rung: one.of for rung, one in results.items()}) if progress else None
     # a look corrects for the questions of the design, with results or not
     hypotheses = max(judged.hypotheses, design.hypotheses if design else 0)
@@ -183,7 +185,6 @@ def build(
         conclusions=(*conclude(rows, their_claims, design, form, task=task), *about(names, every)),
         design=design,
         score=form,
-        first=next(iter(every), ""),
         test_step=scoring.step,
         without_spread=tuple(row.rung for row in rows if judged.samples[row.rung].of_test_set()),
         hypotheses=hypotheses,
@@ -229,7 +230,6 @@ def _rows(
     metric: str,
 ) -> tuple[LadderRow, ...]:
     bases = ladder.bases
-    first = next((_speed(selected[rung.name].counted) for rung in ladder.rungs), None)
     rungs = [rung for rung in ladder.rungs if rung.name in names]
     previous = (None, *(rung.name for rung in rungs))
     return tuple(
@@ -238,7 +238,6 @@ def _rows(
             selected[rung.name],
             base=bases[rung.name],
             branches=bases[rung.name] != before,
-            first_speed=first,
             published=papers[rung.name],
             rate=rates.get(rung.name, (None, None)),
             judged=judged.differences.get(rung.name),
@@ -257,7 +256,6 @@ def _row(
     *,
     base: str | None,
     branches: bool,
-    first_speed: float | None,
     published: tuple[Published, ...],
     rate: tuple[float | None, RateSource | None],
     judged: Comparison | None,
@@ -268,7 +266,6 @@ def _row(
 ) -> LadderRow:
     same = runs.of != rung.name
     states = [run.state for run in runs.runs]
-    speed = _speed(runs.counted)
     escape_step, escaped = row_scores.escapes(runs.counted)
     counted = {run.id for run in runs.counted}
     return LadderRow(
@@ -283,12 +280,12 @@ def _row(
         failed=states.count("failed"),
         unfinished=sum(state in ("queued", "running", "interrupted") for state in states),
         parameters=runs.parameters,
-        steps_per_second=speed,
-        speedup=speed / first_speed if speed and first_speed else None,
+        steps_per_second=_speed(runs.counted),
         learning_rate=_learning_rate(runs.runs, rate[0]),
         rate_source=rate[1],
         published=published,
         runs=tuple(run.id for run in runs.counted),
+        scores=runs.scores,
         other_runs=tuple(OtherRun(id=run.id, state=run.state) for run in runs.runs if run.id not in counted),
         same_as_before=same,
         code_versions=tuple(sorted({version for run in runs.counted for version in run.code})),

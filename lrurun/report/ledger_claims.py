@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,10 @@ from lrurun import kinds, paths
 from lrurun.config import plan as planning
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.config.recipe import load_recipe
-from lrurun.errors import LrurunError, UsageError, hint_for
+from lrurun.console import clean
+from lrurun.errors import LrurunError, UsageError, hint_for, plural
 from lrurun.ledger.values import FINISHED
-from lrurun.report import instance_documents, published_claims, request, selection
+from lrurun.report import content, instance_documents, published_claims, request, selection
 from lrurun.report.cells import score
 from lrurun.report.instance_label import ladder_command
 from lrurun.report.judging import published
@@ -35,6 +37,9 @@ PAPERS = {
     "zucchet": "Zucchet and Orvieto 2024",
 }
 """The name of a paper on the command line -> how sources begin."""
+
+OTHERS = "others"
+"""Sources that are none of these papers, ours among them."""
 
 OPEN = (NOT_RUN, NOT_JUDGED)
 """Verdicts without a judgement."""
@@ -59,6 +64,28 @@ class LedgerClaim(PublishedClaim, frozen=True, kw_only=True):
     """A claim with both verdicts: `verdict` is by the paper's own numbers."""
 
     here: LedgerVerdict
+
+    @property
+    def shown(self) -> str:
+        return self.here.verdict
+
+    @property
+    def mark(self) -> str:
+        """What changes the reading of the verdict here."""
+        stand_in = " (stand-in)" if self.here.stand_in and self.here.verdict not in OPEN else ""
+        return stand_in + ", provisional" * self.here.provisional
+
+    @property
+    def detail(self) -> str:
+        """What is claimed, where, and the reasoning; by the paper's own numbers too, where those alone judge."""
+        place = f"{self.task}, ladder {self.ladder}" if self.rung else self.task
+        profile = f", profile {self.here.profile}" if self.here.profile else ""
+        parts = [f"{place}{profile}: {self.statement}" if self.rung else f"{place}{profile}", self.here.detail]
+        if self.here.verdict == NOT_RUN and self.rung:
+            difference, p, verdict = published_claims.cells(self)[3:]
+            numbers = [verdict, difference, f"p {p if p[:1] == '<' else f'= {p}'}" if p else ""]
+            parts.append(f"by the paper's own numbers: {', '.join(filter(None, numbers))}")
+        return "; ".join(parts)
 
 
 class LedgerClaims(Struct, frozen=True, kw_only=True):
@@ -157,6 +184,84 @@ def count_table(found: LedgerClaims) -> tuple[list[str], list[list[str]]]:
     return ["paper", *verdicts], rows
 
 
+_JUDGED = (SUPPORTED, CONTRADICTED, UNDECIDED)
+
+
+def contents(found: LedgerClaims, *, by_runs: bool, details: bool, command: str) -> list[content.ReportContent]:
+    """What `lrurun claims` prints: how many claims of each paper have which verdict, then a line for each that has one.
+
+    Args:
+        by_runs: whether there is a ledger, whose runs and studies judge; else the papers' own numbers do.
+        details: show the reasoning on every claim instead of the lines.
+        command: the one that prints these claims.
+    """
+    judges = "the runs and studies of this ledger" if by_runs else "the papers' own numbers (there is no ledger here)"
+    counts: dict[str, Counter[str]] = {paper: Counter() for paper in (*PAPERS.values(), OTHERS)}
+    for claim in found.claims:
+        verdict = claim.here.verdict if by_runs else claim.verdict
+        counts[paper_of(claim)][verdict if verdict in _JUDGED else "no verdict"] += 1
+    summary = content.ReportContent(
+        title=f"claims of the papers, judged by {judges}",
+        table=content.Table(
+            columns=(
+                content.Column(name="paper", cell=lambda row: row[0], right=False),
+                *(_count_column(verdict) for verdict in (*_JUDGED, "no verdict")),
+            ),
+            rows=tuple((paper, count) for paper, count in counts.items() if count),
+        ),
+        claims=tuple(found.claims) if details else (),
+    )
+    judged = [claim for claim in found.claims if (claim.here.verdict if by_runs else claim.verdict) in _JUDGED]
+    more = f"More: {command} --details has the reasoning, and what would decide the others."
+    if details:
+        return [summary]
+    if not judged:
+        return [structs.replace(summary, foot=(more,))]
+    return [summary, _lines(judged, more, by_runs=by_runs)]
+
+
+def _count_column(verdict: str) -> content.Column:
+    return content.Column(name=verdict, cell=lambda row: str(row[1][verdict] or content.NOTHING))
+
+
+def _lines(judged: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> content.ReportContent:
+    """A line for each claim that is judged. What all have in common is said once."""
+    marks: dict[str, Callable[[LedgerClaim], bool]] = {
+        "stand-in": lambda claim: by_runs and claim.here.stand_in,
+        "provisional": lambda claim: by_runs and claim.here.provisional,
+    }
+    shared = [mark for mark, has in marks.items() if all(map(has, judged))]
+    differing = [mark for mark, has in marks.items() if any(map(has, judged)) and mark not in shared]
+
+    def caution(claim: LedgerClaim) -> str:
+        return ", ".join(mark for mark in differing if marks[mark](claim))
+
+    def column(name: str, cell: Callable[[LedgerClaim], str], **more: Any) -> content.Column:
+        return content.Column(name=name, cell=lambda claim: clean(cell(claim)), right=False, **more)
+
+    own = any(claim.verdict in _JUDGED for claim in judged) and by_runs
+    return content.ReportContent(
+        title="judged claims" + (f", all {' and '.join(shared)}" if shared else ""),
+        table=content.Table(
+            columns=(
+                column("verdict", lambda claim: claim.here.verdict if by_runs else claim.verdict),
+                column("task", lambda claim: claim.task),
+                *([column("caution", caution, priority=9)] if differing else []),
+                *([column("by the paper", lambda claim: claim.verdict, priority=2)] if own else []),
+                column("claim", lambda claim: claim.text, cut=36),
+                column("source", lambda claim: claim.source, priority=1),
+            ),
+            rows=tuple(judged),
+        ),
+        foot=(more,),
+    )
+
+
+def paper_of(claim: LedgerClaim) -> str:
+    """The paper that states it, of those that have a name here."""
+    return next((source for source in PAPERS.values() if claim.source.startswith(source)), OTHERS)
+
+
 def check_paper(paper: str | None, where: str = "--paper") -> None:
     """Checks the paper that `where` names.
 
@@ -192,10 +297,8 @@ def check_task(task: str | None, ledger: Ledger | None) -> None:
 
 def cells(one: LedgerClaim) -> list[str]:
     """A line of the table, under `HEADERS`."""
-    mark = " (stand-in)" if one.here.stand_in and one.here.verdict not in OPEN else ""
     profile = f", profile {one.here.profile}" if one.here.profile else ""
-    few = ", provisional" if one.here.provisional else ""
-    here = f"{one.here.verdict}{mark}{few}{profile}: {one.here.detail}"
+    here = f"{one.here.verdict}{one.mark}{profile}: {one.here.detail}"
     if not one.rung:  # its text is all that is claimed
         return [one.ladder, one.task, one.text, "", "", f"{one.verdict}: {one.reason}", one.source, here]
     return [*published_claims.cells(one), one.source, here]
@@ -348,7 +451,6 @@ def _without_runs(name: str, ladder: Ladder, task: str, text: str) -> LedgerVerd
 def _counts(found: Sequence[LedgerClaim]) -> dict[str, dict[str, int]]:
     counts: dict[str, dict[str, int]] = {}
     for one in found:
-        paper = next((source for source in PAPERS.values() if one.source.startswith(source)), "others")
-        of_paper = counts.setdefault(paper, {})
+        of_paper = counts.setdefault(paper_of(one), {})
         of_paper[one.here.verdict] = of_paper.get(one.here.verdict, 0) + 1
     return counts

@@ -28,6 +28,11 @@ class PublishedClaim(Comparison, frozen=True, kw_only=True):
     paper_ratio: float | None = None
     """For "faster": the published speed of the rung over that of the other."""
 
+    @property
+    def statement(self) -> str:
+        """What is compared, as in "lru within 0.5 points of s5"."""
+        return _statement(self, _form(self))
+
 
 def collect(
     ladders: Sequence[Ladder],
@@ -71,9 +76,12 @@ def _judged(ladder: Ladder, claim: Claim, task: str, judged: dict[Question, Comp
 
 def cells(one: PublishedClaim) -> list[str]:
     """A line of the table."""
+    return [one.ladder, one.task, one.statement, _difference(one, _form(one)), _p(one), _verdict(one)]
+
+
+def _form(one: PublishedClaim) -> ScoreForm:
     # a task of imported arrays, or of a plug-in, may not be here: then its metric is in the claim
-    form = of_task(one.task, [f"val/{one.metric}"] if one.metric and one.task not in tasks.TASKS else [])
-    return [one.ladder, one.task, _statement(one, form), _difference(one, form), _p(one), _verdict(one)]
+    return of_task(one.task, [f"val/{one.metric}"] if one.metric and one.task not in tasks.TASKS else [])
 
 
 def _statement(one: PublishedClaim, form: ScoreForm) -> str:

@@ -56,11 +56,11 @@ class LadderRequest(Struct, frozen=True, kw_only=True):
                 "no look is earlier, because verdicts of fewer seeds do not hold when seeds fail",
             )
 
-    def command(self, *more: str) -> str:
-        """The command that trains this instance of the ladder, with `more` arguments."""
+    def command(self, *more: str, name: str = "ladder") -> str:
+        """The command that trains this instance of the ladder, or another one about it, with `more` arguments."""
         ladder = None if self.ladder == "lru" else self.ladder
         given = {"--ladder": ladder, "--profile": self.profile, "--set": self.sets, "--tune": self.tune}
-        return ladder_command(self.task, given, *more)
+        return ladder_command(self.task, given, *more, name=name)
 
     def arguments(self, seeds: Sequence[int]) -> list[str]:
         """Of the command that trains the same runs, given in the same folder: the same for a recorded request."""

@@ -65,8 +65,6 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     parameters: int | None
     steps_per_second: float | None
     """Median over the finished seeds."""
-    speedup: float | None
-    """Over the first rung of the ladder."""
     learning_rate: float | None
     """Of its runs, or planned; None where tuning has yet to choose it."""
     rate_source: RateSource | None
@@ -74,6 +72,8 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     published: tuple[Published, ...]
     runs: tuple[str, ...]
     """Ids that n counts, in order of their seeds."""
+    scores: tuple[float, ...]
+    """Their test scores, in the same order."""
     other_runs: tuple[OtherRun, ...]
     same_as_before: bool
     """Its settings, and so its runs, are those of the base rung."""

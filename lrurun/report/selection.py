@@ -99,12 +99,14 @@ def build(
     *,
     rungs: Sequence[str] | None = None,
     detect: float | None = None,
+    with_claims: bool = True,
 ) -> ladder_table.LadderReport:
     """The report on an instance, from its runs in the ledger.
 
     Args:
         rungs: those to show; None is all of them.
         detect: a difference, as it is printed, for which the report says the seeds that it needs.
+        with_claims: whether it has the claims of the ladder. Verdicts do not depend on it.
     """
     task = plan.task
     current, notes = _current(plan, instance, ledger.runs(instance.key))
@@ -131,6 +133,7 @@ def build(
         shown=rungs,
         detect=None if detect is None else detect / task.metric.scale,
         outside=plan.outside_scope,
+        with_claims=with_claims,
     )
 
 

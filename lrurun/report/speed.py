@@ -54,7 +54,11 @@ class SpeedRow(Struct, frozen=True, kw_only=True):
     """Mean over them."""
     stderr: float | None
     speedup: float | None
-    """Over the first rung that has runs in this setting."""
+    """Over the first rung that has runs in this setting: the ratio of the means."""
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    """The least and the greatest ratio of a seed to one of that rung; None for that rung itself, and where one of them
+    has fewer than two."""
     parameters: int | None
     device: str | None = None
     threads: int | None = None
@@ -138,7 +142,7 @@ def build(
     settings = {name: _setting(run, attempts[name]) for name, run in counted.items()}
 
     rows: list[SpeedRow] = []
-    bases: dict[SpeedSetting, tuple[str, float]] = {}
+    bases: dict[SpeedSetting, tuple[str, list[float]]] = {}
     for rung in (rung for rung in ladder.rungs if shown is None or rung.name in shown):
         one = selected[rung.name]
         if one.of != rung.name and one.counted:
@@ -150,9 +154,10 @@ def build(
         }
         for setting, members in (groups or {None: []}).items():
             row = _row(rung, one, setting, members, _published(ladder, task, rung.name))
-            if setting is not None and row.steps_per_second is not None:
-                _, base = bases.setdefault(setting, (rung.name, row.steps_per_second))
-                row = structs.replace(row, speedup=row.steps_per_second / base if base else None)
+            if setting is not None and members:
+                speeds = _speeds(members)
+                base, base_speeds = bases.setdefault(setting, (rung.name, speeds))
+                row = structs.replace(row, **_ratio(speeds, base_speeds, is_base=base == rung.name))
             rows.append(row)
     notes += _several_hosts(attempts.values())
     return SpeedReport(
@@ -173,6 +178,20 @@ def build(
     )
 
 
+def _speeds(runs: Sequence[Run]) -> list[float]:
+    return [(run.result or {})[SPEED] for run in runs]
+
+
+def _ratio(speeds: Sequence[float], base: Sequence[float], *, is_base: bool) -> dict[str, float | None]:
+    """The speed-up, with its range over the seeds."""
+    if min(base) <= 0:
+        return {"speedup": None}
+    ratio = sum(speeds) / len(speeds) / (sum(base) / len(base))
+    if is_base or min(len(speeds), len(base)) < 2:
+        return {"speedup": ratio}
+    return {"speedup": ratio, "speedup_low": min(speeds) / max(base), "speedup_high": max(speeds) / min(base)}
+
+
 def _several_hosts(attempts: Iterable[Attempt]) -> list[str]:
     """A note, if there are several."""
     hosts = sorted({attempt.host for attempt in attempts})
@@ -186,7 +205,7 @@ def _row(
     members: Sequence[Run],
     published: tuple[PublishedSpeed, ...],
 ) -> SpeedRow:
-    speeds = [(run.result or {})[SPEED] for run in members]
+    speeds = _speeds(members)
     return SpeedRow(
         rung=rung.name,
         title=rung.title,
@@ -245,9 +264,9 @@ def _published(ladder: Ladder, task: str, rung: str | None) -> tuple[PublishedSp
 # What the report shows
 
 _CSV_COLUMNS = (
-    "task ladder profile instance metric rung title n steps_per_second stderr speedup parameters device threads "
-    "packed steps_per_dispatch same_as_before published_value published_speedup published_device published_source "
-    "runs code_versions numerics label"
+    "task ladder profile instance metric rung title n steps_per_second stderr speedup speedup_low speedup_high "
+    "parameters device threads packed steps_per_dispatch same_as_before published_value published_speedup "
+    "published_device published_source runs code_versions numerics label"
 ).split()
 
 
@@ -261,6 +280,13 @@ def _steps(row: SpeedRow) -> str:
 
 def _times(value: float | None) -> str:
     return NOTHING if value is None else f"{content.three_digits(value)}×"
+
+
+def _speedup(row: SpeedRow) -> str:
+    if row.speedup_low is None or row.speedup_high is None:
+        return _times(1.0 if row.speedup == 1 else None)
+    between = f"[{content.three_digits(row.speedup_low)}, {content.three_digits(row.speedup_high)}]"
+    return f"{_times(row.speedup)} {between}"
 
 
 def _published_steps(row: SpeedRow) -> str:
@@ -291,7 +317,7 @@ def content_of(report: SpeedReport) -> content.ReportContent:
     differing = [field for field in _SETTING if len({getattr(setting, field) for setting in known}) > 1]
     where = tuple(_of_setting(field) for field in differing)
     steps = Column(name="steps/s", cell=_steps, right=False, link=content.runs_of)
-    ours = (steps, Column(name="speed-up", cell=lambda row: _times(row.speedup), link=content.runs_of))
+    ours = (steps, Column(name="speed-up", cell=_speedup, link=content.runs_of))
     published: tuple[Column, ...] = ()
     if any(row.published for row in report.rows):
         published = (
@@ -325,7 +351,7 @@ def _foot(report: SpeedReport, known: Sequence[SpeedSetting], differing: Sequenc
     sentences = [
         "Steps/s: mean ± standard error over n finished seeds. Compilation and evaluation are not counted; of an "
         "interrupted run, only the last attempt is. Other work on the machine lowers it. "
-        f"Speed-up: over {base}{same}."
+        f"Speed-up: over {base}{same}, with the least and the greatest ratio of two seeds; none where a rung has one."
     ]
     shared = {_SETTING[field]: getattr(known[0], field) for field in _SETTING if known and field not in differing}
     equal = [

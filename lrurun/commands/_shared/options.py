@@ -154,7 +154,8 @@ OnLadders = Annotated[
     ),
 ]
 OnlyTask = Annotated[
-    Optional[str], typer.Option("--task", metavar="TASK", help="Only this task.", autocompletion=_tasks)
+    Optional[str],
+    typer.Argument(metavar="[TASK]", help="Only this task, or study:NAME.", autocompletion=_tasks),
 ]
 ProfileName = Annotated[
     Optional[str],

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lrurun import console
+from lrurun import data as tasks
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import FormatName
+from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder
+    from lrurun.config.plan import Plan
     from lrurun.ledger.store import Ledger
     from lrurun.report.formats import AnyReport
 
@@ -25,6 +28,12 @@ class Shown(Struct, frozen=True, kw_only=True):
     """Only these; all of them if empty."""
     limit: int | None = None
     """At most so many of them."""
+    claims: bool = False
+    """Whether claims of papers were asked for: a task of a user's own has none else."""
+    details: bool = False
+    """Whether a table of text shows everything that is known, not the answer alone."""
+    request: LadderRequest | None = None
+    """What was asked for, unless by the name of an instance."""
     format: FormatName = "table"
     out: Path | None = None
 
@@ -40,6 +49,10 @@ class Shown(Struct, frozen=True, kw_only=True):
             return None
         return planning.rung_names(ladder, self.rungs)[: self.limit]
 
+    def has_claims(self, plan: Plan) -> bool:
+        """Whether the report on an instance shows claims."""
+        return self.claims or plan.ladder.name != "lru" or tasks.is_own(plan.recipe.task)
+
     def write(self, made: AnyReport, ledger: Ledger) -> None:
         """The report to stdout, or into the file."""
         from lrurun.report import formats, run_details
@@ -51,6 +64,9 @@ class Shown(Struct, frozen=True, kw_only=True):
             width=console.width() if self.out is None else console.PIPE_WIDTH,
             color=self.out is None and console.has_color(),
             details=details,
+            answer=not self.details,
+            request=self.request,
+            ascii=self.out is None and console.is_ascii(),
         )
         if self.out is None:
             console.write(text, styled=self.format == "table")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lrurun.report.all_tasks import AllTasksReport
     from lrurun.report.content import ReportContent
     from lrurun.report.ladder_table import LadderReport
+    from lrurun.report.request import LadderRequest
     from lrurun.report.run_details import RunDetail
     from lrurun.report.speed import SpeedReport
     from lrurun.report.swept import SweptReport
@@ -35,6 +36,14 @@ def content_of(report: AnyReport) -> ReportContent:
     return ladder_content.content_of(report)
 
 
+def answer_of(report: AnyReport, request: LadderRequest | None = None) -> ReportContent:
+    """The first layer of a report, where it has several."""
+    from lrurun.report import answer
+    from lrurun.report.ladder_table import LadderReport
+
+    return answer.content_of(report, request) if isinstance(report, LadderReport) else content_of(report)
+
+
 def render(
     report: AnyReport,
     format: Format,
@@ -42,17 +51,21 @@ def render(
     width: int = PIPE_WIDTH,
     color: bool = False,
     details: Mapping[str, RunDetail] | None = None,
+    answer: bool = False,
+    request: LadderRequest | None = None,
+    ascii: bool = False,
 ) -> str:
     """`report` in a format, of which only the one that is needed is imported.
 
-    `width` and `color` apply to the table, which leaves columns out rather than cutting one; `details` of the runs
-    (by their ids) to the HTML page.
+    `width`, `color` and `ascii` apply to the table, which leaves columns out rather than cutting one, and so does
+    `answer`: on a ladder, the first layer alone, with commands that show more of the `request`. `details` of the runs
+    (by their ids) are for the HTML page.
     """
     if format == "json":
         from lrurun.report.formats import json
 
         return json.render(report)
-    content = content_of(report)
+    content = answer_of(report, request) if answer and format == "table" else content_of(report)
     if format == "csv":
         from lrurun.report.formats import csv
 
@@ -71,4 +84,4 @@ def render(
         return html.render(content, details or {})
     from lrurun.report.formats import table
 
-    return table.render(content, width=width, color=color)
+    return table.render(content, width=width, color=color, ascii=ascii)

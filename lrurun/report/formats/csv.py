@@ -32,6 +32,7 @@ def render(report: msgspec.Struct, columns: Sequence[str]) -> str:
         line |= line["by"] if isinstance(line.get("by"), dict) else {}
         line |= _comparison(line.get("comparison"))
         line["runs"] = " ".join(line["runs"])
+        line["scores"] = " ".join(map(str, line.get("scores", ())))
         line["code_versions"] = "; ".join(line["code_versions"])
         line["numerics"] = "; ".join(map(str, line["numerics"]))
         for one in [column for column in columns if column.startswith("published_")]:

@@ -10,7 +10,6 @@ from typing import Any
 from lrurun.console import clean
 from lrurun.report import page_figures
 from lrurun.report.content import NOTHING, TITLE, Column, ReportContent, RunGroup, Table, sentence, three_digits
-from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.run_details import RunDetail
 from lrurun.report.scores import ScoreForm
 
@@ -96,7 +95,7 @@ def above(content: ReportContent) -> list[str]:
     return [*parts, '<ul class="foot">', *(f"<li>{_text(one)}</li>" for one in notes), "</ul>"]
 
 
-def claims(content: ReportContent, beside: Callable[[JudgedClaim], str] | None = None) -> list[str]:
+def claims(content: ReportContent, beside: Callable[[Any], str] | None = None) -> list[str]:
     """The claims, if there are any; `beside` is an element for each."""
     if not content.claims:
         return []

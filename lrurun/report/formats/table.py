@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lrurun.console import PIPE_WIDTH, clean
+from msgspec import structs
+
+from lrurun.console import PIPE_WIDTH, clean, plain
 from lrurun.report.content import KEPT, NOTHING, Column, ReportContent, Table, narrowed, sentence
 from lrurun.report.judging import verdicts
 
@@ -21,6 +23,8 @@ _STACKED = 6
 """A terminal too narrow for any table shows the columns from this priority on, a line each."""
 
 _STYLES = {
+    "helps": "green",
+    "hurts": "red",
     verdicts.SUPPORTED: "green",
     verdicts.CONTRADICTED: "red",
     verdicts.UNDECIDED: "yellow",
@@ -30,15 +34,18 @@ _STYLES = {
 }
 
 
-def render(content: ReportContent, *, width: int, color: bool) -> str:
+def render(content: ReportContent, *, width: int, color: bool, ascii: bool = False) -> str:
+    """The report with lines of at most `width`, in `ascii` where the terminal has no other characters."""
     from rich.console import Console
     from rich.text import Text
 
     text = io.StringIO()
     # In a pipe the width does not matter: wider tables are printed whole.
     piped = width >= PIPE_WIDTH
-    fitting = content.table if piped else _fitting(content.table, width)
-    tables = [*_above(content, width), *([fitting] if fitting else [])]
+    main = _in_ascii(content.table) if ascii else content.table
+    fitting = main if piped and all(column.cut is None for column in main.columns) else _fitting(main, width)
+    above = [_in_ascii(table) if ascii else table for table in content.above]
+    tables = [*_above(above, width), *([fitting] if fitting else [])]
     width = max(width, *map(_natural_width, tables), 0)
     console = Console(
         file=text,
@@ -54,7 +61,7 @@ def render(content: ReportContent, *, width: int, color: bool) -> str:
     )
 
     def line(label: str = "", style: str = "", rest: str = "", indent: int = 0) -> None:
-        whole = label + rest
+        whole = plain(label + rest) if ascii else label + rest
         for one in [whole] if piped else _wrap(whole, width - indent):
             styled = Text(" " * indent + one)
             if style:
@@ -71,15 +78,15 @@ def render(content: ReportContent, *, width: int, color: bool) -> str:
         console.print(_drawn(table), soft_wrap=True)
     if not fitting:
         line()
-        first, *others = narrowed(content.table.columns, _STACKED)
-        for row in content.table.rows:
+        first, *others = narrowed(main.columns, _STACKED)
+        for row in main.rows:
             line(first.cell(row), "bold")
             for column in others:
                 if (cell := _cell(column, row)) not in ("", NOTHING):
                     line(f"{column.name}: {cell}".replace("\n", ", "), indent=2)
-    line()
-    shown = fitting.columns if fitting else narrowed(content.table.columns, _STACKED)
-    for one in (*_omitted(content.table, shown), *content.notes(shown)):
+    shown = fitting.columns if fitting else narrowed(main.columns, _STACKED)
+    notes = (*_omitted(main, shown), *content.notes(shown))
+    for one in ("", *notes) if notes else ():
         line(clean(one))
     if content.claims:
         line()
@@ -89,7 +96,8 @@ def render(content: ReportContent, *, width: int, color: bool) -> str:
             line(claim.shown, _STYLES[claim.shown], about)
             line(clean(sentence(claim.detail)), indent=4)
     # Rich pads cells with blanks, which are removed at the ends of lines.
-    return "\n".join(one.rstrip() for one in text.getvalue().splitlines()).rstrip("\n")
+    lines = "\n".join(one.rstrip() for one in text.getvalue().splitlines()).rstrip("\n")
+    return plain(lines) if ascii else lines
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -100,27 +108,60 @@ def _wrap(text: str, width: int) -> list[str]:
     return [line.replace("\xa0", " ") for line in lines] or [""]
 
 
+def _in_ascii(table: Table) -> Table:
+    """The table with cells and headings whose width does not change when they are printed in ASCII."""
+
+    def plainer(column: Column) -> Column:
+        narrower = None if column.narrower is None else plainer(column.narrower)
+        cell = column.cell
+        return structs.replace(column, name=plain(column.name), cell=lambda row: plain(cell(row)), narrower=narrower)
+
+    return Table(columns=tuple(map(plainer, table.columns)), rows=table.rows)
+
+
 def _omitted(table: Table, shown: Sequence[Column]) -> list[str]:
     """A sentence that names the columns that the width has no room for, if any."""
     names = {column.name for column in shown}
-    omitted = [column.name.replace("\n", ", ") for column in table.columns if column.name not in names]
+    omitted = [
+        column.name.replace("\n", ", ") for column in table.columns if column.name not in names and not column.is_plot
+    ]
     return [f"Not shown at this width: {', '.join(omitted)}."] if omitted else []
 
 
-def _above(content: ReportContent, width: int) -> list[Table]:
+def _above(tables: Iterable[Table], width: int) -> list[Table]:
     """The first form of the table above that fits."""
-    fitting = (table for table in content.above if width >= PIPE_WIDTH or _natural_width(table) <= width)
+    fitting = (table for table in tables if width >= PIPE_WIDTH or _natural_width(table) <= width)
     return [table for table, _ in zip(fitting, range(1), strict=False)]
 
 
 def _fitting(table: Table, width: int) -> Table | None:
     """The table with as many of its columns as `width` has room for; None where it is too narrow for any."""
-    while _natural_width(table) > width:
+    while (excess := _natural_width(table) - width) > 0:
+        if (cut := _cut(table, excess)) is not None:
+            return cut
         lowest = min(column.priority for column in table.columns)
         if lowest >= KEPT:
             return None
         table = Table(columns=narrowed(table.columns, lowest + 1), rows=table.rows)
     return table
+
+
+def _cut(table: Table, excess: int) -> Table | None:
+    """The table with one column narrower by `excess`, if one may be."""
+    for k, column in enumerate(table.columns):
+        room = _column_width(table, column) - excess
+        if column.cut is not None and room >= column.cut:
+            columns = (*table.columns[:k], _shorter(column, room), *table.columns[k + 1 :])
+            return Table(columns=columns, rows=table.rows)
+    return None
+
+
+def _shorter(column: Column, width: int) -> Column:
+    def cell(row: Any) -> str:
+        text = column.cell(row)
+        return text if len(text) <= width else f"{text[: width - 3].rstrip()}..."
+
+    return structs.replace(column, cell=cell)
 
 
 def _natural_width(table: Table) -> int:
@@ -145,10 +186,9 @@ def _drawn(table: Table) -> RichTable:
 
     drawn = RichTable(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for column in table.columns:
-        drawn.add_column(
-            Text(column.name), justify="right" if column.right else "left", no_wrap=True, overflow="ignore"
-        )
+        drawn.add_column(Text(column.name), justify="right" if column.right else "left", no_wrap=True, overflow="crop")
     drawn.add_row(*("─" * _column_width(table, column) for column in table.columns))
     for row in table.rows:
-        drawn.add_row(*(Text(_cell(column, row)) for column in table.columns))
+        cells = [_cell(column, row) for column in table.columns]
+        drawn.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in cells))
     return drawn

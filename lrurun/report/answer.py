@@ -1,0 +1,292 @@
+"""The first layer of a report on a ladder: the answer on one screen. What it leaves out is in `ladder_content`."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec import structs
+
+from lrurun import plugins
+from lrurun.console import clean, setting
+from lrurun.errors import plural
+from lrurun.report import cells, content
+from lrurun.report.content import NOTHING, RUNG, Column
+from lrurun.report.judging import claims, verdicts
+from lrurun.report.ladder_content import BASE, detect_foot, has_branches, p_cell
+from lrurun.report.ladder_table import PAPER_PROTOCOL, LadderReport
+from lrurun.report.request import LadderRequest
+from lrurun.report.row_scores import LadderRow
+
+_PLOT_WIDTHS = (10, 12, 16, 20, 24, 28, 32)
+"""Characters of the dot plot, without its ends: the widest that the table has room for."""
+_FEW = 3
+"""At most so many rungs are named in a sentence that need not name them all."""
+
+
+def content_of(report: LadderReport, request: LadderRequest | None = None) -> content.ReportContent:
+    """What the first layer shows, with commands that show more of what was requested."""
+    return content.ReportContent(
+        title=_title(report),
+        table=content.Table(columns=_columns(report), rows=report.rows),
+        foot=("", *_sentences(report, request), _more(report, request)),
+    )
+
+
+def _title(report: LadderReport) -> str:
+    kinds = dict.fromkeys(row.rate_source.kind for row in report.rows if row.rate_source is not None)
+    kinds.pop("default", None)  # a caution below the table
+    parts = [
+        report.task,
+        *([f"profile {report.profile}"] if report.profile else []),
+        f"ladder {report.ladder}",
+        *(f"{path}={setting(value)}" for path, value in report.set.items()),
+        _seeds(report),
+        *([f"look {design.looks_done} of {len(design.looks)}"] if (design := report.design) else []),
+        *([f"learning rates {' or '.join(cells.RATES[kind] for kind in kinds)}"] if kinds else []),
+        *(["not the published data"] if report.data.get("published") == "no" else []),
+    ]
+    return " · ".join(parts)
+
+
+def _seeds(report: LadderReport) -> str:
+    counts = {row.n + row.diverged for row in report.rows}
+    if not any(counts):
+        return "no results yet"
+    least = f"{min(counts)} to " if len(counts) > 1 else ""
+    return f"{least}{plural(max(counts), 'seed')} a rung"
+
+
+# The table
+
+
+def _columns(report: LadderReport) -> tuple[Column, ...]:
+    form = report.score
+    digits, change = (form.full, form.difference) if _needs_decimals(report) else (form.short, form.short_difference)
+    error = any(row.stderr is not None for row in report.rows)
+
+    def score(row: LadderRow) -> str:
+        if row.mean is None:
+            return NOTHING
+        return form.with_symbol(digits(row.mean) + ("" if row.stderr is None else f" ± {digits(row.stderr)}"))
+
+    def difference(row: LadderRow) -> str:
+        found = None if row.comparison is None or row.same_as_before else row.comparison.difference
+        return "" if found is None else change(found)
+
+    def seeds(row: LadderRow) -> str:
+        return f"{row.n + row.diverged}"
+
+    def learning(row: LadderRow) -> str:
+        count = row.n + row.diverged
+        return "" if row.learning in (None, count) else f"{row.learning}/{count}"
+
+    direction = ", lower is better" if form.higher_is_better is False else ""
+    base = "its base" if has_branches(report) else "the rung before"
+    columns = [
+        RUNG,
+        *([BASE] if has_branches(report) else []),
+        Column(name=f"test {form.title}", cell=score, note="±: the standard error over seeds." if error else ""),
+        *_plot(report),
+        Column(name="change", cell=lambda row: row.verdict, right=False),
+        Column(
+            name=form.unit if len(form.unit) <= len("difference") else "difference",
+            cell=difference,
+            priority=12,
+            note=f"Change: to {base}, in {form.unit}{direction}.",
+        ),
+        Column(
+            name="p",
+            cell=lambda row: p_cell(row) if row.comparison else "",
+            priority=11,
+            note="p: corrected for all comparisons.",
+        ),
+    ]
+    if len({seeds(row) for row in report.rows}) > 1:
+        columns.insert(1, Column(name="seeds", cell=seeds, priority=9))
+    if any(learning(row) for row in report.rows):
+        columns.append(Column(name="learn", cell=learning, priority=8, note="Learn: seeds better than chance."))
+    if any(row.comparison and row.comparison.look for row in report.rows):
+        columns.append(_look_column())
+    return tuple(columns)
+
+
+def _look_column() -> Column:
+    def cell(row: LadderRow) -> str:
+        look = row.comparison and row.comparison.look
+        return "" if look is None else f"{look}"
+
+    return Column(name="look", cell=cell, priority=7, note="Look: the seeds that the change is judged by.")
+
+
+def _needs_decimals(report: LadderReport) -> bool:
+    """Whether the short form of scores would print an error or a difference as zero."""
+    differences = (row.comparison.difference for row in report.rows if row.comparison is not None)
+    numbers = [number for number in (*(row.stderr for row in report.rows), *differences) if number]
+    return any(float(report.score.short(number)) == 0 for number in numbers)
+
+
+def _plot(report: LadderReport) -> tuple[Column, ...]:
+    """The scores of all seeds on one axis, and their means, as characters; the narrower forms of the column."""
+    scale, symbol = report.score.scale, report.score.symbol
+    scores = [score * scale for row in report.rows for score in row.scores if math.isfinite(score)]
+    if not scores:
+        return ()
+    low, high = _axis(scores)
+
+    def form(width: int, narrower: Column | None) -> Column:
+        def cell(row: LadderRow) -> str:
+            line = [" "] * width
+            means = [] if row.mean is None else [(row.mean, "●")]
+            for score, mark in [*((score, "○") for score in row.scores), *means]:
+                line[round((score * scale - low) / (high - low) * (width - 1))] = mark
+            return f"|{''.join(line)}|"
+
+        first, last = f"{low:g} {symbol}".rstrip(), f"{high:g}"
+        return Column(
+            name=first + last.rjust(width + 2 - len(first)),
+            cell=cell,
+            right=False,
+            priority=-_PLOT_WIDTHS.index(width),
+            narrower=narrower,
+            note="○: a seed; ●: the mean.",
+            is_plot=True,
+        )
+
+    column = None
+    for width in _PLOT_WIDTHS:
+        column = form(width, column)
+    assert column is not None
+    return (column,)
+
+
+def _axis(scores: Sequence[float]) -> tuple[float, float]:
+    """Round numbers around the scores."""
+    low, high = min(scores), max(scores)
+    least = (high - low or abs(high) or 1) / 4
+    power = 10 ** math.floor(math.log10(least))
+    step = next(size * power for size in (1, 2, 5, 10) if size * power >= least)
+    first, last = math.floor(low / step), math.ceil(high / step)
+    return first * step, (last if last > first else first + 1) * step
+
+
+# The sentences below it
+
+
+def _sentences(report: LadderReport, request: LadderRequest | None) -> list[str]:
+    sentences = [_outcome(report.rows)]
+    if report.claims:
+        sentences.append(_claims(report, request))
+    if found := _cautions(report):
+        sentences.append(f"Caution: {'; '.join(found)}.")
+    sentences += detect_foot(report)
+    sentences += [f"Note: {note}" for note in report.notes if note != PAPER_PROTOCOL]
+    return [one for one in sentences if one]
+
+
+_CHANGES = {
+    "helps": "Helps",
+    "hurts": "Hurts",
+    "undecided": "Undecided",
+    "same runs": "Same runs as before",
+    "not run": "Not run",
+    "not judged": "Outside the sequential design",
+}
+"""The verdict on a change -> how a sentence on the rungs with it begins."""
+
+
+def _outcome(rows: Sequence[LadderRow]) -> str:
+    """As in "Helps: diagonal. Undecided: the other 6 (intervals: --details)."."""
+    rungs: dict[str, list[str]] = {}
+    for row in rows:
+        if row.comparison is not None:
+            rungs.setdefault(row.verdict, []).append(clean(row.rung))
+    parts = []
+    for verdict in (verdict for verdict in _CHANGES if verdict in rungs):
+        which = ", ".join(rungs[verdict])
+        if verdict == "undecided":
+            count = len(rungs[verdict])
+            if count > _FEW and rungs.keys() <= {"helps", "hurts", "undecided"}:
+                which = f"the other {count}" if len(rungs) > 1 else f"all {count} changes"
+            which += " (intervals: --details)"
+        parts.append(f"{_CHANGES[verdict]}: {which}.")
+    return " ".join(parts)
+
+
+def _claims(report: LadderReport, request: LadderRequest | None) -> str:
+    """How many claims have which verdict, and where they are."""
+    counts = Counter(claim.shown for claim in report.claims)
+    order = (verdicts.SUPPORTED, verdicts.CONTRADICTED, verdicts.UNDECIDED)
+    found = [f"{counts[verdict]} {verdict}" for verdict in dict.fromkeys((*order, *counts)) if counts[verdict]]
+    judged = [claim for claim in report.claims if claim.is_tested]
+    stand_ins = sum(claim.stand_in for claim in judged)
+    if stand_ins:
+        which = "" if stand_ins == len(judged) else f" ({stand_ins} of them)"
+        stand_in = f", on a stand-in{which}"
+    else:
+        stand_in = ""
+    of_paper = all(re.search(r"\b(19|20)\d\d\b", claim.source) for claim in report.claims)
+    subject = "The paper's claims" if of_paper else "Claims"
+    return f"{subject}{stand_in}: {', '.join(found)} ({_command(report, request, 'claims')})."
+
+
+def _cautions(report: LadderReport) -> list[str]:
+    """What changes the reading of the answer, in a few words each."""
+    rows = report.rows
+    compared = [row for row in rows if row.comparison is not None and row.comparison.is_tested]
+    few = [row for row in compared if row.comparison is not None and row.comparison.provisional]
+    opposite = [row for row in compared if row.comparison and claims.opposite_mean(row.comparison, report.score)]
+    found = [
+        _about("not tuned, see --tune", [row for row in compared if row.untuned], compared),
+        _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared),
+        _about("still improving at the last step", [row for row in rows if row.still_improving], rows),
+        _about("the typical run and the mean disagree", opposite, compared),
+        _about("models selected on the test split", [row for row in rows if row.test_selected], rows),
+    ]
+    untested: dict[str, list[LadderRow]] = {}
+    for row in rows:
+        if row.verdict == verdicts.UNDECIDED and row.comparison is not None and not row.comparison.is_tested:
+            untested.setdefault(row.comparison.reason, []).append(row)
+    found += [_about(reason, open_, [row for row in rows if row.comparison]) for reason, open_ in untested.items()]
+    for state in ("diverged", "failed", "unfinished"):
+        counts = {clean(row.rung): getattr(row, state) for row in rows if not row.same_as_before}
+        total = sum(counts.values())
+        which = ", ".join(rung for rung, count in counts.items() if count)
+        found.append(f"{plural(total, 'run')} {state} ({which})" if total else "")
+    for kind, versions in (
+        ("code", {version for row in rows for version in row.code_versions}),
+        ("numerics", {version for row in rows for version in row.numerics}),
+    ):
+        found.append(f"runs of {len(versions)} {kind} versions" if len(versions) > 1 else "")
+    if report.design is not None and report.design.next_look is not None:
+        found.append(f"the next look is at {report.design.next_look} seeds")
+    return [one for one in found if one]
+
+
+def _about(what: str, rows: Sequence[LadderRow], every: Iterable[LadderRow]) -> str:
+    """What is said about these rows, with their names, their number, or "all"; nothing where there are none."""
+    if not rows:
+        return ""
+    if len(rows) == len(tuple(every)):
+        return f"{what} (all rungs)"
+    names = [clean(row.rung) for row in rows]
+    return f"{what} ({', '.join(names) if len(names) <= _FEW else f'{len(names)} rungs'})"
+
+
+def _more(report: LadderReport, request: LadderRequest | None) -> str:
+    details, drawn = ("report", "--details"), ("plot", "--out", "ladder.pdf")
+    commands = [*(_command(report, request, *words) for words in (details, drawn)), "lrurun ui"]
+    return f"More: {' · '.join(commands)}"
+
+
+def _command(report: LadderReport, request: LadderRequest | None, name: str, *more: str) -> str:
+    """A command about the instance, as it was requested; claims have no instance."""
+    if request is None:
+        request = LadderRequest(
+            task=report.task, ladder=report.ladder, profile=report.profile, tune=report.tune, sets=report.set
+        )
+    if name == "claims":
+        request = structs.replace(request, task=report.task, profile=None, tune=False, sets=[])
+    return clean(request.command(*more, *plugins.load_options(), name=name))

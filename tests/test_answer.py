@@ -1,0 +1,161 @@
+"""The first layer of a report on a ladder: the answer on one screen, at every width, in ASCII too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from lrurun.config.ladder import Ladder
+from lrurun.config.resolve import RateSource
+from lrurun.data.metric import METRICS
+from lrurun.report import formats
+from lrurun.report.ladder_table import LadderReport
+from tests.reports import MINI, build, grid, make_run, make_rung, two_rungs
+
+NAMES = ("tanh-rnn", "linear-rnn", "diagonal", "exponential", "stable-exponential", "ring-init", "gamma-norm", "phase")
+LADDER = Ladder(
+    name="lru",
+    title="eight",
+    source="s",
+    rungs=tuple(make_rung(name) for name in NAMES),
+    claims=MINI.claims[:1],
+)
+CENTRES = (0.1, 0.1, 0.8, 0.8, 0.8, 0.9, 0.9, 0.7)
+
+
+def ladder(seeds: int = 12, centres: Sequence[float] = CENTRES, **more: Any) -> LadderReport:
+    runs = [
+        make_run(f"{rung}{seed}", rung, seed, centre + 0.01 * (seed % 4))
+        for rung, centre in zip(NAMES, centres, strict=False)
+        for seed in range(seeds)
+    ]
+    return build(LADDER, runs, **more)
+
+
+def answer(report: LadderReport, width: int = 100, *, ascii: bool = False) -> str:
+    return formats.render(report, "table", width=width, answer=True, ascii=ascii)
+
+
+ANSWER = """\
+sDigits · ladder lru · 12 seeds a rung
+
+rung                test accuracy  0 %                        100  change     points      p  learn
+──────────────────  ─────────────  ──────────────────────────────  ─────────  ──────  ─────  ─────
+tanh-rnn             11.5 ± 0.3 %  |   ●○                       |                             0/12
+linear-rnn           11.5 ± 0.3 %  |   ●○                       |  undecided    +0.0  1.000   0/12
+diagonal             81.5 ± 0.3 %  |                      ●     |  helps       +70.0  0.003
+exponential          81.5 ± 0.3 %  |                      ●     |  undecided    +0.0  1.000
+stable-exponential   81.5 ± 0.3 %  |                      ●     |  undecided    +0.0  1.000
+ring-init            91.5 ± 0.3 %  |                        ○●  |  helps       +10.0  0.003
+gamma-norm           91.5 ± 0.3 %  |                        ○●  |  undecided    +0.0  1.000
+phase                71.5 ± 0.3 %  |                   ●○       |  hurts       -20.0  0.003
+
+"""
+
+
+def test_the_answer_of_eight_rungs_is_one_screen() -> None:
+    text = answer(ladder())
+    assert text.startswith(ANSWER)
+    assert len(text.split("\n")) < 30
+    assert max(map(len, text.split("\n"))) <= 100
+    for sentence in (
+        "Helps: diagonal, ring-init. Hurts: phase. Undecided: the other 4 (intervals: --details).",
+        "Claims, on a stand-in: 1 undecided (lrurun claims sDigits).",
+        "More: lrurun report sDigits --details · lrurun plot sDigits --out ladder.pdf · lrurun ui",
+    ):
+        assert f"\n{sentence}\n" in f"{text}\n"
+    assert "Caution" not in text
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120])
+@pytest.mark.parametrize("made", [ladder(), ladder(2), build(profile="laptop"), grid()], ids=range(4))
+def test_no_line_is_wider_than_the_terminal(made: LadderReport, width: int) -> None:
+    for ascii in (False, True):
+        text = answer(made, width, ascii=ascii)
+        assert max(map(len, text.split("\n"))) <= width
+        assert text.isascii() == ascii
+    rows = answer(made, width).split("\n\n")[1].split("\n")
+    if width >= 60:
+        assert len(rows) == 2 + len(made.rows)
+        assert all(row.verdict in line for row, line in zip(made.rows, rows[2:], strict=True))
+
+
+@pytest.mark.parametrize("made", [ladder(), build(), grid()], ids=range(3))
+def test_the_numbers_are_those_of_json(made: LadderReport) -> None:
+    lines = answer(made).split("\n\n")[1].split("\n")[2:]
+    for row, line in zip(json.loads(formats.render(made, "json"))["rows"], lines, strict=True):
+        if row["mean"] is not None:
+            assert f"{100 * row['mean']:.1f} ± {100 * row['stderr']:.1f} %" in line
+            assert sum(row["scores"]) / row["n"] == pytest.approx(row["mean"])
+        found = row["comparison"]
+        if found and found["difference"] is not None and not row["same_as_before"]:
+            assert f" {100 * found['difference']:+.1f} " in line
+        if found and found["p_adjusted"] is not None:
+            assert (f"{found['p_adjusted']:.3f}" if found["p_adjusted"] >= 0.001 else "<0.001") in line
+
+
+def test_the_plot_has_all_seeds_on_one_axis() -> None:
+    runs = [make_run(f"{rung}{k}", rung, k, score) for rung, k, score in (("a", 0, 0.5), ("a", 1, 0.6), ("b", 0, 1.0))]
+    head, _, *rows = answer(two_rungs(*runs)).split("\n\n")[1].split("\n")
+    start, end = head.index("40 %"), head.index("100") + len("100")
+    # from 40 to 100 in 32 places: 50, 55 and 60 are 10, 15 and 20 of 60
+    places = [
+        {mark: [k for k, sign in enumerate(row[start + 1 : end - 1]) if sign == mark] for mark in "○●"} for row in rows
+    ]
+    assert places == [{"○": [5, 10], "●": [8]}, {"○": [], "●": [31]}]
+
+
+@pytest.mark.parametrize("scores", [(0.5, 0.5), (0.0, 0.0), (1.0, 1.0), (-1e6, 0.9), (1e-9, 2e-9)])
+def test_the_axis_has_room_for_every_score(scores: tuple[float, float]) -> None:
+    runs = [make_run(name, name, 0, result={"test/r2": score}) for name, score in zip("ab", scores, strict=True)]
+    rows = answer(two_rungs(*runs, metric=METRICS["r2"])).split("\n\n")[1].split("\n")[2:]
+    assert all(row.count("●") == 1 for row in rows)
+
+
+def test_an_error_is_not_printed_as_zero() -> None:
+    made = ladder(centres=(0.5, 0.5), shown=NAMES[:2])
+    assert " 51.5 ± 0.3 % " in answer(made)
+    rows = tuple(structs.replace(row, stderr=0.0002) for row in made.rows)
+    assert " 51.50 ± 0.02 % " in answer(structs.replace(made, rows=rows))
+
+
+def test_cautions_are_a_few_words_each() -> None:
+    default = dict.fromkeys((rung.name for rung in MINI.rungs), (0.1, RateSource("default", "the recipe's default")))
+    text = " ".join(answer(build(rates=default, notes=["a note"]), 200).split())
+    assert (
+        "Caution: not tuned, see --tune (all rungs); provisional, fewer than 12 seeds (all rungs); the typical run and "
+        "the mean disagree (stable-exponential); 1 run diverged (stable-exponential); 1 run failed "
+        "(stable-exponential); 1 run unfinished (stable-exponential); runs of 2 code versions. Note: a note More:"
+    ) in text
+    assert "Same runs as before: ring-init. Not run: small-phase." in text
+    assert "0 to 3 seeds a rung" in text
+    improving = [
+        make_run(f"{rung}{k}", rung, k, result={"test/accuracy": 0.5 + k / 9, "best_step": 10.0})
+        for rung in "ab"
+        for k in range(2)
+    ]
+    assert "Caution: provisional" in (shown := answer(two_rungs(*improving), 200))
+    assert "; still improving at the last step (all rungs)" in shown
+
+
+def test_learning_rates_that_were_chosen_are_in_the_title() -> None:
+    tuned = dict.fromkeys(NAMES, (0.1, RateSource("tuned", "tuned")))
+    text = answer(ladder(rates=tuned, tune=True, profile="smoke", changes={"train.batch": 7}))
+    title = (
+        "sDigits · profile smoke · ladder lru · train.batch=7 · 12 seeds a rung · learning rates tuned on validation"
+    )
+    assert " ".join(text.split("\n\n")[0].split()) == title
+    options = "--profile smoke --set train.batch=7 --tune"
+    assert f"lrurun report sDigits {options} --details" in " ".join(text.split())
+    assert "lrurun claims sDigits" in text
+
+
+def test_rungs_that_branch_name_their_base_and_units_are_those_of_the_metric() -> None:
+    assert answer(grid()).split("\n\n")[1].split("\n")[0].split()[:2] == ["rung", "base"]
+    assert "Change: to its base" in answer(grid())
+    made = two_rungs(make_run("1", "a", 0, 0.5), make_run("2", "b", 0, 0.6), metric=METRICS["bits_per_byte"])
+    assert "in bits per byte, lower is better." in " ".join(answer(made).split())
