@@ -121,6 +121,8 @@ def test_an_error_is_not_printed_as_zero() -> None:
     assert " 51.5 ± 0.3 % " in answer(made)
     rows = tuple(structs.replace(row, stderr=0.0002) for row in made.rows)
     assert " 51.50 ± 0.02 % " in answer(structs.replace(made, rows=rows))
+    rows = tuple(structs.replace(row, stderr=1e-17) for row in made.rows)
+    assert " 51.5 ± 0.0 % " in answer(structs.replace(made, rows=rows)), "a rounding error"
 
 
 def test_cautions_are_a_few_words_each() -> None:

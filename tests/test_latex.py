@@ -64,6 +64,13 @@ Note: a\_note\par
 \end{itemize}"""
 
 
+def test_the_table_alone_is_the_one_of_the_document() -> None:
+    alone = formats.render(build(profile="laptop"), "latex", table_only=True)
+    assert alone.startswith(r"\begin{tabular}{llrrrrrrr}" + "\n\\toprule\n")
+    assert alone.endswith("\\bottomrule\n\\end{tabular}")
+    assert alone in LATEX
+
+
 def test_latex() -> None:
     assert formats.render(build(profile="laptop", notes=["a_note"]), "latex") == LATEX
 

@@ -77,6 +77,9 @@ def report(
     details: Annotated[
         bool, typer.Option("--details", help="Add intervals, settings, speeds, published values and the reasoning.")
     ] = False,
+    table_only: Annotated[
+        bool, typer.Option("--table-only", help="With --format latex: the rows, without float, caption and notes.")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Compare a ladder's rungs with each other.
@@ -93,6 +96,8 @@ def report(
         instance = opening.latest_instance(places, "a TASK, --instance or --all")
     request = LadderRequest(task=task or "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     chosen: FormatName = "json" if json else format
+    if table_only and chosen != "latex":
+        raise UsageError("--table-only: belongs to --format latex", "add --format latex, or leave it out")
     if task is not None and (kind := kinds.of_task(task)) is not None:
         for option in ("ladder", "rung", "by", "tune", "instance", "speed", "limit", "detect"):
             if is_given(context, option):
@@ -114,6 +119,7 @@ def report(
         claims=is_given(context, "ladder"),
         details=details,
         request=None if instance else request,
+        table_only=table_only,
         format=chosen,
         out=out,
     )

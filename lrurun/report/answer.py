@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import structs
 
@@ -125,7 +125,8 @@ def _needs_decimals(report: LadderReport) -> bool:
     """Whether the short form of scores would print an error or a difference as zero."""
     differences = (row.comparison.difference for row in report.rows if row.comparison is not None)
     numbers = [number for number in (*(row.stderr for row in report.rows), *differences) if number]
-    return any(float(report.score.short(number)) == 0 for number in numbers)
+    short, full = report.score.short, report.score.full
+    return any(float(short(number)) == 0 != float(full(number)) for number in numbers)
 
 
 def _plot(report: LadderReport) -> tuple[Column, ...]:
@@ -265,11 +266,11 @@ def _cautions(report: LadderReport) -> list[str]:
     return [one for one in found if one]
 
 
-def _about(what: str, rows: Sequence[LadderRow], every: Iterable[LadderRow]) -> str:
+def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow]) -> str:
     """What is said about these rows, with their names, their number, or "all"; nothing where there are none."""
     if not rows:
         return ""
-    if len(rows) == len(tuple(every)):
+    if len(rows) == len(every):
         return f"{what} (all rungs)"
     names = [clean(row.rung) for row in rows]
     return f"{what} ({', '.join(names) if len(names) <= _FEW else f'{len(names)} rungs'})"

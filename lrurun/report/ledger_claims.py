@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
@@ -15,7 +15,7 @@ from lrurun.config import plan as planning
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.config.recipe import load_recipe
 from lrurun.console import clean
-from lrurun.errors import LrurunError, UsageError, hint_for, plural
+from lrurun.errors import LrurunError, UsageError, hint_for
 from lrurun.ledger.values import FINISHED
 from lrurun.report import content, instance_documents, published_claims, request, selection
 from lrurun.report.cells import score
@@ -177,14 +177,8 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
     return LedgerClaims(claims=found, counts=_counts(found))
 
 
-def count_table(found: LedgerClaims) -> tuple[list[str], list[list[str]]]:
-    """Headers and rows of the counts."""
-    verdicts = list(dict.fromkeys((SUPPORTED, CONTRADICTED, UNDECIDED, *(v for c in found.counts.values() for v in c))))
-    rows = [[paper, *(str(counts.get(one, 0)) for one in verdicts)] for paper, counts in found.counts.items()]
-    return ["paper", *verdicts], rows
-
-
 _JUDGED = (SUPPORTED, CONTRADICTED, UNDECIDED)
+_NO_VERDICT = "no verdict"
 
 
 def contents(found: LedgerClaims, *, by_runs: bool, details: bool, command: str) -> list[content.ReportContent]:
@@ -196,19 +190,9 @@ def contents(found: LedgerClaims, *, by_runs: bool, details: bool, command: str)
         command: the one that prints these claims.
     """
     judges = "the runs and studies of this ledger" if by_runs else "the papers' own numbers (there is no ledger here)"
-    counts: dict[str, Counter[str]] = {paper: Counter() for paper in (*PAPERS.values(), OTHERS)}
-    for claim in found.claims:
-        verdict = claim.here.verdict if by_runs else claim.verdict
-        counts[paper_of(claim)][verdict if verdict in _JUDGED else "no verdict"] += 1
     summary = content.ReportContent(
         title=f"claims of the papers, judged by {judges}",
-        table=content.Table(
-            columns=(
-                content.Column(name="paper", cell=lambda row: row[0], right=False),
-                *(_count_column(verdict) for verdict in (*_JUDGED, "no verdict")),
-            ),
-            rows=tuple((paper, count) for paper, count in counts.items() if count),
-        ),
+        table=count_table(found, by_runs=by_runs),
         claims=tuple(found.claims) if details else (),
     )
     judged = [claim for claim in found.claims if (claim.here.verdict if by_runs else claim.verdict) in _JUDGED]
@@ -218,6 +202,21 @@ def contents(found: LedgerClaims, *, by_runs: bool, details: bool, command: str)
     if not judged:
         return [structs.replace(summary, foot=(more,))]
     return [summary, _lines(judged, more, by_runs=by_runs)]
+
+
+def count_table(found: LedgerClaims, *, by_runs: bool = True) -> content.Table:
+    """How many claims of each paper have which verdict."""
+    counts: dict[str, Counter[str]] = {paper: Counter() for paper in (*PAPERS.values(), OTHERS)}
+    for claim in found.claims:
+        verdict = claim.here.verdict if by_runs else claim.verdict
+        counts[paper_of(claim)][verdict if verdict in _JUDGED else _NO_VERDICT] += 1
+    return content.Table(
+        columns=(
+            content.Column(name="paper", cell=lambda row: row[0], right=False),
+            *(_count_column(verdict) for verdict in (*_JUDGED, _NO_VERDICT)),
+        ),
+        rows=tuple((paper, count) for paper, count in counts.items() if count),
+    )
 
 
 def _count_column(verdict: str) -> content.Column:

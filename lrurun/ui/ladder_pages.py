@@ -200,11 +200,11 @@ def _claims(ledger: Ledger | None) -> dict[str, Any]:
     known, errors = ledger_claims.ladders_of(ledger)
     failures = [Failure(error.message, error.hint) for error in errors]  # of files of the user
     found = ledger_claims.collect(ledger_claims.gather(ledger, known, None, with_studies=True), known, None, None)
-    headers, rows = ledger_claims.count_table(found)
+    counts = ledger_claims.count_table(found)
     return {
         "failures": failures,
-        "count_headers": headers,
-        "counts": rows,
+        "count_headers": [column.name for column in counts.columns],
+        "counts": [[column.cell(row) for column in counts.columns] for row in counts.rows],
         "headers": ledger_claims.HEADERS,
         "claims": [
             (one.text, ledger_claims.cells(one), one.here.verdict.replace(" ", "-"), one.here.instance)

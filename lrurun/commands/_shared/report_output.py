@@ -34,6 +34,8 @@ class Shown(Struct, frozen=True, kw_only=True):
     """Whether a table of text shows everything that is known, not the answer alone."""
     request: LadderRequest | None = None
     """What was asked for, unless by the name of an instance."""
+    table_only: bool = False
+    """Whether LaTeX has the tabular environment alone."""
     format: FormatName = "table"
     out: Path | None = None
 
@@ -51,6 +53,7 @@ class Shown(Struct, frozen=True, kw_only=True):
 
     def has_claims(self, plan: Plan) -> bool:
         """Whether the report on an instance shows claims."""
+
         return self.claims or plan.ladder.name != "lru" or tasks.is_own(plan.recipe.task)
 
     def write(self, made: AnyReport, ledger: Ledger) -> None:
@@ -66,6 +69,7 @@ class Shown(Struct, frozen=True, kw_only=True):
             details=details,
             answer=not self.details,
             request=self.request,
+            table_only=self.table_only,
             ascii=self.out is None and console.is_ascii(),
         )
         if self.out is None:

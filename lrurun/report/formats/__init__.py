@@ -54,12 +54,13 @@ def render(
     answer: bool = False,
     request: LadderRequest | None = None,
     ascii: bool = False,
+    table_only: bool = False,
 ) -> str:
     """`report` in a format, of which only the one that is needed is imported.
 
     `width`, `color` and `ascii` apply to the table, which leaves columns out rather than cutting one, and so does
     `answer`: on a ladder, the first layer alone, with commands that show more of the `request`. `details` of the runs
-    (by their ids) are for the HTML page.
+    (by their ids) are for the HTML page, `table_only` leaves out what LaTeX has around the table.
     """
     if format == "json":
         from lrurun.report.formats import json
@@ -77,7 +78,7 @@ def render(
     if format == "latex":
         from lrurun.report.formats import latex
 
-        return latex.render(content)
+        return latex.render(content, table_only=table_only)
     if format == "html":
         from lrurun.report.formats import html
 

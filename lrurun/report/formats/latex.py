@@ -16,19 +16,21 @@ _FIT = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
 """Its natural width, but no wider than the text."""
 
 
-def render(content: ReportContent) -> str:
-    """`content` as LaTeX that every engine compiles, in ASCII."""
+def render(content: ReportContent, *, table_only: bool = False) -> str:
+    """`content` as LaTeX that every engine compiles, in ASCII; `table_only` is the tabular environment alone."""
+    columns = narrowed(content.table.columns, ON_PAGE)
+    if table_only:
+        return "\n".join(_tabular(columns, content.table.rows))
     caption = " ".join(sentence(one) for one in (content.title, content.question) if one)
     lines = [_HEAD]
     if content.conclusions:
         lines += [r"\begin{itemize}", *(rf"\item {escape(one)}" for one in content.conclusions), r"\end{itemize}"]
-    columns = narrowed(content.table.columns, ON_PAGE)
     for table in content.above[-1:]:
         # Of its own, because two tables can be more than a page.
-        lines += [*_begin(caption, f"{content.label}-grid"), *_tabular(table.columns, table.rows), r"\end{table}"]
+        lines += [*_begin(caption, f"{content.label}-grid"), *_fitted(table.columns, table.rows), r"\end{table}"]
     lines += [
         *_begin(caption, content.label),
-        *_tabular(columns, content.table.rows),
+        *_fitted(columns, content.table.rows),
         r"\par\medskip",
         r"\begin{minipage}{\linewidth}\footnotesize\raggedright",
         *(rf"{escape(one)}\par" for one in content.notes(columns)),
@@ -49,12 +51,17 @@ def _begin(caption: str, label: str) -> list[str]:
     return [r"\begin{table}[htbp]", r"\centering", rf"\caption{{{escape(caption)}}}", rf"\label{{tab:{label}}}"]
 
 
+def _fitted(columns: Sequence[Column], rows: Iterable[Any]) -> list[str]:
+    *lines, end = _tabular(columns, rows)
+    return [_FIT, *lines, f"{end}}}"]
+
+
 def _tabular(columns: Sequence[Column], rows: Iterable[Any]) -> list[str]:
-    lines = [_FIT, rf"\begin{{tabular}}{{{''.join('r' if column.right else 'l' for column in columns)}}}", r"\toprule"]
+    lines = [rf"\begin{{tabular}}{{{''.join('r' if column.right else 'l' for column in columns)}}}", r"\toprule"]
     lines += [*_lines([(column.name, False) for column in columns]), r"\midrule"]
     for row in rows:
         lines += _lines([(column.cell(row), column.is_marked(row)) for column in columns])
-    return [*lines, r"\bottomrule", r"\end{tabular}}"]
+    return [*lines, r"\bottomrule", r"\end{tabular}"]
 
 
 def _lines(cells: Iterable[tuple[str, bool]]) -> list[str]:
