@@ -155,7 +155,7 @@ OnLadders = Annotated[
 ]
 OnlyTask = Annotated[
     Optional[str],
-    typer.Argument(metavar="[TASK]", help="Only this task, or study:NAME.", autocompletion=_tasks),
+    typer.Argument(metavar="TASK", help="Only this task, or study:NAME.", autocompletion=_tasks),
 ]
 ProfileName = Annotated[
     Optional[str],
