@@ -30,11 +30,10 @@ from lrurun.commands._shared.options import (
     Task,
     TimeLimit,
     Tune,
-    is_given,
     number,
 )
 from lrurun.commands._shared.report_output import Shown
-from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, exclusive, needs
+from lrurun.commands._shared.rules import DECIDE_HINT, examples, excludes, exclusive, is_given, needs
 from lrurun.commands._shared.training_options import TrainingOptions, site_of
 from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.report import request as requests
@@ -208,8 +207,8 @@ def train(
                         return 0
                     _say_what_is_left(ledger, places, instance, request, plan, outcomes)
                     if report:
-                        show = Shown(rungs=request.rungs, claims=claims, request=request)
-                        _print_report(ledger, plan, instance, show)
+                        shown = Shown(rungs=request.rungs, claims=claims, request=request)
+                        _print_report(ledger, plan, instance, shown)
                         if (firm := firm_verdict(places, request, plan, ledger)) is not None:
                             console.say(firm.text)
                     if signals.received is not None and supervisor is not None and supervisor.remaining()[0] > 0:
@@ -352,12 +351,12 @@ def _say_what_is_left(
             console.say("execution.probes: runs that were trained without it have none; --fresh trains them again")
 
 
-def _print_report(ledger: Ledger, plan: planning.Plan, instance: LadderInstance, show: Shown) -> None:
+def _print_report(ledger: Ledger, plan: planning.Plan, instance: LadderInstance, shown: Shown) -> None:
     """The answer: the table, and what it says."""
     from lrurun.report import selection
 
-    rungs, with_claims = show.of(plan.ladder), show.has_claims(plan)
-    show.write(selection.build(plan, instance, ledger, rungs=rungs, with_claims=with_claims), ledger)
+    rungs, with_claims = shown.of(plan.ladder), shown.has_claims(plan)
+    shown.write(selection.build(plan, instance, ledger, rungs=rungs, with_claims=with_claims), ledger)
 
 
 def _warn_of_unfinished(ledger: Ledger, runs: Sequence[Run]) -> None:
