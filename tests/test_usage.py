@@ -68,11 +68,6 @@ COMMANDS = (
         (["sDigits", "--lr", "0.1"], "no such option: --lr", "it is: --set optim.lr=0.1; see lrurun @ --help"),
         (["sDigits", "--batch=8"], "no such option: --batch", "it is: --set train.batch=8; see lrurun @ --help"),
         (
-            ["sDigits", "--set", "optim.lr=1", "--set", "optim.lr=2"],
-            "--set optim.lr: set to 1 and to 2",
-            "leave one of them out; to train both: --sweep optim.lr=1,2",
-        ),
-        (
             ["images.npy"],
             "images.npy: an array, expected a task",
             "make a task of arrays: lrurun data import NAME --inputs X.npy --labels Y.npy",

@@ -24,7 +24,7 @@ from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.resolve import full, resolve, with_point
 from lrurun.config.runs import PlannedRun, pack
 from lrurun.config.schema import KIND, TUNING_SEED, fingerprint
-from lrurun.config.settings import combinations, distinct, parse_set
+from lrurun.config.settings import combinations, parse_set
 from lrurun.config.tuning import Search, proposed_points
 from lrurun.console import setting
 from lrurun.data.task import Options, Task
@@ -182,7 +182,7 @@ def of_documents(
     check_scopes(document, recipe)
     raise_first(metric_rules(document, task_of(recipe), _profiles(recipe)))
     reduced = get_profile(recipe, profile)
-    changes = dict(sets) if isinstance(sets, Mapping) else distinct(parse_set(text) for text in sets)
+    changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text) for text in sets)
     if imports:
         plugins.load_installed("recurrence", changes.get(KIND))
     options, data_sources = _data(recipe, profile, reduced)

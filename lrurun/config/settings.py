@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -79,22 +79,6 @@ def parse_set(text: str) -> tuple[str, Any]:
         )
     check_path(path, f"--set {path}")
     return path, value
-
-
-def distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """The settings of several `--set`: path -> value.
-
-    Raises:
-        UsageError: two of them give a path different values.
-    """
-    values: dict[str, Any] = {}
-    for path, value in pairs:
-        if setting(values.setdefault(path, value)) != setting(value):
-            raise UsageError(
-                f"--set {path}: set to {setting(values[path])} and to {setting(value)}",
-                f"leave one of them out; to train both: --sweep {path}={setting(values[path])},{setting(value)}",
-            )
-    return values
 
 
 def split_set(text: str, example: str) -> tuple[str, Any]:

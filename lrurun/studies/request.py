@@ -43,11 +43,11 @@ class StudyRequest(Struct, frozen=True, kw_only=True):
         """
         from lrurun import studies
         from lrurun.config.runs import parse_seeds
-        from lrurun.config.settings import distinct, split_set
+        from lrurun.config.settings import split_set
         from lrurun.studies import plan as planning
 
         study = studies.get(self.study)
-        changes = distinct(split_set(text, "rho=0.5") for text in self.sets)
+        changes = dict(split_set(text, "rho=0.5") for text in self.sets)
         made = planning.make(study, self.profile, changes, None if self.seeds is None else parse_seeds(self.seeds))
         made.choose(self.cells)
         return made
