@@ -110,7 +110,8 @@ def train(connection: sqlite3.Connection, rows: int) -> None:
         connection.executemany("INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?)", measured)
         newest = {key: value for _, key, _, value in measured}
         connection.execute(
-            "INSERT INTO stored_attempts VALUES (?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'done', 0, 1, ?, 'lrurun 0', 'me')",
+            "INSERT INTO stored_attempts "
+            "VALUES (?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'done', 'done', 0, 1, ?, 'lrurun 0', 'me')",
             (number, me.host, me.boot, me.namespace, 1, 0.0, now, now, now, now, environment),
         )
         connection.execute(
