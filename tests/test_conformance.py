@@ -8,8 +8,10 @@ from msgspec import structs
 from lrurun.config.recurrences import KINDS
 from lrurun.nn import conformance
 
-QUICK = ("dense, tanh", "diagonal, normalised")
 VARIANTS = {name: settings for kind in KINDS for name, settings in conformance.variants(kind).items()}
+PLAIN = {next(iter(conformance.variants(kind))) for kind in KINDS}
+MARKS = {name: pytest.mark.slow if name in PLAIN else pytest.mark.forms for name in VARIANTS}
+MARKS |= dict.fromkeys(("dense, tanh", "diagonal, normalised"), ())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -23,6 +25,6 @@ def test_settings_that_the_variants_do_not_change_are_found(monkeypatch):
     assert conformance.unvaried("s5") == ["conj_sym", "discretization", "c_init", "clip_eigs", "slow_dt"]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in VARIANTS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in MARKS.items()])
 def test_conforms(name):
     assert not [finding for finding in conformance.check(VARIANTS[name]) if not finding.passed]
