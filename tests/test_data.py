@@ -170,8 +170,8 @@ def test_data_settings_are_the_recipes(machine):
 
 @pytest.mark.slow
 def test_reports_say_that_data_are_generated_and_what_naive_predictors_score(machine):
-    words = (*SMOKE, "--rung", "gamma-norm", "--data-dir", "d")
-    table = machine.run("ladder", *words).stdout
+    machine.run("ladder", *SMOKE, "--rung", "gamma-norm", "--data-dir", "d")
+    table = machine.run("report", *SMOKE, "--details").stdout
     manifest = json.loads((machine.folder / "d/ListOps-smoke/manifest.json").read_text())
     assert f"Data: {manifest['source']}." in table
     assert "Naive predictors on the same test items: majority class " in table

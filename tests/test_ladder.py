@@ -168,7 +168,7 @@ def test_diverged_run_is_a_result(machine: Machine) -> None:
     assert run["state"] == "diverged"
     assert 0 < run["step"] < 40
     assert "nothing to do" in machine.run(*SMOKE, "--rung", "linear-rnn", *sets).stderr
-    assert "1 diverged" in machine.run("report", "sDigits", "--profile", "smoke", *sets).stdout
+    assert "1 run diverged (linear-rnn)" in machine.run("report", "sDigits", "--profile", "smoke", *sets).stdout
 
 
 @pytest.mark.slow

@@ -426,7 +426,7 @@ def test_a_search_killed_twice_ends_as_an_undisturbed_one(kind: str, tmp_path: P
         assert killed.states().get("done", 0) < 20
     killed.run(*ARGUMENTS, *SETS, "--jobs", "2", apart=True, timeout=600)
     assert outcome(killed) == outcome(calm)
-    report = killed.run("report", "search.toml", *ARGUMENTS[2:4], "--tune").stdout
+    report = killed.run("report", "search.toml", *ARGUMENTS[2:4], "--tune", "--details").stdout
     assert "tuned on validation here with 1 seed: " in report
     with pytest.raises(UsageError):
         query.select(killed.ledger, "select nothing from trials")
