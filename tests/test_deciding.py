@@ -224,9 +224,10 @@ def test_plan_ladder_and_report_say_that_runs_finished_before_the_design(capsys:
     assert (
         json.loads(said(capsys, "plan", "sDigits", *LADDER, "--decide", "--json")[1])["design"]["finished_before"] == 36
     )
-    _, out, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "12")
+    _, _, err = said(capsys, "ladder", "sDigits", *LADDER, "--decide", "--max-seeds", "12")
     assert f"warning: 36 {caution} choosing it\n" in err
-    assert f"36 {caution} choosing it." in " ".join(out.split())
+    reported = said(capsys, "report", "sDigits", *LADDER, "--details")[1]
+    assert f"36 {caution} choosing it." in " ".join(reported.split())
     planned = said(capsys, "plan", "sDigits", *LADDER, "--decide")[1]
     assert f"36 {caution} choosing it." in " ".join(planned.split())
     assert caution not in said(capsys, "ladder", "sDigits", *LADDER, "--decide")[2]
