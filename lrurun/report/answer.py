@@ -267,7 +267,10 @@ def _cautions(report: LadderReport) -> list[str]:
 
 
 def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow]) -> str:
-    """What is said about these rows, with their names, their number, or "all"; nothing where there are none."""
+    """A caution followed by the rungs that it is about, as in "not tuned (all rungs)"; empty if it is about none.
+
+    More than three rungs are counted, not named.
+    """
     if not rows:
         return ""
     if len(rows) == len(every):

@@ -224,7 +224,7 @@ def _count_column(verdict: str) -> content.Column:
 
 
 def _lines(judged: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> content.ReportContent:
-    """A line for each claim that is judged. What all have in common is said once."""
+    """A table with a row for each judged claim. Cautions that hold for all of them stand in its title."""
     marks: dict[str, Callable[[LedgerClaim], bool]] = {
         "stand-in": lambda claim: by_runs and claim.here.stand_in,
         "provisional": lambda claim: by_runs and claim.here.provisional,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lrurun import console
-from lrurun import data as tasks
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import FormatName
 from lrurun.report.request import LadderRequest
@@ -29,7 +28,7 @@ class Shown(Struct, frozen=True, kw_only=True):
     limit: int | None = None
     """At most so many of them."""
     claims: bool = False
-    """Whether claims of papers were asked for: a task of a user's own has none else."""
+    """Whether the user asked for claims of papers: without that, reports on a task of one's own show none."""
     details: bool = False
     """Whether a table of text shows everything that is known, not the answer alone."""
     request: LadderRequest | None = None
@@ -53,6 +52,7 @@ class Shown(Struct, frozen=True, kw_only=True):
 
     def has_claims(self, plan: Plan) -> bool:
         """Whether the report on an instance shows claims."""
+        from lrurun import data as tasks
 
         return self.claims or plan.ladder.name != "lru" or tasks.is_own(plan.recipe.task)
 
