@@ -123,9 +123,14 @@ def flat(run: Run) -> dict[str, object]:
 
 
 def varying(found: Sequence[Run], ledger: Ledger) -> list[str]:
-    """The settings that differ between runs of the same task, profile and rung: what their names do not say."""
+    """The settings that differ between runs of the same task, profile and rung: what their names do not say.
+
+    Cells are left out: their labels say it.
+    """
     groups: dict[tuple[object, ...], dict[int, str]] = {}
     for run in found:
+        if progress.cell(run):
+            continue
         place = run.memberships[0] if run.memberships else None
         group = groups.setdefault((run.task, place and place.profile, place and place.rung), {})
         group.setdefault(run.config_id, run.id)  # one run of each configuration
