@@ -1,4 +1,4 @@
-"""Curves of many runs, the part of them that no resume deletes, and their reduction."""
+"""Curves of many runs, and their reduction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from sqlalchemy import event
 
-from lrurun.errors import NotFoundError
 from lrurun.ledger import store
 from lrurun.ledger.store import Ledger
 from lrurun.report.curves import reduced
@@ -52,7 +51,6 @@ def test_curves_are_read_without_the_rows_of_other_runs_and_keys(ledger: Ledger,
     asked: list[tuple[str, object]] = []
     event.listen(ledger.database.engine, "before_cursor_execute", lambda *words: asked.append(words[2:4]))
     list(ledger.curves([run], ["train/loss"]))
-    ledger.committed_curves(run)
     ledger.metric_names([run])
     with ledger._reading() as connection:
         plans = [
@@ -62,49 +60,6 @@ def test_curves_are_read_without_the_rows_of_other_runs_and_keys(ledger: Ledger,
         ]
     assert [plan for plan in plans if "metrics USING PRIMARY KEY (run=? AND key=?)" in plan]
     assert [plan for plan in plans if re.search(r"SCAN (metrics|stored_runs)|TEMP B-TREE", plan)] == []
-
-
-def test_what_is_committed_survives_every_resume(ledger: Ledger, key: str) -> None:
-    run = ledger.enqueue(key, [want()])[0].id
-
-    def state() -> tuple[int, int | None, list[int]]:
-        found = ledger.committed_curves(run)
-        return found.attempt, found.upto, [step for curve in found.curves for step in curve.steps]
-
-    def train(claim, first: int, last: int) -> None:
-        ledger.record(claim, [(step, "train/loss", step / 7) for step in range(first, last + 1)], last)
-
-    def save(claim, step: int, commit: bool = True) -> None:
-        number = ledger.begin_checkpoint(claim, step, f"{claim.attempt}/{step}")
-        if commit:
-            ledger.commit_checkpoint(claim, number, 1, "b")
-
-    assert state() == (0, 0, [])
-    claim = take(ledger, key)
-    ledger.rewind(claim, 0)
-    train(claim, 1, 6)
-    assert state() == (1, 0, [])
-    save(claim, 3)
-    save(claim, 5, commit=False)
-    assert state() == (1, 3, [1, 2]), "the row of step 3 may be recorded later"
-    assert list(ledger.committed_curves(run, since=2).curves[0].steps) == [2]
-    save(claim, 6)
-    assert state() == (1, 6, [1, 2, 3, 4, 5])
-    ledger.finish(claim, "interrupted")
-    # The newest checkpoint turns out to be damaged, so that the next attempt begins with the one before.
-    assert ledger.requeue([run])
-    claim = take(ledger, key)
-    assert state() == (1, 6, [1, 2, 3, 4, 5]), "it has not begun"
-    ledger.rewind(claim, 3)
-    train(claim, 4, 8)
-    assert state() == (2, 3, [1, 2])
-    save(claim, 7)
-    assert state() == (2, 7, [1, 2, 3, 4, 5, 6])
-    ledger.finish(claim, "done", result={"test/accuracy": 0.5})
-    found = ledger.committed_curves(run)
-    assert (found.upto, found.finished, len(found.curves[0])) == (None, True, 8)
-    with pytest.raises(NotFoundError):
-        ledger.committed_curves("none")
 
 
 @pytest.mark.parametrize("points", [4, 5, 7, 100, 999])

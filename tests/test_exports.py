@@ -1,4 +1,4 @@
-"""Exports, parsed back, are what `runs`, `show` and `report` print as JSON; a mirror is what is committed."""
+"""Exports, parsed back, are what `runs`, `show` and `report` print as JSON."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import csv
 import io
 import json
 import math
-import os
 import re
-import signal
 import sqlite3
-import struct
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +17,7 @@ import numpy as np
 import pytest
 
 from lrurun.ledger.store import Ledger
-from tests.machine import LONG, Machine
+from tests.machine import Machine
 from tests.stores import key, ledger, path, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures
@@ -42,35 +38,22 @@ def in_order(points: Iterator[tuple[str, int, float]]) -> Points:
     return found
 
 
-def events(file: Path) -> Iterator[Any]:
-    """The complete events of a file, read by the definition of TFRecord."""
-    from tensorboardX.proto.event_pb2 import Event
-
-    data, at = file.read_bytes(), 0
-    while at + 12 <= len(data):
-        (length,) = struct.unpack_from("<Q", data, at)
-        if at + 16 + length <= len(data):
-            yield Event.FromString(data[at + 12 : at + 12 + length])
-        at += 16 + length
-
-
 def scalars(file: Path) -> Points:
-    """The scalars of an event file: tag -> (step, value)."""
+    """The scalars of an event file, as TensorBoard's reader has them: tag -> (step, value)."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.util.tensor_util import make_ndarray
+
     return in_order(
-        (value.tag, event.step, value.tensor.double_val[0])
-        for event in events(file)
+        (value.tag, event.step, make_ndarray(value.tensor).item())
+        for event in EventFileLoader(str(file)).Load()
         for value in event.summary.value
-        if len(value.tensor.double_val)
+        if value.metadata.plugin_data.plugin_name == "scalars"
     )
 
 
-def mirrored(folder: Path) -> dict[str, Points]:
-    """Run -> the curves in a folder for TensorBoard, without results."""
-    found = {}
-    for file in folder.rglob("events.*"):
-        points = scalars(file)
-        found[file.parent.name[-12:]] = {tag: curve for tag, curve in points.items() if not tag.startswith("result/")}
-    return found
+def single(value: float) -> float:
+    """A number of 32 bits, as TensorBoard has it."""
+    return float(np.float32(value))
 
 
 def lines(file: Path) -> list[dict[str, str]]:
@@ -152,7 +135,7 @@ def test_odd_numbers_and_texts_come_back(ledger: Ledger, key: str, tmp_path: Pat
     [file] = (folder / "tensorboard").rglob("events.*")
     assert file.parent.relative_to(folder / "tensorboard") == Path("lru/sDigits/_..__b_=1", f"seed-0-{run}")
     points = scalars(file)
-    assert_equal(points["train/loss"], expected)
+    assert_equal(points["train/loss"], [(step, single(value)) for step, value in expected])
     assert math.isnan(points["result/test/loss"][0][1])
     assert points["result/val/loss"] == [(5, math.inf)]
 
@@ -166,8 +149,6 @@ def test_wrong_requests_write_nothing(finished: Machine, tmp_path: Path) -> None
         (["--to", "csv"], 2, "--to csv: writes a folder, and needs its name"),
         (["out"], 2, "DEST: belongs to --to"),
         (["--where", "seed=0"], 2, "--where: belongs to --to"),
-        (["--follow"], 2, "--follow: belongs to --to"),
-        (["--to", "csv", "out", "--follow"], 2, "--follow: belongs to --to tensorboard, found --to csv"),
         (["--to", "csv", "out", "--out", "x"], 2, "--to and --out exclude each other"),
         (["--to", "csv", "out", "--format", "csv"], 2, "--to and --format exclude each other"),
         (["--to", "excel", "out"], 2, "'excel'"),
@@ -175,11 +156,9 @@ def test_wrong_requests_write_nothing(finished: Machine, tmp_path: Path) -> None
         (["--to", "parquet", "out", "--where", "rung=none"], 4, "--where: none of "),
         (["--to", "tensorboard", "out", "--where", "id=none"], 4, "--where: none of "),
         (["--to", "csv", "there"], 1, "there: exists already, and is not overwritten"),
-        (["--to", "tensorboard", "there", "--follow"], 1, "there: exists already, and is no mirror of a ledger"),
         (["--to", "mlflow", "no/where"], 1, "no/where: the folder "),
         (["--to", "mlflow", "a?b"], 1, "a?b: MLflow cannot open a path with ?"),
         (["--to", "tensorboard", "ledger.db/x"], 1, "ledger.db/x: the folder "),
-        (["--to", "tensorboard", "ledger.db", "--follow"], 1, "ledger.db: exists already"),
     ]
     before = sorted(machine.folder.iterdir())
     for arguments, code, message in cases:
@@ -196,7 +175,7 @@ def test_wrong_requests_write_nothing(finished: Machine, tmp_path: Path) -> None
 def test_a_missing_library_or_a_full_disk_leaves_nothing(
     finished: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lrurun.report.exports import tables
+    from lrurun.report import exports
 
     for format, module in (("parquet", "pyarrow"), ("tensorboard", "tensorboardX"), ("mlflow", "mlflow")):
         with monkeypatch.context() as patch:
@@ -211,80 +190,17 @@ def test_a_missing_library_or_a_full_disk_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tables, "_write", full)
+    monkeypatch.setattr(exports, "_write_lines", full)
     error = finished.run("ledger", "export", "--to", "csv", str(tmp_path / "out"), code=1).stderr
     assert f"error: {tmp_path / 'out'}: No space left on device\n" in error
     assert not list(tmp_path.iterdir())
-
-
-def test_a_mirror_has_what_is_committed(ledger: Ledger, key: str, tmp_path: Path) -> None:
-    from lrurun.report.exports.mirror import Mirror
-
-    run = ledger.enqueue(key, [want()])[0].id
-    folder = tmp_path / "mirror"
-    folder.mkdir()
-    mirror = Mirror(ledger, folder)
-
-    def steps(mirror: Mirror = mirror, waiting: bool = True) -> list[int]:
-        assert mirror.update(ledger.run_ids) == waiting
-        return [step for step, _ in mirrored(folder).get(run, {}).get("train/loss", ())]
-
-    def train(claim: Any, first: int, last: int, saved: int, scale: float = 1.0) -> None:
-        ledger.record(claim, [(step, "train/loss", step * scale) for step in range(first, last + 1)], last)
-        number = ledger.begin_checkpoint(claim, saved, f"{claim.attempt}/{saved}")
-        ledger.commit_checkpoint(claim, number, 1, "b")
-
-    assert steps() == []
-    claim = take(ledger, key)
-    ledger.rewind(claim, 0)
-    train(claim, 1, 2, saved=3)
-    assert steps() == [1, 2]
-    train(claim, 3, 6, saved=5)  # the row of a checkpoint's step may be recorded after it
-    assert steps() == [1, 2, 3, 4]
-    train(claim, 7, 8, saved=8)
-    assert steps() == [1, 2, 3, 4, 5, 6, 7]
-    [file] = folder.rglob("events.*")
-    whole = file.read_bytes()
-    for kept in (0, 1, 30, len(whole) - 1, len(whole)):  # wherever a mirror was killed
-        file.write_bytes(whole[:kept])
-        assert steps(Mirror(ledger, folder)) == [1, 2, 3, 4, 5, 6, 7]
-        assert file.read_bytes() == whole
-    file.write_bytes(whole + whole[-20:])
-    assert steps(Mirror(ledger, folder)) == [1, 2, 3, 4, 5, 6, 7]
-    assert file.read_bytes() == whole
-    ledger.finish(claim, "interrupted")
-    ledger.requeue([run])
-    # The checkpoints of steps 5 and 8 are damaged, and the steps after 3 come out a little different.
-    claim = take(ledger, key)
-    assert steps() == [1, 2, 3, 4, 5, 6, 7]
-    ledger.rewind(claim, 3)
-    assert steps() == [1, 2]
-    train(claim, 4, 6, saved=6, scale=1.5)
-    assert steps() == [1, 2, 3, 4, 5]
-    assert mirrored(folder)[run]["train/loss"][3:] == [(4, 6.0), (5, 7.5)]
-    train(claim, 7, 9, saved=9)
-    assert steps() == [1, 2, 3, 4, 5, 6, 7, 8]
-    before = file.read_bytes()
-    ledger.record(claim, [(5, "test/accuracy", 0.5)], 9)  # at the best step, as training does when it is over
-    assert steps() == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert file.read_bytes() == before
-    ledger.finish(claim, "done", result={"test/accuracy": 0.5, "best_step": 9})
-    assert steps(waiting=False) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
-    once = file.read_bytes()
-    assert once.startswith(before)
-    assert scalars(file)["test/accuracy"] == [(5, 0.5)]
-    assert steps(Mirror(ledger, folder), waiting=False) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
-    assert file.read_bytes() == once
-    assert scalars(file)["result/test/accuracy"] == [(9, 0.5)]
 
 
 @pytest.mark.slow
 def test_tensorboard_and_mlflow_have_what_the_commands_print(finished: Machine, tmp_path: Path) -> None:
     """TensorBoard's own reader, and the database of MLflow as plain SQL shows it."""
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-    from tensorboard.compat.proto.types_pb2 import DT_FLOAT
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-    from tensorboard.util.tensor_util import make_ndarray
 
     runs = finished.json("runs", "--where", "seed=0")["runs"]
     for format in ("tensorboard", "mlflow"):
@@ -300,20 +216,16 @@ def test_tensorboard_and_mlflow_have_what_the_commands_print(finished: Machine, 
         expected = curves_of(finished, run["id"])
         results = {f"result/{name}": float(value) for name, value in run["metrics"].items()}
         [file] = (tmp_path / "tensorboard").rglob(f"*{run['id']}/events.*")
-        found, settings = [], {}
+        settings = {}
         for event in EventFileLoader(str(file)).Load():
             for value in event.summary.value:
                 if value.metadata.plugin_data.plugin_name == "hparams":
                     data = HParamsPluginData.FromString(value.metadata.plugin_data.content).session_start_info.hparams
                     settings |= {k: v.WhichOneof("kind") and getattr(v, v.WhichOneof("kind")) for k, v in data.items()}
-                elif not value.tag.startswith("lrurun/"):
-                    assert value.tensor.dtype == DT_FLOAT, "TensorBoard's fast reader leaves out any other"
-                    found.append((value.tag, event.step, make_ndarray(value.tensor).item()))
-        points, shown32 = scalars(file), in_order(iter(found))
-        assert_equal({tag: points[tag] for tag in points if not tag.startswith("result/")}, expected)
-        assert_equal({tag: points[tag][0][1] for tag in results}, results)
-        rounded = {tag: [(step, float(np.float32(x))) for step, x in curve] for tag, curve in points.items()}
-        assert_equal(shown32, rounded)
+        points = scalars(file)
+        rounded = {tag: [(step, single(value)) for step, value in curve] for tag, curve in expected.items()}
+        assert_equal({tag: points[tag] for tag in points if not tag.startswith("result/")}, rounded)
+        assert_equal({tag: points[tag][0][1] for tag in results}, {tag: single(x) for tag, x in results.items()})
         assert settings["optim.lr"] == shown["config"]["optim"]["lr"]
         assert settings["model.recurrence.kind"] == shown["config"]["model"]["recurrence"]["kind"]
 
@@ -353,55 +265,3 @@ def test_numbers_that_mlflow_has_no_place_for(ledger: Ledger, key: str, tmp_path
         ("SCHEDULED", int(queued.created_at * 1000), None),
     ]
     database.close()
-
-
-@pytest.mark.slow
-def test_a_mirror_follows_a_ladder_through_kills_of_both(machine: Machine) -> None:
-    ladder = ("ladder", "sDigits", *LONG, "--rung", "ring-init", "--rung", "gamma-norm", "--seeds", "2")
-    follow = ("ledger", "export", "--to", "tensorboard", "board", "--follow")
-    machine.run("ledger", "migrate")
-    board = machine.folder / "board"
-    training, mirror = machine.start(*ladder), machine.start(*follow)
-    seen: list[dict[str, Points]] = []
-    kills = 0
-    deadline = time.monotonic() + 600
-    while training.poll() is None or training.returncode != 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.7)
-        if mirror.poll() == 0:  # all runs are finished, and the ladder is about to end
-            break
-        assert mirror.poll() is None, mirror.communicate()
-        before = {run: len(points.get("train/loss", ())) for run, points in mirrored(board).items()}
-        if kills < 3 and sum(before.values()) > 20 * kills:
-            os.kill(mirror.pid, signal.SIGKILL)
-            mirror.wait()
-            seen.append(mirrored(board))
-            mirror = machine.start(*follow)
-            if kills == 1:
-                os.killpg(training.pid, signal.SIGKILL)
-                training.wait()
-            kills += 1
-        if training.poll() not in (None, 0):
-            training = machine.start(*ladder)
-    assert kills == 3
-    _, errors = mirror.communicate(timeout=60)
-    assert mirror.returncode == 0, errors
-    assert training.wait(60) == 0
-    assert "mirrored 4 finished runs" in errors
-    runs = {run["id"]: run for run in machine.json("runs")["runs"]}
-    found = mirrored(board)
-    assert set(found) == set(runs)
-    for run, one in runs.items():
-        expected = curves_of(machine, run)
-        assert_equal(found[run], expected)
-        assert one["state"] == "done"
-    # On a CPU a resumed run repeats its steps exactly, so that all that was ever mirrored is there to stay.
-    for earlier in seen:
-        for run, points in earlier.items():
-            for tag, curve in points.items():
-                if not tag.startswith("machine/"):
-                    assert curve == found[run][tag][: len(curve)]
-    assert any(points for earlier in seen for points in earlier.values())
-    again = {file: file.read_bytes() for file in board.rglob("events.*")}
-    machine.run(*follow)
-    assert {file: file.read_bytes() for file in board.rglob("events.*")} == again, "nothing twice"

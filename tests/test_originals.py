@@ -1,4 +1,4 @@
-"""`lrurun bench --against`: the code of a checkout is measured; here, of small packages with the same interface."""
+"""`benchmarks/originals.py` measures the code of a checkout; here, of small packages with the same interface."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lrurun.bench import Shape, forms, original_in, originals
-from lrurun.errors import LrurunError, UsageError
-from tests.machine import Machine
+from benchmarks import originals
+from lrurun.bench import Shape, forms
 
 SHAPE = Shape(3, 16, 6, 5)
 
@@ -149,7 +148,7 @@ def minimal_lru(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_layer_of_a_checkout_has_our_parameters_and_numbers(minimal_lru: Path) -> None:
-    original = originals.form(minimal_lru, "layer", SHAPE)
+    original = originals.forms(minimal_lru)["layer"](SHAPE)
     published = forms.layer(SHAPE, ours=False)
     (y, (params, u)), (y_published, (params_published, u_published)) = (
         one.function(*one.arguments(one.state)) for one in (original, published)
@@ -163,7 +162,7 @@ def test_the_layer_of_a_checkout_has_our_parameters_and_numbers(minimal_lru: Pat
 
 @pytest.mark.slow
 def test_the_training_step_of_a_checkout_trains(minimal_lru: Path) -> None:
-    form = originals.form(minimal_lru, "step", SHAPE._replace(depth=2))
+    form = originals.forms(minimal_lru)["step"](SHAPE._replace(depth=2))
     state, losses = form.state, []
     run = form.function.lower(*form.arguments(state)).compile()
     for _ in range(20):
@@ -177,7 +176,7 @@ def test_nothing_of_a_checkout_stays_imported(minimal_lru: Path, monkeypatch: py
     installed = ModuleType("lru")  # another package of this name
     monkeypatch.setitem(sys.modules, "lru", installed)
     path, modules = list(sys.path), set(sys.modules)
-    originals.form(minimal_lru, "layer", SHAPE)
+    originals.forms(minimal_lru)["layer"](SHAPE)
     assert sys.path == path
     assert sys.modules["lru"] is installed
     assert not {name for name in set(sys.modules) - modules if name.startswith("lru.")}
@@ -185,56 +184,24 @@ def test_nothing_of_a_checkout_stays_imported(minimal_lru: Path, monkeypatch: py
 
 def test_s5s_layer_is_measured_although_jax_has_removed_a_type(tmp_path: Path) -> None:
     checkout = write(tmp_path, s5__ssm=S5_SSM, s5__ssm_init=S5_INIT)
-    form = originals.form(checkout, "layer-s5", SHAPE)
+    form = originals.forms(checkout)["layer-s5"](SHAPE)
     y, (params, _) = form.function(*form.arguments(form.state))
     assert y.shape == (SHAPE.batch, SHAPE.length, SHAPE.width)
     assert params["scale"].shape == (SHAPE.state,)
     assert not hasattr(jnp, "DeviceArray")
-    original = original_in(checkout)
-    assert (original.package, original.choose(None), original.choose("layer")) == ("S5", ["layer-s5"], ["layer-s5"])
-    with pytest.raises(UsageError, match="S5 has layer-s5, found 'step'"):
-        original.choose("step")
 
 
-def test_a_folder_that_is_no_checkout_is_refused(machine: Machine) -> None:
-    refused = machine.run("bench", "--against", ".", code=2)
-    assert "--against .: expected a checkout of minimal-LRU (with lru/model.py and lru/train_helpers.py) or S5" in (
-        refused.stderr
-    )
-    assert "git clone https://github.com/NicolasZucchet/minimal-LRU" in refused.stderr
-    assert "measuring" not in refused.stderr
-
-
-@pytest.mark.parametrize(
-    ("code", "message", "hint"),
-    [
-        ("import torch_of_another_world", "imports torch_of_another_world, which is not", "pip install torch_of_"),
-        ("raise AttributeError('unfreeze')", "does not work with jax .*: AttributeError: unfreeze", "git pull"),
-    ],
-)
-def test_faults_of_a_checkout_are_explained(tmp_path: Path, code: str, message: str, hint: str) -> None:
-    checkout = write(tmp_path, lru__model=code, lru__train_helpers="")
-    with pytest.raises(LrurunError, match=message) as caught, originals.explained(checkout):
-        originals.form(checkout, "layer", SHAPE)
-    assert hint in (caught.value.hint or "")
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"expected a checkout of minimal-LRU \(lru/train_helpers.py\) or S5"):
+        originals.forms(tmp_path)
 
 
 @pytest.mark.slow
-def test_bench_compares_with_a_checkout(machine: Machine, minimal_lru: Path) -> None:
-    shape = ("--shape", "digits", "--rounds", "2", "--seconds", "0.02")
-    document = machine.json("bench", "--against", str(minimal_lru), *shape)
-    results = {one["name"]: one for one in document["results"]}
-    assert list(results) == [
-        f"{memory}{form}{what}/digits"
-        for what in ("layer", "step")
-        for form in ("", "published-")
-        for memory in ("", "memory-")
+def test_all_forms_are_timed_in_turns(minimal_lru: Path) -> None:
+    original = originals.forms(minimal_lru)["layer"](SHAPE)
+    results = originals.compare("layer", original, SHAPE, rounds=2, seconds=0.001)
+    assert [(one.name, one.against, len(one.ratios)) for one in results] == [
+        ("lrurun", "original", 2),
+        ("published", "original", 2),
     ]
-    assert results["step/digits"]["against"] == f"the train_step of minimal-LRU, from {minimal_lru}"
-    speed = results["published-layer/digits"]
-    assert speed["low"] <= speed["ratio"] <= speed["high"]
-    assert speed["ratio_of_least"] > 0
-    assert ("of_limit" in results["layer/digits"], "of_limit" in speed) == (True, False)
-    (minimal_lru / "lru/model.py").write_text("import torch_of_another_world")
-    failed = machine.run("bench", "layer", "--against", str(minimal_lru), *shape, code=1)
-    assert "its code imports torch_of_another_world, which is not installed" in failed.stderr
+    assert all(one.theirs > 0 for one in results)

@@ -303,7 +303,11 @@ def test_reports_of_a_ledger_that_was_moved_are_identical(
     from lrurun.commands._shared.options import FormatName
 
     for words in (
-        *[["report", "sDigits", "--profile", "smoke", "--format", one] for one in get_args(FormatName) if one != "json"],
+        *[
+            ["report", "sDigits", "--profile", "smoke", "--format", one]
+            for one in get_args(FormatName)
+            if one != "json"
+        ],
         ["report", "sDigits", "--profile", "smoke", "--json"],
         ["runs", "--json"],
         ["status"],

@@ -144,59 +144,6 @@ def interval(ordered: Sequence[float]) -> tuple[float, float]:
     return ordered[first], ordered[n - 1 - first]
 
 
-class Original(NamedTuple):
-    """A checkout of a package that publishes its own code, and what of it can be measured."""
-
-    package: str
-    path: Path
-    operations: dict[str, str]
-    """Measurement -> what it is in the package."""
-    forms: tuple[str, ...]
-    """What is measured beside ours."""
-
-    def choose(self, what: str | None) -> list[str]:
-        """The measurements that are asked for.
-
-        Raises:
-            UsageError: the package has none of this kind.
-        """
-        found = [name for name in self.operations if what is None or name.startswith(what.removesuffix("s"))]
-        if not found:
-            raise UsageError(
-                f"bench --against: {self.package} has {' and '.join(self.operations)}, found {what!r}",
-                "leave the measurement out to get all of them",
-            )
-        return found
-
-    def against(self, what: str) -> str:
-        """What a result is compared with."""
-        return f"the {self.operations[what]} of {self.package}, from {self.path}"
-
-
-_ORIGINALS = (
-    (("lru/model.py", "lru/train_helpers.py"), "minimal-LRU", {"layer": "layer", "step": "train_step"}, "published"),
-    (("s5/ssm.py", "s5/ssm_init.py"), "S5", {"layer-s5": "layer"}, None),
-)
-"""Files by which a checkout is recognised, and what it is."""
-
-
-def original_in(path: Path) -> Original:
-    """The package whose checkout is at `path`. Nothing of it is imported.
-
-    Raises:
-        UsageError: it is none of those that are known.
-    """
-    for files, package, operations, beside in _ORIGINALS:
-        if all((path / file).is_file() for file in files):
-            forms = ("original", beside) if beside else ("original",)
-            return Original(package, path.resolve(), operations, forms)
-    expected = " or ".join(f"{package} (with {' and '.join(files)})" for files, package, *_ in _ORIGINALS)
-    raise UsageError(
-        f"bench --against {path}: expected a checkout of {expected}",
-        "git clone https://github.com/NicolasZucchet/minimal-LRU, or https://github.com/lindermanlab/S5",
-    )
-
-
 class _Process:
     """A process that prepares forms and times them."""
 
@@ -219,7 +166,7 @@ class _Process:
         """The answer to a request.
 
         Raises:
-            LrurunError: the process has exited, or it answers with an error.
+            LrurunError: the process has exited.
         """
         requests, answers = self._process.stdin, self._process.stdout
         assert requests
@@ -236,8 +183,6 @@ class _Process:
                 "its messages are above; check that there is enough memory",
             )
         answer: dict[str, Any] = jsonlib.loads(line)
-        if "error" in answer:
-            raise LrurunError(answer["error"], answer["hint"])
         return answer
 
     def close(self) -> None:
@@ -290,33 +235,21 @@ def _forms(
     seconds: float,
     machine: dict[str, Any],
     processes: list[_Process],
-    original: Original | None,
 ) -> list[Result]:
-    """Times the forms in turns, `seconds` a turn: ours, and the published one or those of a checkout beside it."""
+    """Times our form and the published one in turns, `seconds` a turn."""
     shape = (PAPER | (STEP_SHAPES if what.startswith("step") else SHAPES))[name]
-    forms = ["ours", *(original.forms if original else ["published"])]
-    checkout = str(original.path) if original else None
-    ready = [
-        process.ask(do="ready", what=what, shape=shape, form=form, checkout=checkout)
-        for process, form in zip(processes, forms, strict=True)
+    ours, theirs = [
+        process.ask(do="ready", what=what, shape=shape, form=form)
+        for process, form in zip(processes, ("ours", "published"), strict=True)
     ]
     times = [[process.ask(do="time", seconds=seconds)["seconds"] for process in processes] for _ in range(rounds)]
-
-    def compared(label: str, one: int) -> list[Result]:
-        """A form with the second of them."""
-        against = original.against(what) if original else WHAT[what]
-        sides = ready[one], ready[1]
-        memory = max(1, sides[0]["temp"]), sides[1]["temp"]
-        pairs = [(round_[one], round_[1]) for round_ in times]
-        return [
-            Result.of(f"{label}/{name}", against, pairs, compile=(sides[0]["compile"], sides[1]["compile"])),
-            Result.of(f"memory-{label}/{name}", against, [memory], unit="times as small"),
-        ]
-
-    speed, memory = compared(what, 0)
+    pairs, memory = [(one, other) for one, other in times], (max(1, ours["temp"]), theirs["temp"])
+    speed = Result.of(f"{what}/{name}", WHAT[what], pairs, compile=(ours["compile"], theirs["compile"]))
     floor = _floor(what, shape, machine)
-    found = [speed if floor is None else speed._replace(limit=floor / speed.ours), memory]
-    return found + (compared(f"published-{what}", 2) if len(forms) > 2 else [])
+    return [
+        speed if floor is None else speed._replace(limit=floor / speed.ours),
+        Result.of(f"memory-{what}/{name}", WHAT[what], [memory], unit="times as small"),
+    ]
 
 
 def _loop(model: str, rounds: int, seconds: float) -> Result:
@@ -377,14 +310,13 @@ def _compiles(both: list[_Process]) -> list[Result]:
 
 
 def measure(
-    what: str | None, shapes: Sequence[str], *, rounds: int, seconds: float, against: Path | None = None
+    what: str | None, shapes: Sequence[str], *, rounds: int, seconds: float
 ) -> tuple[dict[str, Any], list[Result]]:
     """Measures one comparison, all of `LAYERS` for "layers", or everything for None.
 
     Args:
         shapes: names of `SHAPES` or `PAPER`; those of the machine's kind if there are none.
         seconds: duration of one measurement.
-        against: a checkout of an original package, whose own code replaces the published forms.
 
     Returns:
         What the machine is and how fast it copies and multiplies, and the results.
@@ -395,21 +327,20 @@ def measure(
             raise UsageError(f"bench: expected one of {', '.join(known)}, found {name!r}", "lrurun bench --help")
     if what == "loop" and shapes:
         raise UsageError("bench loop: measures whole trainings, which have no --shape", "leave --shape out")
-    original = original_in(against) if against else None
-    chosen = original.choose(what) if original else LAYERS if what == "layers" else [what] if what else ALL
+    chosen = LAYERS if what == "layers" else [what] if what else ALL
     results: list[Result] = []
-    with _processes(1 + len(original.forms) if original else 2, cores()) as processes:
+    with _processes(2, cores()) as processes:
         machine = {"cpu": cpu(), "cores": cores(), **processes[0].ask(do="machine")}
         for name in chosen:
             if name == "loop":
                 continue
             for shape in shapes or (SHAPES if machine["platform"] == "cpu" else PAPER):
                 console.say(f"measuring {name}, {shape}: {rounds} rounds")
-                results += _forms(name, shape, rounds, seconds, machine, processes, original)
+                results += _forms(name, shape, rounds, seconds, machine, processes)
             if name == "scan":
                 console.say("measuring the scan's errors")
                 results += _errors(processes[0].ask(do="errors"))
-            if name == "step" and "long" in (shapes or ["long"]) and not original:
+            if name == "step" and "long" in (shapes or ["long"]):
                 console.say(f"compiling: {COMPILE_ROUNDS} rounds")
                 results += _compiles(processes)
     if "loop" in chosen:

@@ -10,13 +10,13 @@ from typing import Any
 
 import jax
 
-from lrurun.bench import COMPILED, Shape, loop, originals
+from lrurun.bench import COMPILED, Shape, loop
 from lrurun.bench.forms import FORMS, Form, machine_speeds, scan_errors, step
 from lrurun.bench.loop import Turn
-from lrurun.errors import LrurunError
 
 
-def _timed(form: Form, run: Any) -> Turn:
+def timed(form: Form, run: Any) -> Turn:
+    """A function that calls a form for some seconds, and returns the seconds of a step."""
     state = jax.block_until_ready(run(*form.arguments(form.state)))
 
     def turn(seconds: float) -> float:
@@ -49,17 +49,14 @@ def serve() -> None:
             case "errors":
                 answer = scan_errors()
             case "compile":
-                _, seconds = _compiled(step(Shape(*COMPILED), asked["form"] == "ours"))
+                _, seconds = compiled(step(Shape(*COMPILED), asked["form"] == "ours"))
                 answer = {"seconds": seconds}
             case "ready":
                 turn = None  # the previous form is no longer needed
-                try:
-                    form, run, seconds = _ready(asked)
-                except LrurunError as error:
-                    answer = {"error": error.message, "hint": error.hint}
-                else:
-                    answer = {"compile": seconds, "temp": run.memory_analysis().temp_size_in_bytes}
-                    turn = _timed(form, run)
+                form = FORMS[asked["what"]](Shape(*asked["shape"]), asked["form"] == "ours")
+                run, seconds = compiled(form)
+                answer = {"compile": seconds, "temp": run.memory_analysis().temp_size_in_bytes}
+                turn = timed(form, run)
             case "loop":
                 turn = loop.ours(Path(asked["place"]), asked["model"]) if asked["place"] else loop.bare(asked["model"])
                 answer = {}
@@ -70,19 +67,8 @@ def serve() -> None:
         out.flush()
 
 
-def _ready(asked: dict[str, Any]) -> tuple[Form, Any, float]:
-    """The form of a request, compiled, and how long that took. Raises LrurunError if it is of a faulty checkout."""
-    what, shape, kind = asked["what"], Shape(*asked["shape"]), asked["form"]
-    if kind == "original":
-        path = Path(asked["checkout"])
-        with originals.explained(path):
-            form = originals.form(path, what, shape)
-            return form, *_compiled(form)
-    form = FORMS[what](shape, kind == "ours")
-    return form, *_compiled(form)
-
-
-def _compiled(form: Form) -> tuple[Any, float]:
+def compiled(form: Form) -> tuple[Any, float]:
+    """The compiled function of a form, and the seconds that it took to trace and compile it."""
     began = time.perf_counter()
     run = form.function.lower(*form.arguments(form.state)).compile()
     return run, time.perf_counter() - began

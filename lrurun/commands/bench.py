@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Optional, get_args
 
 import typer
@@ -109,24 +108,16 @@ def bench(
             **number("--seconds", float, 0.01, 600, example=2),
         ),
     ] = 2.0,
-    against: Annotated[
-        Optional[Path],
-        typer.Option(
-            metavar="PATH",
-            help="Measure the code of this checkout of minimal-LRU or S5. It is imported, and so runs here.",
-        ),
-    ] = None,
     json: Json = False,
 ) -> int:
     """Measure training speed against the published implementations.
 
     Both are measured on this machine, in turns; the results are ratios. The published ones are rewritten in lrurun.
-    With --against they are the original code, and what is rewritten is compared with that too. step-rnn compares
-    training steps of the LRU and of a dense tanh RNN, and judges the paper's claims about that.
+    step-rnn compares training steps of the LRU and of a dense tanh RNN, and judges the paper's claims about that.
     """
     from lrurun import bench
 
-    machine, results = bench.measure(what, shape or [], rounds=rounds, seconds=seconds, against=against)
+    machine, results = bench.measure(what, shape or [], rounds=rounds, seconds=seconds)
     known = convert(machine, MachineSpeed)
     if json:
         output.write_json(BenchDocument(known, [_comparison(result) for result in results], _claims(known, results)))
@@ -233,5 +224,4 @@ def _print(machine: MachineSpeed, results: Sequence[Result], rounds: int) -> Non
 def _compared(results: Sequence[Result]) -> list[str]:
     """What each measurement is compared with."""
     kinds = {r.name.partition("/")[0]: r.against for r in results if r.unit == "times as fast"}
-    rewritten = "what lrurun compares with otherwise, "
-    return [f"{kind}: {rewritten * kind.startswith('published-')}against {against}." for kind, against in kinds.items()]
+    return [f"{kind}: against {against}." for kind, against in kinds.items()]

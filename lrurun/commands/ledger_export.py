@@ -7,7 +7,6 @@ import csv
 import json as jsonlib
 import math
 import shlex
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from lrurun.paths import Places
     from lrurun.report import exports
 
-POLL_SECONDS = 2.0
-"""How often the ledger is looked at while runs are followed."""
 FORMATS = ("parquet", "csv", "tensorboard", "mlflow")
 
 
@@ -36,7 +33,6 @@ FORMATS = ("parquet", "csv", "tensorboard", "mlflow")
 )
 @needs("dest", "to")
 @needs("where", "to")
-@needs("follow", "to")
 @excludes("to", "format", "out")
 def export(
     context: typer.Context,
@@ -59,23 +55,16 @@ def export(
         ),
     ] = None,
     where: Where = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="With --to tensorboard: go on until all runs are finished.")
-    ] = False,
 ) -> int:
     """Write the whole ledger, or runs for other programs.
 
     With --to, runs go to the new folder DEST: tables (parquet, csv), TensorBoard event files, or an MLflow database.
-    With --follow, DEST mirrors runs while they train, up to the last committed checkpoint of each, which a resume
-    keeps. It may be ended at any time, and started again with the same DEST.
     """
     places: Places = context.obj.places
     if to is not None:
         if dest is None:
             raise UsageError(f"--to {to}: writes a folder, and needs its name", f"add it: --to {to} DEST")
-        if follow and to != "tensorboard":
-            raise UsageError(f"--follow: belongs to --to tensorboard, found --to {to}", "leave --follow out")
-        return _follow(places, dest, where) if follow else _write_runs(places, to, dest, where)
+        return _write_runs(places, to, dest, where)
     return _write_tables(places, format, out)
 
 
@@ -114,22 +103,6 @@ def _chosen(places: Places, ledger: Ledger, where: str | None) -> list[str]:
         what = f"--where: none of {plural(known, 'run')} fulfils the condition" if known else "there are no runs"
         raise NotFoundError(f"{what} in {places.ledger}", "lrurun runs lists the runs")
     return ids
-
-
-def _follow(places: Places, dest: Path, where: str | None) -> int:
-    """Mirrors runs until all of them are finished or have failed."""
-    from lrurun.report import listing
-    from lrurun.report.exports import mirror
-
-    with opening.existing(places) as ledger:
-        choice = listing.Choice(where, None, ledger)
-        with mirror.opened(dest) as folder:
-            console.say(f"mirroring {places.ledger} into {dest}{_next('tensorboard', dest)}; ^C ends it")
-            files_of_runs = mirror.Mirror(ledger, folder)
-            while files_of_runs.update(lambda: choice.ids(ledger)):
-                time.sleep(POLL_SECONDS)
-    console.say(f"mirrored {plural(files_of_runs.complete, 'finished run')}")
-    return 0
 
 
 def _write_tables(places: Places, format: str, out: Path | None) -> int:

@@ -104,7 +104,6 @@ from lrurun.ledger.values import (
     Attempt,
     Checkpoint,
     ClaimedRun,
-    CommittedCurves,
     Curve,
     Event,
     LadderInstance,
@@ -1201,38 +1200,6 @@ class Ledger:
                 having = select(runs.c.id).where(among(runs.c.id, run_ids), rows.exists())
                 names = names.where(having.correlate(metric_keys).exists())
             return list(connection.execute(names).scalars())
-
-    @retried
-    def committed_curves(self, run_id: str, since: int = 0) -> CommittedCurves:
-        """The rows of a run that no resume changes: those before its last committed checkpoint; all, if it is finished.
-
-        The row of the checkpoint's own step may be recorded after the checkpoint, by this attempt or the next one. The
-        rows are read in one transaction. Raises NotFoundError.
-
-        Args:
-            since: only rows of this step and of later ones.
-        """
-        with self._reading() as connection:
-            number = self._run_number(connection, run_id)
-            state = connection.execute(select(runs.c.state).where(runs.c.number == number)).scalar_one()
-            # An attempt that has not begun has deleted no rows yet; those of the attempt before it are still there.
-            begun = select(attempts.c.n, attempts.c.resumed_from).where(
-                attempts.c.run == number, attempts.c.resumed_from.is_not(None)
-            )
-            newest = connection.execute(begun.order_by(attempts.c.n.desc()).limit(1)).first()
-            attempt, resumed = (0, 0) if newest is None else (newest.n, newest.resumed_from)
-            saved = select(func.max(checkpoints.c.step)).where(
-                checkpoints.c.run == number, checkpoints.c.attempt >= attempt, checkpoints.c.state == "committed"
-            )
-            finished = state in FINISHED
-            upto = None if finished else max(resumed, connection.execute(saved).scalar_one() or 0)
-            rows = _ROWS.where(metrics.c.run == number, metrics.c.step >= since)
-            if upto is not None:
-                rows = rows.where(metrics.c.step < upto)
-            curves = _grouped(connection, rows, {number: run_id}, _names(connection, None))
-            return CommittedCurves(
-                attempt=attempt, upto=upto, finished=finished, curves=tuple(sorted(curves, key=lambda curve: curve.key))
-            )
 
     # Records
 

@@ -153,19 +153,6 @@ class Curve(Struct, frozen=True, kw_only=True):
         return f"Curve(run={self.run!r}, key={self.key!r}, points={count}{ends})"
 
 
-class CommittedCurves(Struct, frozen=True, kw_only=True):
-    """The rows of a run that no resume changes."""
-
-    attempt: int
-    """The newest attempt that has begun; 0 before the first."""
-    upto: int | None
-    """The step of the last committed checkpoint, which is past these rows, 0 if there is none; None if the run is
-    finished."""
-    finished: bool
-    curves: tuple[Curve, ...]
-    """The curves in the order of their keys, with the rows that were asked for."""
-
-
 class RunGroup(Struct, frozen=True):
     """The runs with the same values in some columns."""
 

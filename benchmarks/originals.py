@@ -1,7 +1,15 @@
-"""The original packages' own code, from a checkout, for `lrurun bench --against PATH`. Importing it runs it."""
+"""Compares the layers and training steps of lrurun and of the original packages' own code, in turns in one process.
+
+    python -m benchmarks.originals CHECKOUT [layer step] [--shape digits scifar listops long] [--rounds 5] [--seconds 2]
+
+CHECKOUT is a clone of https://github.com/NicolasZucchet/minimal-LRU (layer and training step) or of
+https://github.com/lindermanlab/S5 (layer), whose code is imported and run; it may need packages of its own. Ratios are
+medians over rounds; above 1, the form is faster than the original.
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import sys
@@ -14,38 +22,36 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lrurun.bench import Shape, original_in
-from lrurun.bench.forms import CLASSES, Form, inputs_of, layer_parameters, pixels, with_gradients
-from lrurun.errors import LrurunError
+from lrurun.bench import SHAPES, STEP_SHAPES, Result, Shape
+from lrurun.bench.forms import CLASSES, FORMS, Form, inputs_of, layer_parameters, pixels, with_gradients
+from lrurun.bench.serve import compiled, timed
 
 Module = Any
-"""Of the checkout: nothing is known about its types."""
+"""A module of the checkout: nothing is known about its types."""
 
 
-def form(path: Path, what: str, shape: Shape) -> Form:
-    """What is timed of the checkout at `path`."""
-    make = {("minimal-LRU", "layer"): _lru_layer, ("minimal-LRU", "step"): _lru_step, ("S5", "layer-s5"): _s5_layer}
-    return make[original_in(path).package, what](path, shape)
+def forms(checkout: Path) -> dict[str, Any]:
+    """What can be timed of a checkout: name in `FORMS` -> a function of a shape that makes it."""
+    if (checkout / "lru/train_helpers.py").is_file():
+        return {"layer": partial(_lru_layer, checkout), "step": partial(_lru_step, checkout)}
+    if (checkout / "s5/ssm_init.py").is_file():
+        return {"layer-s5": partial(_s5_layer, checkout)}
+    raise SystemExit(f"{checkout}: expected a checkout of minimal-LRU (lru/train_helpers.py) or S5 (s5/ssm_init.py)")
 
 
-@contextlib.contextmanager
-def explained(path: Path) -> Iterator[None]:
-    """Explains what goes wrong in the code of the checkout at `path`.
-
-    Raises:
-        LrurunError: a package that it imports is not installed, or it does not work with the installed ones.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise LrurunError(
-            f"{path}: its code imports {error.name}, which is not installed", f"pip install {error.name}"
-        ) from None
-    except Exception as error:
-        raise LrurunError(
-            f"{path}: its code does not work with jax {jax.__version__}: {type(error).__name__}: {error}",
-            "update the checkout: git pull",
-        ) from None
+def compare(what: str, original: Form, shape: Shape, rounds: int, seconds: float) -> list[Result]:
+    """Times lrurun's form, and the published one where lrurun has it, beside the original."""
+    sides = {"lrurun": FORMS[what](shape, True)}
+    if what in ("layer", "step"):
+        sides["published"] = FORMS[what](shape, False)
+    sides["original"] = original
+    turns = {name: timed(form, compiled(form)[0]) for name, form in sides.items()}
+    times = [{name: turn(seconds) for name, turn in turns.items()} for _ in range(rounds)]
+    return [
+        Result.of(name, "original", [(one[name], one["original"]) for one in times])
+        for name in sides
+        if name != "original"
+    ]
 
 
 def _lru_layer(path: Path, shape: Shape) -> Form:
@@ -152,3 +158,30 @@ def _removed_type() -> Iterator[None]:
         yield
     finally:
         del jnp.DeviceArray  # type: ignore[attr-defined]
+
+
+def main() -> None:
+    """Measure, and print a line for each comparison."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("what", nargs="*", help="layer, step [what the checkout has]")
+    parser.add_argument("--shape", nargs="+", choices=list(SHAPES), default=list(SHAPES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn")
+    options = parser.parse_args()
+    for what, make in forms(options.checkout).items():
+        if options.what and not what.startswith(tuple(options.what)):
+            continue
+        for name in options.shape:
+            shape = (STEP_SHAPES if what == "step" else SHAPES)[name]
+            for result in compare(what, make(shape), shape, options.rounds, options.seconds):
+                low, high = result.interval
+                print(
+                    f"{what}/{name}: {result.name} {1e3 * result.ours:.3g} ms, original {1e3 * result.theirs:.3g} ms: "
+                    f"{result.ratio:.2f} ({low:.2f} to {high:.2f}) times as fast",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
