@@ -18,7 +18,7 @@ from lrurun.config import plugin_code
 from lrurun.config.schema import Execution, RunConfig
 from lrurun.data.on_device import stream
 from lrurun.data.task import Spec
-from lrurun.errors import LrurunError, NoEigenvaluesError, NotFoundError, check_type
+from lrurun.errors import LrurunError, NoEigenvaluesError, NotFoundError, UsageError, check_type
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Checkpoint, Run
 from lrurun.nn.network import Model
@@ -39,6 +39,8 @@ class Trained(Struct, frozen=True, kw_only=True):
 
     id: str
     config: RunConfig
+    spec: Spec
+    """The form of inputs and outputs; `scale`, `mean` and `std` are applied to inputs, as in training."""
     step: int
     """The step of the best validation score."""
     score: float
@@ -48,12 +50,29 @@ class Trained(Struct, frozen=True, kw_only=True):
     stats: dict[str, Any]
 
     def __call__(self, inputs: Any, lengths: Any = None) -> np.ndarray:
-        """Logits or values (B, classes) of inputs in the task's form: (B, L), (B, L, features) or (B, 2, L).
+        """Logits or values (B, classes); (B, L, classes) where the task has outputs at positions.
 
-        Where the task has outputs at positions, they are (B, L, classes).
+        Args:
+            inputs: numbers as in the prepared data, not scaled: the model scales them as in training. Pixels of digits
+                are from 0 to 16, those of CIFAR-10 from 0 to 255. (B, L) ids of tokens, (B, 2, L) for pairs;
+                (B, L, features) numbers, (B, L) with one feature.
+            lengths: numbers of real positions, (B,), or (B, 2) for pairs; None if all positions are real.
 
-        `lengths` are the numbers of real positions, (B,), or (B, 2) for pairs; None if all positions are real.
+        Raises:
+            UsageError: inputs of another shape.
         """
+        spec, shape = self.spec, np.shape(inputs)
+        if spec.pair:
+            expected, fits = "(B, 2, L)", len(shape) == 3 and shape[1] == 2
+        elif spec.kind == "tokens" or (spec.features == 1 and len(shape) != 3):
+            expected, fits = "(B, L)", len(shape) == 2
+        else:
+            expected, fits = f"(B, L, {spec.features})", len(shape) == 3 and shape[2] == spec.features
+        if not fits:
+            raise UsageError(
+                f"run {self.id}: expected inputs {expected}, found {shape}",
+                f"B sequences of L steps, as in the data of {self.config.task}, which have {self.spec.length} steps",
+            )
         return np.asarray(_logits(self.model, self.params, self.stats, inputs, lengths))
 
 
@@ -71,6 +90,8 @@ def load(
     files: Sequence[str | os.PathLike[str]] = (),
 ) -> Trained:
     """The model of a run, by its id or the beginning of it, from the newest checkpoint that passes verification.
+
+    It is called with inputs as in the prepared data, which it scales as in training: see `Trained.__call__`.
 
     The defaults for ledger and runs folder are those of the commands. `files` are those of the plug-ins that the run
     was trained with, except for classes that the calling program has registered itself.
@@ -106,6 +127,7 @@ def load(
     return Trained(
         id=found.id,
         config=config,
+        spec=spec,
         step=snapshot.best_step,
         score=snapshot.score,
         model=compiled.model,

@@ -50,12 +50,6 @@ def tasks() -> str:
     return table(["task", "data", "steps", "predicted", "train / validation / test"], rows)
 
 
-def task_names() -> str:
-    from lrurun.data import TASKS
-
-    return textwrap.fill(", ".join(f"`{name}`" for name in TASKS) + ".", 120)
-
-
 def schema() -> str:
     from lrurun.ledger.database.schema import VIEWS, metadata
 
@@ -92,29 +86,6 @@ def layers() -> str:
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     [contract] = [c for c in linter["contracts"] if c["type"] == "layers"]
     return "\n".join(["```text", *contract["layers"], "```"])
-
-
-def packages() -> str:
-    text = []
-    folders = [
-        ROOT / "lrurun",
-        *sorted(p.parent for p in (ROOT / "lrurun").rglob("__init__.py") if p.parent.parent.name),
-    ]
-    for folder in dict.fromkeys(folders):
-        if "migrations" in folder.parts:
-            continue
-        files = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
-        title = f"### `{folder.relative_to(ROOT)}/`\n\n{first_line(folder / '__init__.py')}"
-        rows = [[f"`{path.name}`", first_line(path)] for path in files]
-        text.append(title + (f"\n\n{table(['file', 'what it has'], rows)}" if rows else ""))
-    return "\n\n".join(text)
-
-
-def first_line(path: Path) -> str:
-    """The first sentence of a module's docstring, on one line."""
-    text = ast.get_docstring(ast.parse(path.read_text()))
-    assert text, f"{path} has no docstring"
-    return " ".join(text.partition("\n\n")[0].split())
 
 
 def json_fields() -> str:
@@ -238,11 +209,9 @@ def session(name: str) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "ladders": ladders,
     "tasks": tasks,
-    "task-names": task_names,
     "schema": schema,
     "layers": layers,
     "studies": study_table,
-    "packages": packages,
     "claims": claims,
     "json": json_fields,
     "recurrence": partial(members, "lrurun/nn/recurrences/base.py", "Recurrence"),
@@ -254,6 +223,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "new-recipe": partial(example, "task", "oddness", ".toml"),
     "new-ladder": partial(example, "ladder", "radius", ".toml"),
     "own": partial(session, "own"),
+    "search": partial(session, "search"),
     "papers": lambda: PAPERS.read_text().rstrip(),
 }
 
@@ -289,8 +259,13 @@ def page(path: Path) -> str:
     return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}\n{part[3]}", path.read_text())
 
 
+def write() -> None:
+    """Brings all pages up to date."""
+    for path in PAGES:
+        path.write_text(page(path))
+
+
 if __name__ == "__main__":
     if sys.argv[1:] != ["--write"]:
         sys.exit("usage: python -m tests.generated --write")
-    for path in PAGES:
-        path.write_text(page(path))
+    write()

@@ -211,6 +211,9 @@ def test_a_plan_names_the_seeds_that_remain_and_a_grid_that_is_not_used(
     notes = answered(capsys, "plan", "own.toml", *OPTIONS, "--tune")["notes"]
     assert notes == ["own.toml [tune.grid] is not used with profile smoke, which has values of its own to try"]
     assert answered(capsys, "plan", "own.toml", *OPTIONS)["notes"] == []
+    search = '[tune]\nsearch = "random"\ntrials = 2\n[tune.space]\n"optim.lr" = {low = 0.01, high = 0.1}\n'
+    Path("own.toml").write_text(f'extends = "base.toml"\ntask = "sDigits"\n{search}')
+    assert answered(capsys, "plan", "own.toml", *OPTIONS, "--tune")["notes"] == []
 
 
 def test_documents_are_recorded_once_from_whichever_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

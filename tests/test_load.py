@@ -10,7 +10,7 @@ import pytest
 import lrurun
 from lrurun.config import plan as planning
 from lrurun.data import store
-from lrurun.errors import LrurunError, NotFoundError
+from lrurun.errors import LrurunError, NotFoundError, UsageError
 from tests.machine import Machine
 
 
@@ -26,6 +26,9 @@ def test_a_loaded_model_scores_what_its_run_scored(machine: Machine) -> None:
     for split, name in ((data.validation, "val/accuracy"), (data.test, "test/accuracy")):
         right = np.argmax(loaded(split.inputs), -1) == split.labels
         assert right.mean() == pytest.approx(run["metrics"][name], abs=1e-6)
+    assert loaded.spec == plan.task.spec(plan.options)
+    with pytest.raises(UsageError, match=r"expected inputs \(B, L\), found \(64,\)"):
+        loaded(data.test.inputs[0])
     with pytest.raises(NotFoundError, match="no run 'ffff'"):
         lrurun.load("ffff", ledger=machine.ledger)
     with pytest.raises(NotFoundError, match="no ledger"):

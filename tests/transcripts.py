@@ -1,7 +1,8 @@
-"""Recorded sessions in the documentation: `python -m tests.transcripts NAME` runs the commands of `docs/output/NAME.sh`
-in an empty folder, and writes what they print to `docs/output/NAME.txt`.
+"""Recorded sessions of the documentation: `python -m tests.transcripts` records them again and updates the pages.
 
-The commands of a script are separated by empty lines.
+The commands of `docs/output/NAME.sh` run in an empty folder, and what they print is kept in `docs/output/NAME.txt`. The
+commands of a script are separated by empty lines. `python -m tests.transcripts NAME ...` records single sessions. Of
+`npDigits`, only the answer is kept, for a terminal of 100 columns; it takes a minute where nothing else runs.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests import generated
+
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "docs" / "output"
+ANSWER = "npDigits"
 
 
 def commands(name: str) -> list[str]:
@@ -24,15 +28,20 @@ def commands(name: str) -> list[str]:
     ]
 
 
-def run(command: str, folder: Path) -> str:
-    """What a command prints, output and errors as they come.
+def names() -> list[str]:
+    """All sessions with commands and what they print."""
+    return sorted(path.stem for path in OUTPUT.glob("*.sh"))
+
+
+def run(command: str, folder: Path, *, columns: int = 110, errors: bool = True) -> str:
+    """What a command prints, output and `errors` as they come.
 
     Raises:
-        subprocess.CalledProcessError: it fails.
+        RuntimeError: it fails.
     """
     places = {name: str(folder / "home") for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")}
     env = {name: value for name, value in os.environ.items() if not name.startswith("LRURUN_")} | places
-    env |= {"COLUMNS": "110", "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
+    env |= {"COLUMNS": str(columns), "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     env.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "home/xla"))
     done = subprocess.run(
@@ -40,16 +49,19 @@ def run(command: str, folder: Path) -> str:
         cwd=folder,
         env=env,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=subprocess.STDOUT if errors else None,
         text=True,
-        check=True,
     )
+    if done.returncode:
+        raise RuntimeError(f"{command}: exit code {done.returncode}\n{done.stdout}")
     return done.stdout.replace(f"{folder}/", "").replace(str(folder), ".")
 
 
 def record(name: str) -> str:
-    """The session: every command after a prompt, and what it printed."""
+    """The session: every command after a prompt, and what it printed; of the answer, that alone."""
     with tempfile.TemporaryDirectory() as place:
+        if name == ANSWER:
+            return run("lrurun ladder npDigits", Path(place).resolve(), columns=100, errors=False)
         said = [(command, run(command, Path(place).resolve())) for command in commands(name)]
     return "\n".join(f"$ {command}\n{text}" for command, text in said)
 
@@ -66,5 +78,6 @@ def recorded(name: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    [chosen] = sys.argv[1:]
-    (OUTPUT / f"{chosen}.txt").write_text(record(chosen))
+    for chosen in sys.argv[1:] or [*names(), ANSWER]:
+        (OUTPUT / f"{chosen}.txt").write_text(record(chosen))
+    generated.write()

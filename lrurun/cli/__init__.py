@@ -82,7 +82,7 @@ class Overview(typer.core.TyperGroup):
         write("Usage: lrurun COMMAND ...   Examples and options of each: lrurun COMMAND --help")
         write(
             "Trains a ladder of models, from a tanh RNN to the Linear Recurrent Unit (LRU), to see which changes "
-            "matter on a task. Begin with: lrurun ladder sDigits"
+            "matter on a task. Begin with: lrurun ladder npDigits"
         )
         formatter.write("\n")
         for group, names in GROUPS.items():
@@ -153,7 +153,7 @@ def make_app(command: str | None = None) -> typer.Typer:
         name="lrurun",
         help=(
             "Train a ladder of models, from a tanh RNN to the Linear Recurrent Unit (LRU), and see which changes "
-            "matter on a task.\n\nBegin with: lrurun ladder sDigits"
+            "matter on a task.\n\nBegin with: lrurun ladder npDigits"
         ),
         epilog=EXIT_CODES,
         cls=Overview,

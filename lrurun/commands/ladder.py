@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 @examples(
-    "lrurun ladder sDigits --profile smoke",
+    "lrurun ladder npDigits --profile smoke",
     "lrurun ladder npDigits --seeds 5 --set optim.lr=0.002",
 )
 @exclusive("name", "sweep")

@@ -24,9 +24,9 @@ FILES = {
 }
 """What is written: suffix of the file -> template."""
 NEXT = {
-    "recurrence": ("check recurrence {0} --load {0}.py", "ladder sDigits --profile smoke --ladder {0}.toml"),
+    "recurrence": ("check recurrence {0} --load {0}.py", "ladder npDigits --profile smoke --ladder {0}.toml"),
     "task": ("check recipe {0}.toml --load {0}.py", "ladder {0}.toml --load {0}.py --rung gamma-norm"),
-    "ladder": ("check ladder {0}.toml", "ladder sDigits --profile smoke --ladder {0}.toml"),
+    "ladder": ("check ladder {0}.toml", "ladder npDigits --profile smoke --ladder {0}.toml"),
     "recipe": ("check recipe {0}.toml", "ladder {0}.toml --rung gamma-norm"),
 }
 """Commands that work with the files as they are."""
@@ -46,7 +46,7 @@ def new(
     """Write a small working example to start from.
 
     A recurrence comes with a ladder that compares it, a task with its recipe. The files are written to the working
-    directory, and work as they are; the command names what to run. A recipe is for the task sDigits until it is edited.
+    directory, and work as they are; the command names what to run. A recipe is for npDigits until it is edited.
     """
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
         raise UsageError(
@@ -71,7 +71,7 @@ def texts(what: str, name: str) -> dict[str, str]:
     parts = re.split(r"[_-]+", name)
     values = {
         "name": name,
-        "task": name if what == "task" else "sDigits",
+        "task": name if what == "task" else "npDigits",
         "Class": "".join(part[:1].upper() + part[1:] for part in parts) + what.capitalize(),
     }
     return {

@@ -69,7 +69,7 @@ def replacement_note(recipe: Recipe, profile: str | None) -> str:
     """A phrase that says that the profile replaces the grid of its recipe, which may come from `extends`; empty if it
     does not."""
     own = {} if recipe.tune is None else recipe.tune.grid | recipe.tune.space
-    if not own or get_profile(recipe, profile).tune in ({}, own) or recipe.is_packaged:
+    if not own or get_profile(recipe, profile).tune in (None, {}, own) or recipe.is_packaged:
         return ""
     name = "grid" if recipe.tune is None or recipe.tune.search is None else "space"
     return f"{recipe.path} [tune.{name}] is not used with profile {profile}, which has values of its own to try"
