@@ -121,7 +121,7 @@ def test_layers_of_other_kinds_have_as_many_complex_states_as_the_lru():
     assert [states(name, True) for name in ("layer-s5", "layer-s4d", "layer-s4d-64")] == [15, 12, 6 * 32]
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_bench_compares_layers(machine):
     document = machine.json("bench", "layers", "--shape", "digits", "--rounds", "1", "--seconds", "0.05")
     names = [f"{memory}{name}/digits" for name in LAYERS for memory in ("", "memory-")]
@@ -129,7 +129,7 @@ def test_bench_compares_layers(machine):
     assert ["of_limit" in result for result in document["results"]] == [True, *[False] * 7]
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_bench_runs_the_loop_of_a_worker(machine):
     document = machine.json("bench", "loop", "--rounds", "2", "--seconds", "0.2")
     assert [result["name"] for result in document["results"]] == ["loop/sDigits", "loop/small"]

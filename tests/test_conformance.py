@@ -10,7 +10,7 @@ from lrurun.nn import conformance
 
 VARIANTS = {name: settings for kind in KINDS for name, settings in conformance.variants(kind).items()}
 PLAIN = {next(iter(conformance.variants(kind))) for kind in KINDS}
-MARKS = {name: pytest.mark.slow if name in PLAIN else pytest.mark.forms for name in VARIANTS}
+MARKS = {name: pytest.mark.slow if name in PLAIN else pytest.mark.rare for name in VARIANTS}
 MARKS |= dict.fromkeys(("dense, tanh", "diagonal, normalised"), ())
 
 

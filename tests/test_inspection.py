@@ -243,9 +243,11 @@ def test_logs_are_followed_until_the_run_is_over(machine: Machine, monkeypatch: 
         assert out.readline() == "half a line\n"
         with log.open("a") as file:
             file.write("unfinished")
+        process.send_signal(signal.SIGSTOP)  # it sees the run fail and begin again at once: otherwise it would end
         ledger.finish(first, "failed", error="boom")
         ledger.requeue([run.id])
         second = begin(ledger, key)
+        process.send_signal(signal.SIGCONT)
         assert out.readline() == "unfinished\n"
         write_log(run.id, 2, "again\n")
         assert out.readline() == "again\n"

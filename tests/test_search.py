@@ -316,8 +316,9 @@ def trials(path: Path, instance: str = "%") -> list[Any]:
     return query.select(path, sql)[1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["random", "tpe"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("random", marks=pytest.mark.rare), pytest.param("tpe", marks=pytest.mark.slow)]
+)
 def test_a_search_that_is_stopped_and_shared_ends_with_the_same_trials(kind: str, tmp_path: Path) -> None:
     recipe = SEARCH.replace('"random"', f'"{kind}"').replace("trials = 3", "trials = 20\nseeds = 2")
     whole, parts = tmp_path / "whole.db", tmp_path / "parts.db"
@@ -407,10 +408,11 @@ def outcome(machine: Machine) -> list[Any]:
     return [*kept, machine.json("query", "select text from events where kind = 'tuned'")["rows"]]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["random", "tpe"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("random", marks=pytest.mark.rare), pytest.param("tpe", marks=pytest.mark.slow)]
+)
 def test_a_search_killed_twice_ends_as_an_undisturbed_one(kind: str, tmp_path: Path) -> None:
-    machines = [Machine(tmp_path / name, tmp_path / "cache") for name in ("calm", "killed")]
+    machines = [Machine(tmp_path / name) for name in ("calm", "killed")]
     for machine in machines:
         (machine.folder / "search.toml").write_text(SPACES.format(kind=kind))
     calm, killed = machines

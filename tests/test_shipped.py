@@ -166,7 +166,7 @@ def test_reports_say_that_a_diagonal_rung_also_reaches_further_than_a_truncated_
     assert "linear-rnn, whose initial matrix is scaled: about 1 instead of 0.8. The ladder controls" in scaled
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_the_radius_of_the_control_is_that_of_the_dense_matrix():
     """For each size and initialisation once, over 20 matrices."""
     found = {}
