@@ -316,9 +316,8 @@ def trials(path: Path, instance: str = "%") -> list[Any]:
     return query.select(path, sql)[1]
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("random", marks=pytest.mark.rare), pytest.param("tpe", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["random", "tpe"])
 def test_a_search_that_is_stopped_and_shared_ends_with_the_same_trials(kind: str, tmp_path: Path) -> None:
     recipe = SEARCH.replace('"random"', f'"{kind}"').replace("trials = 3", "trials = 20\nseeds = 2")
     whole, parts = tmp_path / "whole.db", tmp_path / "parts.db"
