@@ -169,7 +169,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each turn")
     options = parser.parse_args()
-    for what, make in forms(options.checkout).items():
+    known = forms(options.checkout)
+    if wrong := [name for name in options.what if not any(what.startswith(name) for what in known)]:
+        parser.error(f"{options.checkout} has {' and '.join(known)}, found {wrong[0]!r}")
+    for what, make in known.items():
         if options.what and not what.startswith(tuple(options.what)):
             continue
         for name in options.shape:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from lrurun.report.columns import Columns
 
 Format = Literal["parquet", "csv", "tensorboard", "mlflow"]
-FORMATS: tuple[str, ...] = get_args(Format)
 
 RESULT = "result/"
 """Before the name of a result in formats that have curves alone, so that it is no point of the curve of that name."""
