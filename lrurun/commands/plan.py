@@ -11,7 +11,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from lrurun import console, table
+from lrurun import console, plugins, table
 from lrurun.commands._shared import cautions, opening, output
 from lrurun.commands._shared.options import (
     Decide,
@@ -274,7 +274,7 @@ def firm_verdict(
         seeds=LEAST_SEEDS,
         runs_left=runs_left,
         eta_seconds=document.eta_seconds,
-        command=request.command(*options, "--seeds", str(LEAST_SEEDS)),
+        command=request.command(*options, "--seeds", str(LEAST_SEEDS), *plugins.load_options()),
     )
 
 
