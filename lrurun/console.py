@@ -16,9 +16,7 @@ from functools import cache
 from typing import IO, TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
     from lrurun.errors import LrurunError
 
@@ -43,8 +41,8 @@ _PLAIN = str.maketrans(
     {"±": "+/-", "–": "-", "—": "-", "─": "-", "…": "...", "×": "x", "−": "-", "·": "-", "●": "*", "○": "o"}
 )
 
-_WHOLE = ("id", "rung", "step")
-"""Headers of columns whose cells are never folded."""
+_BOUND = re.compile(r" ± | [=<] (?=\d)| (?=%|\(n=)|(?<=\d), (?=[+-]?[\d.]+\])")
+"""Blanks at which no line ends."""
 
 _verbosity = 0
 
@@ -168,109 +166,20 @@ def write(text: str, *, styled: bool = False) -> None:
 
 def paragraph(text: str) -> None:
     """Print sentences on stdout. On a terminal, lines end between words."""
-    write(_wrapped(clean(text), width()) if _is_tty(sys.stdout) else text)
+    write("\n".join(wrapped(clean(text), width())) if is_screen() else text)
 
 
-def _wrapped(text: str, columns: int, label: str = "", indent: int = 0) -> str:
-    """Lines that end between words. `label` is printed before the first, `indent` spaces are before the others."""
-    wrapper = textwrap.TextWrapper(columns, initial_indent=label, subsequent_indent=" " * indent)
+def wrapped(text: str, columns: int, *, label: str = "", indent: int = 0) -> list[str]:
+    """Lines of at most `columns` that end between words, never inside of "92.67 ± 0.19 (n=3)" or "[+1.3, +2.9]".
+
+    Args:
+        label: begins the first line.
+        indent: blanks at the beginning of the others.
+    """
+    bound = _BOUND.sub(lambda found: found[0].replace(" ", "\xa0"), text)
+    wrapper = textwrap.TextWrapper(max(columns, 16), initial_indent=label, subsequent_indent=" " * indent)
     wrapper.break_long_words = wrapper.break_on_hyphens = False
-    return wrapper.fill(text)[len(label) :]
-
-
-def show(picture: RenderableType) -> None:
-    """Print something that Rich renders on stdout."""
-    out().print(picture)
-
-
-def table(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of text on stdout, under headers unless all of these are empty.
-
-    Terminals fold long cells; pipes get whole lines. On a terminal that is too narrow for this, each cell of a row has
-    a line of its own.
-    """
-    if not _is_tty(sys.stdout):
-        for lines in aligned(title, headers, rows):
-            write(lines)
-        return
-    if _least_width(headers, rows) > out().width:
-        write(_stacked(title, headers, rows))
-        return
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    picture = Table(
-        box=box.SIMPLE_HEAD, show_header=any(headers), pad_edge=False, title_justify="left", title_style="bold"
-    )
-    picture.title = Text(clean(title)) if title else None
-    for header in headers:
-        picture.add_column(Text(header), overflow="fold", no_wrap=header in _WHOLE)
-    for row in rows:
-        picture.add_row(*[Text(clean(cell)) for cell in row])
-    show(picture)
-
-
-def leave_out(headers: list[str], rows: Sequence[list[str]], order: Sequence[str]) -> list[str]:
-    """Removes columns, in an order, until each row is one line of the terminal; returns the names of those removed.
-
-    If no removal is enough, all stay: `table` then gives each cell a line. In a pipe all stay, too.
-    """
-    if not _is_tty(sys.stdout):
-        return []
-    columns = zip(headers, *rows, strict=True)
-    widths = {name: max(map(len, (name, *cells))) + 3 for name, *cells in columns}
-    gone: list[str] = []
-    for name in dict.fromkeys(name for name in order if name in widths):
-        if sum(widths.values()) - sum(widths[one] for one in gone) <= out().width:
-            break
-        gone.append(name)
-    if sum(widths.values()) - sum(widths[one] for one in gone) > out().width:
-        return []
-    for place in reversed([place for place, name in enumerate(headers) if name in gone]):
-        for row in [headers, *rows]:
-            del row[place]
-    return gone
-
-
-def _least_width(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
-    """Columns that a readable table needs: some cells must stay whole, the others keep eight characters and fold into
-    about eight lines."""
-    longest = [max(len(cell) for cell in column) for column in zip(headers, *rows, strict=True)]
-    kept = [
-        length if header in _WHOLE else max(min(length, 8), length // 8)
-        for header, length in zip(headers, longest, strict=True)
-    ]
-    return sum(kept) + 3 * len(kept)
-
-
-def _stacked(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    name, columns = max(map(len, headers)), out().width
-    indent = name + 2 if 3 * name < columns else 4
-
-    def lines(header: str, cell: str) -> str:
-        label = f"{header.ljust(name)}  "
-        if " " not in cell:
-            return label + cell  # as an id or a path, which is copied whole
-        return label + _wrapped(cell, columns, label, indent)
-
-    blocks = [
-        "\n".join(lines(header, clean(cell)).rstrip() for header, cell in zip(headers, row, strict=True) if cell)
-        for row in rows
-    ]
-    return "\n\n".join(([clean(title)] if title else []) + blocks) + "\n"
-
-
-def aligned(title: str | None, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of a table in columns, many at a time."""
-    # most rows are clean
-    cells = [headers, *(row if clean(text := "".join(row)) is text else [clean(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    line = "  ".join(f"{{:{width}}}" for width in widths).format
-    if title:
-        yield clean(title)
-    for start in range(0 if any(headers) else 1, len(cells), 1000):
-        yield "\n".join(line(*row).rstrip() for row in cells[start : start + 1000])
+    return [line.replace("\xa0", " ") for line in wrapper.wrap(bound)] or [label.rstrip()]
 
 
 def say(text: str, *, level: int = 0) -> None:
@@ -317,7 +226,7 @@ def _message(label: str, style: str, text: str) -> None:
     console = err()
     text = redact(clean(text, lines=True))
     if _is_tty(sys.stderr) and not re.search(r"\n|lrurun ", text):
-        text = _wrapped(text, console.width, label)
+        text = "\n".join(wrapped(text, console.width, label=label))[len(label) :]
     try:
         # The terminal breaks other long lines: copied commands stay in one piece.
         console.print(Text.assemble((label, style), text), soft_wrap=True)

@@ -231,24 +231,6 @@ def test_sentences_wrap_at_words_on_a_terminal_only(terminal: Terminal, capsys: 
     assert len(lines) > 1
 
 
-@pytest.mark.parametrize("columns", [60, 80])
-def test_long_cells_get_lines_of_their_own_that_end_between_words(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    terminal.attach()
-    sentence = " ".join(f"word-{k}" for k in range(60))
-    path = "/a-folder" * 12
-    console.table("claims", ["task", "by the paper's own numbers", "file"], [["Copy", sentence, path]])
-    lines = terminal.sent().splitlines()
-    assert lines[:3] == ["claims", "", "task                        Copy"]
-    assert path in lines[-1]  # can be copied whole
-    assert max(map(len, lines[:-1])) <= columns
-    indent = {60: 4, 80: 28}[columns]
-    assert " ".join(line.strip() for line in lines[3:-1]) == f"by the paper's own numbers  {sentence}"
-    assert all(line.startswith(" " * indent + "word-") for line in lines[4:-1])
-
-
 def test_messages_wrap_at_words_and_commands_stay_in_one_piece(terminal: Terminal) -> None:
     terminal.attach()
     sentence = "stopping: " + "runs are saved " * 20
@@ -259,23 +241,3 @@ def test_messages_wrap_at_words_and_commands_stay_in_one_piece(terminal: Termina
     command = "the same command continues: lrurun ladder " + "--set optim.lr=0.1 " * 20 + "end"
     console.say(command)
     assert terminal.sent() == f"{command}\n"
-
-
-def test_columns_are_left_out_until_each_row_is_one_line(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    names, row = ["id", "task", "state", "score"], ["0123456789ab", "sDigits", "done", "97.5"]
-    order = ["score", "task", "state"]
-    headers, rows = list(names), [list(row)]
-    assert console.leave_out(headers, rows, order) == [], "in a pipe all stay"
-    for columns, left in ((80, names), (36, ["id", "task", "state"]), (26, ["id", "state"]), (10, names)):
-        monkeypatch.setenv("COLUMNS", str(columns))
-        terminal.attach()
-        console.out.__globals__["_console"].cache_clear()
-        headers, rows = list(names), [list(row)]
-        gone = console.leave_out(headers, rows, order)
-        assert (headers, gone) == (left, [name for name in order if name not in left])
-        assert rows == [[cell for name, cell in zip(names, row, strict=True) if name in left]]
-        if columns > 10:
-            console.table(None, headers, rows)
-            found = [line for line in terminal.sent().splitlines() if row[0] in line]
-            assert [line.split() for line in found] == rows
-            assert all(len(line) <= columns for line in found)

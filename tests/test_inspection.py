@@ -68,10 +68,10 @@ def test_compare_shows_only_differences(runs: list[Run], capsys: pytest.CaptureF
         "optim.lr                     0.004                 0.032",
         "results",
         f"metric                    {tanh.id}  {linear.id}",
-        "best_step                 60            60",
-        "machine/steps_per_second  100           100",
-        "test/accuracy             0.5           0.52",
-        "val/accuracy              0.5           0.52",
+        "best_step                           60            60",
+        "machine/steps_per_second           100           100",
+        "test/accuracy                      0.5          0.52",
+        "val/accuracy                       0.5          0.52",
     ]
     assert answered(capsys, "compare", tanh.id, runs[1].id, tanh.id) == {
         "schema_version": 1,
@@ -356,7 +356,7 @@ def test_show_has_the_recorded_eigenvalues(tmp_path: Path, capsys: pytest.Captur
         old, new = (run.id for run in ledger.runs())
     shown = said(capsys, "show", new, "--ledger", str(path))[1].splitlines()
     at = shown.index("eigenvalues: largest magnitude")
-    assert [line.split("  ")[0] for line in shown[at + 1 : at + 4]] == ["layer", "0", "1"]
+    assert [line.split()[0] for line in shown[at + 1 : at + 4]] == ["layer", "0", "1"]
     assert shown[at + 2].split() == ["0", "1", "nan"]
     values = [line.split()[1] for line in shown if line.startswith(("model.", "optim."))]
     assert "false" in values

@@ -48,7 +48,7 @@ def test_smoke_ladder_fills_table_and_ledger(finished: Machine) -> None:
     # a pipe gets every column, however narrow
     title, headers, *lines, last = finished.run("status", env={"COLUMNS": "40"}).stdout.splitlines()
     assert (title, last) == ("sDigits-smoke: ladder lru on sDigits, profile smoke", "8 of 8 done")
-    assert re.sub(" {2,}", "|", headers) == "rung|runs|state|steps|loss|last val %|steps/s|time left"
+    assert re.sub(" {2,}", "|", headers) == "rung|runs|state|steps|loss|mean val %|steps/s|time left"
     wanted = [(r["rung"], "1/1", "done", "100%", f"{r['train/loss']:.3f}") for r in status[0]["rungs"]]
     assert [tuple(line.split()[:5]) for line in lines] == wanted
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from lrurun import studies
@@ -17,7 +19,8 @@ def test_settings_are_listed_by_profile(machine: Machine) -> None:
     defaults = msgspec.structs.asdict(study.settings())
     for profile, table in study.profiles.items():
         assert {name: values[profile] for name, values in found.items()} == defaults | dict(table)
-    text = machine.run("list", "studies", "memory").stdout
-    assert text.splitlines()[1].split() == ["setting", *study.profiles]
+    text = machine.run("list", "studies", "bridge").stdout
+    assert re.search(r"^nu +0.99$", text, re.MULTILINE), "the same in every profile"
+    assert re.search(r"^updates +ci: 50; laptop: 1500; paper: 10000$", text, re.MULTILINE)
     assert machine.run("list", "tasks", "memory", code=2).stderr.startswith("error: list tasks: takes no name, found")
     assert "did you mean 'memory'" in machine.run("list", "studies", "memry", code=2).stderr

@@ -12,7 +12,7 @@ from rich.console import Console
 from lrurun import console
 from lrurun.ledger.store import Ledger
 from lrurun.report import live
-from lrurun.report.progress import Progress, collect, columns, running_lines, summary, view
+from lrurun.report.progress import Progress, collect, columns, running_lines, so_far, summary, view
 from tests.results import fill
 from tests.stores import key, ledger, path, take, want
 
@@ -119,28 +119,39 @@ def test_a_terminal_draws_a_large_ladder_less_often_but_changes_at_once(monkeypa
     assert drawn == [100.0, 101.0, 104.0]
 
 
-def drawn(progress: Progress, width: int) -> list[str]:
-    screen = io.StringIO()
-    Console(file=screen, width=width, color_system=None).print(view(progress, width))
-    return [line.rstrip() for line in screen.getvalue().splitlines()]
-
-
 @pytest.mark.parametrize("width", [40, 48, 60, 76, 90])
-def test_narrow_terminals_get_fewer_columns_of_whole_words(path: Path, width: int) -> None:
+def test_narrow_terminals_get_fewer_columns(path: Path, width: int) -> None:
     fill(path, "sDigits", {"stable-exponential": [0.5, 0.6], "tanh-rnn": [0.7]}, profile="smoke")
     with Ledger.open(path) as ledger:
         progress = collect(ledger, ledger.ladders()[0])
-    lines = drawn(progress, width)
+    lines = view(progress, width)
     assert all(len(line) <= width for line in lines)
-    assert "…" not in "".join(lines)
-    [heading] = [line.split("  ") for line in lines if "rung" in line]
-    headings = [name.strip() for name in heading if name.strip()]
+    [heading] = [line for line in lines if line.startswith("rung ")]
+    headings = [name.strip() for name in heading.split("  ") if name.strip()]
     assert headings[:3] == ["rung", "runs", "state"]
     assert set(headings) <= set(columns(progress))
-    assert ("time left" in headings) == (width >= 60)
-    for rung, runs in (("stable-exponential", "2/2"), ("tanh-rnn", "1/1")):
-        [line] = [line for line in lines if line.split()[:1] == [rung]]
+    assert ("steps/s" in headings) == (width >= 76)
+    for rung, runs in (("stable-exponential" if width > 40 else "stable-ex", "2/2"), ("tanh-rnn", "1/1")):
+        [line] = [line for line in lines if line.startswith(rung)]
         assert line.split()[1:3] == [runs, "done"]
+
+
+def test_the_answer_so_far_is_of_finished_runs_and_columns_stay_where_they_are(ledger: Ledger, key: str) -> None:
+    ledger.enqueue(key, [want(rung, seed, k) for k, (rung, seed) in enumerate((r, s) for r in "ab" for s in (0, 1))])
+    drawn = []
+    for loss, score in ((2.5, 0.4), (123.0, 0.6), (1.0, 0.8), (0.5, 1.0)):
+        claim = take(ledger, key)
+        ledger.record(claim, [(20, "train/loss", loss), (20, "val/accuracy", score / 2)], 20)
+        [instance] = ledger.ladders()
+        drawn.append((view(collect(ledger, instance), 120), so_far(collect(ledger, instance))))
+        ledger.finish(claim, "done", result={"val/accuracy": score}, step=100)
+        drawn.append((view(collect(ledger, instance), 120), so_far(collect(ledger, instance))))
+    answers = [answer for _, answer in drawn]
+    assert answers[:5] == [""] * 5, "one rung has finished runs"
+    assert answers[5:7] == ["best on validation so far: b, 80.0 % (mean of 1 seed)"] * 2, "a running seed is no result"
+    assert answers[7] == "best on validation: b, 90.0 % (mean of 2 seeds)"
+    heads = {line for lines, _ in drawn for line in lines if line.startswith("rung ")}
+    assert len(heads) == 1
 
 
 def test_a_worker_that_has_not_advanced_for_long_is_shown(
@@ -167,5 +178,5 @@ def test_a_worker_that_has_not_advanced_for_long_is_shown(
     assert summary(found) == "0 of 1 done, 1 running, 1 worker has not advanced for 3:20"
     assert summary(after(10)).endswith(" left")
     for width in (60, 120):
-        assert "has not advanced for 3:20" in " ".join(drawn(found, width))
-    assert "advanced" not in " ".join(drawn(after(10), 120))
+        assert "has not advanced for 3:20" in " ".join(view(found, width))
+    assert "advanced" not in " ".join(view(after(10), 120))

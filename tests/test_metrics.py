@@ -274,8 +274,8 @@ def test_status_has_the_score_of_the_metric(capsys: pytest.CaptureFixture[str], 
     [rung] = found["Wave"]["rungs"]
     assert (rung["score"], rung["val/accuracy"]) == (-0.5, None)
     text = said(capsys, "status")
-    assert "last val r2" in text
-    assert "last val bits per byte" in text
+    assert "mean val r2" in text
+    assert "mean val bits per byte" in text
     assert " -0.500 " in text
 
 

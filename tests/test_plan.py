@@ -156,10 +156,10 @@ def test_the_plan_names_a_base_that_is_not_the_previous_rung(folder, capsys):
     assert run(command) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[4:8] == [
-        "ring r_min = 0.5; r_max = 0.9 0/2 unknown",
-        "norm normalize = true 0/2 unknown",
-        "half on plane: r_max = 0.5 0/2 unknown",
-        "same as dense 0/2",
+        "ring 0/2 unknown r_min = 0.5; r_max = 0.9",
+        "norm 0/2 unknown normalize = true",
+        "half 0/2 unknown on plane: r_max = 0.5",
+        "same 0/2 as dense",
     ]
 
 

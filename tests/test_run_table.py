@@ -102,8 +102,8 @@ def test_columns_in_every_format(ledger: Path, capsys: pytest.CaptureFixture[str
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         "seed  rung  optim.lr  test/accuracy [%]  val/loss  tag",
-        "0     ring  0.001     50.00              1.5       a|b",
-        "1     ring  0.001     60.00              1.5",
+        "   0  ring     0.001              50.00       1.5  a|b",
+        "   1  ring     0.001              60.00       1.5",
     ]
     markdown = lrurun(capsys, *COLUMNS, "--sort", "seed", "--limit", "1", "--format", "md")[1].splitlines()
     assert markdown[0] == "| seed | rung | optim.lr | test/accuracy [%] | val/loss | tag |"
@@ -142,9 +142,9 @@ def test_groups_in_every_format(ledger: Path, capsys: pytest.CaptureFixture[str]
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         "rung  optim.lr  runs  n  test/accuracy [%]  ± stderr",
-        "ring  0.001     2     2  55.00              5.00",
-        "ring  0.002     1     0",
-        "ring  0.004     3     2  50.00              25.00",
+        "ring     0.001     2  2              55.00      5.00",
+        "ring     0.002     1  0",
+        "ring     0.004     3  2              50.00     25.00",
     ]
     found = answered(capsys, "runs", "--by", "optim.lr", "--sort", "-mean", "--limit", "2")
     assert found["by"] == ["optim.lr"]

@@ -49,7 +49,7 @@ def test_cells_are_runs(computed: Machine) -> None:
     assert computed.json("query", "select count(*) as n from runs")["rows"] == [[5]]
     [status] = computed.json("status")["ladders"]
     assert (status["ladder"], status["task"], status["done"]) == ("study", "study:memory", 5)
-    assert "last val" not in computed.run("status").stdout  # cells have no score
+    assert "mean val" not in computed.run("status").stdout  # cells have no score
 
 
 def test_curves_of_cells_are_drawn_by_name(computed: Machine, tmp_path) -> None:

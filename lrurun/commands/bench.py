@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional, get_args
 import typer
 from msgspec import UNSET, Struct, UnsetType, convert
 
-from lrurun import console
+from lrurun import console, table
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, choice, number
 from lrurun.commands._shared.rules import examples
@@ -197,12 +197,12 @@ def _print(machine: MachineSpeed, results: Sequence[Result], rounds: int) -> Non
         )
     if rows:
         headers = ["what", "ours, ms", "theirs, ms", "times as fast", "of limit", "memory", "compile, s"]
-        console.table(None, headers, rows)
+        table.show_text(headers, rows, order=["compile, s", "memory", "of limit", "theirs, ms", "ours, ms"])
     errors = {r.name: r for r in results if r.unit == "times as exact"}
     pairs = [(e, errors[e.name.replace("error/", "error-gradient/")]) for e in errors.values() if "/" in e.name[:6]]
     if pairs:
         rows = [[e.name, f"{e.ours:.1e}", f"{e.theirs:.1e}", f"{g.ours:.1e}", f"{g.theirs:.1e}"] for e, g in pairs]
-        console.table(None, ["what", "states", "published", "gradient of lambda", "published"], rows)
+        table.show_text(["what", "states", "published", "gradient of lambda", "its published"], rows)
     notes = [
         f"{machine.cpu}, {machine.cores} cores, {machine.device}; jax {machine.jax}; "
         f"copies {machine.copy_gb_s:.0f} GB/s, multiplies at {machine.product_gflop_s:.0f} GFLOP/s.",
@@ -218,7 +218,8 @@ def _print(machine: MachineSpeed, results: Sequence[Result], rounds: int) -> Non
     notes += [
         f"{one.task}: {one.verdict}: {one.text}. ({one.source}) {one.detail}." for one in _claims(machine, results)
     ]
-    console.write("\n".join(notes))
+    for note in notes:
+        console.paragraph(note)
 
 
 def _compared(results: Sequence[Result]) -> list[str]:

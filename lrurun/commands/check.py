@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional
 import typer
 from msgspec import Struct, structs
 
-from lrurun import console, kinds, paths
+from lrurun import console, kinds, paths, table
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, OnLadders, choice
 from lrurun.commands._shared.rules import examples
@@ -53,6 +53,7 @@ def check(
     name: Annotated[Optional[str], typer.Argument(metavar="NAME|FILE", help="Its name, or a file.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Check all of them.")] = False,
     ladder: OnLadders = None,
+    details: Annotated[bool, typer.Option("--details", help="Say all of what is valid, too.")] = False,
     json: Json = False,
 ) -> int:
     """Check a ladder, a recipe, a recurrence or a study.
@@ -95,8 +96,13 @@ def check(
     if json:
         output.write_json(CheckDocument(findings))
     else:
-        rows = [[_state(f), f.name, f.check, f.detail] for f in findings]
-        console.table(None, ["", what, "check", "detail"], rows)
+        table.show_text(
+            ["", what, "check", "detail"],
+            [[_state(finding), finding.name, finding.check, finding.detail] for finding in findings],
+            cut={"detail": 16},
+            # what is wrong, and with --details everything
+            below={"detail": lambda row: f"{row[1]}, {row[2]}" if details or row[0] != "ok" else ""},
+        )
     if all(finding.passed for finding in findings):
         return 0
     raise _failure(what, findings)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from msgspec import Struct
 
-from lrurun import console
+from lrurun import console, table
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json, complete_runs
 from lrurun.commands._shared.rules import examples
@@ -69,7 +69,7 @@ def compare(
     shown = [run_tables.differences(compared, names), run_tables.results(compared, names)]
     if not compared.differs:
         console.say("no differences but in the results")
-    for table in shown:
-        if table.rows:
-            console.table(table.title, table.headers, table.rows)
+    for one in shown:
+        if one.rows:
+            table.show_text(one.headers, one.rows, title=one.title, whole=names)
     return 0

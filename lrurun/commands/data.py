@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from lrurun import console
+from lrurun import console, table
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, ProfileName, Task
 from lrurun.commands._shared.rules import examples
@@ -224,27 +224,40 @@ def _again(context: typer.Context, task: str, profile: str | None) -> str:
 
 
 def _print_check(where: Path, document: DataCheck, form: ScoreForm) -> None:
-    console.write(f"{where}: every array has the digest in the manifest\n{document.sha256}")
-    console.write(
-        f"source: {_from({'source': document.source, 'kind': document.kind, 'published': document.published})}"
-    )
+    console.paragraph(f"{where}: every array has the digest in the manifest")
+    console.write(document.sha256)
+    source = {"source": document.source, "kind": document.kind, "published": document.published}
+    console.paragraph(f"source: {_from(source)}")
     for note in document.notes:
         console.warn(note)
     if document.vocabulary:
         console.write(f"vocabulary: {len(document.vocabulary)} tokens")
-    rows = [
-        [split, f"{facts.count:,}", *_of_labels(facts), _lengths(facts)] for split, facts in document.splits.items()
-    ]
-    labels = "labels: mean ± deviation" if document.splits["train"].values else "share of each class, %"
-    heads = ["split", "examples", "labels an example", labels, "lengths: shortest / median / longest"]
-    if all(facts.labels == 1 for facts in document.splits.values()):
-        heads, rows = [heads[0], heads[1], *heads[3:]], [[row[0], row[1], *row[3:]] for row in rows]
-    console.table(None, heads, rows)
+    table.show(table.Table(columns=tuple(_split_columns(document.splits)), rows=tuple(document.splits.items())))
     if histogram := document.splits["train"].histogram:
         console.write("lengths in train:")
         console.write(_bars(histogram))
     if document.baselines:
-        console.write(f"scores of naive predictors on test: {_naive(document.baselines, form)}")
+        console.paragraph(f"scores of naive predictors on test: {_naive(document.baselines, form)}")
+
+
+def _split_columns(splits: Mapping[str, SplitFacts]) -> Iterator[table.Column]:
+    """The columns of a table whose rows are the splits and their facts."""
+
+    def column(name: str, cell: Callable[[SplitFacts], str], **more: Any) -> table.Column:
+        return table.Column(name=name, cell=lambda row: cell(row[1]), **more)
+
+    yield table.Column(name="split", cell=lambda row: row[0], right=False)
+    yield column("examples", lambda facts: f"{facts.count:,}")
+    if any(facts.labels != 1 for facts in splits.values()):
+        yield column("labels an example", lambda facts: f"{facts.labels:.3g}", priority=3)
+    if splits["train"].values:
+        yield column("labels: mean ± deviation", lambda facts: "{:.3g} ± {:.3g}".format(*facts.values or ()))
+    else:
+        ranges = column("share of a class", lambda facts: _share_range(facts.classes))
+        every = column("share of each class, %", lambda facts: _shares(facts.classes), priority=2, narrower=ranges)
+        yield every if len(splits["train"].classes) <= 12 else ranges
+    lengths = column("lengths", _lengths, right=False)
+    yield column("lengths: shortest / median / longest", _lengths, right=False, priority=1, narrower=lengths)
 
 
 @app.command()
@@ -289,22 +302,19 @@ def info(context: typer.Context, task: Task, profile: ProfileName = None, json: 
     baselines = (manifest or {}).get("baselines", {})
     defaults = "the defaults of the task" if named.code else "as published"
     no_copy = "nothing: the arrays were imported" if named.restore else "nothing: no copy is needed"
-    rows = [
-        ["task", f"{named.name}: {named.title}"],
-        ["examples", ", ".join(f"{split} {count:,}" for split, count in document.sizes.items())],
-        ["sequences", f"up to {spec.length:,} {'step' if spec.length == 1 else 'steps'}, {spec.predicted}"],
-        [
-            "settings",
-            ", ".join(f"{key} = {console.setting(value)}" for key, value in changed.items()) or defaults,
-        ],
-        ["folder", document.folder],
-        ["prepared", f"from {_from(manifest)}" if manifest else "not yet"],
-        *([["naive scores", _naive(baselines, form_of(named.metric))]] if baselines else []),
-        ["--from takes", named.wanted or no_copy],
-        *(["download", r.url + (f", {r.bytes:,} bytes" if r.bytes else "")] for r in named.remotes),
-        *([["otherwise", offline.text]] if offline else []),
-    ]
-    console.table(None, ["", ""], rows)
+    facts = {
+        "task": f"{named.name}: {named.title}",
+        "examples": ", ".join(f"{split} {count:,}" for split, count in document.sizes.items()),
+        "sequences": f"up to {spec.length:,} {'step' if spec.length == 1 else 'steps'}, {spec.predicted}",
+        "settings": ", ".join(f"{key} = {console.setting(value)}" for key, value in changed.items()) or defaults,
+        "folder": document.folder,
+        "prepared": f"from {_from(manifest)}" if manifest else "not yet",
+        "naive scores": _naive(baselines, form_of(named.metric)) if baselines else "",
+        "--from takes": named.wanted or no_copy,
+    }
+    downloads = [("download", r.url + (f", {r.bytes:,} bytes" if r.bytes else "")) for r in named.remotes]
+    otherwise = [("otherwise", offline.text)] if offline else []
+    table.show_facts([*((name, text) for name, text in facts.items() if text), *downloads, *otherwise])
     return 0
 
 
@@ -368,11 +378,6 @@ def _label(label: np.ndarray) -> str:
     return " ".join("-" if none else f"{number:.3g}" for number, none in pairs) + (" ..." if flat.size > most else "")
 
 
-def _of_labels(facts: SplitFacts) -> list[str]:
-    shares = "{:.3g} ± {:.3g}".format(*facts.values) if facts.values else _shares(facts.classes)
-    return [f"{facts.labels:.3g}", shares]
-
-
 def _pictures(examples: Examples) -> list[np.ndarray]:
     return [example for _, example in examples if not isinstance(example, str)]
 
@@ -385,9 +390,12 @@ def _draw(image: Path, task: str, examples: Examples) -> None:
 
 
 def _shares(counts: list[int]) -> str:
+    return " ".join(f"{100 * count / max(1, sum(counts)):.1f}" for count in counts)
+
+
+def _share_range(counts: list[int]) -> str:
     total = max(1, sum(counts))
-    shares = [f"{100 * count / total:.1f}" for count in counts]
-    return " ".join(shares) if len(shares) <= 12 else f"{min(counts) / total:.1%} to {max(counts) / total:.1%}"
+    return f"{min(counts) / total:.1%} to {max(counts) / total:.1%}"
 
 
 def _lengths(facts: SplitFacts) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 from msgspec import Struct
 
-from lrurun import console, paths
+from lrurun import paths, table
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json
 from lrurun.commands._shared.rules import examples
@@ -44,18 +44,17 @@ def doctor(context: typer.Context, json: Json = False) -> int:
     The exit code is 1 if there is a problem.
     """
     places: Places = context.obj.places
-    checks = [
-        _packages(),
-        _devices(),
-        *_data(places),
-        _ledger(places),
-        _disk(places.runs, "runs"),
-        _disk(paths.cache_dir(), "compiled programs"),
-    ]
+    machine = [_packages(), _devices()]
+    data, prepared = _data(places)
+    stores = [_ledger(places), _disk(places.runs, "runs"), _disk(paths.cache_dir(), "compiled programs")]
+    checks = [*machine, *data, *stores]
     if json:
         output.write_json(DoctorDocument(checks))
     else:
-        console.table(None, ["", "what", "found"], [["ok" if c.ok else "PROBLEM", c.what, c.found] for c in checks])
+        known = f"in {places.data}, for {len(prepared)} of {len(data)} recipes: {', '.join(prepared) or 'none'}"
+        problems = [check for check in data if not check.ok]
+        shown = [*machine, MachineCheck("prepared data", known), *problems, *stores]
+        table.show_facts([(f"{'ok' if c.ok else 'PROBLEM':7}  {c.what}", c.found) for c in shown])
     return 0 if all(c.ok for c in checks) else 1
 
 
@@ -86,30 +85,32 @@ def _devices() -> MachineCheck:
     return MachineCheck("devices", found)
 
 
-def _data(places: Places) -> list[MachineCheck]:
+def _data(places: Places) -> tuple[list[MachineCheck], list[str]]:
+    """A check for each recipe, and the recipes whose data are prepared."""
     from lrurun.config import plan as planning
     from lrurun.data import store
 
-    findings = []
+    findings, prepared = [], []
     for name in paths.names("recipes"):
         try:
             task, options, folder_name = planning.data_of(name)
             where = places.data / folder_name
-            table = store.manifest(task, options, where)
-            if table is None:
+            manifest = store.manifest(task, options, where)
+            if manifest is None:
                 findings.append(
                     MachineCheck(f"data of {name}", f"not prepared yet; lrurun ladder {name} prepares them in {where}")
                 )
                 continue
             store.load(task, options, where)
+            prepared.append(name)
             findings.append(
                 MachineCheck(
-                    f"data of {name}", f"version {table['version']}, from {table['source']}, verified, in {where}"
+                    f"data of {name}", f"version {manifest['version']}, from {manifest['source']}, verified, in {where}"
                 )
             )
         except LrurunError as error:
             findings.append(MachineCheck(f"data of {name}", f"{error.message}; {error.hint}", ok=False))
-    return findings
+    return findings, prepared
 
 
 def _ledger(places: Places) -> MachineCheck:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Optional, get_args
 
 import typer
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from lrurun import console, kinds, paths
+from lrurun import console, kinds, paths, table
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json, choice
 from lrurun.commands._shared.rules import examples
@@ -88,8 +88,8 @@ class Listing(Struct, frozen=True, kw_only=True):
 
 
 @examples(
-    "lrurun list",
     "lrurun list tasks",
+    "lrurun list recipes --details",
 )
 def list_(
     what: Annotated[
@@ -101,6 +101,7 @@ def list_(
     study: Annotated[
         Optional[str], typer.Argument(metavar="NAME", help="Of studies: one of them, with its settings.")
     ] = None,
+    details: Annotated[bool, typer.Option("--details", help="All that is known of each, on lines of its own.")] = False,
     json: Json = False,
 ) -> int:
     """List ladders, recipes, tasks, recurrences and studies.
@@ -121,10 +122,52 @@ def list_(
         output.write_json(Listing(**found))  # type: ignore[arg-type]
         return 0
     for name, entries in found.items():
-        headers = list(entries[0].__struct_fields__) if entries else ["name"]
-        rows = [[", ".join(v) if isinstance(v, list) else str(v) for v in structs.astuple(one)] for one in entries]
-        console.table(name, headers, rows)
+        if details:
+            console.write(name)
+            for entry in entries:
+                console.write("")
+                table.show_facts([(field, _text(value)) for field, value in structs.asdict(entry).items()])
+        else:
+            columns = _COLUMNS[name]
+            rows = [[cell(entry) for cell in columns.values()] for entry in entries]
+            table.show_text(list(columns), rows, title=name, order=_LEFT_OUT, cut=dict.fromkeys(_SENTENCES, 24))
+    if not details:
+        console.say("--details has all of each")
     return 0
+
+
+def _text(value: object) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value)
+
+
+_COLUMNS: dict[str, dict[str, Callable[[Any], str]]] = {
+    "ladders": {
+        "name": lambda ladder: ladder.name,
+        "rungs": lambda ladder: str(len(ladder.rungs)),
+        "title": lambda ladder: ladder.title,
+    },
+    "recipes": {
+        "name": lambda recipe: recipe.name,
+        "checked": lambda recipe: recipe.checked.partition(",")[0],
+        "profiles": lambda recipe: _text(recipe.profiles),
+    },
+    "tasks": {
+        "name": lambda task: task.name,
+        "classes": lambda task: str(task.classes),
+        "sizes": lambda task: " / ".join(size.split()[-1] for size in task.sizes),
+        "title": lambda task: task.title,
+    },
+    "recurrences": {"name": lambda kind: kind.name, "what": lambda kind: kind.what},
+    "studies": {
+        "name": lambda study: study.name,
+        "question": lambda study: study.question,
+        "source": lambda study: study.source,
+    },
+}
+"""What is listed of each without --details: column -> its cell."""
+_SENTENCES = ("title", "profiles", "what", "question")
+_LEFT_OUT = ("source", "sizes", "classes")
+"""The columns that a narrow terminal leaves out first."""
 
 
 def _ladders() -> list[ListedLadder]:
@@ -180,12 +223,20 @@ def _show_study(what: str | None, name: str, *, json: bool) -> int:
     if json:
         output.write_json(StudyListing(study.name, settings))
         return 0
-    rows = [[one.name, *(console.setting(value) for value in one.values.values())] for one in settings]
-    console.table(
-        f"settings of the study {study.name}, by profile; a list is an axis of its grid", ["setting", *profiles], rows
-    )
+    console.paragraph(f"settings of the study {study.name}, by profile; a list is an axis of its grid")
+    table.show_facts([(one.name, _by_profile(one.values)) for one in settings])
     console.say(f"lrurun study {study.name} --set NAME=VALUE or NAME=[VALUE,VALUE] changes them")
     return 0
+
+
+def _by_profile(values: Mapping[str, Any]) -> str:
+    """As in "20" or "ci: 20; laptop, paper: 1000"."""
+    profiles: dict[str, list[str]] = {}
+    for profile, value in values.items():
+        profiles.setdefault(console.setting(value), []).append(profile)
+    if len(profiles) == 1:
+        return next(iter(profiles))
+    return "; ".join(f"{', '.join(names)}: {text}" for text, names in profiles.items())
 
 
 def _summary(settings: type) -> str:

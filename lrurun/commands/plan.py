@@ -11,7 +11,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from lrurun import console
+from lrurun import console, plugins, table
 from lrurun.commands._shared import cautions, opening, output
 from lrurun.commands._shared.options import (
     Decide,
@@ -274,7 +274,7 @@ def firm_verdict(
         seeds=LEAST_SEEDS,
         runs_left=runs_left,
         eta_seconds=document.eta_seconds,
-        command=request.command(*options, "--seeds", str(LEAST_SEEDS)),
+        command=request.command(*options, "--seeds", str(LEAST_SEEDS), *plugins.load_options()),
     )
 
 
@@ -411,8 +411,8 @@ def _in_ledger(ledger: Ledger | None, wanted: Sequence[PlannedRun]) -> dict[str,
 
 def _rate_source(rung: planning.ResolvedRung, chosen: bool) -> dict[str, Any]:
     """Where the learning rate comes from; until all tuning runs are finished, it is not chosen."""
-    table: dict[str, Any] = msgspec.to_builtins(rung.rate_source)
-    return table if chosen or table["kind"] != "tuned" else {**table, "text": _TO_BE_CHOSEN}
+    source: dict[str, Any] = msgspec.to_builtins(rung.rate_source)
+    return source if chosen or source["kind"] != "tuned" else {**source, "text": _TO_BE_CHOSEN}
 
 
 def _state(known: dict[str, Run], fingerprint: str) -> str:
@@ -436,7 +436,7 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
     from lrurun.report.judging import sequential
 
     previous = dict(pairwise(rung.name for rung in reversed(made.rungs)))
-    table = []
+    rows = []
     for row in document.rungs:
         branches = row.on != previous.get(row.rung)
         changes = "; ".join(_changes(row, made)) or ("tuned values" if row.moves else "the first rung")
@@ -445,9 +445,14 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
         elif branches:
             changes = "no base" if row.on is None else f"on {row.on}: {changes}"
         time = "unknown" if row.seconds_left is None else console.duration(row.seconds_left / document.workers)
-        table.append([row.rung, changes, f"{row.runs_done}/{row.runs}", time if row.runs_left else ""])
-    title = f"ladder {made.ladder.name} ({made.ladder.path}) on {made.recipe.task} ({made.recipe.path})"
-    console.table(title, ["rung", "what changes", "done", "time left"], table)
+        rows.append([row.rung, f"{row.runs_done}/{row.runs}", time if row.runs_left else "", changes])
+    table.show_text(
+        ["rung", "done", "time left", "what changes"],
+        rows,
+        title=f"ladder {made.ladder.name} ({made.ladder.path}) on {made.recipe.task} ({made.recipe.path})",
+        cut={"what changes": 24},
+        below={"what changes": lambda row: row[0]},
+    )
     console.paragraph(f"Instance {document.name}: {document.label}.")
     if document.design:
         console.paragraph(_design(document.design))
@@ -554,8 +559,8 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
     from lrurun.data import store as folder
     from lrurun.nn.network import Model
 
-    table = folder.manifest(made.task, made.options, places.data / made.data_name) or {}
-    spec = made.task.spec(made.options, table.get("vocabulary", ()))
+    manifest = folder.manifest(made.task, made.options, places.data / made.data_name) or {}
+    spec = made.task.spec(made.options, manifest.get("vocabulary", ()))
     for rung in rungs:
         model = Model(rung.config.model, spec)
         params, _ = jax.eval_shape(model.init, jax.random.key(0))
@@ -565,7 +570,7 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
             [path, "x".join(map(str, shape)) or "1", group, f"{rates[group]:g}"]
             for path, shape, group in model.listing(params, decay_norm_bias=rung.config.optim.decay_norm_bias)
         ]
-        console.table(f"{rung.name}: parameters", ["parameter", "shape", "group", "peak learning rate"], rows)
+        table.show_text(["parameter", "shape", "group", "peak learning rate"], rows, title=f"{rung.name}: parameters")
 
 
 def _show_sweep(found: Sequence[sweeps.Point], documents: Sequence[PlanDocument], *, json: bool) -> int:
@@ -585,7 +590,9 @@ def _show_sweep(found: Sequence[sweeps.Point], documents: Sequence[PlanDocument]
         done, runs = (sum(getattr(row, field) for row in document.rungs) for field in ("runs_done", "runs"))
         rows.append([*(console.setting(value) for value in point.values.values()), f"{done}/{runs}", time])
     profile = "" if first.profile is None else f", profile {first.profile}"
-    console.table(f"ladder {first.ladder} on {first.task}{profile}", [*found[0].values, "done", "time left"], rows)
+    table.show_text(
+        [*found[0].values, "done", "time left"], rows, title=f"ladder {first.ladder} on {first.task}{profile}"
+    )
     left = sum(row.runs_left for document in documents for row in document.rungs)
     if not left:
         console.paragraph("All runs are finished.")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Optional
 import typer
 from msgspec import Struct
 
-from lrurun import console
+from lrurun import console, table
 from lrurun.commands._shared import output
 from lrurun.commands._shared.options import Json
 from lrurun.commands._shared.rules import examples, exclusive
@@ -74,9 +74,7 @@ def query(
         plain = [[cell.hex() if isinstance(cell, bytes) else cell for cell in row] for row in rows]
         output.write_json(QueryDocument(columns, plain))
         return 0
-    console.table(
-        None, [console.clean(column) for column in columns], [[output.cell(cell) for cell in row] for row in rows]
-    )
+    table.show_text(columns, [[output.cell(cell) for cell in row] for row in rows])
     if not rows:
         console.say("no rows")
     return 0
@@ -93,9 +91,12 @@ def _list_views(context: typer.Context, json: bool) -> int:
         ]
         output.write_json(ViewsDocument(listed))
         return 0
-    for number, view in enumerate(found):
-        if number:
-            console.write("")
-        rows = [[console.clean(column.name), console.clean(column.about)] for column in view.columns]
-        console.table(f"{view.name}: {view.about}", ["column", "what it is"], rows)
+    for view in found:
+        table.show_text(
+            ["column", "what it is"],
+            [[column.name, column.about] for column in view.columns],
+            title=f"{view.name}: {view.about}",
+            cut={"what it is": 20},
+            below={"what it is": lambda row: row[0]},
+        )
     return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 from msgspec import Struct
 
-from lrurun import console
+from lrurun import console, table
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import (
     Columns,
@@ -95,10 +95,7 @@ def runs(
             settings, found = listing.varying(compared, ledger), iter(compared)
         values = ledger.columns_of(settings, shown, ladder) if ledger is not None and settings else {}
         headers, rows = listing.table(found, owner.user(), settings, values)
-    gone = console.leave_out(headers, rows, listing.least_important(headers, rows))
-    console.table(None, headers, rows)
-    if gone:
-        console.say(f"left out on this narrow terminal: {', '.join(gone)}")
+    table.show_text(headers, rows, order=listing.least_important(headers, rows))
     if len(ids) > len(rows):
         console.say(f"and {len(ids) - len(rows)} more; --limit 0 lists all")
     return 0
@@ -133,20 +130,20 @@ def _table(
         if ledger is not None and ladder is not None:
             _check_ladder(ledger, ladder)
         if by:
-            table = run_table.groups(ledger, choice, groups, metric, ladder, sort, limit or None)
+            found = run_table.groups(ledger, choice, groups, metric, ladder, sort, limit or None)
         else:
-            table = run_table.columns(ledger, choice, names, ladder, limit or None)
-    if table.caution:
-        console.warn(table.caution)
+            found = run_table.columns(ledger, choice, names, ladder, limit or None)
+    if found.caution:
+        console.warn(found.caution)
     if format != "table":
-        console.write(run_table.render(table, format))
-    elif not table.cells:
+        console.write(run_table.render(found, format))
+    elif not found.cells:
         console.say("no such runs" if ledger is not None else opening.nothing_yet(places, "runs"))
     else:
-        shown = table.cells[: listing.SCREENFUL] if on_screen else table.cells
-        console.table(None, table.headers, shown)
-        if len(shown) < len(table.cells):
-            console.say(f"and {len(table.cells) - len(shown)} more; --limit 0 lists all")
+        shown = found.cells[: listing.SCREENFUL] if on_screen else found.cells
+        table.show_text(found.headers, shown)
+        if len(shown) < len(found.cells):
+            console.say(f"and {len(found.cells) - len(shown)} more; --limit 0 lists all")
     return 0
 
 

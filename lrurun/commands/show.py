@@ -12,7 +12,7 @@ import msgspec
 import typer
 from msgspec import Struct
 
-from lrurun import console
+from lrurun import console, table
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json, OptionalRunId, number
 from lrurun.commands._shared.rules import examples, excludes, exclusive, needs
@@ -194,12 +194,12 @@ def _document(
 def _print_run(run: Run) -> None:
     from lrurun.report import run_tables as tables
 
-    console.write(tables.heading(run))
-    console.write(console.clean(tables.places(run)))
+    console.paragraph(tables.heading(run))
+    console.paragraph(tables.places(run))
     if run.tags:
-        console.write(console.clean(f"tags: {', '.join(run.tags)}"))
+        console.paragraph(f"tags: {', '.join(run.tags)}")
     if run.excluded is not None:
-        console.write(console.clean(f"excluded from every report: {run.excluded}"))
+        console.paragraph(f"excluded from every report: {run.excluded}")
     if run.error:
         console.write(console.clean(run.error, lines=True))
     if run.result:
@@ -207,8 +207,16 @@ def _print_run(run: Run) -> None:
     _print(tables.configuration(run))
 
 
-def _print(table: TextTable) -> None:
-    console.table(table.title, table.headers, table.rows)
+def _print(found: TextTable) -> None:
+    table.show_text(
+        found.headers,
+        found.rows,
+        title=found.title,
+        order=["source", "device", "process", "seconds", "from step"],
+        cut={"source": 16, "reason of its end": 16, "text": 24},
+        keeps_ends=["source"],
+        below={"text": lambda row: row[0]},
+    )
 
 
 def _print_records(

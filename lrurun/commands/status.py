@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from msgspec import Struct, field
 
-from lrurun import console
+from lrurun import console, table
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json, OnlyInstance
 from lrurun.commands._shared.rules import examples, exclusive
@@ -111,13 +111,15 @@ def status(
     if not found:
         console.say(opening.nothing_yet(places, "ladders"))
     for number, one in enumerate(found):
-        if console.is_screen():
-            console.show(progress.view(one, console.width()))
-            continue
         if number:
             console.write("")
-        console.table(progress.title(one.ladder), progress.columns(one), progress.rows(one))
-        console.write("\n".join(map(console.clean, [progress.summary(one), *progress.running_lines(one)])))
+        if console.is_screen():
+            color = console.has_color()
+            console.write("\n".join(progress.view(one, console.width(), color=color)), styled=color)
+            continue
+        table.show_text(progress.columns(one), progress.rows(one), title=progress.title(one.ladder))
+        lines = [progress.summary(one), *filter(None, [progress.so_far(one)]), *progress.running_lines(one)]
+        console.write("\n".join(map(console.clean, lines)))
     return 0
 
 

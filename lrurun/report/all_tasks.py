@@ -16,6 +16,7 @@ from lrurun.report.instance_label import InstanceLabel, data_sentence
 from lrurun.report.ladder_table import PAPER_PROTOCOL, LadderReport, settings_of
 from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
+from lrurun.table import Column, Table
 
 
 class TaskColumn(Struct, frozen=True, kw_only=True):
@@ -155,7 +156,7 @@ def content_of(report: AllTasksReport) -> content.ReportContent:
     label = _label(report.columns)
     return content.ReportContent(
         title=label.title(report.title),
-        table=content.Table(columns=(content.RUNG, content.TITLE, *columns), rows=report.rows),
+        table=Table(columns=(content.RUNG, content.TITLE, *columns), rows=report.rows),
         foot=tuple(_foot(report)),
         groups=tuple(_group(column, cell) for k, column in enumerate(report.columns) for cell in _of(report, k)),
         label=structs.replace(label, task="all").anchor(report.ladder),
@@ -185,13 +186,13 @@ def _group(column: TaskColumn, cell: LadderRow) -> content.RunGroup:
     )
 
 
-def _column(k: int, column: TaskColumn) -> content.Column:
+def _column(k: int, column: TaskColumn) -> Column:
     def link(row: AllTasksRow) -> str:
         return _anchor(column, row.rung)
 
     text = cells.in_grid(column.score)
     name = column.name.replace(", ", "\n")
-    return content.Column(name=name, cell=lambda row: text(row.cells[k]), right=False, link=link)
+    return Column(name=name, cell=lambda row: text(row.cells[k]), right=False, whole=True, link=link)
 
 
 def _foot(report: AllTasksReport) -> list[str]:

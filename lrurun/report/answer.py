@@ -13,12 +13,13 @@ from lrurun import plugins
 from lrurun.console import clean, setting
 from lrurun.errors import plural
 from lrurun.report import cells, content
-from lrurun.report.content import NOTHING, RUNG, Column
+from lrurun.report.content import RUNG
 from lrurun.report.judging import claims, verdicts
 from lrurun.report.ladder_content import BASE, detect_foot, has_branches, p_cell
 from lrurun.report.ladder_table import PAPER_PROTOCOL, LadderReport
 from lrurun.report.request import LadderRequest
 from lrurun.report.row_scores import LadderRow
+from lrurun.table import NOTHING, Column, Table
 
 _PLOT_WIDTHS = (10, 12, 16, 20, 24, 28, 32)
 """Characters of the dot plot, without its ends: the widest that the table has room for."""
@@ -30,7 +31,7 @@ def content_of(report: LadderReport, request: LadderRequest | None = None) -> co
     """What the first layer shows, with commands that show more of what was requested."""
     return content.ReportContent(
         title=_title(report),
-        table=content.Table(columns=_columns(report), rows=report.rows),
+        table=Table(columns=_columns(report), rows=report.rows),
         foot=("", *_sentences(report, request), _more(report, request)),
     )
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 
 from lrurun.config.ladder import Published
 from lrurun.report import content
-from lrurun.report.content import NOTHING, mixed_versions
+from lrurun.report.content import mixed_versions
 from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
+from lrurun.table import NOTHING
 
 RATES = {
     "tuned": "tuned on validation",

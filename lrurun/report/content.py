@@ -10,39 +10,10 @@ from msgspec import Struct
 from lrurun.console import clean
 from lrurun.data.metric import SLOT
 from lrurun.report.scores import ScoreForm
+from lrurun.table import NOTHING, Column, Table
 
-NOTHING = "–"
-KEPT = 100
-"""The priority of columns that are never left out."""
 ON_PAGE = 3
 """LaTeX has the columns from this priority on: those below it, as titles, do not fit a page."""
-
-
-class Column(Struct, frozen=True, kw_only=True):
-    """A column of a table."""
-
-    name: str
-    cell: Callable[[Any], str]
-    """The text of a row's cell; a newline begins another line of it."""
-    right: bool = True
-    link: Callable[[Any], str | None] | None = None
-    """The group of runs that a row's cell is made from."""
-    marked: Callable[[Any], bool] | None = None
-    """Whether a row's cell is the best of the table."""
-    priority: int = KEPT
-    """Where width is scarce, columns of the lowest priority are narrowed or left out first; LaTeX always leaves out
-    those below `ON_PAGE`."""
-    narrower: Column | None = None
-    """What replaces it then, with a priority of its own."""
-    note: str = ""
-    """Sentences that explain it, where it is shown."""
-    cut: int | None = None
-    """Where width is scarce, its cells are cut to at least this width before any column is left out."""
-    is_plot: bool = False
-    """Whether it draws numbers that other columns have, so that it is not missed where there is no room for it."""
-
-    def is_marked(self, row: Any) -> bool:
-        return self.marked is not None and self.marked(row)
 
 
 class Statement(Protocol):
@@ -85,18 +56,6 @@ class RunGroup(Struct, frozen=True, kw_only=True):
     """How it is printed, if it is a score."""
 
 
-def narrowed(columns: Sequence[Column], priority: int) -> tuple[Column, ...]:
-    """The columns as they are where there is room for this priority and above."""
-    found = []
-    for column in columns:
-        form: Column | None = column
-        while form is not None and form.priority < priority:
-            form = form.narrower
-        if form is not None:
-            found.append(form)
-    return tuple(found)
-
-
 RUNG = Column(name="rung", cell=lambda row: clean(row.rung), right=False)
 TITLE = Column(name="title", cell=lambda row: clean(row.title), right=False, priority=1)
 
@@ -122,13 +81,6 @@ def number(name: str, field: str, form: Callable[[Any], str], *, priority: int, 
 
 
 PARAMETERS = number("parameters", "parameters", "{:,}".format, priority=3)
-
-
-class Table(Struct, frozen=True, kw_only=True):
-    """A table. Its rows are of any kind that its columns know."""
-
-    columns: tuple[Column, ...]
-    rows: tuple[Any, ...]
 
 
 class ReportContent(Struct, frozen=True, kw_only=True):

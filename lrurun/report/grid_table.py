@@ -9,9 +9,9 @@ from msgspec import Struct
 from lrurun.config.ladder import Grid
 from lrurun.console import clean
 from lrurun.report import content
-from lrurun.report.content import Column, Table
 from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
+from lrurun.table import Column, Table
 
 
 class GridLine(Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ def _table(
             row = line.cells[k]
             return row is not None and is_best(row)
 
-        return Column(name=clean(name), cell=cell, right=False, link=link, marked=marked)
+        return Column(name=clean(name), cell=cell, right=False, whole=True, link=link, marked=marked)
 
     first = Column(name=clean(corner), cell=lambda line: clean(line.name), right=False)
     return Table(columns=(first, *(column(k, name) for k, name in enumerate(names))), rows=tuple(lines))

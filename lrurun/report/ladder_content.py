@@ -10,7 +10,7 @@ from lrurun import data as tasks
 from lrurun.console import clean
 from lrurun.errors import plural
 from lrurun.report import cells, content, grid_table, sparkline
-from lrurun.report.content import NOTHING, PARAMETERS, RUNG, TITLE, Column
+from lrurun.report.content import PARAMETERS, RUNG, TITLE
 from lrurun.report.instance_label import data_sentence, label_of
 from lrurun.report.judging import claims, sequential, statistics, verdicts
 from lrurun.report.judging.claims import look_text
@@ -18,6 +18,7 @@ from lrurun.report.judging.sequential import DesignSummary
 from lrurun.report.ladder_table import LadderReport, settings_of
 from lrurun.report.row_scores import LadderRow, every_slot
 from lrurun.report.scores import ScoreForm
+from lrurun.table import NOTHING, Column, Table
 
 
 def content_of(report: LadderReport) -> content.ReportContent:
@@ -30,7 +31,7 @@ def content_of(report: LadderReport) -> content.ReportContent:
         above=grid_table.tables(report.grid, report.rows, cells.in_grid(report.score), report.score)
         if report.grid
         else (),
-        table=content.Table(columns=_columns(report), rows=report.rows),
+        table=Table(columns=_columns(report), rows=report.rows),
         foot=tuple(_foot(report)),
         groups=tuple(_group(row, report.score, {one.rung for one in report.rows}) for row in report.rows),
         claims=report.claims,
@@ -271,7 +272,7 @@ def _score_column(form: ScoreForm) -> Column:
         return "\n".join([cells.score(row, form), *cells.remarks(row)])
 
     note = f"{form.sentence}: mean ± standard error over n finished seeds."
-    narrow = Column(name=f"test {form.title}", cell=lines, right=False, link=content.runs_of, note=note)
+    narrow = Column(name=f"test {form.title}", cell=lines, right=False, whole=True, link=content.runs_of, note=note)
     return structs.replace(narrow, cell=lambda row: lines(row).replace("\n", ", "), priority=2, narrower=narrow)
 
 
@@ -295,7 +296,7 @@ def _slots_column(report: LadderReport) -> tuple[Column, ...]:
         return f"{100 * means[0]:.0f} {levels} {100 * means[-1]:.0f}"
 
     note = f"By slot: test accuracy of the first to the last of {last} labels of a sequence, in per cent."
-    return (Column(name="by slot", cell=cell, right=False, link=content.runs_of, priority=2, note=note),)
+    return (Column(name="by slot", cell=cell, right=False, whole=True, link=content.runs_of, priority=2, note=note),)
 
 
 def _escape_column(report: LadderReport) -> tuple[Column, ...]:

@@ -24,6 +24,7 @@ from lrurun.report.judging import published
 from lrurun.report.judging.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED
 from lrurun.report.published_claims import PublishedClaim
 from lrurun.report.request import LadderRequest
+from lrurun.table import NOTHING, Column, Table
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -204,23 +205,23 @@ def contents(found: LedgerClaims, *, by_runs: bool, details: bool, command: str)
     return [summary, _lines(judged, more, by_runs=by_runs)]
 
 
-def count_table(found: LedgerClaims, *, by_runs: bool = True) -> content.Table:
+def count_table(found: LedgerClaims, *, by_runs: bool = True) -> Table:
     """How many claims of each paper have which verdict."""
     counts: dict[str, Counter[str]] = {paper: Counter() for paper in (*PAPERS.values(), OTHERS)}
     for claim in found.claims:
         verdict = claim.here.verdict if by_runs else claim.verdict
         counts[paper_of(claim)][verdict if verdict in _JUDGED else _NO_VERDICT] += 1
-    return content.Table(
+    return Table(
         columns=(
-            content.Column(name="paper", cell=lambda row: row[0], right=False),
+            Column(name="paper", cell=lambda row: row[0], right=False),
             *(_count_column(verdict) for verdict in (*_JUDGED, _NO_VERDICT)),
         ),
         rows=tuple((paper, count) for paper, count in counts.items() if count),
     )
 
 
-def _count_column(verdict: str) -> content.Column:
-    return content.Column(name=verdict, cell=lambda row: str(row[1][verdict] or content.NOTHING))
+def _count_column(verdict: str) -> Column:
+    return Column(name=verdict, cell=lambda row: str(row[1][verdict] or NOTHING))
 
 
 def _lines(judged: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> content.ReportContent:
@@ -235,13 +236,13 @@ def _lines(judged: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> conten
     def caution(claim: LedgerClaim) -> str:
         return ", ".join(mark for mark in differing if marks[mark](claim))
 
-    def column(name: str, cell: Callable[[LedgerClaim], str], **more: Any) -> content.Column:
-        return content.Column(name=name, cell=lambda claim: clean(cell(claim)), right=False, **more)
+    def column(name: str, cell: Callable[[LedgerClaim], str], **more: Any) -> Column:
+        return Column(name=name, cell=lambda claim: clean(cell(claim)), right=False, **more)
 
     own = any(claim.verdict in _JUDGED for claim in judged) and by_runs
     return content.ReportContent(
         title="judged claims" + (f", all {' and '.join(shared)}" if shared else ""),
-        table=content.Table(
+        table=Table(
             columns=(
                 column("verdict", lambda claim: claim.here.verdict if by_runs else claim.verdict),
                 column("task", lambda claim: claim.task),

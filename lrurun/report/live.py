@@ -71,7 +71,10 @@ class LadderView:
 
     def _draw(self, progress: Progress) -> None:
         terminal = console.err()
-        picture = view(progress, terminal.width)
+        from rich.text import Text
+
+        lines = view(progress, terminal.width, color=not terminal.no_color)
+        picture = Text.from_ansi("\n".join(lines), no_wrap=True)
         if self._live is None:
             from rich.live import Live
 

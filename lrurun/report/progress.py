@@ -6,22 +6,22 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from lrurun import data as tasks
 from lrurun import kinds
 from lrurun.config.runs import point
-from lrurun.console import clean, duration, setting
+from lrurun.console import clean, duration, setting, wrapped
+from lrurun.errors import plural
 from lrurun.ledger import owner
 from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
 from lrurun.report import devices
 from lrurun.report.scores import ACCURACY, ScoreForm, of_task
+from lrurun.table import KEPT, Column, Table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from lrurun.ledger.store import Ledger
 
 
@@ -41,8 +41,9 @@ class RungProgress(Struct, frozen=True, kw_only=True):
     """Steps taken by all its runs."""
     steps: int
     loss: float | None
-    """Mean over its running runs; over the finished ones where none is running."""
+    """Mean over its finished runs; over the running ones until one has finished."""
     score: float | None
+    """Mean over the same runs, on validation."""
     speed: float | None
     """Steps a second of one run, median."""
     eta_seconds: float | None
@@ -152,19 +153,13 @@ def _place(newest: Attempt) -> str:
 
 def columns(progress: Progress) -> tuple[str, ...]:
     """The headings of `rows`."""
-    score = () if _is_without_score(progress) else (f"last val {progress.form.heading}",)
+    score = () if _is_without_score(progress) else (f"mean val {progress.form.heading}",)
     return ("rung", "runs", "state", "steps", "loss", *score, "steps/s", "time left")
 
 
 def _is_without_score(progress: Progress) -> bool:
     """Whether its runs are no trainings, which have one."""
     return progress.ladder.kind != "training"
-
-
-_TEXT = ("rung", "state")
-"""The columns that hold no numbers."""
-_LEAST_WIDTH = {"steps": 76, "loss": 90, "steps/s": 90}
-"""Column -> width of a terminal below which it is left out."""
 
 
 def rows(progress: Progress) -> list[list[str]]:
@@ -199,47 +194,66 @@ def running_lines(progress: Progress) -> list[str]:
     return lines
 
 
-def view(progress: Progress, width: int) -> RenderableType:
-    """The live view: one line for each rung, one for the ladder; fewer columns on a narrow terminal."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+def view(progress: Progress, width: int, *, color: bool = False) -> list[str]:
+    """The lines of the live view: one for each rung, one for the ladder, the answer so far, and running runs.
 
-    narrow = width < 76
-    names, lines_of_rungs = columns(progress), rows(progress)
-    hidden = _hidden(names, lines_of_rungs, width)
-    padding = (0, 1, 0, 0) if narrow else (0, 1)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=padding, title_justify="left", caption_justify="left")
-    table.title = Text(clean(title(progress.ladder)))
-    for column in names:
-        if column not in hidden:
-            justify: Literal["left", "right"] = "left" if column in _TEXT else "right"
-            table.add_column(column, justify=justify, overflow="fold", no_wrap=column not in _TEXT)
-    for rung, cells in zip(progress.rungs, lines_of_rungs, strict=True):
-        styles = {"state": _STYLE.get(_main(rung.counts), "")}
-        shown = zip(names, cells, strict=True)
-        table.add_row(*[Text(clean(cell), style=styles.get(name, "")) for name, cell in shown if name not in hidden])
+    Columns keep their widths from one drawing to the next. A narrow terminal gets fewer of them, and of the running
+    runs only those that do not advance.
+    """
+    made = _table(progress)
+    fitted = made.fit(width)
+    lines = [*wrapped(clean(title(progress.ladder)), width), ""]
+    lines += made.stacked(width) if fitted is None else fitted.lines(color=color)
     running = [
         line
         for run, line in zip(progress.running, running_lines(progress), strict=True)
-        if not narrow or run.id in progress.silent
+        if width >= _NARROW or run.id in progress.silent
     ]
-    lines = [summary(progress), *running]
-    table.caption = Text("\n".join(map(clean, lines)))
-    return table
+    for text in ("", summary(progress), *filter(None, [so_far(progress)]), *running):
+        lines += wrapped(clean(text), width)
+    return lines
 
 
-def _hidden(names: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> set[str]:
-    """The columns that a terminal is too narrow for: no word is to be cut off."""
-    hidden = {name for name, least in _LEAST_WIDTH.items() if width < least}
-    needed = {name: max(map(len, (name, *column))) + 2 for name, *column in zip(names, *cells, strict=True)}
-    for name in reversed([name for name in names if name not in (*_TEXT, *hidden)]):
-        if sum(needed[shown] for shown in names if shown not in hidden) + 1 > width:
-            hidden.add(name)
-    return hidden
+_NARROW = 76
+"""The width of a terminal below which running runs are not shown."""
 
 
-_STYLE = {"done": "green", "running": "cyan", "failed": "red", "diverged": "yellow", "interrupted": "yellow"}
+def _table(progress: Progress) -> Table:
+    names = columns(progress)
+    widths = {
+        "runs": 2 * max((len(str(rung.total)) for rung in progress.rungs), default=1) + 1,
+        "state": len("interrupted"),
+        "loss": len("12.345"),
+    }
+    order = ("loss", "steps/s", "steps", "time left", names[5], "runs")
+
+    def column(k: int, name: str) -> Column:
+        is_text, width = name in ("rung", "state"), widths.get(name, 0)
+        return Column(
+            name=name,
+            cell=lambda row: clean(row[k]).ljust(width) if is_text else row[k].rjust(width),
+            right=not is_text,
+            whole=name == "state",
+            priority=order.index(name) if name in order else KEPT,
+        )
+
+    return Table(columns=tuple(column(k, name) for k, name in enumerate(names)), rows=tuple(rows(progress)))
+
+
+def so_far(progress: Progress) -> str:
+    """The rung with the best scores of those that have finished runs, if there are several; or nothing."""
+    finished = [r for r in progress.rungs if r.stage == "train" and r.score is not None and r.counts.get("done")]
+    best = progress.form.best(rung.score for rung in finished if rung.score is not None)
+    if len(finished) < 2 or best is None:
+        return ""
+    rung = next(rung for rung in finished if rung.score == best)
+    score = progress.form.labelled(progress.form.short(best))
+    seeds = plural(rung.counts["done"], "seed")
+    return f"best on validation{' so far' * _is_unfinished(progress)}: {rung.rung}, {score} (mean of {seeds})"
+
+
+def _is_unfinished(progress: Progress) -> bool:
+    return any(progress.counts.get(state) for state in ("queued", "running", "interrupted"))
 
 
 def state_of(counts: dict[str, int]) -> str:
@@ -357,7 +371,7 @@ def _rung(
     rung: str, stage: str, summaries: list[StateSummary], work: RemainingWork | None, usual: float | None
 ) -> RungProgress:
     by_state = {summary.state: summary for summary in summaries}
-    shown = by_state.get("running") or by_state.get("done")
+    shown = by_state.get("done") or by_state.get("running")
     speed = _median_speed(summaries)
     return RungProgress(
         rung=rung,

@@ -10,11 +10,12 @@ from msgspec import Struct, structs
 from lrurun.config.ladder import Ladder, Rung
 from lrurun.console import clean
 from lrurun.report import content
-from lrurun.report.content import NOTHING, PARAMETERS, RUNG, TITLE, Column
+from lrurun.report.content import PARAMETERS, RUNG, TITLE
 from lrurun.report.devices import several
 from lrurun.report.instance_label import label_of, make_label
 from lrurun.report.judging import statistics
 from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
+from lrurun.table import NOTHING, Column, Table
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Attempt, Run
@@ -316,7 +317,7 @@ def content_of(report: SpeedReport) -> content.ReportContent:
     known = [row.setting for row in report.rows if row.setting is not None]
     differing = [field for field in _SETTING if len({getattr(setting, field) for setting in known}) > 1]
     where = tuple(_of_setting(field) for field in differing)
-    steps = Column(name="steps/s", cell=_steps, right=False, link=content.runs_of)
+    steps = Column(name="steps/s", cell=_steps, right=False, whole=True, link=content.runs_of)
     ours = (steps, Column(name="speed-up", cell=_speedup, link=content.runs_of))
     published: tuple[Column, ...] = ()
     if any(row.published for row in report.rows):
@@ -329,7 +330,7 @@ def content_of(report: SpeedReport) -> content.ReportContent:
     label = label_of(report)
     return content.ReportContent(
         title=label.title(f"training speed, {report.title}"),
-        table=content.Table(columns=columns, rows=report.rows),
+        table=Table(columns=columns, rows=report.rows),
         foot=tuple(_foot(report, known, differing)),
         groups=tuple(
             content.RunGroup(

@@ -13,12 +13,13 @@ from lrurun.config.resolve import full
 from lrurun.console import clean, setting
 from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.report import cells, content, selection
-from lrurun.report.content import NOTHING, PARAMETERS, RUNG, Column
+from lrurun.report.content import PARAMETERS, RUNG
 from lrurun.report.instance_label import InstanceLabel, data_sentence, instance_title
 from lrurun.report.judging import statistics
 from lrurun.report.ladder_table import LadderReport, settings_of
 from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
+from lrurun.table import KEPT, NOTHING, Column, Table
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -205,7 +206,7 @@ def content_of(report: SweptReport) -> content.ReportContent:
     )
     return content.ReportContent(
         title=label.title(f"{report.title}, by {', '.join(report.by)}"),
-        table=content.Table(columns=columns, rows=report.rows),
+        table=Table(columns=columns, rows=report.rows),
         foot=tuple(_foot(report)),
         groups=tuple(
             content.RunGroup(
@@ -227,8 +228,8 @@ def _anchor(row: SweptRow) -> str:
     return f"{content.anchor(row.instance)}/{row.rung}"
 
 
-def _column(name: str, cell: Any, priority: int = content.KEPT) -> Column:
-    return Column(name=name, cell=cell, right=False, link=_anchor, priority=priority)
+def _column(name: str, cell: Any, priority: int = KEPT) -> Column:
+    return Column(name=name, cell=cell, right=False, whole=True, link=_anchor, priority=priority)
 
 
 def _value_column(path: str) -> Column:

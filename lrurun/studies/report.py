@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, to_builtins
 
-from lrurun import console, studies
+from lrurun import console, studies, table
 from lrurun.config.runs import parse_seeds
 from lrurun.errors import plural
 from lrurun.ledger.values import FINISHED
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.studies.plan import StudyPlan
+
 
 HEADERS = ("", "kind", "check", "measured", "expected", "rule")
 """Of the table of checks."""
@@ -152,29 +153,27 @@ def missing(plan: StudyPlan, results: Results[Any], most: int = 5) -> list[str]:
 
 def show(report: StudyReport, *, brief: bool = False) -> None:
     """Prints a report; a brief one has one line, and only those checks that failed."""
-    above, table, below = _parts(report, brief=brief)
-    console.write("\n".join(above))
-    if table:
-        console.table(None, HEADERS, table)
+    above, checks, below = _parts(report, brief=brief)
+    for line in above:
+        console.paragraph(line)
+    if checks.rows:
+        table.show(checks)
     if below:
-        console.write(below)
+        console.paragraph(below)
 
 
 def text(report: StudyReport) -> str:
     """What `show` prints into a pipe."""
-    above, table, below = _parts(report)
-    return "\n".join([*above, *(console.aligned(None, HEADERS, table) if table else ()), *filter(None, [below])])
+    above, checks, below = _parts(report)
+    return "\n".join([*above, *(checks.lines(rule=False) if checks.rows else ()), *filter(None, [below])])
 
 
-def _parts(report: StudyReport, *, brief: bool = False) -> tuple[list[str], list[list[str]], str]:
-    """The lines above the table of checks, its rows, and the line below it."""
+def _parts(report: StudyReport, *, brief: bool = False) -> tuple[list[str], table.Table, str]:
+    """The lines above the table of checks, that table, and the line below it."""
     if brief:
-        return (
-            [f"{report.study}: {counts(report)}. {report.answer} {report.stand_in}".rstrip()],
-            rows(report.failed),
-            "",
-        )
-    return _sentences(report), rows(report.checks), counts(report) if report.checks else ""
+        line = f"{report.study}: {counts(report)}. {report.answer} {report.stand_in}".rstrip()
+        return [line], _table(report.failed), ""
+    return _sentences(report), _table(report.checks), counts(report) if report.checks else ""
 
 
 def counts(report: StudyReport) -> str:
@@ -193,6 +192,16 @@ def _sentences(report: StudyReport) -> list[str]:
     if diverged:
         lines.append(f"{diverged} of {len(report.cells)} cells diverged.")
     return [line for line in (*lines, report.answer, report.stand_in) if line]
+
+
+def _table(checks: Iterable[Check]) -> table.Table:
+    return table.of_text(
+        HEADERS,
+        rows(checks),
+        order=["kind", "expected"],
+        cut={"rule": 28},
+        below={"rule": lambda row: row[2] if row[0] != "ok" else ""},
+    )
 
 
 def rows(checks: Iterable[Check]) -> list[list[str]]:

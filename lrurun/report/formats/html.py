@@ -9,9 +9,10 @@ from typing import Any
 
 from lrurun.console import clean
 from lrurun.report import page_figures
-from lrurun.report.content import NOTHING, TITLE, Column, ReportContent, RunGroup, Table, sentence, three_digits
+from lrurun.report.content import TITLE, ReportContent, RunGroup, sentence, three_digits
 from lrurun.report.run_details import RunDetail
 from lrurun.report.scores import ScoreForm
+from lrurun.table import NOTHING, Column, Table
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 """Nothing is loaded; colours of a plane are images inside of the figures."""

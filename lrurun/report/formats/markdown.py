@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from lrurun.console import clean
-from lrurun.report.content import Column, ReportContent, sentence
+from lrurun.report.content import ReportContent, sentence
+from lrurun.table import Column
 
 
 def render(content: ReportContent) -> str:
