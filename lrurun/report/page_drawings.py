@@ -30,7 +30,7 @@ class PictureRow(Struct, frozen=True, kw_only=True):
     high: float | None
     """The ends of the standard error."""
     score: str
-    """The mean with its error, and what qualifies it."""
+    """The mean with its error, and how many runs have no score."""
     verdict: str
     """On the change; empty for a rung without a base."""
     change: str
@@ -68,7 +68,7 @@ def ladder(report: LadderReport) -> Picture | None:
             mean=None if mean is None else place(mean),
             low=None if mean is None else max(place(mean - error), 0.0),
             high=None if mean is None else min(place(mean + error), 100.0),
-            score="\n".join([answer.score(one, report), *cells.remarks(one)]),
+            score="\n".join([answer.score(one, report), *cells.uncounted(one)]),
             verdict=one.verdict,
             change=answer.difference(one, report),
             base=one.on or "" if one.branches else "",
