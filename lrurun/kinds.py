@@ -26,8 +26,8 @@ class Page(Struct, frozen=True):
     """What the browser view shows about an instance."""
 
     heading: str
-    body: Sequence[str]
-    """Lines of HTML."""
+    body: str
+    """HTML."""
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

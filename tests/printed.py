@@ -20,6 +20,8 @@ class Page(html.parser.HTMLParser):
         self.ids: list[str] = []
         self.links: list[str] = []
         self.tables: list[list[list[str]]] = []
+        self.picture: list[list[str]] = []
+        """The picture of a ladder, or the map of tasks: a table that is not among `tables`."""
         self.texts: dict[str, list[str]] = {}
         """Tag -> the texts of its elements."""
         self.feed(text)
@@ -35,11 +37,12 @@ class Page(html.parser.HTMLParser):
         if "href" in found:
             self.links.append(str(found["href"]))
         if tag == "table":
-            self.tables.append([])
+            self.table = self.picture if found.get("class") in ("seeds", "map") else []
+            self.tables += [self.table] if self.table is not self.picture else []
         if tag == "tr":
-            self.tables[-1].append([])
+            self.table.append([])
         if tag in ("th", "td"):
-            self.tables[-1][-1].append("")
+            self.table[-1].append("")
         if tag == "br":
             self.handle_data("\n")
         if tag not in self.EMPTY:
@@ -54,7 +57,7 @@ class Page(html.parser.HTMLParser):
         for tag in set(self.open):
             self.texts[tag][-1] += data
         if {"th", "td"} & set(self.open):
-            self.tables[-1][-1][-1] += data
+            self.table[-1][-1] += data
 
 
 def read(page: str) -> Page:

@@ -114,8 +114,44 @@ tanh-rnn
 """
 
 
+def test_the_map_has_a_sign_for_each_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], drawing: list[Any]
+) -> None:
+    """As text, on the page, and as a figure."""
+    monkeypatch.chdir(tmp_path)
+    ledger = tmp_path / "ledger.db"
+    near = [0.5 + seed / 1000 for seed in range(12)]
+    better, worse = [one + 0.12 for one in near], [one - 0.2 for one in near]
+    fill(ledger, "sDigits", {"tanh-rnn": near, "linear-rnn": better, "diagonal": better[::-1]})
+    fill(ledger, "sCIFAR", {"tanh-rnn": near, "linear-rnn": worse})
+    text = out(capsys, "--all", "--limit", "3")
+    assert text.split("\n\n")[1].split("\n") == [
+        "rung        sCIFAR   sDigits",
+        "──────────  ───────  ───────",
+        "tanh-rnn    50.6 %   50.6 %",
+        "linear-rnn  ▼ -20.0  ▲ +12.0",
+        "diagonal    –        · +0.0",
+    ]
+    cells = [["50.6 %", "50.6 %"], ["▼ −20.0", "▲ +12.0"], ["", "· +0.0"]]
+    page = read(out(capsys, "--all", "--limit", "3", "--format", "html"))
+    assert [row[1:] for row in page.picture[1:]] == cells
+    looks = [found["class"] for tag, found in page.tags if tag == "td" and "class" in found]
+    # by the size of the difference, as a share of the largest; what is undecided is pale
+    assert [look for look in looks if look][:2] == ["worse s4", "better s3"]
+    code, _, _ = said(capsys, "plot", "--kind", "map", "--out", "map.svg")
+    assert code == 0
+    [ax] = drawing[0].axes
+    assert [one.get_text() for one in ax.texts][:6] == [cell for row in cells for cell in row]
+    colors = {(round(one.get_x() + 0.47), round(one.get_y() + 0.45)): one.get_facecolor() for one in ax.patches}
+    red, _, blue, strength = colors[0, 1]
+    assert red > blue
+    assert colors[1, 1][2] > colors[1, 1][0]
+    assert strength > colors[1, 1][3]
+    assert said(capsys, "plot", "sDigits", "--kind", "map", "--out", "map.svg")[0] == 2
+
+
 def test_the_whole_table(ledger: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = out(capsys, "--all", "--limit", "2")
+    text = out(capsys, "--all", "--limit", "2", "--details")
     assert text == TABLE + "\n".join(FOOT) + "\n"
 
 
@@ -124,7 +160,7 @@ def test_a_narrow_terminal_has_a_line_a_task(
 ) -> None:
     for width, start in ((60, STACKED), (120, None)):
         monkeypatch.setattr(console, "width", lambda width=width: width)
-        text = out(capsys, "--all")
+        text = out(capsys, "--all", "--details")
         assert max(map(len, text.split("\n"))) <= width
         assert (start is None) or start in text
     assert "rung                sCIFAR              Image" in text
@@ -221,7 +257,7 @@ def test_all_formats_of_the_matrix_carry_the_same_numbers(ledger: Path, capsys: 
         for row in from_latex(out(capsys, "--all", "--format", "latex"))[1:]
     ]
     shown["table"] = []
-    for row in from_matrix(out(capsys, "--all")):
+    for row in from_matrix(out(capsys, "--all", "--details")):
         shown["table"].append([row[0], *row[2:]])
     shown["latex"] = [row for row in shown["latex"] if row[0] != "rung" and any("n=" in cell for cell in row)]
     assert shown["md"] == shown["html"] == shown["latex"] == shown["table"]
@@ -288,7 +324,7 @@ def test_text_selected_on_test_is_another_column_than_text(ledger: Path, capsys:
     assert found["tasks"] == ["sCIFAR", "Image", "Text", "sDigits"]
     assert found["rows"][0]["cells"][texts[False]]["mean"] == 0.5
     assert found["rows"][0]["cells"][texts[True]]["mean"] == pytest.approx(0.85)
-    assert out(capsys, "--all", "--limit", "1").count("selected on test") == 2
+    assert out(capsys, "--all", "--limit", "1", "--details").count("selected on test") == 2
     read(out(capsys, "--all", "--format", "html"))
 
 

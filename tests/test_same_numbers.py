@@ -84,16 +84,23 @@ def test_on_the_page(machine: Machine) -> None:
     view = View(machine.ledger, machine.runs)
     [address] = re.findall(r'<a href="(/ladders/\w+)">', view.page("/"))
     page = view.page(address)
-    shown = {}
-    for row in re.findall(r"<tr>.*?</tr>", page[page.index('id="report"') : page.index('aria-label="Learning')], re.S):
-        heading, *cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)
-        shown[words(heading.partition("<br>")[0])] = [
-            re.findall(r"[-+]?\d+(?:\.\d+)?", words(c).replace(",", "")) for c in cells
-        ]
+    picture, numbers = (
+        {
+            words(heading.partition("<br>")[0]): [
+                re.findall(r"[-+]?\d+(?:\.\d+)?", words(cell).replace(",", "").replace("−", "-")) for cell in cells
+            ]
+            for row in re.findall(r"<tr>.*?</tr>", part, re.S)
+            for heading, *cells in [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)]
+        }
+        for part in re.findall(r'<table class="(?:seeds|numbers)">(.*?)</table>', page, re.S)
+    )
     improvement = ("improvement", "improvement_low", "improvement_high")
     for row in rows:
-        score, difference, p, better, parameters, speed, _ = shown[row["rung"]]
+        score, difference, p, better, parameters, speed, _ = numbers[row["rung"]]
         compared = row["comparison"] or {}
+        _, mean, change = picture[row["rung"]]
+        assert mean == [f"{100 * row[name]:.1f}" for name in ("mean", "stderr") if row[name] is not None]
+        assert change == [f"{100 * compared[name]:+.1f}" for name in ("difference",) if compared.get(name) is not None]
         expected = [
             *(100 * row[name] for name in ("mean", "stderr") if row[name] is not None),
             row["n"],

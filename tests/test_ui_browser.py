@@ -162,8 +162,8 @@ def test_a_ladder_that_is_watched_killed_and_finished(chromium: Any, tmp_path: P
         training = machine.start(*ladder)
         page.get_by_role("heading", name="ladder lru on sDigits").get_by_role("link").click()
         page.locator("#summary", has_text="1 running").wait_for()
-        seen = page.locator("#progress table").inner_text()
-        page.wait_for_function("seen => document.querySelector('#progress table').innerText !== seen", arg=seen)
+        seen = page.locator("#by-rung table").inner_text()
+        page.wait_for_function("seen => document.querySelector('#by-rung table').innerText !== seen", arg=seen)
         page.wait_for_selector(".chart canvas")  # the curve of the running run
         _kill(training)
         page.get_by_text("belong to processes that do not exist any more").first.wait_for()

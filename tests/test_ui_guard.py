@@ -54,7 +54,16 @@ def test_the_link_gives_a_cookie_that_scripts_and_other_sites_cannot_use(view: V
     for other in ("a=b", 'a={"b": 1}', "a[b]=1", "a b=é"):  # of another server on this machine
         assert view.request("/", {"host": HOST, "cookie": f"{other}; {name}"}).status == 200
     # the cookie is no token of another page, and the link is one of the first page alone
-    assert view.request(f"/runs?token={TOKEN}", {"host": HOST}).status == 403
+    # so does the address of any other page, which keeps its state, and never leads to another server
+    for address, page in (
+        (f"/runs?where=seed%3C1&token={TOKEN}&sort=id", "/runs?where=seed%3C1&sort=id"),
+        (f"/runs/abc?token={TOKEN}", "/runs/abc"),
+        (f"//elsewhere.org?token={TOKEN}", "/elsewhere.org"),
+    ):
+        answer = view.request(address, {"host": HOST})
+        assert (answer.status, answer.headers["location"]) == (303, page)
+        assert answer.headers["set-cookie"].startswith(f"mine={TOKEN};")
+    assert view.request(f"/runs?token={TOKEN}x", {"host": HOST}).status == 403
 
 
 @pytest.mark.parametrize("host", OTHERS)

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from lrurun.report.drawing import Layers, SpectraOf
     from lrurun.report.figure_style import Figure
 
-Kind = Literal["curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths"]
-OF_TASKS = ("ladder", "speed", "slots", "lengths")
+Kind = Literal["curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths", "map"]
+OF_TASKS = ("map", "ladder", "speed", "slots", "lengths")
 """Kinds of figures that compare the rungs of a ladder and cannot show single runs."""
 
 
 @examples(
     "lrurun plot npDigits --out ladder.pdf",
-    "lrurun plot 3f2a 81bc --kind curves --out curves.png",
+    "lrurun plot --kind map --out tasks.png",
 )
 @excludes("instance", *INSTANCE)
 def plot(
@@ -60,15 +60,18 @@ def plot(
     set_: SetsOfInstance = None,
     instance: Instance = None,
 ) -> int:
-    """Draw a ladder or runs into a PNG, SVG or PDF file.
+    """Draw a ladder, all its tasks (--kind map) or runs into a PNG, SVG or PDF file.
 
     Without a TASK or RUNs, it is the latest instance.
     """
-    from lrurun.report import figure_style, selection
+    from lrurun.report import all_tasks, drawing, figure_style, instance_documents, selection
 
     places: Places = context.obj.places
     names = what or []
-    if not names and instance is None:
+    if kind == "map":
+        if names or instance is not None:
+            raise UsageError("--kind map: is of all tasks of a ladder", "leave TASK and --instance out")
+    elif not names and instance is None:
         if any(is_given(context, name) for name in INSTANCE):
             raise UsageError("plot: expected a TASK, RUNs or --instance", "lrurun status lists what is in the ledger")
         instance = opening.latest_instance(places, "a TASK, RUNs or --instance")
@@ -88,12 +91,15 @@ def plot(
         _check_for_runs(context, drawn)
     ledger = opening.read(places)
     if ledger is None:
-        if not of_runs and not instance:
+        if not of_runs and not instance and drawn != "map":
             request.plan()  # a wrong name or value is the error to show
-        hint = "name one with --ledger PATH" if of_runs else f"run: {request.command()}"
+        hint = "name one with --ledger PATH" if of_runs or drawn == "map" else f"run: {request.command()}"
         raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
     with ledger:
-        if of_runs:
+        if drawn == "map":
+            loaded = instance_documents.load_ladder(ladder, ledger)
+            figure = drawing.every_task(all_tasks.collect(ledger, loaded, request))
+        elif of_runs:
             runs = list({run.id: run for run in map(ledger.run, names)}.values())
             figure = _of_runs(drawn, runs, ledger, places.runs, metric or ())
         else:

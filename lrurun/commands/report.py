@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -27,15 +26,11 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given
-from lrurun.errors import LrurunError, NotFoundError, UsageError
+from lrurun.errors import NotFoundError, UsageError
 from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
-    from lrurun.config.ladder import Ladder
-    from lrurun.ledger.store import Ledger
-    from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
-    from lrurun.report.ladder_table import LadderReport
 
 
 @examples(
@@ -173,74 +168,5 @@ def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
                 f"{places.ledger}: there is no ledger, so there are no results",
                 f"run: lrurun ladder TASK --ladder {request.ladder}",
             )
-        reports, notes = _reports(ledger, ladder, request, rungs)
-        show.write(all_tasks.build(ladder, reports, notes), ledger)
+        show.write(all_tasks.collect(ledger, ladder, request, rungs), ledger)
     return 0
-
-
-def _reports(
-    ledger: Ledger, ladder: Ladder, request: LadderRequest, rungs: Sequence[str] | None
-) -> tuple[list[LadderReport], list[str]]:
-    """The report of each instance that is requested, and notes on the others.
-
-    Raises:
-        NotFoundError: there is none.
-    """
-    from lrurun import data as tasks
-    from lrurun.report import instance_documents, selection
-
-    reports, notes, others = [], [], []
-    refused: LrurunError | None = None
-    for found in sorted(ledger.ladders(ladder.name), key=_place):
-        if request.profile not in (None, found.profile) or not _may_be(found, request):
-            others.append(selection.title(found))
-            continue
-        try:
-            sets = [*request.sets, *_protocol(found)]
-            plan = instance_documents.present_plan(ledger, found, ladder, sets=sets, tune=request.tune)
-            if plan.spec == found.spec:
-                reports.append(selection.build(plan, found, ledger, rungs=rungs))
-            else:
-                others.append(selection.title(found))
-        except LrurunError as error:
-            refused = refused or error
-            own = "" if found.task in tasks.TASKS else f"; {tasks.OF_PLUG_IN}"
-            notes.append(f"left out: {selection.title(found)}: {error.message}{own}")
-    if not reports:
-        if refused is not None:
-            raise refused
-        wanted = f"ladder {ladder.name}" + (f", profile {request.profile}" if request.profile else "")
-        wanted += ", tuned" if request.tune else ", without --tune"
-        wanted += "".join(f", {text}" for text in request.sets)
-        hint = f"this ledger has: {_some(others)}" if others else f"run: lrurun ladder TASK --ladder {request.ladder}"
-        raise NotFoundError(f"{wanted}: on no task of this ledger", hint)
-    if others:
-        notes.append(f"left out, because profile, --set, --tune or the recipe differ: {_some(others)}")
-    return reports, notes
-
-
-def _place(instance: LadderInstance) -> tuple[int, str, str]:
-    """Tasks in the order of `lrurun list tasks`, the plain recipe of each before its profiles."""
-    from lrurun import data as tasks
-
-    known = list(tasks.TASKS)
-    number = known.index(instance.task) if instance.task in known else len(known)
-    return number, instance.task, instance.profile or ""
-
-
-def _may_be(instance: LadderInstance, request: LadderRequest) -> bool:
-    """Whether it can be the requested one. A quick test without its plan: there may be hundreds of others."""
-    if instance.spec["tune"] != request.tune:
-        return False
-    return bool(request.sets) or not set(instance.spec["set"]) - {"train.protocol"}
-
-
-def _protocol(instance: LadderInstance) -> list[str]:
-    """The protocol of the instance, if it was set: tasks have different ones, and each column names its own."""
-    protocol = instance.spec["set"].get("train.protocol")
-    return [] if protocol is None else [f"train.protocol={protocol}"]
-
-
-def _some(titles: list[str], most: int = 5) -> str:
-    more = f"; and {len(titles) - most} more" if len(titles) > most else ""
-    return "; ".join(titles[:most]) + more

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, overload
 
-from lrurun import console
 from lrurun.errors import LrurunError, plural
 from lrurun.report import columns as tables
 from lrurun.report.columns import Columns
@@ -94,16 +92,19 @@ class Rows(list[T], Generic[T]):
 
     def _repr_html_(self) -> str:
         """A table, of the first rows only if there are many."""
+        from lrurun.report import pages
+
         columns = self._shown(self[:SHOWN])
-        head = "".join(f"<th>{_escaped(name)}</th>" for name in columns)
-        lines = (
-            "".join(f"<td>{_escaped(tables.text(value))}</td>" for value in row)
-            for row in zip(*columns.values(), strict=True)
+        return pages.render(
+            "rows.html",
+            names=list(columns),
+            rows=[list(map(tables.text, row)) for row in zip(*columns.values(), strict=True)],
+            more="no rows"
+            if not self
+            else f"{plural(len(self), 'row')}, of which the first {SHOWN} are shown"
+            if len(self) > SHOWN
+            else "",
         )
-        body = "".join(f"<tr>{line}</tr>" for line in lines)
-        more = f"<p>{plural(len(self), 'row')}, of which the first {SHOWN} are shown</p>" if len(self) > SHOWN else ""
-        none = "" if self else "<p>no rows</p>"
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}{none}"
 
 
 class ReportRows(Rows["LadderRow"]):
@@ -118,10 +119,10 @@ class ReportRows(Rows["LadderRow"]):
         """The report as an HTML page."""
 
     def _repr_html_(self) -> str:
-        """The page of the report, in a frame, so that neither changes how the other looks."""
-        title = escape(console.clean(self.report.title), quote=True)
-        frame = 'style="width: 100%; height: 40rem; border: 1px solid #999" sandbox'
-        return f'<iframe title="{title}" srcdoc="{escape(self.page, quote=True)}" {frame}></iframe>'
+        """The page of the report, in a frame."""
+        from lrurun.report import pages
+
+        return pages.render("frame.html", title=self.report.title, page=self.page)
 
 
 def _fields_of_rows() -> tuple[str, ...]:
@@ -133,10 +134,6 @@ def _fields_of_rows() -> tuple[str, ...]:
 def columns_of(fields: Sequence[str]) -> Callable[[Sequence[Any]], Columns]:
     """What makes the columns of structs with these fields."""
     return lambda values: tables.of_structs(values, fields)
-
-
-def _escaped(text: str) -> str:
-    return escape(console.clean(text))
 
 
 def _missing(error: ModuleNotFoundError, extra: str) -> LrurunError:

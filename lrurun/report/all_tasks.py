@@ -6,17 +6,24 @@ A column is one task with one profile. Nothing is averaged over columns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
+from lrurun import data as tasks
 from lrurun.config.ladder import Ladder
+from lrurun.errors import LrurunError, NotFoundError
 from lrurun.report import cells, content
 from lrurun.report.instance_label import InstanceLabel, data_sentence
 from lrurun.report.ladder_table import PAPER_PROTOCOL, LadderReport, settings_of
 from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
 from lrurun.table import Column, Table
+
+if TYPE_CHECKING:
+    from lrurun.ledger.store import Ledger
+    from lrurun.ledger.values import LadderInstance
+    from lrurun.report.request import LadderRequest
 
 
 class TaskColumn(Struct, frozen=True, kw_only=True):
@@ -83,6 +90,75 @@ class AllTasksReport(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     label: str
     """What all columns share: tuned or not, `--set`."""
+
+
+def collect(
+    ledger: Ledger, ladder: Ladder, request: LadderRequest, rungs: Sequence[str] | None = None
+) -> AllTasksReport:
+    """The report on every instance of `ladder` that is requested, with notes on the others.
+
+    Args:
+        request: profile, tuning and settings; its task is ignored.
+        rungs: show only these.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    from lrurun.report import instance_documents, selection
+
+    reports, notes, others = [], [], []
+    refused: LrurunError | None = None
+    for found in sorted(ledger.ladders(ladder.name), key=_place):
+        if request.profile not in (None, found.profile) or not _may_be(found, request):
+            others.append(selection.title(found))
+            continue
+        try:
+            sets = [*request.sets, *_protocol(found)]
+            plan = instance_documents.present_plan(ledger, found, ladder, sets=sets, tune=request.tune)
+            if plan.spec == found.spec:
+                reports.append(selection.build(plan, found, ledger, rungs=rungs))
+            else:
+                others.append(selection.title(found))
+        except LrurunError as error:
+            refused = refused or error
+            own = "" if found.task in tasks.TASKS else f"; {tasks.OF_PLUG_IN}"
+            notes.append(f"left out: {selection.title(found)}: {error.message}{own}")
+    if not reports:
+        if refused is not None:
+            raise refused
+        wanted = f"ladder {ladder.name}" + (f", profile {request.profile}" if request.profile else "")
+        wanted += ", tuned" if request.tune else ", without --tune"
+        wanted += "".join(f", {text}" for text in request.sets)
+        hint = f"this ledger has: {_some(others)}" if others else f"run: lrurun ladder TASK --ladder {request.ladder}"
+        raise NotFoundError(f"{wanted}: on no task of this ledger", hint)
+    if others:
+        notes.append(f"left out, because profile, --set, --tune or the recipe differ: {_some(others)}")
+    return build(ladder, reports, notes)
+
+
+def _place(instance: LadderInstance) -> tuple[int, str, str]:
+    """Tasks in the order of `lrurun list tasks`, the plain recipe of each before its profiles."""
+    known = list(tasks.TASKS)
+    number = known.index(instance.task) if instance.task in known else len(known)
+    return number, instance.task, instance.profile or ""
+
+
+def _may_be(instance: LadderInstance, request: LadderRequest) -> bool:
+    """Whether it can be the requested one. A quick test without its plan: there may be hundreds of others."""
+    if instance.spec["tune"] != request.tune:
+        return False
+    return bool(request.sets) or not set(instance.spec["set"]) - {"train.protocol"}
+
+
+def _protocol(instance: LadderInstance) -> list[str]:
+    """The protocol of the instance, if it was set: tasks have different ones, and each column names its own."""
+    protocol = instance.spec["set"].get("train.protocol")
+    return [] if protocol is None else [f"train.protocol={protocol}"]
+
+
+def _some(titles: list[str], most: int = 5) -> str:
+    more = f"; and {len(titles) - most} more" if len(titles) > most else ""
+    return "; ".join(titles[:most]) + more
 
 
 def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] = ()) -> AllTasksReport:
@@ -168,14 +244,15 @@ def _of(report: AllTasksReport, k: int) -> list[LadderRow]:
     return [row.cells[k] for row in report.rows]
 
 
-def _anchor(column: TaskColumn, rung: str) -> str:
+def anchor(column: TaskColumn, rung: str) -> str:
+    """The anchor of the runs of a rung on a task."""
     return f"{content.anchor(column.instance)}/{rung}"
 
 
 def _group(column: TaskColumn, cell: LadderRow) -> content.RunGroup:
-    on = None if cell.on is None else _anchor(column, cell.on)
+    on = None if cell.on is None else anchor(column, cell.on)
     return content.RunGroup(
-        anchor=_anchor(column, cell.rung),
+        anchor=anchor(column, cell.rung),
         title=f"{column.name}: {cell.rung}",
         runs=cell.runs,
         others=tuple(run.id for run in cell.other_runs),
@@ -188,7 +265,7 @@ def _group(column: TaskColumn, cell: LadderRow) -> content.RunGroup:
 
 def _column(k: int, column: TaskColumn) -> Column:
     def link(row: AllTasksRow) -> str:
-        return _anchor(column, row.rung)
+        return anchor(column, row.rung)
 
     text = cells.in_grid(column.score)
     name = column.name.replace(", ", "\n")

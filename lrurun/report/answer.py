@@ -65,17 +65,7 @@ def _seeds(report: LadderReport) -> str:
 
 def _columns(report: LadderReport) -> tuple[Column, ...]:
     form = report.score
-    digits, change = (form.full, form.difference) if _needs_decimals(report) else (form.short, form.short_difference)
     error = any(row.stderr is not None for row in report.rows)
-
-    def score(row: LadderRow) -> str:
-        if row.mean is None:
-            return NOTHING
-        return form.with_symbol(digits(row.mean) + ("" if row.stderr is None else f" ± {digits(row.stderr)}"))
-
-    def difference(row: LadderRow) -> str:
-        found = None if row.comparison is None or row.same_as_before else row.comparison.difference
-        return "" if found is None else change(found)
 
     def seeds(row: LadderRow) -> str:
         return f"{row.n + row.diverged}"
@@ -89,12 +79,16 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     columns = [
         RUNG,
         *([BASE] if has_branches(report) else []),
-        Column(name=f"test {form.title}", cell=score, note="±: the standard error over seeds." if error else ""),
+        Column(
+            name=f"test {form.title}",
+            cell=lambda row: score(row, report),
+            note="±: the standard error over seeds." if error else "",
+        ),
         *_plot(report),
         Column(name="change", cell=lambda row: row.verdict, right=False),
         Column(
             name=form.unit if len(form.unit) <= len("difference") else "difference",
-            cell=difference,
+            cell=lambda row: difference(row, report),
             priority=12,
             note=f"Change: to {base}, in {form.unit}{direction}.",
         ),
@@ -112,6 +106,21 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
     if any(row.comparison and row.comparison.look for row in report.rows):
         columns.append(_look_column())
     return tuple(columns)
+
+
+def score(row: LadderRow, report: LadderReport) -> str:
+    """The mean of a rung with its error, in as many digits as the numbers of the report need."""
+    digits = report.score.full if _needs_decimals(report) else report.score.short
+    if row.mean is None:
+        return NOTHING
+    return report.score.with_symbol(digits(row.mean) + ("" if row.stderr is None else f" ± {digits(row.stderr)}"))
+
+
+def difference(row: LadderRow, report: LadderReport) -> str:
+    """The difference of a rung to its base, in as many digits; empty where there is none."""
+    change = report.score.difference if _needs_decimals(report) else report.score.short_difference
+    found = None if row.comparison is None or row.same_as_before else row.comparison.difference
+    return "" if found is None else change(found)
 
 
 def _look_column() -> Column:
@@ -136,7 +145,7 @@ def _plot(report: LadderReport) -> tuple[Column, ...]:
     scores = [score * scale for row in report.rows for score in row.scores if math.isfinite(score)]
     if not scores:
         return ()
-    low, high = _axis(scores)
+    low, *_, high = ticks(scores)
 
     def form(width: int, narrower: Column | None) -> Column:
         def cell(row: LadderRow) -> str:
@@ -164,14 +173,14 @@ def _plot(report: LadderReport) -> tuple[Column, ...]:
     return (column,)
 
 
-def _axis(scores: Sequence[float]) -> tuple[float, float]:
-    """Round numbers around the scores."""
+def ticks(scores: Sequence[float]) -> list[float]:
+    """Round numbers around the scores, in equal steps: two or more."""
     low, high = min(scores), max(scores)
     least = (high - low or abs(high) or 1) / 4
     power = 10 ** math.floor(math.log10(least))
     step = next(size * power for size in (1, 2, 5, 10) if size * power >= least)
     first, last = math.floor(low / step), math.ceil(high / step)
-    return first * step, (last if last > first else first + 1) * step
+    return [number * step for number in range(first, max(last, first + 1) + 1)]
 
 
 # The sentences below it
@@ -181,7 +190,7 @@ def _sentences(report: LadderReport, request: LadderRequest | None) -> list[str]
     sentences = [_outcome(report.rows)]
     if report.claims:
         sentences.append(_claims(report, request))
-    if found := _cautions(report):
+    if found := cautions(report):
         sentences.append(f"Caution: {'; '.join(found)}.")
     sentences += detect_foot(report)
     sentences += [f"Note: {note}" for note in report.notes if note != PAPER_PROTOCOL]
@@ -234,7 +243,7 @@ def _claims(report: LadderReport, request: LadderRequest | None) -> str:
     return f"{subject}{stand_in}: {', '.join(found)} ({_command(report, request, 'claims')})."
 
 
-def _cautions(report: LadderReport) -> list[str]:
+def cautions(report: LadderReport) -> list[str]:
     """What changes the reading of the answer, in a few words each."""
     rows = report.rows
     compared = [row for row in rows if row.comparison is not None and row.comparison.is_tested]

@@ -45,10 +45,15 @@ def _mean(mean: float | None, stderr: float | None, form: ScoreForm) -> str:
     return form.full(mean) + ("" if stderr is None else f" ± {form.full(stderr)}")
 
 
+def uncounted(row: LadderRow) -> list[str]:
+    """How many runs have no score, by their state."""
+    counts = ((row.diverged, "diverged"), (row.failed, "failed"), (row.unfinished, "unfinished"))
+    return [f"{count} {state}" for count, state in counts if count]
+
+
 def remarks(row: LadderRow) -> list[str]:
     """What qualifies a score."""
-    counts = ((row.diverged, "diverged"), (row.failed, "failed"), (row.unfinished, "unfinished"))
-    return [f"{count} {state}" for count, state in counts if count] + mixed_versions(row)
+    return uncounted(row) + mixed_versions(row)
 
 
 def in_grid(form: ScoreForm) -> Callable[[LadderRow], str]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from lrurun import console
 from lrurun.errors import NoEigenvaluesError, NotFoundError, hint_for
-from lrurun.report import cells, content, figures, ladder_table, row_scores, rung_runs, speed
+from lrurun.report import all_tasks, cells, content, figures, ladder_table, row_scores, rung_runs, speed, task_map
+from lrurun.report.all_tasks import AllTasksReport
 from lrurun.report.figures import Mark, Panel, RungMeans, SpectrumPanel
 from lrurun.report.instance_label import InstanceLabel, label_of
 from lrurun.report.scores import curves_of, form_of, of_task
@@ -71,6 +72,13 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
         title=label_of(report).title(report.title),
         caption=_caption(sentences, report.notes),
     )
+
+
+def every_task(report: AllTasksReport) -> Figure:
+    """The map of tasks by rungs."""
+    sentences = [task_map.LEGEND, "Colour: blue is better than the base, orange is worse, pale is undecided."]
+    title = all_tasks.content_of(report).title
+    return figures.task_map(task_map.of(report), title=title, caption=_caption(sentences, report.notes))
 
 
 def _note(row: row_scores.LadderRow) -> str:

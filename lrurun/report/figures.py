@@ -12,10 +12,12 @@ from msgspec import Struct
 
 from lrurun.console import clean
 from lrurun.report import figure_style as style
+from lrurun.report.task_map import DECIDED, TaskMap
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+BETTER, WORSE = "#0072B2", "#D55E00"
 BAND = "Line: mean over n finished seeds; band: ± standard error."
 
 
@@ -237,6 +239,34 @@ def _named(handle: Any, name: str) -> Any:
     shown.update_from(line)
     shown.set_label(name)
     return shown
+
+
+# A map
+
+
+@style.styled
+def task_map(drawn: TaskMap, *, title: str, caption: str) -> Figure:
+    """Tasks by rungs: the difference to the base by colour, pale where it is undecided, and as text."""
+    from matplotlib.patches import Rectangle
+
+    figure, [ax] = style.grid(1, 1)
+    for y, row in enumerate(drawn.cells):
+        for x, cell in enumerate(row):
+            if cell.benefit is not None:
+                color = BETTER if cell.benefit > 0 else WORSE
+                strength = (0.15 + 0.6 * abs(cell.benefit)) if cell.verdict in DECIDED else 0.12
+                ax.add_patch(Rectangle((x - 0.47, y - 0.45), 0.94, 0.9, facecolor=color, alpha=strength, linewidth=0))
+            ax.text(x, y, clean(cell.text).replace("-", "−"), ha="center", va="center", fontsize=style.SMALL)
+    ax.set_xlim(-0.5, len(drawn.tasks) - 0.5)
+    ax.set_ylim(len(drawn.rungs) - 0.5, -0.5)
+    names = ["\n".join(textwrap.wrap(clean(name), 14)) for name in drawn.tasks]
+    fits = len(names) * max(len(line) for name in names for line in name.split("\n")) < 50
+    ax.set_xticks(range(len(names)), names, rotation=0 if fits else 45, ha="center" if fits else "left")
+    ax.xaxis.tick_top()
+    ax.set_yticks(range(len(drawn.rungs)), [clean(name) for name in drawn.rungs])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return style.compose(figure, 0.6 + 0.22 * len(drawn.rungs), title, caption)
 
 
 # Eigenvalues

@@ -1,4 +1,4 @@
-"""The figures of the HTML page: drawn as `lrurun plot` draws them, as SVG inside the page."""
+"""Learning curves and eigenvalues of the runs of a report, for its page."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from markupsafe import Markup, escape
 from msgspec import Struct, structs
 
-from lrurun.report import figure_style, figures
+from lrurun.console import clean
+from lrurun.report import figure_style, figures, page_drawings
 from lrurun.report.content import RunGroup
+from lrurun.report.page_drawings import Plane
 from lrurun.report.run_details import RunDetail
 from lrurun.report.scores import curves_of
 
@@ -25,38 +28,35 @@ _MOST_OF_ALL = 10_000
 """Points in all panels at each moment, of which each panel has at least 50: a page of many rungs is not to be huge."""
 
 
-class PageFigure(Struct, frozen=True, kw_only=True):
-    """A section of the page."""
+class PageCurves(Struct, frozen=True, kw_only=True):
+    """The learning curves of a page."""
 
-    title: str
-    caption: tuple[str, ...]
-    """Sentences."""
-    svg: str
-    """Empty where there is nothing to draw."""
+    svg: Markup
     groups: tuple[RunGroup, ...]
     """Whose runs are drawn."""
 
 
-def of(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> list[PageFigure]:
-    """The figures of the runs of `groups`, those without any data left out."""
-    drawn = own(groups, details)
-    return [found for found in (_curves(drawn, details), _eigenvalues(drawn, details)) if found is not None]
+class PagePlanes(Struct, frozen=True, kw_only=True):
+    """The eigenvalues of a page."""
+
+    planes: tuple[Plane, ...]
+    caption: str
 
 
-def _curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> PageFigure | None:
-    seeds = {group: [details[run].curves for run in group.runs if run in details] for group in groups}
+def curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> PageCurves | None:
+    """The curves of the runs of `groups` as SVG; None where there are none."""
+    drawn = _own(groups, details)
+    seeds = {group: [details[run].curves for run in group.runs if run in details] for group in drawn}
     names = {group: f"{group.title} (n={len(curves)})" for group, curves in seeds.items()}
-    forms = dict.fromkeys(group.score for group in groups)
+    forms = dict.fromkeys(group.score for group in drawn)
     panels = figures.curve_panels({names[group]: curves for group, curves in seeds.items()}, curves_of(*forms))
     if not panels:
         return None
-    drawn = {curve.name for panel in panels for curve in panel.curves}
+    shown = {curve.name for panel in panels for curve in panel.curves}
     panels = [structs.replace(panel, curves=tuple(map(_thinned, panel.curves))) for panel in panels]
-    return PageFigure(
-        title="Learning curves",
-        caption=(figures.BAND,),
+    return PageCurves(
         svg=inline(figures.curves(panels, title="", caption=""), "curves", "learning curves of the rungs"),
-        groups=tuple(group for group in groups if names[group] in drawn),
+        groups=tuple(group for group in drawn if names[group] in shown),
     )
 
 
@@ -70,30 +70,16 @@ def _thinned(curve: figures.Curve) -> figures.Curve:
     return structs.replace(curve, **columns)
 
 
-def _eigenvalues(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> PageFigure | None:
-    if not groups:
-        return None
-    panels, caption, drawn = spectra(groups, details)
-    return PageFigure(
-        title="Eigenvalues",
-        caption=tuple(caption),
-        svg=inline(figures.eigenvalues(panels, title="", caption=""), "eigenvalues", "eigenvalues in the plane")
-        if drawn
-        else "",
-        groups=tuple(drawn),
-    )
-
-
-def own(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> list[RunGroup]:
+def _own(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> list[RunGroup]:
     """The groups whose runs are drawn: not those that have the runs of another one, and none without runs."""
     return [group for group in groups if group.same_as is None and any(run in details for run in group.runs)]
 
 
-def spectra(
-    groups: Sequence[RunGroup], details: Mapping[str, RunDetail]
-) -> tuple[list[figures.SpectrumPanel], list[str], list[RunGroup]]:
-    """The eigenvalues of the first counted run of each group: panels, sentences, and the groups that have a panel."""
-    firsts = {group: details[next(run for run in group.runs if run in details)] for group in groups}
+def eigenvalues(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> PagePlanes | None:
+    """The eigenvalues of the first counted run of each group; None where no run is finished."""
+    firsts = {group: details[next(run for run in group.runs if run in details)] for group in _own(groups, details)}
+    if not firsts:
+        return None
     missing = [group.title for group, one in firsts.items() if not one.eigenvalues]
     drawn = {group: one for group, one in firsts.items() if any(one.eigenvalues.values())}
     most = min(_MOST_EIGENVALUES, max(50, _MOST_OF_ALL // max(1, len(drawn))))
@@ -114,15 +100,18 @@ def spectra(
         caption += figures.not_finite(panels)
     if missing:
         caption.append(f"Not recorded: {', '.join(missing)}.")
-    return panels, caption, list(drawn)
+    return PagePlanes(planes=page_drawings.planes(panels), caption=" ".join(caption))
 
 
 def _sampled(values: Sequence[complex], most: int) -> tuple[complex, ...]:
     return tuple(values[:: math.ceil(len(values) / most) or 1])
 
 
-def inline(figure: Figure, prefix: str, label: str) -> str:
-    """The figure as an element of an HTML page; `prefix` keeps its ids apart from those of other figures."""
+def inline(figure: Figure, prefix: str, label: str) -> Markup:
+    """The figure as an element of an HTML page, in the page's ink and without a background.
+
+    `prefix` keeps its ids apart from those of other figures.
+    """
     svg = figure_style.encode(figure, ".svg").decode()
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"\s*<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
@@ -130,5 +119,7 @@ def inline(figure: Figure, prefix: str, label: str) -> str:
     svg = re.sub(r"\s*<style[^>]*>.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r' xmlns(?::xlink)?="[^"]*"| (?:width|height)="[\d.]+pt"', "", svg)
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{prefix}-", svg)
-    attributes = f'role="img" aria-label="{label}" style="stroke-linejoin: round; stroke-linecap: butt"'
-    return svg.replace("<svg", f"<svg {attributes}", 1)
+    for color, ours in (("fill: #ffffff", "fill: none"), ("#000000", "currentColor"), ("#cccccc", "var(--rule)")):
+        svg = svg.replace(color, ours)
+    style = "fill: currentColor; stroke-linejoin: round; stroke-linecap: butt"
+    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{escape(clean(label))}" style="{style}"', 1))

@@ -89,14 +89,13 @@ class StudyKind(Kind):
         return report.build(plan, report.collect(ledger, plan)).answer or "Not finished."
 
     def page(self, ledger: Ledger, instance: LadderInstance, figure: str) -> Page:
+        from lrurun.report import pages
         from lrurun.studies import page, report
 
         plan = report.plan_of(ledger, instance)
         found = report.build(plan, report.collect(ledger, plan))
-        return Page(
-            heading=f"{found.study}: {found.about.question}",
-            body=page.section(found, "" if found.unfinished else figure),
-        )
+        shown = page.section(found, "" if found.unfinished else figure)
+        return Page(heading=f"{found.study}: {found.about.question}", body=pages.render("study.html", one=shown))
 
     def drawing(self, ledger: Ledger, instance: LadderInstance) -> bytes:
         from lrurun.report.figure_style import encode

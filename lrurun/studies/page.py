@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lrurun import console
 from lrurun.commands._shared import output
-from lrurun.console import clean
 from lrurun.errors import LrurunError, UsageError
-from lrurun.report import page_figures
-from lrurun.report.formats import html
+from lrurun.report import page_figures, pages
 from lrurun.studies import drawing as drawings
 from lrurun.studies import report as reporting
 
@@ -127,7 +124,7 @@ def drawing(report: StudyReport, figure: Figure) -> Drawing:
 
 def inline(report: StudyReport, figure: Figure) -> str:
     """The same as SVG for the page, which has the texts. Raises as `drawing` does."""
-    return page_figures.inline(_drawn(figure, "", ""), report.study, _text(report.about.question))
+    return page_figures.inline(_drawn(figure, "", ""), report.study, report.about.question)
 
 
 def _drawn(figure: Figure, title: str, caption: str) -> Drawing:
@@ -142,43 +139,23 @@ def _drawn(figure: Figure, title: str, caption: str) -> Drawing:
 
 def render(studies: Sequence[tuple[StudyReport, str]]) -> str:
     """The page: question, figure (SVG, or nothing), result, checks and what the paper shows, of each study."""
-    body = ["<ul>", *(_entry(report) for report, _ in studies), "</ul>"]
-    for report, svg in studies:
-        body += [f'<h2 id="{report.study}">{_text(report.study)}: {_text(report.about.question)}</h2>']
-        body += section(report, svg)
-    return html.page("Theory studies", body)
+    shown = [section(report, svg) for report, svg in studies]
+    return pages.render("studies.html", title="Theory studies", studies=shown)
 
 
-def section(report: StudyReport, figure: str) -> list[str]:
-    """What the page has about a study below its question; `figure` is an element, or nothing."""
-    body = [f"<p>{_text(report.answer or 'Not finished.')}</p>"]
-    if report.stand_in:
-        body.append(f'<p class="undecided">{_text(report.stand_in)}</p>')
-    published = f"{_text(report.about.paper)}: {_text(report.about.published)}"
-    body += (
-        [f"<figure>{figure}", f"<figcaption>{published}</figcaption>", "</figure>"]
-        if figure
-        else [f"<p>{published}</p>"]
-    )
-    return body + _checks(report)
-
-
-def _entry(report: StudyReport) -> str:
-    """A line of the list of contents."""
-    checked = "not finished" if report.unfinished else reporting.counts(report)
-    parts = [checked, *(["stand-in"] if report.stand_in else [])]
-    return f'<li><a href="#{report.study}">{_text(report.about.question)}</a> {", ".join(parts)}</li>'
-
-
-def _checks(report: StudyReport) -> list[str]:
-    heads = "".join(f'<th scope="col">{_text(name)}</th>' if name else "<td></td>" for name in reporting.HEADERS)
-    lines = ['<div class="box" tabindex="0">', "<table>", f"<thead><tr>{heads}</tr></thead>", "<tbody>"]
-    for check, row in zip(report.checks, reporting.rows(report.checks), strict=True):
-        style = {"ok": "supported", "FAILED": "contradicted", "not tested": "undecided"}[check.state]
-        cells = "".join(f"<td>{_text(cell)}</td>" for cell in row[1:])
-        lines.append(f'<tr><td class="{style}">{row[0]}</td>{cells}</tr>')
-    return [*lines, "</tbody>", "</table>", "</div>"]
-
-
-def _text(text: str) -> str:
-    return escape(clean(text))
+def section(report: StudyReport, figure: str) -> dict[str, Any]:
+    """What pages show about a study; `figure` is an element as `page_figures.inline` makes it, or empty."""
+    looks = {"ok": "supported", "FAILED": "contradicted", "not tested": "undecided"}
+    return {
+        "name": report.study,
+        "question": report.about.question,
+        "answer": report.answer or "Not finished.",
+        "stand_in": report.stand_in,
+        "published": f"{report.about.paper}: {report.about.published}",
+        "figure": figure,
+        "checked": "not finished" if report.unfinished else reporting.counts(report),
+        "headers": reporting.HEADERS,
+        "checks": [
+            (looks[check.state], row) for check, row in zip(report.checks, reporting.rows(report.checks), strict=True)
+        ],
+    }

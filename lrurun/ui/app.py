@@ -12,9 +12,7 @@ from urllib.parse import urlencode
 
 import anyio
 import anyio.to_thread
-import jinja2
 import msgspec
-from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
@@ -22,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from lrurun import console
 from lrurun.errors import LedgerError, LrurunError, NotFoundError, UsageError
-from lrurun.report.formats import html
+from lrurun.report import pages
 from lrurun.runner import logs
 from lrurun.ui import ladder_pages, run_pages
 from lrurun.ui.curves import Kind
@@ -49,10 +47,7 @@ class Pages:
     def __init__(self, source: Source) -> None:
         self.source = source
         self._drawing = anyio.Lock()
-        loader = jinja2.FileSystemLoader(HERE / "templates")
-        self._templates = jinja2.Environment(
-            loader=loader, autoescape=True, finalize=_shown, undefined=_Empty, trim_blocks=True, lstrip_blocks=True
-        )
+        self._templates = pages.environment(HERE / "templates")
 
     def _page(
         self,
@@ -197,8 +192,8 @@ class Pages:
         return Response(found, media_type="image/svg+xml", headers={"content-security-policy": _DRAWING_POLICY})
 
     def style(self, request: Request) -> Response:
-        """The style of reports."""
-        return Response(html.STYLE, media_type="text/css")
+        """The style of all pages."""
+        return Response(pages.style(), media_type="text/css")
 
     def _log_size(self, run: str, attempt: int | None) -> int | None:
         """The size of the log that the page of a run shows; None where there is none."""
@@ -271,17 +266,6 @@ def _bug(request: Request, error: Exception) -> Response:
     console.warn(f"a page could not be made: {type(error).__name__}: {error}")
     console.say("".join(traceback.format_exception(error)), level=1)
     return Response("A bug in lrurun: its terminal says more, with -v.\n", 500, media_type="text/plain")
-
-
-class _Empty(jinja2.Undefined):
-    """A value that a page does not have is shown as nothing."""
-
-
-def _shown(value: Any) -> Any:
-    """Text as it may be on a page: without control characters; Jinja escapes it."""
-    if isinstance(value, Markup) or value is None:
-        return "" if value is None else value
-    return console.clean(str(value), lines=True)
 
 
 def _state(stamp: Stamp) -> str:

@@ -8,7 +8,7 @@ import re
 import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
+from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
@@ -33,7 +33,10 @@ _HEADERS = {
 }
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::[0-9]+)?", re.ASCII)
-_NO_TOKEN = "This page belongs to one user. Open the link that lrurun ui printed: it contains the token.\n"
+_NO_TOKEN = (
+    "This page belongs to one user. Open the link that lrurun ui printed: it contains the token. The address of any "
+    "other page works in another browser with the same ?token=... at its end.\n"
+)
 
 
 def names_of(host: str) -> frozenset[str]:
@@ -91,10 +94,14 @@ class Guard:
         origin = headers.get("origin")
         if _is_foreign(headers) or (origin is not None and origin != f"{scope['scheme']}://{hosts[0]}"):
             return PlainTextResponse("Requests from other sites are refused.\n", 403)
-        if scope["path"] == "/" and (given := parse_qs(scope["query_string"].decode("latin-1")).get("token")):
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if given := [value for name, value in query if name == "token"]:
             if not self._is_token(given[0]):
                 return PlainTextResponse(_NO_TOKEN, 403)
-            entered = RedirectResponse("/", 303)
+            # To the same page of this server, whatever its path begins with.
+            rest = urlencode([(name, value) for name, value in query if name != "token"])
+            path = f"/{quote(scope['path'].lstrip('/'))}"
+            entered = RedirectResponse(f"{path}?{rest}" if rest else path, 303)
             entered.set_cookie(self.cookie, self.token, httponly=True, samesite="strict")
             return entered
         if not self._is_token(self._from_cookie(headers.getlist("cookie"))):

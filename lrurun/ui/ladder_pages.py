@@ -16,8 +16,6 @@ from lrurun.ledger.filters import when
 from lrurun.report import (
     instance_documents,
     ledger_claims,
-    page_drawings,
-    page_figures,
     progress,
     run_details,
     selection,
@@ -43,11 +41,6 @@ class Failure(Struct, frozen=True):
 
     message: str
     hint: str | None
-
-
-def run_address(run: str) -> str:
-    """The address of the page of a run."""
-    return f"/runs/{run}"
 
 
 def results_stamp(stamp: Stamp) -> Stamp:
@@ -115,12 +108,12 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
     kind = kinds.of(instance.kind)
     make = _report if kind is None else partial(_page, kind)
     try:
-        report = source.cached(("report", instance.key), results_stamp(stamp), lambda: make(ledger, instance))
+        shown = source.cached(("report", instance.key), results_stamp(stamp), lambda: make(ledger, instance))
     except LrurunError as error:
-        report = {"failure": Failure(error.message, error.hint)}
+        shown = {"failure": Failure(error.message, error.hint)}
     return {
         "instance": instance,
-        "heading": report.get("heading") or progress.title(instance),
+        "heading": progress.title(instance),
         "title": progress.title(instance),
         "summary": progress.summary(now),
         "running": progress.running_lines(now),
@@ -128,37 +121,24 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
         "rows": progress.rows(now),
         "done": sum(now.counts[state] for state in ("done", "diverged")),
         "total": now.total,
-        "report": report,
         "of_trainings": kind is None,
         "abandoned": _abandoned(ledger),
+        **shown,
     }
 
 
 def _report(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
-    """The report of `lrurun report`, as its HTML page has it, in parts."""
+    """The report of `lrurun report`, as its HTML page has it."""
     report = selection.build(instance_documents.plan_of(ledger, instance), instance, ledger)
     content = content_of(report)
     details = run_details.collect(content, ledger, curves=False)
-    groups = page_figures.own([group for group in content.groups if group.runs], details)
-    panels, caption, _ = page_figures.spectra(groups, details)
-    return {
-        "heading": content.title,
-        "above": _markup(html.above(content)),
-        "claims": _markup(html.claims(content, partial(page_drawings.interval, form=report.score))),
-        "plane": Markup(page_drawings.plane(panels)),
-        "caption": " ".join(caption),
-        "runs": _markup(html.runs(content, details, run_address)),
-    }
-
-
-def _markup(parts: list[str]) -> Markup:
-    return Markup("\n".join(parts))
+    return {"heading": content.title, "report": html.parts(report, content, details)}
 
 
 def _page(kind: kinds.Kind, ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     figure = Markup('<img class="figure" src="/ladders/{}/figure.svg" alt="{}">').format(instance.key, _FIGURE)
     found = kind.page(ledger, instance, figure)
-    return {"heading": found.heading, "above": _markup(list(found.body))}
+    return {"heading": found.heading, "body": Markup(found.body)}
 
 
 def drawing(ledger: Ledger, key: str) -> bytes:

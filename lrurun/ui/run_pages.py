@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from markupsafe import Markup
 from msgspec import structs
 
 from lrurun.errors import LrurunError, UsageError
@@ -131,7 +130,7 @@ def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict
         "events": _cut_cells(run_tables.events(ledger.events(run=found.id))),
         "checkpoints": run_tables.checkpoints(ledger.checkpoints(found.id)),
         "eigenvalues": run_tables.eigenvalues(eigenvalues) if eigenvalues else None,
-        "plane": Markup(page_drawings.plane(_planes(eigenvalues))),
+        "planes": page_drawings.planes(_planes(eigenvalues)),
         "numbers": [one.n for one in attempts],
         "attempt": shown,
         "log": _log(source, found, shown) if shown else None,

@@ -38,10 +38,13 @@ def content_of(report: AnyReport) -> ReportContent:
 
 def answer_of(report: AnyReport, request: LadderRequest | None = None) -> ReportContent:
     """The first layer of a report, where it has several."""
-    from lrurun.report import answer
+    from lrurun.report import answer, task_map
+    from lrurun.report.all_tasks import AllTasksReport
     from lrurun.report.ladder_table import LadderReport
 
-    return answer.content_of(report, request) if isinstance(report, LadderReport) else content_of(report)
+    if isinstance(report, LadderReport):
+        return answer.content_of(report, request)
+    return task_map.answer_of(report) if isinstance(report, AllTasksReport) else content_of(report)
 
 
 def render(
@@ -82,7 +85,7 @@ def render(
     if format == "html":
         from lrurun.report.formats import html
 
-        return html.render(content, details or {})
+        return html.render(report, content, details or {})
     from lrurun.report.formats import table
 
     return table.render(content, width=width, color=color, ascii=ascii)

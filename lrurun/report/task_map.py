@@ -1,0 +1,102 @@
+"""A map of tasks by rungs: what each change did on each task, as a sign, a number and a colour."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from lrurun.report import all_tasks, content
+from lrurun.report.all_tasks import AllTasksReport, TaskCell, TaskColumn
+from lrurun.table import NOTHING, Column, Table
+
+SIGNS = {"helps": "▲", "hurts": "▼", "undecided": "·", "same runs": "="}
+"""The verdict on a change -> its sign; other verdicts have none."""
+DECIDED = ("helps", "hurts")
+LEGEND = (
+    "Difference to the base of each rung: ▲ helps, ▼ hurts, · undecided, = the same runs; the first rung: its score."
+)
+STRENGTHS = 4
+"""How many strengths a colour of a page has."""
+
+
+class MapCell(Struct, frozen=True, kw_only=True):
+    """A rung on a task."""
+
+    anchor: str
+    text: str
+    """Sign and difference; the score of a rung without a base; empty where there is nothing."""
+    verdict: str
+    benefit: float | None
+    """The difference, positive where it is better, as a share of the largest in its metric; None without one."""
+
+    @property
+    def look(self) -> str:
+        """The style of the cell on a page: "better" or "worse" with a strength, pale where it is undecided."""
+        if self.benefit is None or not self.text:
+            return ""
+        strength = min(int(STRENGTHS * abs(self.benefit)) + 1, STRENGTHS)
+        side = "better" if self.benefit > 0 else "worse"
+        return f"{side} s{strength}" + ("" if self.verdict in DECIDED else " pale")
+
+
+class TaskMap(Struct, frozen=True, kw_only=True):
+    """The map: a row for each rung, a column for each task and profile."""
+
+    legend: str = LEGEND
+
+    tasks: tuple[str, ...]
+    rungs: tuple[str, ...]
+    cells: tuple[tuple[MapCell, ...], ...]
+
+
+def of(report: AllTasksReport) -> TaskMap:
+    """The map of a report on all tasks."""
+    largest: dict[str, float] = defaultdict(float)
+    for row in report.rows:
+        for cell in row.cells:
+            if (size := _difference(cell)) is not None:
+                largest[cell.metric] = max(largest[cell.metric], abs(size))
+    return TaskMap(
+        tasks=tuple(column.name for column in report.columns),
+        rungs=tuple(row.rung for row in report.rows),
+        cells=tuple(
+            tuple(_cell(column, cell, largest) for column, cell in zip(report.columns, row.cells, strict=True))
+            for row in report.rows
+        ),
+    )
+
+
+def _difference(cell: TaskCell) -> float | None:
+    found = None if cell.comparison is None or cell.same_as_before else cell.comparison.difference
+    return found if found is not None and math.isfinite(found) else None
+
+
+def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapCell:
+    form, size = column.score, _difference(cell)
+    if cell.comparison is None and cell.mean is not None:
+        text = form.with_symbol(form.short(cell.mean))
+    else:
+        number = "" if size is None else form.short_difference(size)
+        text = f"{SIGNS.get(cell.verdict, '')} {number}".strip()
+    better = -1.0 if form.higher_is_better is False else 1.0
+    share = None if size is None else better * size / (largest[cell.metric] or 1.0)
+    return MapCell(anchor=all_tasks.anchor(column, cell.rung), text=text, verdict=cell.verdict, benefit=share)
+
+
+def answer_of(report: AllTasksReport) -> content.ReportContent:
+    """The first layer of a report on all tasks: the map as text."""
+    drawn, whole = of(report), all_tasks.content_of(report)
+
+    def cell(k: int) -> Callable[[tuple[str, tuple[MapCell, ...]]], str]:
+        return lambda row: row[1][k].text or NOTHING
+
+    first = Column(name="rung", cell=lambda row: row[0], right=False)
+    columns = [Column(name=task.replace(", ", "\n"), cell=cell(k), right=False) for k, task in enumerate(drawn.tasks)]
+    return content.ReportContent(
+        title=whole.title,
+        table=Table(columns=(first, *columns), rows=tuple(zip(drawn.rungs, drawn.cells, strict=True))),
+        foot=(LEGEND, *(f"Note: {note}" for note in report.notes), "Scores, rates and published values: --details"),
+    )
