@@ -46,8 +46,10 @@ def test_smoke_ladder_fills_table_and_ledger(finished: Machine) -> None:
         ("lru", "sDigits", "smoke", 8, 8)
     ]
     # a pipe gets every column, however narrow
-    title, headers, *lines, last = finished.run("status", env={"COLUMNS": "40"}).stdout.splitlines()
+    title, headers, *lines, last, best = finished.run("status", env={"COLUMNS": "40"}).stdout.splitlines()
     assert (title, last) == ("sDigits-smoke: ladder lru on sDigits, profile smoke", "8 of 8 done")
+    first = max(status[0]["rungs"], key=lambda row: row["val/accuracy"])
+    assert best == f"best on validation: {first['rung']}, {100 * first['val/accuracy']:.1f} % (mean of 1 seed)"
     assert re.sub(" {2,}", "|", headers) == "rung|runs|state|steps|loss|mean val %|steps/s|time left"
     wanted = [(r["rung"], "1/1", "done", "100%", f"{r['train/loss']:.3f}") for r in status[0]["rungs"]]
     assert [tuple(line.split()[:5]) for line in lines] == wanted
