@@ -108,7 +108,7 @@ def test_the_blocks_of_griffin_and_mamba_are_made_of_single_parts() -> None:
     [
         pytest.param("rg-lru", "npDigits", marks=pytest.mark.rare),
         pytest.param("gates", "Copy", marks=pytest.mark.rare),
-        pytest.param("mamba", "SelectiveCopy", marks=pytest.mark.slow),
+        pytest.param("mamba", "SelectiveCopy", marks=pytest.mark.rare),
         pytest.param("negative", "Parity", marks=pytest.mark.slow),
         pytest.param("selective", "InductionHeads", marks=pytest.mark.slow),
         pytest.param("shortconv", "MQAR", marks=pytest.mark.rare),
