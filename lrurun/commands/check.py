@@ -72,7 +72,7 @@ def check(
         "ladder": lambda: list(paths.names("ablations")),
         "recipe": lambda: list(paths.names("recipes")),
         "recurrence": lambda: list(KINDS),
-        "study": lambda: [study.name for study in kinds.get("study").named()],
+        "study": lambda: [study.name for study in kinds.get(kinds.STUDY).named()],
     }[what]()
     if all_ == (name is not None):
         plural_of = "studies" if what == "study" else f"{what}s"
@@ -308,5 +308,5 @@ def _check_recurrence(name: str) -> list[CheckResult]:
 
 
 def _check_study(name: str) -> list[CheckResult]:
-    studies = kinds.get("study")
+    studies = kinds.get(kinds.STUDY)
     return [CheckResult(studies.get(name).name, *finding) for finding in studies.check(name)]
