@@ -215,6 +215,8 @@ def find(kind: Kind, name: str) -> Path:
             f"{name}: an array, expected a task",
             "make a task of arrays: lrurun data import NAME --inputs X.npy --labels Y.npy",
         )
+    if kind == "recipes" and _RUN.fullmatch(name):
+        raise UsageError(f"{name}: a run, expected a task", f"lrurun show {name} shows a run")
     if is_path(name):
         path = Path(name)
         if not path.is_file():

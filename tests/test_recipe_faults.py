@@ -120,7 +120,7 @@ def test_a_recipe_with_six_faults_lists_six(capsys: pytest.CaptureFixture[str]) 
         ("[tune.grid]", '[tune.grid]\n"optim.b1" = [0.5, 0.5]', [
             "r.toml [tune.grid], optim.b1: 0.5 is listed twice; remove one of them",
         ]),
-        ('"sDigits"', '"sDigit"', ["r.toml, task: unknown task 'sDigit'; did you mean 'sDigits'? tasks: "]),
+        ('"sDigits"', '"sDigit"', ["r.toml, task: unknown task 'sDigit'; did you mean 'sDigits'? "]),
         ("width = 4", "width = 0", [
             "r.toml [profile.small], model.width: expected a whole number >= 1, found 0; "
             "change model.width in r.toml [profile.small]",
