@@ -21,6 +21,9 @@ def run(argv: list[str]) -> int:
     """The exit code of a command. Every error is shown here, in one format."""
     from lrurun import console
 
+    if sys.stdout is None:  # closed by what started this process
+        console.fail(LrurunError("stdout is closed: there is no place for the result", "send it to /dev/null instead"))
+        return LrurunError.exit_code
     try:
         code = _dispatch(argv)
         console.finish()

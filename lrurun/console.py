@@ -142,8 +142,6 @@ def write(text: str, *, styled: bool = False) -> None:
 
     Escape sequences and control characters are removed, unless the text is `styled`: drawn by Rich from clean text.
     """
-    if sys.stdout is None:
-        return  # closed by the process that started this one
     if not styled:
         text = clean(text, lines=True)
     if not text.endswith("\n"):
@@ -215,8 +213,7 @@ def _line(text: str) -> str:
 def finish() -> None:
     """Flush stdout at the end of the program; a closed pipe is not an error."""
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except BrokenPipeError:
         _end_quietly()
 

@@ -32,13 +32,15 @@ def load_toml(path: Path) -> dict[str, Any]:
         LrurunError: it cannot be read.
     """
     try:
-        return _parsed(path.read_bytes().decode())
+        text = path.read_bytes().decode()
+        return _parsed(text)
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{shown(path)}: not valid TOML: not UTF-8 text ({error.reason})", "save the file as UTF-8"
         ) from None
     except ValueError as error:
-        raise UsageError(f"{shown(path)}: not valid TOML: {error}", "correct the line named above") from None
+        what = str(error).replace("at end of document", f"at line {len(text.splitlines())}, the last")
+        raise UsageError(f"{shown(path)}: not valid TOML: {what}", "correct the line named above") from None
     except RecursionError:
         raise UsageError(f"{shown(path)}: not valid TOML: nested too deeply", "use fewer levels of tables") from None
     except OSError as error:

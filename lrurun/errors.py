@@ -72,10 +72,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def hint_for(word: str, known: Iterable[str], what: str = "known names") -> str:
-    """A hint that names the nearest known name, and all of them."""
+    """A hint that names the nearest known name, and all of them; their number alone where they would fill lines."""
     names = list(known)
     close = nearest(word, names)
     listing = f"{what}: {', '.join(names)}" if names else f"there are no {what}"
+    if close and len(listing) > 200:
+        listing = f"it is one of {len(names)} {what}"
     return f"did you mean {close!r}? {listing}" if close else listing
 
 

@@ -10,7 +10,7 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from msgspec import Struct
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
 
-_KINDS = {"study": "lrurun.studies.kind:KIND"}
+STUDY: Final = "study"
+_KINDS = {STUDY: "lrurun.studies.kind:KIND"}
 
 
 class Page(Struct, frozen=True):

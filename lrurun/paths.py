@@ -202,6 +202,11 @@ def hides_packaged(kind: Kind, path: Path) -> bool:
     return path.parent == Path(kind) and path.is_file() and original.is_file() and original.resolve() != path.resolve()
 
 
+def is_path(name: str) -> bool:
+    """Whether a ladder or recipe is given by its path, not by its name."""
+    return name.endswith(".toml") or os.sep in name
+
+
 def find(kind: Kind, name: str) -> Path:
     """The file of a ladder or recipe, given by name or by path."""
     what = _NAME[kind]
@@ -210,7 +215,9 @@ def find(kind: Kind, name: str) -> Path:
             f"{name}: an array, expected a task",
             "make a task of arrays: lrurun data import NAME --inputs X.npy --labels Y.npy",
         )
-    if name.endswith(".toml") or os.sep in name:
+    if kind == "recipes" and _RUN.fullmatch(name):
+        raise UsageError(f"{name}: a run, expected a task", f"lrurun show {name} shows a run")
+    if is_path(name):
         path = Path(name)
         if not path.is_file():
             raise UsageError(

@@ -188,6 +188,11 @@ def test_a_closed_stdout_ends_quietly() -> None:
     assert (done.stdout, done.stderr) == ("x" * 100 + "\n0\n", "")
 
 
+def test_a_stdout_that_was_never_open_is_an_error() -> None:
+    done = subprocess.run(["bash", "-c", f'"{sys.executable}" -m lrurun --version >&-'], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.startswith("error: stdout is closed")) == (1, True)
+
+
 def test_a_closed_stderr_does_not_end_the_program() -> None:
     code = "from lrurun import console\nfor i in range(2000): console.say('x' * 100)\nconsole.write('the result')"
     command = f'"{sys.executable}" -c "$CODE" 2> >(head -n 1 > /dev/null); echo "$?"'

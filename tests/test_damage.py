@@ -141,7 +141,7 @@ def test_a_ledger_without_its_first_pages_is_perhaps_damaged(
     assert (code, out) == (5, "")
     assert err == (
         f"error: {folder / 'ledger.db'} is not a ledger of lrurun\n"
-        "hint: name another file with --ledger; this one was not changed; if it was one, it is damaged: restore a copy "
+        "hint: name another file; this one was not changed; if it was one, it is damaged: restore a copy "
         "made by lrurun ledger backup, or move it aside and run lrurun ledger rebuild\n"
     )
 

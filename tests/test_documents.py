@@ -72,7 +72,7 @@ def test_a_local_file_hides_the_packaged_one_and_only_then(folder):
     ("load", "name", "message", "hint"),
     [
         (load_ladder, "lrv", "unknown ladder 'lrv'", "did you mean 'lru'? ladders: "),
-        (load_recipe, "SDIGITS", "unknown task 'SDIGITS'", "did you mean 'sDigits'? tasks: "),
+        (load_recipe, "SDIGITS", "unknown task 'SDIGITS'", "did you mean 'sDigits'?"),
         (load_recipe, "", "unknown task ''", "tasks: "),
         (load_ladder, "./no.toml", "ladder: there is no file ./no.toml", "give a path to a TOML file, or a "),
         (load_recipe, "a/b", "recipe: there is no file a/b", "give a path to a TOML file, or a name: "),

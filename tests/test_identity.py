@@ -121,6 +121,9 @@ def test_resume_leaves_what_was_asked_for_again_with_a_changed_recipe(
     path.write_text(RECIPE)
     ask()
     assert names() == {"mine-nonlinearity-smoke"}, "the earlier files are back"
+    path.unlink()
+    code, _, error = said(capsys, "resume")
+    assert (code, f"mine-nonlinearity-smoke: its file {folder / 'mine.toml'} is gone" in error) == (2, True)
     path.write_text(changed)
     fill(folder / "ledger.db", "mine.toml", {"tanh-rnn": [0.3]}, profile="smoke", ladder="nonlinearity")
     ask()

@@ -132,7 +132,7 @@ def test_a_ledger_from_before_the_first_release_is_refused(old: Path) -> None:
         with pytest.raises(LedgerError, match="from before the first release of lrurun") as refused:
             ask(old)
         assert refused.value.exit_code == 5
-        assert refused.value.hint == "it cannot be migrated: name another ledger with --ledger"
+        assert refused.value.hint == "it cannot be migrated: name another ledger"
     assert old.read_bytes() == content
 
 

@@ -54,7 +54,7 @@ def test_a_file_that_is_not_a_ledger(machine: Machine) -> None:
         ):
             error, hint = error_and_hint(machine, *arguments, "--ledger", name, code=5)
             assert error == f"{machine.folder / name} is not a ledger of lrurun"
-            assert hint.startswith("name another file with --ledger; this one was not changed")
+            assert hint.startswith("name another file; this one was not changed")
             assert ("if it was one, it is damaged" in hint) == (name == "notes.txt")
 
 

@@ -120,7 +120,7 @@ def test_a_recipe_with_six_faults_lists_six(capsys: pytest.CaptureFixture[str]) 
         ("[tune.grid]", '[tune.grid]\n"optim.b1" = [0.5, 0.5]', [
             "r.toml [tune.grid], optim.b1: 0.5 is listed twice; remove one of them",
         ]),
-        ('"sDigits"', '"sDigit"', ["r.toml, task: unknown task 'sDigit'; did you mean 'sDigits'? tasks: "]),
+        ('"sDigits"', '"sDigit"', ["r.toml, task: unknown task 'sDigit'; did you mean 'sDigits'? "]),
         ("width = 4", "width = 0", [
             "r.toml [profile.small], model.width: expected a whole number >= 1, found 0; "
             "change model.width in r.toml [profile.small]",
@@ -147,6 +147,8 @@ def test_a_recipe_is_checked_on_the_ladders_that_it_has_values_for(capsys: pytes
     assert found(capsys, BARE + LRU, code=0) == ([], [], ["checked: never", "8 rungs of ladder lru, 10 steps, 2 seeds"])
     none = "not checked: the recipe has values for none; --ladder NAME checks one"
     assert found(capsys, BARE, code=0) == ([], [none], ["checked: never", "its values"])
+    once = "validated once: train.eval_every = 11, of 10 steps"
+    assert once in found(capsys, changed(BARE, "eval_every = 5", "eval_every = 11") + LRU, code=0)[1]
     missing = "r.toml, model.width: missing; add width to model"
     assert found(capsys, BARE.replace("width = 8\n", "")) == ([missing], [none], [])
     kind = found(capsys, BARE.replace("width = 8", 'width = 8\nrecurrence.kind = "lur"'))[0]
@@ -191,7 +193,7 @@ def test_faults_of_documentation_warn_and_do_not_stop_a_recipe_of_ones_own(capsy
         ]),
         ("", ["r.toml, about: missing; add about to the file"]),
     ):  # fmt: skip
-        recipe = changed(RECIPE, about, text)
+        recipe = changed(changed(RECIPE, about, text), "eval_every = 5", "eval_every = 4")
         assert found(capsys, recipe, "--ladder", "l.toml", code=0)[1] == expected
         code, out, err = said(capsys, "plan", "./r.toml", "--ladder", "l.toml")
         assert (code, "norm" in out) == (0, True)

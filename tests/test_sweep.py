@@ -299,12 +299,13 @@ def test_a_ladder_without_its_file_is_reported_as_recorded(folder, capsys) -> No
     wanted = json.loads(said(capsys, *report, "--ladder", "away/mine.toml")[1])
     assert wanted["rows"][0]["n"] == 1
     shutil.rmtree(file.parent)
-    code, out, err = said(capsys, *report, "--ladder", "mine")
-    assert (code, err) == (
-        0,
-        f"ladder mine: as the ledger records it, from {file}; there is no such file here\n",
-    )
-    assert json.loads(out) == wanted
+    for name in ("mine", "away/mine.toml"):
+        code, out, err = said(capsys, *report, "--ladder", name)
+        assert (code, err) == (
+            0,
+            f"ladder {name}: as the ledger records it, from {file}; there is no such file here\n",
+        )
+        assert json.loads(out) == wanted
     assert said(capsys, *report[:-1], "--ladder", "mine", "--by", "optim.lr")[0] == 0
 
 

@@ -26,7 +26,7 @@ COMMANDS = (
 @pytest.mark.parametrize(
     ("arguments", "error", "hint"),
     [
-        (["sDigts"], "unknown task 'sDigts'", f"did you mean 'sDigits'? tasks: {RECIPES}"),
+        (["sDigts"], "unknown task 'sDigts'", "did you mean 'sDigits'? it is one of 33 tasks"),
         (
             ["sDigits", "--ladder", "lur"],
             "unknown ladder 'lur'",
@@ -134,6 +134,12 @@ def test_invalid_arguments_give_an_error_of_two_lines_and_no_file(command, argum
 @pytest.mark.parametrize(
     ("arguments", "error", "hint"),
     [
+        (
+            ["resume", "sDigits"],
+            "lrurun resume: unexpected argument 'sDigits'",
+            "it looks like a task; lrurun resume takes --instance NAME, as lrurun status lists them",
+        ),
+        (["report", "0123456789ab"], "0123456789ab: a run, expected a task", "lrurun show 0123456789ab shows a run"),
         (["plann", "sDigits"], "no such command 'plann'", f"did you mean 'plan'? commands: {COMMANDS}"),
         (["export"], "no such command 'export'", "it is: lrurun ledger export"),
         (["tag", "3f2a", "x"], "no such command 'tag'", "it is: lrurun mark RUN --tag TAG"),
@@ -153,7 +159,7 @@ def test_invalid_arguments_give_an_error_of_two_lines_and_no_file(command, argum
             "did you mean 'ladders'? known values: ladders, recipes, tasks, recurrences, studies",
         ),
         (["check", "recipe"], "check recipe: expected a name, or --all", f"recipes: {RECIPES}"),
-        (["check", "recipe", "sDigitz"], "unknown task 'sDigitz'", f"did you mean 'sDigits'? tasks: {RECIPES}"),
+        (["check", "recipe", "sDigitz"], "unknown task 'sDigitz'", "did you mean 'sDigits'? it is one of 33 tasks"),
         (
             ["report", "sDigits", "--format", "cvs"],
             "--format: expected one of table, md, csv, latex, html, found 'cvs'",

@@ -139,7 +139,9 @@ def _word_hint(word: str, context: Any) -> str | None:
     if "--seeds" in options and word.replace(",", "").replace("-", "").isdigit():
         return f"it looks like a number of seeds: --seeds {word}"
     if word in paths.names("recipes"):
-        return f"it looks like a task; {context.command_path} takes one at a time"
+        takes_task = any(str(parameter.metavar).startswith("TASK") for parameter in context.command.params)
+        how = " --instance NAME, as lrurun status lists them" if "--instance" in options else " none"
+        return f"it looks like a task; {context.command_path} takes{' one at a time' if takes_task else how}"
     if "--ladder" in options and word in paths.names("ablations"):
         return f"it looks like a ladder: --ladder {word}"
     if word.endswith(".py"):

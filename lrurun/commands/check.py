@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import typer
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from lrurun import console, kinds, paths, table
 from lrurun.commands._shared import output
@@ -72,7 +72,7 @@ def check(
         "ladder": lambda: list(paths.names("ablations")),
         "recipe": lambda: list(paths.names("recipes")),
         "recurrence": lambda: list(KINDS),
-        "study": lambda: [study.name for study in kinds.get("study").named()],
+        "study": lambda: [study.name for study in kinds.get(kinds.STUDY).named()],
     }[what]()
     if all_ == (name is not None):
         plural_of = "studies" if what == "study" else f"{what}s"
@@ -138,22 +138,32 @@ def _check_ladder(name: str) -> list[CheckResult]:
         errors += rules(ladder)
     if errors or ladder is None:
         return [CheckResult(name, "the document", False, text) for text in _texts(errors)]
-    others: list[CheckResult] = []
-    """Recipes that a ladder of the user's own cannot run on, where it names none: it need not be meant for them."""
     detail = f"{plural(len(ladder.rungs), 'rung')}, {plural(len(ladder.claims), 'claim')}"
     findings = [CheckResult(name, "the document", True, detail)]
-    for task in ladder.recipes or paths.names("recipes"):
+    on_recipes: dict[str, dict[str, str]] = {}
+    """Fault, without the file of the recipe -> each recipe on which it is one, with the whole sentence."""
+    tasks = list(ladder.recipes or paths.names("recipes"))
+    for task in tasks:
         try:
             made = planning.make(task, ladder=name)
         except UsageError as error:
-            wrong = CheckResult(name, f"on {task}", False, _texts([error])[0])
-            (findings if ladder.recipes or ladder.is_packaged else others).append(wrong)
+            [text] = _texts([error])
+            fault = text.replace(paths.shown(paths.find("recipes", task)), "the recipe")
+            on_recipes.setdefault(fault, {})[task] = text
             continue
         changed = {rung.name: _changes(rung) for rung in made.rungs if rung.on is not None}
         detail = "; ".join(f"{rung}: {text}" for rung, text in changed.items())
         findings.append(CheckResult(name, f"on {task}", True, detail))
-    runs = len(findings) > 1
-    return findings + [structs.replace(one, passed=runs, warning=runs) for one in others]
+    # A ladder of the user's own that names no recipes need not be meant for those on which it cannot run.
+    others = not ladder.recipes and not ladder.is_packaged and len(findings) > 1
+    for fault, texts in on_recipes.items():
+        (task, text), *more = texts.items()
+        where, detail = f"on {task}", text
+        if more:
+            where = "on every recipe" if len(texts) == len(tasks) else f"on {len(texts)} recipes"
+            detail = fault if len(texts) == len(tasks) else f"{fault}; on {', '.join(texts)}"
+        findings.append(CheckResult(name, where, others, detail, warning=others))
+    return findings
 
 
 def _texts(errors: Iterable[UsageError]) -> list[str]:
@@ -194,7 +204,7 @@ def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:
     chosen, skipped = _ladders(recipe, name, ladders)
     for profile in (None, *recipe.profile):
         sound = all(one.passed for one in findings)
-        detail, first = _trained(recipe, profile, chosen) if sound else ("", [])
+        detail, rare, first = _trained(recipe, profile, chosen) if sound else ("", "", [])
         errors = [*_value_faults(recipe, profile, chosen)] if first or not sound or not chosen else []
         new = [text for text in _texts(errors or first) if text not in known]
         known.update(new)
@@ -202,6 +212,7 @@ def _check_recipe(name: str, ladders: Sequence[str]) -> list[CheckResult]:
         findings += [CheckResult(name, where, False, text) for text in new]
         if sound and not new:
             findings.append(CheckResult(name, where, True, detail))
+            findings += [CheckResult(name, where, True, text, warning=True) for text in [rare] if text]
     if all(one.passed for one in findings):
         findings.insert(0, CheckResult(name, "the document", True, f"checked: {recipe.about.checked}"))
     return findings + skipped
@@ -268,20 +279,24 @@ def _value_faults(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]
             yield from resolve.grid_faults(rung, recipe.task, recipe.path)
 
 
-def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> tuple[str, list[UsageError]]:
-    """What a profile trains, or the first error, also of rules between values."""
+def _trained(recipe: Recipe, profile: str | None, ladders: Sequence[Ladder]) -> tuple[str, str, list[UsageError]]:
+    """What a profile trains, and a warning where it validates only once; or the first error, also of rules between
+    values."""
     from lrurun.config import plan as planning
 
     counts: list[str] = []
-    length = ""
+    length = rare = ""
     try:
         for ladder in ladders:
             made = planning.of_documents(ladder, recipe, profile=profile, sets=(), tune=False)
             counts.append(f"{plural(len(made.rungs), 'rung')} of ladder {ladder.name}")
-            length = f", {plural(made.rungs[0].config.train.steps, 'step')}, {plural(made.seeds, 'seed')}"
+            train = made.rungs[0].config.train
+            length = f", {plural(train.steps, 'step')}, {plural(made.seeds, 'seed')}"
+            if train.eval_every > train.steps:
+                rare = f"validated once: train.eval_every = {train.eval_every}, of {plural(train.steps, 'step')}"
     except UsageError as error:
-        return "", [error]
-    return (", ".join(counts) or "its values") + length, []
+        return "", "", [error]
+    return (", ".join(counts) or "its values") + length, rare, []
 
 
 def _check_recurrence(name: str) -> list[CheckResult]:
@@ -308,5 +323,5 @@ def _check_recurrence(name: str) -> list[CheckResult]:
 
 
 def _check_study(name: str) -> list[CheckResult]:
-    studies = kinds.get("study")
+    studies = kinds.get(kinds.STUDY)
     return [CheckResult(studies.get(name).name, *finding) for finding in studies.check(name)]

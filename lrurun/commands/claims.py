@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from lrurun import console, plugins
+from lrurun import console, paths, plugins
 from lrurun.commands._shared import opening, output
 from lrurun.commands._shared.options import Json, OnlyLadder, OnlyTask
 from lrurun.commands._shared.rules import examples
@@ -43,11 +43,14 @@ def claims(
 
     The rule is the same for both. Claims about theory figures are decided by the checks of studies.
     """
+    from lrurun.config.recipe import read_recipe
     from lrurun.report import ledger_claims, papers
     from lrurun.report.formats import table
 
     ledger_claims.check_paper(paper)
     _check_page(page, task, ladder)
+    if task is not None and paths.is_path(task):
+        task = read_recipe(task).task
     task = ledger_claims.task_of(task, ladder)
     ledger = opening.read(context.obj.places)
     try:

@@ -288,6 +288,8 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
         output.write_json(found)
         return 0
     console.write(f"{places.ledger}: {plural(found.runs, 'run')}, {plural(found.ladders, 'ladder instance')}")
+    if found.problems:
+        console.say("the lrurun ladder commands of before find what was kept, and train what was left out")
     return 0
 
 

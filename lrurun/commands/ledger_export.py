@@ -9,7 +9,7 @@ import math
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, get_args
 
 import typer
 
@@ -22,9 +22,11 @@ from lrurun.errors import LrurunError, NotFoundError, UsageError, plural
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.paths import Places
-    from lrurun.report import exports
 
-FORMATS = ("parquet", "csv", "tensorboard", "mlflow")
+TableFormat = Literal["jsonl", "csv"]
+"""Formats of the whole ledger."""
+RunsFormat = Literal["parquet", "csv", "tensorboard", "mlflow"]
+"""Formats of runs, see `exports.write`."""
 
 
 @examples(
@@ -40,18 +42,18 @@ def export(
         Optional[Path], typer.Argument(metavar="[DEST]", help="With --to: a new folder.", show_default=False)
     ] = None,
     format: Annotated[
-        Literal["jsonl", "csv"],
-        typer.Option("--format", help="The output format.", **choice("--format", ("jsonl", "csv"))),
+        TableFormat,
+        typer.Option("--format", help="The output format.", **choice("--format", get_args(TableFormat))),
     ] = "jsonl",
     out: Annotated[
         Optional[Path], typer.Option("--out", metavar="PATH", help="A new file; for csv a new folder.")
     ] = None,
     to: Annotated[
-        Optional[Literal["parquet", "csv", "tensorboard", "mlflow"]],
+        Optional[RunsFormat],
         typer.Option(
             "--to",
             help="Runs, with configuration, curves and results, as files of other programs.",
-            **choice("--to", FORMATS),
+            **choice("--to", get_args(RunsFormat)),
         ),
     ] = None,
     where: Where = None,
@@ -68,7 +70,7 @@ def export(
     return _write_tables(places, format, out)
 
 
-def _write_runs(places: Places, to: exports.Format, dest: Path, where: str | None) -> int:
+def _write_runs(places: Places, to: str, dest: Path, where: str | None) -> int:
     """The runs that meet a condition, as a new folder."""
     from lrurun.report import exports
 

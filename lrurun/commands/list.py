@@ -207,14 +207,16 @@ def _recurrences() -> list[ListedRecurrence]:
 
 
 def _studies() -> list[ListedStudy]:
-    return [ListedStudy(one.name, one.question, one.source, list(one.aliases)) for one in kinds.get("study").named()]
+    return [
+        ListedStudy(one.name, one.question, one.source, list(one.aliases)) for one in kinds.get(kinds.STUDY).named()
+    ]
 
 
 def _show_study(what: str | None, name: str, *, json: bool) -> int:
     """Lists the settings of a study in each profile."""
     if what != "studies":
         raise UsageError(f"list {what}: takes no name, found {name!r}", "lrurun list studies NAME lists settings")
-    study = kinds.get("study").get(name)
+    study = kinds.get(kinds.STUDY).get(name)
     profiles = {one: structs.asdict(study.settings()) | dict(table) for one, table in study.profiles.items()}
     settings = [
         ListedSetting(field.name, {one: values[field.name] for one, values in profiles.items()})

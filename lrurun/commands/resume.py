@@ -213,6 +213,12 @@ def _repeat(
                 f"ladder {instance.short_name}: was started with --load {file}",
                 f"code is not loaded from a ledger; name it again: lrurun resume --load {file}",
             )
+    for file in (request.ladder, request.task):
+        if paths.is_path(file) and not Path(file).is_file():
+            raise UsageError(
+                f"instance {instance.short_name}: its file {file} is gone, so that it cannot be continued",
+                f"put the file back; its results are still here: lrurun report --instance {instance.short_name}",
+            )
     with plugins.checked(partial(_check_file, instance, request)) if shared else nullcontext():
         plan = request.plan()
     if (plan.ladder.name, plan.recipe.task) != (instance.name, instance.task):

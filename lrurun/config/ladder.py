@@ -203,6 +203,16 @@ class Ladder(Document, frozen=True, kw_only=True):
         }
 
     @property
+    def kinds(self) -> dict[str, str]:
+        """Rung -> its kind of recurrence, of those whose kind the ladder says."""
+        kinds: dict[str, str] = {}
+        for rung in self.rungs:
+            kind = dict(flatten(rung.change)).get(KIND) or kinds.get(self.bases[rung.name] or "")
+            if isinstance(kind, str):
+                kinds[rung.name] = kind
+        return kinds
+
+    @property
     def is_packaged(self) -> bool:
         """Whether it was read from the file with its name that comes with lrurun."""
         return comes_with_lrurun("ablations", self.name, self.path)
@@ -295,6 +305,7 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
     if not ladder.rungs:
         yield UsageError(f"{where}: a ladder needs at least one [[rung]]", "add one: name, title, change")
     seen: list[str] = []
+    kinds = ladder.kinds
     for rung in ladder.rungs:
         source = f"{where}, rung {rung.name}"
         if rung.name in seen:
@@ -316,9 +327,10 @@ def _rung_rules(ladder: Ladder) -> Iterator[UsageError]:
                 f"{source}: declares no change",
                 'say what it changes: change = { "model.recurrence.activation" = "identity" }, or tunes = ["path"]',
             )
-        yield from setting_faults(rung.change, source, within=("model", "optim", "train"))
+        own = [kinds.get(rung.name)]
+        yield from setting_faults(rung.change, source, within=("model", "optim", "train"), kinds=own)
         for path in rung.tunes:
-            if fault := path_fault(path, source, within=("model", "optim")):
+            if fault := path_fault(path, source, within=("model", "optim"), kinds=own):
                 yield fault
         try:
             ladder.scopes(rung)

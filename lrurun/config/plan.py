@@ -182,7 +182,8 @@ def of_documents(
     check_scopes(document, recipe)
     raise_first(metric_rules(document, task_of(recipe), _profiles(recipe)))
     reduced = get_profile(recipe, profile)
-    changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text) for text in sets)
+    used = document.kinds.values()
+    changes = dict(sets) if isinstance(sets, Mapping) else dict(parse_set(text, used) for text in sets)
     if imports:
         plugins.load_installed("recurrence", changes.get(KIND))
     options, data_sources = _data(recipe, profile, reduced)

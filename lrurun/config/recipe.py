@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,7 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from lrurun import console, decoding, paths, plugins
-from lrurun.config.ladder import LARGEST, Document, Ladder, Name, Scope, comes_with_lrurun, find_recurrence
+from lrurun.config.ladder import LARGEST, Document, Ladder, Name, Scope, comes_with_lrurun, find_recurrence, read_ladder
 from lrurun.config.schema import SECTIONS
 from lrurun.config.settings import flatten, path_fault, setting_faults
 from lrurun.data import TASKS
@@ -394,7 +395,12 @@ def _table_rules(document: Recipe | Profile, where: str, prefix: str, *, searche
     for name, ladder in document.ladder.items():
         for rung, values in ladder.rung.items():
             rung_table = f"{prefix}ladder.{name}.rung.{rung}"
-            yield from setting_faults(values.settings, f"{where} [{rung_table}]")
+            faults = list(setting_faults(values.settings, f"{where} [{rung_table}]"))
+            if faults:
+                with suppress(UsageError):  # for better hints; the ladder need not be here
+                    kind = read_ladder(name).kinds.get(rung)
+                    faults = list(setting_faults(values.settings, f"{where} [{rung_table}]", kinds=[kind]))
+            yield from faults
             yield from _grid_rules(values.tune, f"{where} [{rung_table}.tune]", searches=searches)
             if values.lr_published and values.lr_chosen:
                 yield UsageError(f"{where} [{rung_table}]: has both lr_published and lr_chosen", "remove one of them")

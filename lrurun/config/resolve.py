@@ -25,7 +25,7 @@ from lrurun.config.schema import (
     is_inherited,
     known_paths,
 )
-from lrurun.config.settings import flatten, settings
+from lrurun.config.settings import flatten, kind_fields, settings
 from lrurun.data.task import Options
 from lrurun.decoding import Fault, canonical
 from lrurun.errors import UsageError, plural
@@ -237,7 +237,7 @@ def _override(values: _Values, sets: dict[str, Any], *, kept: tuple[str, ...], r
         UsageError: `--set` chooses a kind of recurrence that lacks a setting which the rung changes.
     """
     if KIND in sets:
-        fields = tuning.fields(sets[KIND])
+        fields = kind_fields(sets[KIND])
         for path, (_, source) in values.items():
             if fields and path.startswith(RECURRENCE) and path != KIND and source not in kept:
                 if path.removeprefix(RECURRENCE) not in fields:

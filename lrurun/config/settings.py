@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import product
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from lrurun.config.schema import KIND, known_paths
+from lrurun.config.recurrences import KINDS
+from lrurun.config.schema import KIND, RECURRENCE, known_paths
 from lrurun.console import clean, setting
 from lrurun.decoding import UNKNOWN_NAME, Fault
 from lrurun.errors import UsageError, nearest
@@ -32,23 +33,37 @@ def settings(table: dict[str, Any]) -> dict[str, Any]:
     return dict(sorted(flatten(table), key=lambda item: item[0] != KIND))
 
 
-def setting_faults(table: dict[str, Any], where: str, *, within: tuple[str, ...] = ()) -> Iterator[Fault]:
+def kind_fields(kind: Any) -> tuple[str, ...]:
+    """The names of the settings of a kind of recurrence; none if the kind is unknown."""
+    return KINDS[kind].settings.__struct_fields__ if isinstance(kind, str) and kind in KINDS else ()
+
+
+def setting_faults(
+    table: dict[str, Any], where: str, *, within: tuple[str, ...] = (), kinds: Collection[str | None] = ()
+) -> Iterator[Fault]:
     """Faults of settings: unknown paths, paths outside the sections `within`, and paths that are set twice."""
     paths: set[str] = set()
     for path, _ in flatten(table):
-        if fault := path_fault(path, where, within=within):
+        if fault := path_fault(path, where, within=within, kinds=kinds):
             yield fault
         elif path in paths:
             yield Fault("set twice", where, path, hint="remove one of them")
         paths.add(path)
 
 
-def path_fault(path: str, where: str, *, within: tuple[str, ...] = ()) -> Fault | None:
-    """The fault of a path that names no setting, or a setting outside the sections `within`; None without a fault."""
+def path_fault(
+    path: str, where: str, *, within: tuple[str, ...] = (), kinds: Collection[str | None] = ()
+) -> Fault | None:
+    """The fault of a path that names no setting, or a setting outside the sections `within`; None without a fault.
+
+    It names the nearest setting: of the recurrences `kinds`, if one is near, else of all.
+    """
     known = known_paths()
     if path not in known:
         last = path.rpartition(".")[2]
-        close = nearest(path, known) or next((name for name in known if name.rpartition(".")[2] == last), None)
+        own = [f"{RECURRENCE}{name}" for kind in kinds for name in kind_fields(kind)]
+        close = (path.startswith(RECURRENCE) and nearest(path, own)) or nearest(path, known)
+        close = close or next((name for name in known if name.rpartition(".")[2] == last), None)
         hint = f"did you mean {close!r}?" if close else "paths begin with model., optim., train. or execution."
         return Fault(UNKNOWN_NAME, where, path, hint=hint)
     if within and path.partition(".")[0] not in within:
@@ -57,14 +72,14 @@ def path_fault(path: str, where: str, *, within: tuple[str, ...] = ()) -> Fault 
     return None
 
 
-def check_path(path: str, where: str) -> None:
-    """Raise Fault if `path` names no setting."""
-    if fault := path_fault(path, where):
+def check_path(path: str, where: str, kinds: Collection[str | None] = ()) -> None:
+    """Raise Fault if `path` names no setting; `kinds` are those of `path_fault`."""
+    if fault := path_fault(path, where, kinds=kinds):
         raise fault
 
 
-def parse_set(text: str) -> tuple[str, Any]:
-    """Parses `a.b=value`. The value is TOML; a value that is not valid TOML is a string.
+def parse_set(text: str, kinds: Collection[str | None] = ()) -> tuple[str, Any]:
+    """Parses `a.b=value`. The value is TOML; a value that is not valid TOML is a string. `kinds`: see `path_fault`.
 
     Raises:
         UsageError: no `=`, an unknown table or field.
@@ -77,7 +92,7 @@ def parse_set(text: str) -> tuple[str, Any]:
             f"--set {path}: settings of the data cannot be set here, because other data need another folder",
             "copy the recipe to ./recipes and set it in [data] or in a [profile.<name>.data]",
         )
-    check_path(path, f"--set {path}")
+    check_path(path, f"--set {path}", kinds)
     return path, value
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lrurun.config.recipe import Range, Recipe, RungTable, SearchKind, Tried, Tune, get_profile
-from lrurun.config.recurrences import KINDS
 from lrurun.config.schema import KIND, RECURRENCE, is_inherited
+from lrurun.config.settings import kind_fields
 from lrurun.errors import LrurunError, plural
 
 if TYPE_CHECKING:
@@ -118,12 +118,7 @@ def applicable(grid: TuningGrid, kind: Any, fixed: Collection[str]) -> TuningGri
 
 def has(kind: Any, path: str) -> bool:
     """Whether a rung with this kind of recurrence has a setting."""
-    return not path.startswith(RECURRENCE) or path == KIND or path.removeprefix(RECURRENCE) in fields(kind)
-
-
-def fields(kind: Any) -> tuple[str, ...]:
-    """The names of the settings of a kind of recurrence; none if the kind is unknown."""
-    return KINDS[kind].settings.__struct_fields__ if isinstance(kind, str) and kind in KINDS else ()
+    return not path.startswith(RECURRENCE) or path == KIND or path.removeprefix(RECURRENCE) in kind_fields(kind)
 
 
 def sentences(grids: Mapping[str, Mapping[str, Tried]], seeds: int, search: Search | None = None) -> list[str]:

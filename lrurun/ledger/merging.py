@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import shutil
 import time
 from collections.abc import Iterable
@@ -16,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from lrurun.errors import LedgerError, LrurunError
-from lrurun.ledger.database import Joined, schema
+from lrurun.ledger.database import Joined, command, schema
 from lrurun.ledger.rows import altered_documents
 from lrurun.ledger.store import Ledger
 from lrurun.paths import inside
@@ -236,7 +235,7 @@ def _refuse_altered(other: Ledger) -> None:
         if altered_documents(connection):
             raise LedgerError(
                 f"the ledger {other.path} has settings that do not match their hashes",
-                f"see what else is wrong: lrurun ledger check --ledger {shlex.quote(str(other.path))}",
+                f"see what else is wrong: {command('check', other.path)}",
             )
 
 

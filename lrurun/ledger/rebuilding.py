@@ -91,11 +91,11 @@ def _sorted(files: list[Path], problems: list[str]) -> list[Path]:
         name = path.parent.name if path.name == records.RUN_FILE else path.stem
         for head in _read([path], _Named, problems):
             if head.name != name:
-                problems.append(f"{path}: is the record of {head.name}; left out")
+                problems.append(f"{path}: left out: is the record of {head.name}")
             elif head.schema == SCHEMA:
                 numbers[path] = head.number
             else:
-                problems.append(f"{path}: of a ledger of version {head.schema}, this lrurun reads {SCHEMA}")
+                problems.append(f"{path}: left out: of a ledger of version {head.schema}, this lrurun reads {SCHEMA}")
     return sorted(numbers, key=lambda path: numbers[path])
 
 
@@ -104,8 +104,8 @@ def _read(files: list[Path], kind: type[R], problems: list[str]) -> Iterator[R]:
         try:
             record = records.decode(path.read_bytes(), kind)
         except OSError as error:
-            problems.append(f"{path}: {error.strerror or error}")
+            problems.append(f"{path}: left out: {error.strerror or error}")
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            problems.append(f"{path}: cannot be read: {error}")
+            problems.append(f"{path}: left out: cannot be read: {error}")
         else:
             yield record

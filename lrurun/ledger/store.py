@@ -287,7 +287,10 @@ class Ledger:
                 same_name = select(ladders).where(ladders.c.short_name == chosen, ladders.c.key != key)
                 if (other := connection.execute(same_name).one_or_none()) is not None:
                     what = f"ladder {other.name} on {other.task}" + f", profile {other.profile}" * bool(other.profile)
-                    raise UsageError(f"--name {chosen}: is the name of another instance: {what}", "choose another name")
+                    raise UsageError(
+                        f"--name {chosen}: is the name of another instance: {what}",
+                        f"choose another name; lrurun report --instance {chosen} shows that one",
+                    )
                 connection.execute(update(ladders).where(ladders.c.key == key).values(short_name=chosen))
             for free_name in numbered(chosen or short_name or task):
                 connection.execute(

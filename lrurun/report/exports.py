@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import Run
     from lrurun.report.columns import Columns
 
-Format = Literal["parquet", "csv", "tensorboard", "mlflow"]
-
 RESULT = "result/"
 """Before the name of a result in formats that have curves alone, so that it is no point of the curve of that name."""
 CURVES_AT_ONCE = 400
@@ -50,11 +48,12 @@ _MLFLOW_STATUS = {
 }  # fmt: skip
 
 
-def write(ledger: Ledger, ids: Sequence[str], format: Format, target: Path) -> None:
+def write(ledger: Ledger, ids: Sequence[str], format: str, target: Path) -> None:
     """Writes runs to the new folder `target`, which appears when it is complete.
 
     Args:
         ids: exact ids of runs.
+        format: "parquet", "csv", "tensorboard" or "mlflow".
 
     Raises:
         LrurunError: `target` exists or cannot be written, or the libraries of the format are not installed.

@@ -72,10 +72,21 @@ def find(ledger: Ledger, instance: LadderInstance) -> InstanceDocuments | None:
     return None
 
 
-def newest(ledger: Ledger, *, ladder: str | None = None, task: str | None = None) -> InstanceDocuments | None:
-    """The documents of the newest instance of a ladder, or on a task; None if there is none that has some."""
-    found = (find(ledger, instance) for instance in reversed(ledger.ladders(ladder, task)))
-    return next((recorded for recorded in found if recorded is not None), None)
+def newest(ledger: Ledger | None, kind: paths.Kind, name: str) -> InstanceDocuments | None:
+    """The documents of the newest instance whose ladder or recipe has this name, or was read from this file.
+
+    None if there is such a file here, and if no instance has such documents.
+    """
+    if ledger is None or _is_here(kind, name):
+        return None
+    of_ladders, by_path = kind == "ablations", paths.is_path(name)
+    for instance in reversed(ledger.ladders()):
+        if by_path or name == (instance.name if of_ladders else instance.task):
+            recorded = find(ledger, instance)
+            file = recorded and (recorded.ladder if of_ladders else recorded.recipe).path
+            if recorded is not None and (not by_path or file == os.path.abspath(name)):
+                return recorded
+    return None
 
 
 def load_ladder(name: str, ledger: Ledger | None) -> Ladder:
@@ -84,8 +95,7 @@ def load_ladder(name: str, ledger: Ledger | None) -> Ladder:
     Raises:
         UsageError: there is none, it is wrong, or it needs a plug-in that is not loaded.
     """
-    recorded = None if ledger is None or _is_here("ablations", name) else newest(ledger, ladder=name)
-    if recorded is None:
+    if (recorded := newest(ledger, "ablations", name)) is None:
         return ladders.load_ladder(name)
     ladder = recorded.ladder
     check_loaded(ladder)
@@ -99,8 +109,7 @@ def load_recipe(name: str, ledger: Ledger | None) -> Recipe:
     Raises:
         UsageError: there is none, or it is wrong.
     """
-    recorded = None if ledger is None or _is_here("recipes", name) else newest(ledger, task=name)
-    if recorded is None:
+    if (recorded := newest(ledger, "recipes", name)) is None:
         return recipes.load_recipe(name)
     path = recorded.recipe.path
     console.say(f"recipe of {name}: as the ledger records it, from {path}; there is no such file here")

@@ -64,10 +64,17 @@ def _instance(ledger: Ledger, plan: planning.Plan, command: str) -> LadderInstan
         return found
     wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
     if sentence := other_versions(plan, ledger):
-        raise NotFoundError(f"{wanted}: not in this ledger with these documents; {sentence}", f"run: {command}")
-    others = [f"{title(o)} (--instance {o.short_name})" for o in ledger.ladders(None, plan.recipe.task)]
-    hint = f"this ledger has: {'; '.join(others)}" if others else f"run: {command}"
-    raise NotFoundError(f"{wanted}: not in this ledger", hint)
+        raise NotFoundError(
+            f"{wanted}: not in this ledger with these documents; {sentence}", f"name one of these, or run: {command}"
+        )
+    raise NotFoundError(f"{wanted}: not in this ledger", recorded_hint(ledger, plan.recipe.task, command))
+
+
+def recorded_hint(ledger: Ledger, task: str, command: str) -> str:
+    """The newest instances on a task; without one, the command that trains it."""
+    others = [f"{title(one)} (--instance {one.short_name})" for one in reversed(ledger.ladders(None, task))]
+    more = "; lrurun status lists all" if len(others) > 3 else ""
+    return f"this ledger has: {'; '.join(others[:3])}{more}" if others else f"run: {command}"
 
 
 def other_versions(plan: planning.Plan, ledger: Ledger) -> str:

@@ -83,7 +83,7 @@ def find(
         wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         raise NotFoundError(
             f"{wanted}: not in this ledger, with any value of {', '.join(by)}",
-            f"run: {command}",
+            selection.recorded_hint(ledger, plan.recipe.task, command),
         )
     return found
 

@@ -9,15 +9,14 @@ import importlib
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from lrurun import kinds
 from lrurun.errors import UsageError, hint_for
 
 if TYPE_CHECKING:
     from lrurun.studies.study import Study
 
-STUDY = "study:"
-"""The prefix of the name of a study in the task of its cells."""
-STUDIES = "study"
-"""The name in a ledger of the ladder that all studies belong to."""
+PREFIX = f"{kinds.STUDY}:"
+"""What the task of a study's cells has before the name of the study."""
 
 _MODULES = (
     "disk",
@@ -79,4 +78,4 @@ def get(name: str) -> Study[Any]:
 
 def of_task(task: str) -> Study[Any]:
     """The study whose cells have this task in the ledger, as in "study:powers"."""
-    return get(task.removeprefix(STUDY))
+    return get(task.removeprefix(PREFIX))

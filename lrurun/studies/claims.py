@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from lrurun import decoding
+from lrurun import decoding, kinds
 from lrurun.errors import plural
 from lrurun.kinds import Outcome
 from lrurun.report.judging.verdicts import NOT_JUDGED, NOT_RUN
 from lrurun.report.ledger_claims import LedgerClaim, LedgerVerdict
-from lrurun.studies import STUDIES, STUDY, plan, report
+from lrurun.studies import PREFIX, plan, report
 from lrurun.studies.checks import Check
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def outcomes(ledger: Ledger | None, wanted: Sequence[Study[Any]]) -> dict[str, O
     found = {}
     for study in wanted:
         newest = None if ledger is None else _report_of(ledger, study)
-        found[STUDY + study.name] = Outcome(
+        found[PREFIX + study.name] = Outcome(
             name=study.name,
             command=f"lrurun study {study.name}",
             result=f"{study.name}: {NOT_RUN}" if newest is None else _result(newest),
@@ -101,7 +101,7 @@ def _result(found: StudyReport) -> str:
 
 def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
     """The report of the largest profile that is complete; None if none is."""
-    recorded = {instance.profile for instance in ledger.ladders(STUDIES, STUDY + study.name)}
+    recorded = {instance.profile for instance in ledger.ladders(kinds.STUDY, PREFIX + study.name)}
     for profile in ("paper", "laptop", "ci"):
         if profile in recorded:
             planned = plan.make(study, profile, {})
@@ -114,8 +114,8 @@ def _report_of(ledger: Ledger, study: Study[Any]) -> StudyReport | None:
 def _of_study(study: str, found: StudyReport | None) -> list[LedgerClaim]:
     return [
         LedgerClaim(
-            ladder=STUDIES,
-            task=STUDY + study,
+            ladder=kinds.STUDY,
+            task=PREFIX + study,
             text=claim.text,
             source=claim.source,
             kind="check",

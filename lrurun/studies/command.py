@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 from msgspec import Struct
 
-from lrurun import console, studies
+from lrurun import console, kinds, studies
 from lrurun.commands._shared import cautions, opening, output
 from lrurun.commands._shared.options import (
     Detach,
@@ -24,7 +24,7 @@ from lrurun.commands._shared.options import (
 from lrurun.commands._shared.rules import examples
 from lrurun.commands._shared.training_options import TrainingOptions, site_of
 from lrurun.errors import LrurunError, NotFoundError, UsageError, hint_for
-from lrurun.studies import STUDY
+from lrurun.studies import PREFIX
 from lrurun.studies.request import PROFILES, SelectedCells, StudyRequest, newest_plan, remember
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _run(
 
     with LadderView() as display:
         while_busy(ledger, display.say, signals)
-        instance = ledger.add_ladder(plan.name, plan.task, plan.profile, plan.spec, plan.short_name, kind="study")
+        instance = ledger.add_ladder(plan.name, plan.task, plan.profile, plan.spec, plan.short_name, kind=kinds.STUDY)
         remember(ledger, instance, request)
         cells = SelectedCells(plan=plan, cells=request.cells)
         work = cells.work(instance, places, **options.work_fields)
@@ -294,7 +294,7 @@ def write_report(
     from lrurun.studies import page
     from lrurun.studies import report as reporting
 
-    request = StudyRequest(study=task.removeprefix(STUDY), profile=profile or "laptop", sets=list(sets))
+    request = StudyRequest(study=task.removeprefix(PREFIX), profile=profile or "laptop", sets=list(sets))
     plan = request.plan()
     drawn = out is not None and page.is_drawn(out)
     if drawn and json:

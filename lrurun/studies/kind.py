@@ -12,7 +12,7 @@ from lrurun import studies
 from lrurun.config.schema import CELL
 from lrurun.errors import LrurunError
 from lrurun.kinds import Kind, Outcome, Page
-from lrurun.studies import STUDY
+from lrurun.studies import PREFIX
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -56,7 +56,7 @@ class StudyKind(Kind):
         return {f"{CELL}{name}": hint for table in tables for name, hint in table.items()}
 
     def task(self, task: str) -> str:
-        return STUDY + studies.of_task(task).name
+        return PREFIX + studies.of_task(task).name
 
     def named(self) -> Sequence[Study[Any]]:
         return studies.every()
@@ -80,7 +80,7 @@ class StudyKind(Kind):
     def outcomes(self, ledger: Ledger | None, task: str | None) -> dict[str, Outcome]:
         from lrurun.studies import claims
 
-        return claims.outcomes(ledger, [one for one in studies.every() if task in (None, STUDY + one.name)])
+        return claims.outcomes(ledger, [one for one in studies.every() if task in (None, PREFIX + one.name)])
 
     def conclusion(self, ledger: Ledger, instance: LadderInstance) -> str:
         from lrurun.studies import report

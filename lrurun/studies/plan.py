@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from lrurun import decoding
+from lrurun import decoding, kinds
 from lrurun.config.runs import PlannedRun, pack
 from lrurun.config.schema import CellConfig, Config, Execution
 from lrurun.decoding import canonical
 from lrurun.errors import UsageError, hint_for
-from lrurun.studies import STUDIES, STUDY
+from lrurun.studies import PREFIX
 from lrurun.studies.study import Settings, Study
 
 MOST_CELLS = 100_000
@@ -36,16 +36,16 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """Of the ladder in the ledger."""
-        return STUDIES
+        return kinds.STUDY
 
     @property
     def task(self) -> str:
-        return STUDY + self.study.name
+        return PREFIX + self.study.name
 
     @property
     def short_name(self) -> str:
         """A name for people to type, as in "study-phase-ci"."""
-        return f"{STUDIES}-{self.study.name}-{self.profile}" + "-set" * bool(self.changes)
+        return f"{kinds.STUDY}-{self.study.name}-{self.profile}" + "-set" * bool(self.changes)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def _planned(plan: StudyPlan, cell: Any, seed: int, place: int) -> PlannedRun:
     profile = study.profiles[plan.profile]
     return PlannedRun(
         fingerprint="sha256:" + hashlib.sha256(text.encode()).hexdigest(),
-        kind="study",
+        kind=kinds.STUDY,
         task=plan.task,
         rung=study.label(cell),
         stage="train",

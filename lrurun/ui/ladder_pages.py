@@ -50,7 +50,7 @@ def results_stamp(stamp: Stamp) -> Stamp:
 
 def ladders(source: Source, ledger: Ledger | None, stamp: Stamp, *, studies: bool) -> dict[str, Any]:
     """The list of ladder instances, or that of studies: progress and conclusion of each, newest first."""
-    found = [one for one in ledger.ladders() if (one.kind == "study") is studies] if ledger else []
+    found = [one for one in ledger.ladders() if (one.kind == kinds.STUDY) is studies] if ledger else []
     until = time.monotonic() + PATIENCE
     entries, waiting = [], False
     for instance in reversed(found):

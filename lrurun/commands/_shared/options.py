@@ -155,7 +155,9 @@ OnLadders = Annotated[
 ]
 OnlyTask = Annotated[
     Optional[str],
-    typer.Argument(metavar="TASK", help="Only this task, or study:NAME.", autocompletion=_tasks),
+    typer.Argument(
+        metavar="TASK", help="Only this task, or the path of a recipe, or study:NAME.", autocompletion=_tasks
+    ),
 ]
 ProfileName = Annotated[
     Optional[str],

@@ -262,10 +262,10 @@ def is_same(first: Place, second: Place) -> bool:
     return first == second
 
 
-def migration(place: Place) -> str:
-    """The command that creates or migrates a ledger; the ledger is named unless it is the default one."""
+def command(name: str, place: Place) -> str:
+    """A command of `lrurun ledger` about a ledger, which it names unless that is the default one."""
     is_default = place.absolute() == places().ledger.absolute()
-    return "lrurun ledger migrate" if is_default else f"lrurun --ledger {shlex.quote(str(place))} ledger migrate"
+    return f"lrurun ledger {name}" + ("" if is_default else f" --ledger {shlex.quote(str(place))}")
 
 
 # Errors
@@ -276,10 +276,10 @@ DAMAGED = "the file is damaged: "
 
 def damaged(place: Place, problem: object) -> DamagedError:
     """The error for a ledger that is damaged; `problem` says how that shows."""
-    otherwise = "" if isinstance(place, Server) else ", or move it aside and run lrurun ledger rebuild"
+    otherwise = "" if isinstance(place, Server) else f", or move it aside and run {command('rebuild', place)}"
     return DamagedError(
         f"the ledger {place} is damaged: {problem}",
-        f"lrurun ledger check lists what is wrong; restore a copy made by lrurun ledger backup{otherwise}",
+        f"{command('check', place)} lists what is wrong; restore a copy made by lrurun ledger backup{otherwise}",
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from lrurun.errors import DamagedError, LedgerError, LedgerFileError, LrurunError
-from lrurun.ledger.database import damaged, damaged_column
+from lrurun.ledger.database import command, damaged, damaged_column
 
 QUICK_TIMEOUT = 0.2
 """Seconds that shell completion waits for other processes."""
@@ -37,7 +37,7 @@ def size_of(path: Path) -> int | None:
     except OSError as error:
         raise LrurunError(
             f"the ledger {path} cannot be reached: {error.strerror}",
-            "check the permissions of the folders above it, or name another ledger with --ledger",
+            "check the permissions of the folders above it, or name another ledger",
         ) from error
     if stat.S_ISDIR(status.st_mode):
         raise LrurunError(f"the ledger {path} is a folder", f"name a file in it, for example {path / 'ledger.db'}")
@@ -58,7 +58,7 @@ def require_writable(path: Path, exists: bool) -> None:
         if not os.access(place, os.W_OK):
             raise LrurunError(
                 f"the ledger {path} cannot be written: {place} is read-only for this user",
-                "change its permissions, or name another ledger with --ledger",
+                "change its permissions, or name another ledger",
             )
 
 
@@ -206,12 +206,12 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
     if name.startswith("SQLITE_READONLY"):
         return LedgerFileError(
             f"the ledger {path} cannot be written: {error}",
-            f"make {path} and its folder writable, or name another ledger with --ledger",
+            f"make {path} and its folder writable, or name another ledger",
         )
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
         return LedgerFileError(
             f"the ledger {path} cannot be opened: {error}",
-            f"check the permissions of {path} and of its folder, or name another ledger with --ledger",
+            f"check the permissions of {path} and of its folder, or name another ledger",
         )
     if name.startswith("SQLITE_IOERR"):
         return LedgerFileError(
@@ -223,8 +223,6 @@ def explain(error: BaseException, path: Path, timeout: float) -> LrurunError | N
 
 def not_a_ledger(path: Path, *, whole: bool = True) -> LedgerError:
     """The error for a file that is not a ledger: another database, or if it is not `whole`, no database of SQLite."""
-    restore = "restore a copy made by lrurun ledger backup, or move it aside and run lrurun ledger rebuild"
+    restore = f"restore a copy made by lrurun ledger backup, or move it aside and run {command('rebuild', path)}"
     advice = "" if whole else f"; if it was one, it is damaged: {restore}"
-    return LedgerError(
-        f"{path} is not a ledger of lrurun", f"name another file with --ledger; this one was not changed{advice}"
-    )
+    return LedgerError(f"{path} is not a ledger of lrurun", f"name another file; this one was not changed{advice}")

@@ -33,7 +33,7 @@ def newer(place: Place, version: str, lrurun: str | None) -> LedgerError:
     requirement = f"lrurun>={lrurun}" if lrurun else "lrurun"
     return LedgerError(
         f"the ledger {place} was written by a newer lrurun (its version is {version}, this one knows {SCHEMA})",
-        f"install it: pip install --upgrade '{requirement}'; or name another ledger with --ledger",
+        f"install it: pip install --upgrade '{requirement}'; or name another ledger",
     )
 
 
@@ -42,7 +42,7 @@ def older(place: Place, version: str, hint: str) -> LedgerError:
     if version < FIRST:
         return LedgerError(
             f"the ledger {place} is from before the first release of lrurun (its version is {version})",
-            "it cannot be migrated: name another ledger with --ledger",
+            "it cannot be migrated: name another ledger",
         )
     return LedgerError(f"the ledger {place} has an older version ({version}, this lrurun reads {SCHEMA})", hint)
 

@@ -19,7 +19,7 @@ from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.pool import QueuePool
 
 from lrurun.errors import LedgerError, LrurunError, NotFoundError, UnreachableError
-from lrurun.ledger.database import TIMEOUT, Database, QueryError, Rows, files, migrate, migration, servers, sqlite
+from lrurun.ledger.database import TIMEOUT, Database, QueryError, Rows, command, files, migrate, servers, sqlite
 from lrurun.ledger.database.schema import SCHEMA, VERSION_TABLE, VIEWS, info, metadata
 from lrurun.ledger.database.sql import ENQUEUE, MIGRATION, close, literal_statement, lock
 from lrurun.server import Server
@@ -83,7 +83,9 @@ class PostgreSQL(Database):
         try:
             version = database.retry(database._version)
             if version is not None and version < SCHEMA:
-                raise migrate.older(place, version, f"save it with pg_dump, then migrate it: {migration(place)}")
+                raise migrate.older(
+                    place, version, f"save it with pg_dump, then migrate it: {command('migrate', place)}"
+                )
         except BaseException:
             database.close()
             raise
@@ -132,7 +134,7 @@ class PostgreSQL(Database):
         version = self._version()
         if version is None and not create:
             raise NotFoundError(
-                f"there is no ledger in the database {self.place}", f"create it: {migration(self.place)}"
+                f"there is no ledger in the database {self.place}", f"create it: {command('migrate', self.place)}"
             )
         if version != SCHEMA:
             with self.writing(durable=True) as connection:

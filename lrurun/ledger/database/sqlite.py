@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
 from lrurun.files import atomic
-from lrurun.ledger.database import DAMAGED, TIMEOUT, Database, QueryError, Rows, damaged, files, migrate, migration
+from lrurun.ledger.database import DAMAGED, TIMEOUT, Database, QueryError, Rows, command, damaged, files, migrate
 from lrurun.ledger.database.schema import APPLICATION_ID, SCHEMA, VERSION_TABLE, metadata
 from lrurun.ledger.database.sql import close, literal_statement
 
@@ -72,7 +72,7 @@ class SQLite(Database):
         path = place.absolute()
         size = files.size_of(path)
         if size is None and not create:
-            raise NotFoundError(f"there is no ledger {path}", f"create it: {migration(place)}")
+            raise NotFoundError(f"there is no ledger {path}", f"create it: {command('migrate', place)}")
         files.require_writable(path, size is not None)
         file_system = files.filesystem(path)
         journal_mode = "delete" if file_system in files.NETWORK else "wal"
@@ -112,7 +112,7 @@ class SQLite(Database):
             if version > SCHEMA:
                 raise migrate.newer(path, version, _writer(connection))
             if version < SCHEMA:
-                raise migrate.older(path, version, f"migrate it, a backup is made: {migration(place)}")
+                raise migrate.older(path, version, f"migrate it, a backup is made: {command('migrate', place)}")
         return cls(path, query=query, timeout=timeout, read_only=True, write_ahead=False, note=note)
 
     @classmethod

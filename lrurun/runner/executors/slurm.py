@@ -115,7 +115,7 @@ class SlurmExecutor(NodeExecutor):
         """To be submitted by hand: its comments say what must be done before."""
         first, _, rest = self._script(self.nodes, {}).partition("\n")
         place = self.job.places.ledger
-        before = f"mkdir -p {shlex.quote(str(self._logs))}", database.migration(place)
+        before = f"mkdir -p {shlex.quote(str(self._logs))}", database.command("migrate", place)
         return "\n".join([first, "# before sbatch:", *(f"#   {line}" for line in before), rest])
 
     def _script(self, count: int, variables: dict[str, str]) -> str:
