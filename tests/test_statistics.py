@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from lrurun.report.judging import statistics
+from lrurun.report.judging import distributions, statistics
 
 SIZES = [(2, 2), (3, 3), (3, 5), (12, 2)]
 
@@ -128,3 +128,19 @@ def test_one_sided_p_values_are_the_tails() -> None:
     above = scipy.stats.ttest_ind(raised, other, equal_var=False, alternative="greater").pvalue
     assert found.p_above(-0.01) == pytest.approx(above, rel=1e-9)
     assert found.p_below(-0.01) == pytest.approx(1 - above, rel=1e-9)
+
+
+@pytest.mark.parametrize("df", [1.0, 1.5, 3.0, 22.0, 800.0, math.inf])
+def test_the_distributions_are_those_of_scipy(df: float) -> None:
+    theirs = scipy.stats.norm() if math.isinf(df) else scipy.stats.t(df)
+    for t in (-50.0, -2.0, -1e-3, 0.0, 1e-3, 0.5, 3.0, 50.0):
+        assert distributions.t_above(t, df) == pytest.approx(theirs.sf(t), rel=1e-11)
+    for tail in (0.4, 0.025, 0.05 / 26):
+        limit = distributions.t_limit(tail, df)
+        assert limit == pytest.approx(theirs.isf(tail), rel=1e-11)
+        shift = distributions.noncentrality(0.2, limit, df)
+        below = scipy.stats.norm.cdf(limit - shift) if math.isinf(df) else scipy.stats.nct.cdf(limit, df, shift)
+        assert below == pytest.approx(0.2, abs=1e-9)
+    for failures, n in ((0, 2), (3, 12), (299, 300)):
+        limit = distributions.beta_limit(0.95, failures + 1, n - failures)
+        assert limit == pytest.approx(scipy.stats.beta.ppf(0.95, failures + 1, n - failures), rel=1e-11)

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from lrurun.report.judging import distributions
+
 DRAWS = 20_000
 """Permutations that are drawn where no table applies."""
 _TABLE = Path(__file__).with_name("brunner_munzel.json")
@@ -57,10 +59,8 @@ def improvement(scores: tuple[float, ...], others: tuple[float, ...]) -> Improve
     estimate, error, freedom = _estimate(np.asarray(scores, np.float64), np.asarray(others, np.float64))
     if error == 0 and 0 < estimate < 1:
         return Improvement(estimate, 0.0, 1.0)
-    from scipy.special import stdtrit
-
     tail = (1 - LEVEL) / 2
-    half = float(stdtrit(freedom, 1 - tail)) * error
+    half = distributions.t_limit(tail, freedom) * error if error else 0.0
     bound = tail ** (1 / min(len(scores), len(others)))
     return Improvement(estimate, max(0.0, min(estimate - half, bound)), min(1.0, max(estimate + half, 1 - bound)))
 
@@ -122,19 +122,33 @@ def _statistic(estimates: Array, errors: Array) -> Array:
 
 def _permuted(pooled: Array, n: int, m: int) -> Array:
     """W of the drawn permutations of the sorted pooled values. Equal sides have each draw in both directions."""
-    chosen, wins = _draws(n, m), _wins(pooled, pooled)
-    below = wins.sum(1)
-    counts = chosen @ wins.T  # values of the first sample below each one
-    own = chosen * counts
-    squares = np.einsum("ij,ij->i", own, counts)
+    starts = np.unique(pooled, return_index=True)[1]
+    draws = _draws(n, m)
+    parts = [_drawn(some, starts, n, m) for some in np.array_split(draws, -(-draws.size // _CHUNK))]
+    w = np.concatenate(parts)
+    return np.concatenate([w, -w]) if n == m else w
+
+
+_CHUNK = 100_000
+"""Numbers of draws that are permuted at once: they fit into the cache of a processor."""
+
+
+def _drawn(chosen: NDArray[np.bool_], starts: NDArray[np.int64], n: int, m: int) -> Array:
+    """W of some draws of sorted values. Equal ones are from one of `starts` to the next. All sums are of quarters, and
+    exact."""
+    sizes = np.diff(starts, append=n + m)
+    below = np.cumsum(sizes) - sizes / 2  # values below each one, its equals counted half
+    own = np.add.reduceat(chosen, starts, axis=1, dtype=np.float64)
+    counts = np.cumsum(own, axis=1) - own / 2  # values of the first sample below each one
+    own_counts = own * counts
+    squares = np.einsum("ij,ij->i", own_counts, counts)
     # sums over the first sample of what its values win, and of the squares, then the same of the second sample
-    won = np.einsum("ij,j->i", chosen, below) - own.sum(1)
-    won_squares = np.einsum("ij,j->i", chosen, below**2) - 2 * np.einsum("ij,j->i", own, below) + squares
-    lost_squares = np.einsum("ij,ij->i", counts, counts) - squares
+    won = own @ below - own_counts.sum(1)
+    won_squares = own @ below**2 - 2 * (own_counts @ below) + squares
+    lost_squares = counts**2 @ sizes - squares
     first = _variance(won, won_squares, n) / (n * m**2)
     second = _variance(n * m - won, lost_squares, m) / (m * n**2)
-    w = _statistic(won / (n * m), np.sqrt(first + second))
-    return np.concatenate([w, -w]) if n == m else w
+    return _statistic(won / (n * m), np.sqrt(first + second))
 
 
 def _variance(total: Array, squares: Array, n: int) -> Array:
@@ -143,10 +157,9 @@ def _variance(total: Array, squares: Array, n: int) -> Array:
 
 
 @lru_cache(maxsize=4)
-def _draws(n: int, m: int) -> Array:
-    """Which of n + m values are in the first sample: a row of zeros and ones for each draw, with a fixed seed."""
-    random = np.random.default_rng([n, m])
-    return (random.random((DRAWS, n + m)).argsort(axis=1) < n).astype(np.float64)
+def _draws(n: int, m: int) -> NDArray[np.bool_]:
+    """Which of n + m values are in the first sample: a row for each draw, with a fixed seed."""
+    return np.random.default_rng([n, m]).random((DRAWS, n + m)).argsort(axis=1) < n
 
 
 def _share(extreme: NDArray[np.bool_]) -> float:
@@ -174,6 +187,4 @@ def failure_bound(failures: int, n: int) -> float:
     """The 95 % upper bound of the rate at which seeds fail (Clopper and Pearson, one-sided)."""
     if failures >= n:
         return 1.0
-    from scipy.special import betaincinv
-
-    return float(betaincinv(failures + 1, n - failures, LEVEL))
+    return distributions.beta_limit(LEVEL, failures + 1, n - failures)

@@ -1,7 +1,7 @@
 """The statistics of a report: means, Welch's t test, Holm's correction, and what a given number of seeds can show.
 
 A result is None where the data do not determine it: a standard error below two values, a test below two values a side
-or without spread. scipy.special is imported when a test is due: the import takes a quarter of a second.
+or without spread.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import statistics
 from collections.abc import Sequence
 
 from msgspec import Struct
+
+from lrurun.report.judging import distributions
 
 ALPHA = 0.05
 POWER = 0.8
@@ -65,9 +67,7 @@ class MeanDifference(Struct, frozen=True, kw_only=True):
     def _tail(self, distance: float) -> float | None:
         if self.stderr is None or self.df is None:
             return None
-        from scipy.special import stdtr
-
-        return float(stdtr(self.df, distance / self.stderr))
+        return distributions.t_above(-distance / self.stderr, self.df)
 
     def detectable(self) -> float | None:
         """The smallest true difference that these seeds show with 80 % power at a two-sided level of 5 %.
@@ -83,9 +83,7 @@ class MeanDifference(Struct, frozen=True, kw_only=True):
         """The two-sided interval."""
         if self.stderr is None or self.df is None:
             return None
-        from scipy.special import stdtrit
-
-        half = float(stdtrit(self.df, 0.5 + level / 2)) * self.stderr
+        half = distributions.t_limit((1 - level) / 2, self.df) * self.stderr
         return self.estimate - half, self.estimate + half
 
 
@@ -142,11 +140,7 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
 
 def _noncentrality(df: float, level: float) -> float:
     """The true difference, in standard errors, that a one-sided test at `level` detects with the required power."""
-    from scipy.special import nctdtrinc, ndtri, stdtrit
-
-    if math.isinf(df):
-        return float(ndtri(1 - level) + ndtri(POWER))
-    return float(nctdtrinc(df, 1 - POWER, float(stdtrit(df, 1 - level))))
+    return distributions.noncentrality(1 - POWER, distributions.t_limit(level, df), df)
 
 
 def seeds_to_detect(difference: float, mine: Estimate, other: Estimate, level: float) -> int | None:
