@@ -240,7 +240,9 @@ def test_the_page_of_a_ledger_tells_of_its_runs(
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         plan = planning.make("sDigits")
         instance = ledger.ladders("lru", "sDigits")[0]
-        details = run_details.collect(formats.content_of(selection.build(plan, instance, ledger)), ledger)
+        details = run_details.collect(
+            formats.content_of(selection.LoadedInstance(plan, instance, ledger).report()), ledger
+        )
     assert sorted((one.seed, one.score) for one in details.values()) == [(0, 0.5), (0, 0.8), (1, 0.7)]
     assert not [path for one in details.values() for path in one.settings if path == "seed"]
     recorded = sorted((one.seed, one.eigenvalues) for one in details.values() if one.eigenvalues)

@@ -134,7 +134,7 @@ def test_profiles_at_the_sizes_of_the_paper_are_no_stand_ins(machine: Machine) -
         ["Reverse", "stand-in"],
     ]
     details = " ".join(machine.run("claims", "Reverse", "--ladder", "depth", "--details").stdout.split())
-    assert "supported (stand-in), provisional: " in details
+    assert "supported (stand-in, provisional): " in details
     assert "Reverse, ladder depth, profile smoke: dlr-6 better than attention; " in details
     one = claims["dlr"]
     assert (one["here"]["verdict"], one["here"]["profile"], one["here"]["stand_in"]) == (

@@ -89,7 +89,9 @@ def test_a_ladder_has_the_report_in_the_same_words(filled: Machine, view: View) 
     [entry] = re.findall(r'<a href="(/ladders/\w+)">', view.page("/"))
     page = view.page(entry)
     with Ledger.open(filled.ledger) as ledger:
-        found = selection.build(planning.make("sDigits", profile="smoke"), ledger.ladders()[0], ledger)
+        found = selection.LoadedInstance(
+            planning.make("sDigits", profile="smoke"), ledger.ladders()[0], ledger
+        ).report()
     static = html.render(found, msgspec.structs.replace(formats.content_of(found), curves=False), {})
     for element in ("li", "dd", "td", "th"):
         texts = re.findall(rf"<{element}\b[^>]*>(.*?)</{element}>", static, re.DOTALL)

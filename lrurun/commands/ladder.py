@@ -356,7 +356,7 @@ def _print_report(ledger: Ledger, plan: planning.Plan, instance: LadderInstance,
     from lrurun.report import selection
 
     rungs, with_claims = shown.of(plan.ladder), shown.has_claims(plan)
-    shown.write(selection.build(plan, instance, ledger, rungs=rungs, with_claims=with_claims), ledger)
+    shown.write(selection.LoadedInstance(plan, instance, ledger).report(rungs=rungs, with_claims=with_claims), ledger)
 
 
 def _warn_of_unfinished(ledger: Ledger, runs: Sequence[Run]) -> None:

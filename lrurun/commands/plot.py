@@ -25,12 +25,12 @@ from lrurun.errors import NoEigenvaluesError, NotFoundError, UsageError
 from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
-    from lrurun.config import plan as planning
     from lrurun.ledger.store import Ledger
-    from lrurun.ledger.values import LadderInstance, Run
+    from lrurun.ledger.values import Run
     from lrurun.paths import Places
     from lrurun.report.drawing import Layers, SpectraOf
     from lrurun.report.figure_style import Figure
+    from lrurun.report.selection import LoadedInstance
 
 Kind = Literal["curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths", "map"]
 OF_TASKS = ("map", "ladder", "speed", "slots", "lengths")
@@ -97,16 +97,16 @@ def plot(
         raise NotFoundError(f"{places.ledger}: there is no ledger, so there is nothing to draw", hint)
     with ledger:
         if drawn == "map":
-            loaded = instance_documents.load_ladder(ladder, ledger)
-            figure = drawing.every_task(all_tasks.collect(ledger, loaded, request))
+            every = all_tasks.collect(ledger, instance_documents.load_ladder(ladder, ledger), request)
+            figure = drawing.every_task(every)
         elif of_runs:
             runs = list({run.id: run for run in map(ledger.run, names)}.values())
             figure = _of_runs(drawn, runs, ledger, places.runs, metric or ())
         else:
             asked = None if instance else request.plan(ledger)
-            plan, found = selection.chosen(ledger, request.task or None, asked, instance, request.command())
-            command = f"lrurun resume --instance {found.short_name}" if instance else request.command()
-            figure = _of_task(drawn, plan, found, ledger, places.runs, command, metric or ())
+            loaded = selection.chosen(ledger, request.task or None, asked, instance, request.command())
+            command = loaded.command if instance else request.command()
+            figure = _of_task(drawn, loaded, places.runs, command, metric or ())
     output.write_file(out, figure_style.encode(figure, suffix))
     console.say(f"wrote {out}")
     return 0
@@ -150,17 +150,16 @@ def _of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path, metri
 
 def _of_task(
     kind: str,
-    plan: planning.Plan,
-    instance: LadderInstance,
-    ledger: Ledger,
+    loaded: LoadedInstance,
     folder: Path,
     command: str,
     metrics: Sequence[str],
 ) -> Figure:
-    from lrurun.report import drawing, profiles, rung_runs, scores, selection
+    from lrurun.report import drawing, profiles, rung_runs, scores
 
+    plan, ledger = loaded.plan, loaded.ledger
     metric = rung_runs.SPEED if kind == "speed" else scores.form_of(plan.task.metric).result
-    selected, notes = selection.counted(plan, instance, ledger, metric)
+    selected, notes = loaded.counted(metric)
     if not any(one.counted for one in selected.values()):
         task = plan.recipe.task + (f" --profile {plan.profile}" if plan.profile else "")
         raise NotFoundError(
@@ -168,16 +167,15 @@ def _of_task(
             f"run: {command}",
         )
     if kind in ("curves", "norms", "eigenvalues"):
-        label = selection.label(plan, instance, ledger)
         if kind == "curves":
-            return drawing.ladder_curves(plan, label, selected, notes, ledger, metrics)
+            return drawing.ladder_curves(plan, loaded.label, selected, notes, ledger, metrics)
         if kind == "norms":
-            return drawing.ladder_norms(plan, label, selected, notes, ledger)
-        return drawing.ladder_eigenvalues(plan, label, selected, notes, _spectra_of(ledger, folder))
+            return drawing.ladder_norms(plan, loaded.label, selected, notes, ledger)
+        return drawing.ladder_eigenvalues(plan, loaded.label, selected, notes, _spectra_of(ledger, folder))
     numbers = {run.id: (run.result or {})[metric] for one in selected.values() for run in one.counted}
     if kind == "speed":
-        return drawing.speeds(selection.build_speeds(plan, instance, ledger), numbers)
-    report = selection.build(plan, instance, ledger)
+        return drawing.speeds(loaded.speeds(), numbers)
+    report = loaded.report()
     if kind == "slots":
         return profiles.slots(report)
     if kind == "lengths":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Optional
 import typer
 
 from lrurun import kinds
-from lrurun.commands._shared import opening, sweeps
+from lrurun.commands._shared import opening
 from lrurun.commands._shared.options import (
     By,
     Format,
@@ -121,6 +121,8 @@ def report(
     if all_:
         return _report_all(places, request, show)
     if by:
+        from lrurun.commands._shared import sweeps
+
         sweeps.write_report(places, request, by, show)
         return 0
     return _report(places, request, show, instance=instance, speeds=speed, detect=detect)
@@ -145,13 +147,13 @@ def _report(
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results", f"run: {request.command()}"
             )
-        plan, found = selection.chosen(ledger, request.task or None, plan, instance, request.command())
-        rungs = show.of(plan.ladder)
+        loaded = selection.chosen(ledger, request.task or None, plan, instance, request.command())
+        rungs = show.of(loaded.plan.ladder)
         if speeds:
-            show.write(selection.build_speeds(plan, found, ledger, rungs=rungs), ledger)
+            show.write(loaded.speeds(rungs=rungs), ledger)
         else:
-            made = selection.build(plan, found, ledger, rungs=rungs, detect=detect, with_claims=show.has_claims(plan))
-            show.write(made, ledger)
+            with_claims = show.has_claims(loaded.plan)
+            show.write(loaded.report(rungs=rungs, detect=detect, with_claims=with_claims), ledger)
     return 0
 
 

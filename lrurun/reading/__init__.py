@@ -172,8 +172,7 @@ class OpenLedger:
         plan = None if instance else request.plan(ledger)
         if ledger is None:
             raise NotFoundError(f"there is no ledger at {self.path}", f"run: {request.command()}")
-        plan, found = selection.chosen(ledger, task, plan, instance, request.command())
-        made = selection.build(plan, found, ledger)
+        made = selection.chosen(ledger, task, plan, instance, request.command()).report()
         details = run_details.collect(formats.content_of(made), ledger)
         return ReportRows(made, formats.render(made, "html", details=details))
 

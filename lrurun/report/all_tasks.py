@@ -116,7 +116,7 @@ def collect(
             sets = [*request.sets, *_protocol(found)]
             plan = instance_documents.present_plan(ledger, found, ladder, sets=sets, tune=request.tune)
             if plan.spec == found.spec:
-                reports.append(selection.build(plan, found, ledger, rungs=rungs))
+                reports.append(selection.LoadedInstance(plan, found, ledger).report(rungs=rungs))
             else:
                 others.append(selection.title(found))
         except LrurunError as error:

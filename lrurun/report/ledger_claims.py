@@ -60,6 +60,12 @@ class LedgerVerdict(Struct, frozen=True, kw_only=True):
     provisional: bool = False
     """Whether it is from fewer seeds than hold when seeds fail."""
 
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What changes the reading of the verdict, in a word each."""
+        stand_in = self.stand_in and self.verdict not in OPEN
+        return (*["stand-in"] * stand_in, *["provisional"] * self.provisional)
+
 
 class LedgerClaim(PublishedClaim, frozen=True, kw_only=True):
     """A claim with both verdicts: `verdict` is by the paper's own numbers."""
@@ -73,8 +79,7 @@ class LedgerClaim(PublishedClaim, frozen=True, kw_only=True):
     @property
     def mark(self) -> str:
         """What changes the reading of the verdict here."""
-        stand_in = " (stand-in)" if self.here.stand_in and self.here.verdict not in OPEN else ""
-        return stand_in + ", provisional" * self.here.provisional
+        return f" ({', '.join(self.here.cautions)})" if self.here.cautions else ""
 
     @property
     def detail(self) -> str:
@@ -226,15 +231,12 @@ def _count_column(verdict: str) -> Column:
 
 def _lines(judged: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> content.ReportContent:
     """A table with a row for each judged claim. Cautions that hold for all of them stand in its title."""
-    marks: dict[str, Callable[[LedgerClaim], bool]] = {
-        "stand-in": lambda claim: by_runs and claim.here.stand_in,
-        "provisional": lambda claim: by_runs and claim.here.provisional,
-    }
-    shared = [mark for mark, has in marks.items() if all(map(has, judged))]
-    differing = [mark for mark, has in marks.items() if any(map(has, judged)) and mark not in shared]
+    found = dict.fromkeys(caution for claim in judged for caution in claim.here.cautions if by_runs)
+    shared = [caution for caution in found if all(caution in claim.here.cautions for claim in judged)]
+    differing = [caution for caution in found if caution not in shared]
 
-    def caution(claim: LedgerClaim) -> str:
-        return ", ".join(mark for mark in differing if marks[mark](claim))
+    def cautions(claim: LedgerClaim) -> str:
+        return ", ".join(caution for caution in claim.here.cautions if caution in differing)
 
     def column(name: str, cell: Callable[[LedgerClaim], str], **more: Any) -> Column:
         return Column(name=name, cell=lambda claim: clean(cell(claim)), right=False, **more)
@@ -246,7 +248,7 @@ def _lines(judged: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> conten
             columns=(
                 column("verdict", lambda claim: claim.here.verdict if by_runs else claim.verdict),
                 column("task", lambda claim: claim.task),
-                *([column("caution", caution, priority=9)] if differing else []),
+                *([column("caution", cautions, priority=9)] if differing else []),
                 *([column("by the paper", lambda claim: claim.verdict, priority=2)] if own else []),
                 column("claim", lambda claim: claim.text, cut=36),
                 column("source", lambda claim: claim.source, priority=1),
@@ -347,14 +349,15 @@ def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
             if plan.spec != instance.spec:
                 unusable.append((instance, "the ladder or the recipe has changed since"))
                 continue
-            report = selection.build(plan, instance, ledger)
+            loaded = selection.LoadedInstance(plan, instance, ledger)
+            report = loaded.report()
         except LrurunError as error:  # its files have changed or are gone, or its runs have unequal data
             unusable.append((instance, str(error)))
             continue
         if count := sum(row.n + row.diverged for row in report.rows):
             reduced = _is_reduced(ladder, instance)
             order = (2 if reduced else int(instance.profile is not None), -count)
-            command = _command_of(name, plan, report, {run.id: run.seed for run in ledger.runs(instance.key)})
+            command = _command_of(name, plan, report, {run.id: run.seed for run in loaded.runs})
             usable.append((order, _judged(report, instance, command, reduced=reduced)))
         else:
             unusable.append((instance, "; ".join(report.notes) or "no run has a score"))

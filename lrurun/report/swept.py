@@ -23,7 +23,6 @@ from lrurun.table import KEPT, NOTHING, Column, Table
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
-    from lrurun.ledger.values import LadderInstance
 
 
 class SweptRow(LadderRow, frozen=True, kw_only=True):
@@ -62,15 +61,13 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     score: ScoreForm
 
 
-def find(
-    ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str
-) -> list[tuple[planning.Plan, LadderInstance]]:
-    """The instances that differ from a plan in no setting but those of `by`, oldest first, with the plan of each.
+def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str) -> list[selection.LoadedInstance]:
+    """The instances that differ from a plan in no setting but those of `by`, oldest first.
 
     Raises:
         NotFoundError: there is none; `command` trains them.
     """
-    found: list[tuple[planning.Plan, LadderInstance]] = []
+    found: list[selection.LoadedInstance] = []
     for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
         if (instance.profile, instance.spec["tune"]) != (plan.profile, plan.tune):
             continue
@@ -78,7 +75,7 @@ def find(
         with suppress(UsageError):  # a value that does not fit the plan: the instance differs in others
             other = plan.with_sets(plan.changes | values)
             if other.spec["digest"] == instance.spec["digest"]:
-                found.append((other, instance))
+                found.append(selection.LoadedInstance(other, instance, ledger))
     if not found:
         wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         raise NotFoundError(
@@ -91,7 +88,7 @@ def find(
 def build(
     ledger: Ledger,
     plan: planning.Plan,
-    found: Sequence[tuple[planning.Plan, LadderInstance]],
+    found: Sequence[selection.LoadedInstance],
     by: Sequence[str],
     rungs: Sequence[str] | None,
 ) -> SweptReport:
@@ -100,23 +97,23 @@ def build(
     Raises:
         LrurunError: their runs were trained on unequal data.
     """
-    reports = [selection.build(one, instance, ledger, rungs=rungs) for one, instance in found]
+    reports = [loaded.report(rungs=rungs) for loaded in found]
     _refuse_unequal_data(reports)
     counted = {run for report in reports for row in report.rows for run in row.runs}
     runs = {run.id: run.result or {} for run in ledger.runs(ids=counted, brief=True)}
     score = reports[0].score
     rows: list[SweptRow] = []
-    for (one, instance), report in zip(found, reports, strict=True):
-        of = {rung.name: rung for rung in one.rungs}
+    for loaded, report in zip(found, reports, strict=True):
+        of = {rung.name: rung for rung in loaded.plan.rungs}
         for row in report.rows:
             settings = full(of[row.rung].config)
-            values = {path: None if path in one.free(row.rung) else settings.get(path) for path in by}
+            values = {path: None if path in loaded.plan.free(row.rung) else settings.get(path) for path in by}
             scores = [runs[run][score.validation] for run in row.runs if score.validation in runs.get(run, {})]
             made = SweptRow(
                 **structs.asdict(row),
-                instance=instance.key,
+                instance=loaded.instance.key,
                 by=values,
-                set=instance.spec["set"],
+                set=loaded.instance.spec["set"],
                 validation=statistics.mean(scores),
             )
             # Rungs without the setting share their runs.
@@ -132,7 +129,7 @@ def build(
         by=tuple(by),
         metric=reports[0].metric,
         rows=tuple(rows),
-        instances=tuple(instance.key for _, instance in found),
+        instances=tuple(loaded.instance.key for loaded in found),
         data=next((report.data for report in reports if report.data), {}),
         notes=tuple(dict.fromkeys(note for report in reports for note in report.notes)),
         set=plan.changes,

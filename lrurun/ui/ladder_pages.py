@@ -14,7 +14,6 @@ from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger import owner
 from lrurun.ledger.filters import when
 from lrurun.report import (
-    instance_documents,
     ledger_claims,
     progress,
     run_details,
@@ -95,7 +94,7 @@ def _conclusion(ledger: Ledger, instance: LadderInstance) -> str:
     try:
         if (kind := kinds.of(instance.kind)) is not None:
             return kind.conclusion(ledger, instance)
-        report = selection.build(instance_documents.plan_of(ledger, instance), instance, ledger)
+        report = selection.of_instance(ledger, instance).report()
         return next(iter(report.conclusions), "No results yet.")
     except LrurunError as error:
         return f"No report: {error.message}"
@@ -129,7 +128,7 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
 
 def _report(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     """The report of `lrurun report`, as its HTML page has it."""
-    report = selection.build(instance_documents.plan_of(ledger, instance), instance, ledger)
+    report = selection.of_instance(ledger, instance).report()
     content = content_of(report)
     details = run_details.collect(content, ledger, curves=False)
     return {"heading": content.title, "report": html.parts(report, content, details)}
@@ -160,13 +159,13 @@ def ladder_curves(
 ) -> curves.Drawn:
     """The curves of a ladder instance. Raises as `ladder` does, and for reports that cannot be made."""
     instance = ledger.ladder(key)
-    plan = instance_documents.plan_of(ledger, instance)
+    loaded = selection.of_instance(ledger, instance)
 
     def counted() -> dict[str, RungRuns]:
-        return selection.counted(plan, instance, ledger)[0]
+        return loaded.counted()[0]
 
     selected = source.cached(("counted", instance.key), results_stamp(stamp), counted)
-    return curves.of_ladder(plan, selected, ledger, kind, span, source.cached, seeds=seeds)
+    return curves.of_ladder(loaded.plan, selected, ledger, kind, span, source.cached, seeds=seeds)
 
 
 def claims(source: Source, ledger: Ledger | None, stamp: Stamp) -> dict[str, Any]:

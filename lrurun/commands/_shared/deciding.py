@@ -50,7 +50,8 @@ def _rounds(
     while (look := so_far.next_look) is not None:
         rungs = planning.choose_rungs(plan, sorted(so_far.next_rungs))
         yield Selection(plan=plan, rungs=rungs, seeds=range(look.seeds))
-        design_record.record(instance, ledger, selection.take_look(plan, instance, ledger, so_far))
+        loaded = selection.LoadedInstance(plan, instance, ledger)
+        design_record.record(instance, ledger, loaded.take_look(so_far))
         so_far = design_record.begin(plan, instance, ledger, max_seeds)
         count, total = len(so_far.undecided), len(so_far.design.questions)
         then = f"next {so_far.next_look.seeds} seeds" if so_far.next_look else "the design is complete"

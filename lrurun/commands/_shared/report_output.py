@@ -58,9 +58,13 @@ class Shown(Struct, frozen=True, kw_only=True):
 
     def write(self, made: AnyReport, ledger: Ledger) -> None:
         """The report to stdout, or into the file."""
-        from lrurun.report import formats, run_details
+        from lrurun.report import formats
 
-        details = run_details.collect(formats.content_of(made), ledger) if self.format == "html" else None
+        details = None
+        if self.format == "html":
+            from lrurun.report import run_details
+
+            details = run_details.collect(formats.content_of(made), ledger)
         text = formats.render(
             made,
             self.format,
