@@ -765,7 +765,7 @@ class Ledger:
 
         Args:
             run_ids: of the runs.
-            tag: tags to add; those that a run already has stay.
+            tag: tags to add; those that a run already has stay. An event has all tags, if they have changed.
             untag: tags to remove; those that a run does not have are ignored.
             note: an event of each run, unless its newest event is the same note.
             exclude: exclude the runs from every report, for this reason; an event, unless it changes nothing.
@@ -776,11 +776,15 @@ class Ledger:
             numbers = [self._run_number(connection, run_id) for run_id in run_ids]
             new_events: list[tuple[int, str, str]] = []
             for number in numbers:
-                before = load_runs(connection, runs.c.number == number)[0].excluded
+                [run] = load_runs(connection, runs.c.number == number, brief=True)
+                before = run.excluded
                 for name in tag:
                     added = {"run": number, "name": name}
                     connection.execute(upsert(connection, tags).values(added).on_conflict_do_nothing())
                 connection.execute(delete(tags).where(tags.c.run == number, among(tags.c.name, untag)))
+                tag_names = select(tags.c.name).where(tags.c.run == number).order_by(tags.c.name)
+                if (changed := connection.execute(tag_names).scalars().all()) != list(run.tags):
+                    new_events.append((number, "tags", ", ".join(changed) or "none"))
                 if exclude is not None and clean(exclude) != before:
                     row = {"run": number, "why": clean(exclude), "time": time}
                     statement = upsert(connection, exclusions).values(row)
