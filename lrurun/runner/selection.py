@@ -291,9 +291,10 @@ class SelectedRuns:
         else:
             values = ", ".join(f"{path} = {setting(value)}" for path, value in point.items())
             text = f"{rung}: chosen on validation with {plural(seeds, 'seed')}: {values}"
-        known = [event.text for event in self.ledger.events(ladder_key=self.work.ladder) if event.kind == "tuned"]
-        if text not in known:
-            self.ledger.event("tuned", text, ladder=self.work.ladder)
+        choice = {"rung": rung, "seeds": seeds, "point": point}
+        known = self.ledger.events(ladder_key=self.work.ladder, of_runs=False)
+        if choice not in [event.payload for event in known if event.kind == "tuned"]:
+            self.ledger.event("tuned", text, choice, ladder=self.work.ladder)
             self.say(text)
         self._unlink_others(rung, {run.id for run in tuning}, final[0])
         self._enqueue(final)
