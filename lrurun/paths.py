@@ -122,8 +122,16 @@ def is_copy(runs: Path) -> bool:
 
 
 def default_runs(ledger: Place) -> Path:
-    """The runs folder of a ledger: beside the file; with a server, in the working directory."""
-    return ledger.parent / "runs" if isinstance(ledger, Path) else Path("runs")
+    """The runs folder of a ledger, beside the file: `runs` of `ledger.db`, `b-runs` of `b.db`; with a server, `runs` in
+    the working directory.
+
+    Two ledgers in one folder have the same runs, whose attempts must not have the same folders. A backup has those of
+    its original.
+    """
+    if not isinstance(ledger, Path):
+        return Path("runs")
+    name = ledger.name.partition(".backup-")[0]
+    return ledger.parent / ("runs" if name == "ledger.db" else f"{name.removesuffix('.db')}-runs")
 
 
 def run_folders(runs: Path) -> list[str]:

@@ -18,6 +18,7 @@ from lrurun.ledger import owner, store
 from lrurun.ledger.database.schema import metadata
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, Owner
+from lrurun.runner import records
 from lrurun.server import Place
 from tests.configs import config, execution
 from tests.forks import ROOT
@@ -76,6 +77,11 @@ def take(ledger: Ledger, key: str, by: Owner = ME, **filters: Any) -> ClaimedRun
     claim = ledger.claim(key, by, **filters)
     assert claim is not None
     return claim
+
+
+def keep_all(ledger: Ledger, runs: Path) -> None:
+    """Writes the records of all runs and ladder instances, as processes that train do."""
+    records.keep_all(ledger, runs, ledger.run_ids(), [ladder.key for ladder in ledger.ladders()])
 
 
 def counts(ledger: Ledger, key: str) -> dict[str, int]:

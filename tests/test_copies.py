@@ -75,7 +75,7 @@ class Here:
 
     def merge(self, other: Here) -> merging.Merged:
         with Ledger.open(self.path) as ledger, Ledger.open(other.path) as there:
-            return merging.merge(ledger, there, self.runs, other.runs)
+            return merging.merge(ledger, there, self.runs, other.runs)[0]
 
     def scores(self) -> dict[tuple[str, int], tuple[str, float | None]]:
         with Ledger.open(self.path) as ledger:
@@ -216,6 +216,22 @@ def test_merge_brings_each_run_once(here: Here, there: Here) -> None:
         assert claim
         assert claim.attempt == 2
         assert ledger.checkpoints(running)[0].path == f"{running}/1/checkpoints/100"
+
+
+def test_merge_brings_what_people_said_about_runs_that_both_have(here: Here, there: Here) -> None:
+    both, silent = [here.run(name, 0, "done") for name in ("both", "silent")]
+    for name in ("both", "silent"):
+        there.run(name, 0, "done")
+    with Ledger.open(here.path) as ledger, Ledger.open(there.path) as other:
+        ledger.mark([both], note="hot", exclude="hot")
+        other.mark([both], note="loud", exclude="loud", tag=["new"])
+        said = [(event.kind, event.text) for event in ledger.events(run=both) + other.events(run=both)[-2:]]
+        for _ in range(2):
+            _, changed = merging.merge(ledger, other, here.runs, there.runs)
+            assert [(event.kind, event.text) for event in ledger.events(run=both)] == said
+            assert changed == [both]  # the records of the others are not written again
+        assert ledger.run(both).excluded == "hot"
+        assert "loud" not in [event.text for event in ledger.events(run=silent)]
 
 
 def test_merging_twice_or_with_itself_changes_nothing(here: Here, there: Here) -> None:

@@ -128,7 +128,7 @@ def test_records_are_copied_to_the_store(tmp_path: Path) -> None:
     results.fill(ledger, "sDigits", {"tanh-rnn": [0.5]})
     with Ledger.open(ledger) as opened:
         [run] = opened.run_ids()
-        records.keep_all(opened, copy)
+        stores.keep_all(opened, copy)
         opened.mark([run], tag=["later"])
         records.keep_run(opened, copy, run)
     rebuilding.rebuild(rebuilt, store)

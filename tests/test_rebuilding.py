@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,11 @@ from lrurun.commands._shared import opening
 from lrurun.errors import LedgerError
 from lrurun.ledger import copies, merging, rebuilding
 from lrurun.ledger.store import Ledger
-from lrurun.runner import records
 from lrurun.runner.node import NodeTask
 from lrurun.server import Place
 from tests.commands import answered, folder, said
 from tests.results import OWNER, fill
-from tests.stores import ME, path, take, want
+from tests.stores import ME, keep_all, path, take, want
 
 __all__ = ["folder", "path"]  # fixtures
 
@@ -40,7 +40,7 @@ def keep(ledger: Path, *, folders: bool = True) -> None:
         if folders:
             for run in opened.run_ids():
                 (ledger.parent / "runs" / run).mkdir(parents=True, exist_ok=True)
-        records.keep_all(opened, ledger.parent / "runs")
+        keep_all(opened, ledger.parent / "runs")
 
 
 def lose(ledger: Path) -> None:
@@ -188,6 +188,47 @@ def test_records_that_cannot_be_read_are_named(full: Path, capsys: pytest.Captur
     assert len(err.splitlines()) == 7  # the last one says what to do
     for record in (first, second, third, fourth, fifth, sixth):
         assert str(record) in err
+
+
+@pytest.mark.parametrize(
+    ("where", "change"),
+    [
+        ("[0-9a-f]*/run.json", lambda record: record["run"].update(seed=2**70)),
+        ("[0-9a-f]*/run.json", lambda record: record["curves"].update(x={"steps": [1], "values": []})),
+        ("[0-9a-f]*/run.json", lambda record: record["config"].update(task=1)),
+        ("[0-9a-f]*/run.json", lambda record: record["execution"].update(threads="many")),
+        ("[0-9a-f]*/run.json", lambda record: record["events"][0].update(attempt=2**70)),
+        ("ladders/*.json", lambda record: record["ladder"]["spec"].update(set=1)),
+        ("ladders/*.json", lambda record: record["places"][0].update(position=2**70)),
+    ],
+)
+def test_a_record_that_no_reader_would_understand_is_left_out(
+    full: Path, where: str, change: Callable[[dict[str, Any]], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(full)
+    lose(full)
+    bad, *_ = sorted((full.parent / "runs").glob(where))
+    record = json.loads(bad.read_text())
+    change(record)
+    bad.write_text(json.dumps(record))
+    runs, ladders = (7, 3) if bad.name == "run.json" else (8, 2)
+    code, out, err = said(capsys, "ledger", "rebuild")
+    assert (code, out) == (0, f"ledger.db: {runs} runs, {ladders} ladder instances\n")
+    assert str(bad) in "".join(err.split())
+    assert len(answered(capsys, "runs")["runs"]) == runs
+    assert said(capsys, "status")[0] == 0
+
+
+def test_a_place_that_a_record_lists_twice_is_restored_once(full: Path) -> None:
+    keep(full)
+    before = rows_of(full)
+    lose(full)
+    for file in (full.parent / "runs/ladders").glob("*.json"):
+        record = json.loads(file.read_text())
+        record["places"] *= 2
+        file.write_text(json.dumps(record))
+    assert rebuilding.rebuild(full, full.parent / "runs").problems == []
+    assert rows_of(full) == before
 
 
 def test_nothing_to_rebuild_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from lrurun.runner import records
 from lrurun.runner.storage import storage_for
 from tests.commands import folder, said
 from tests.results import fill
+from tests.stores import keep_all, want
 
 __all__ = ["folder"]  # a fixture
 
@@ -30,7 +31,7 @@ def test_records_have_the_values_of_the_ledger(folder: Path) -> None:
         ledger.event("tuned", "é", ladder=instance.key)
         for run_id in ledger.run_ids():
             (folder / "runs" / run_id).mkdir(parents=True)
-        records.keep_all(ledger, folder / "runs")
+        keep_all(ledger, folder / "runs")
         for run_id in ledger.run_ids():
             record = decode((folder / "runs" / run_id / "run.json").read_bytes(), RunRecord)
             assert record == ledger.run_record(run_id)
@@ -57,6 +58,23 @@ def test_a_record_that_cannot_be_written_is_an_event(folder: Path, capsys: pytes
         assert [event.kind for event in ledger.events(run=run)][-1] == "record"
 
 
+def test_places_that_another_process_adds_meanwhile_are_recorded(folder: Path, monkeypatch) -> None:
+    fill(folder / "ledger.db", "sDigits", {"tanh-rnn": [0.5]})
+    (folder / "runs").mkdir()
+    write = records._write
+    with Ledger.open(folder / "ledger.db") as ledger:
+        [instance] = ledger.ladders()
+
+        def write_late(runs: Path, path: Path, content: bytes) -> None:
+            ledger.enqueue(instance.key, [want()])
+            write(runs, path, content)
+
+        monkeypatch.setattr(records, "_write", write_late)
+        records.keep_ladder(ledger, folder / "runs", instance.key)
+        record = decode((folder / "runs/ladders" / f"{instance.key}.json").read_bytes(), LadderRecord)
+        assert record == ledger.ladder_record(instance.key)
+
+
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_records_of_another_ledger_are_kept_beside_the_new_ones(
     folder: Path, is_remote: bool, capsys: pytest.CaptureFixture[str]
@@ -70,7 +88,7 @@ def test_records_of_another_ledger_are_kept_beside_the_new_ones(
             [run], [instance] = ledger.run_ids(), ledger.ladders()
             (runs / run).mkdir(parents=True, exist_ok=True)
             for _ in range(2):  # its own records are replaced
-                records.keep_all(ledger, runs)
+                keep_all(ledger, runs)
             created = ledger.run(run).created_at
         if is_remote:
             shutil.rmtree(runs)
@@ -82,7 +100,7 @@ def test_records_of_another_ledger_are_kept_beside_the_new_ones(
     assert len(list((kept / "ladders").glob("*.json.*"))) == 1
     assert (kept / "ladders" / f"{instance.key}.json").is_file()
     if not is_remote:
-        code, _, err = said(capsys, "--ledger", "again.db", "ledger", "rebuild")
+        code, _, err = said(capsys, "--ledger", "again.db", "--runs-dir", "runs", "ledger", "rebuild")
         assert code == 0
         assert f"{older.name}: not used: an older record of this run" in err.replace("\n", " ")
 
@@ -93,6 +111,6 @@ def test_a_key_of_a_ladder_leads_nowhere_else(folder: Path) -> None:
         connection.execute("UPDATE ladders SET key = '../../evil'")
     (folder / "runs").mkdir()
     with Ledger.open(folder / "ledger.db") as ledger:
-        records.keep_all(ledger, folder / "runs")
+        keep_all(ledger, folder / "runs")
         assert [event.kind for event in ledger.events(ladder_key="../../evil", of_runs=False)][-1] == "record"
     assert not list(folder.parent.rglob("evil.json"))

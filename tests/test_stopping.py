@@ -1,8 +1,12 @@
-"""Many workers that do not stop by themselves are killed together."""
+"""How workers are ended, and what they wrote."""
 
 from __future__ import annotations
 
+import os
+import tempfile
+
 from lrurun.runner import processes
+from lrurun.runner.executors import local
 from lrurun.runner.signals import Signals
 
 
@@ -26,9 +30,28 @@ class Stubborn:
         self.log.append("close")
 
 
-def test_all_are_killed_before_the_first_is_waited_for(monkeypatch) -> None:
+def test_all_are_killed_before_the_first_is_waited_for() -> None:
     """To wait for each while the others go on computing took half a second for each of 64."""
-    monkeypatch.setattr(processes, "GRACE_SECONDS", 0.0)
     log: list[str] = []
-    processes.finish([Stubborn(log) for _ in range(3)], Signals())  # type: ignore[misc]
+    processes.finish([Stubborn(log) for _ in range(3)], Signals(), 0.0)  # type: ignore[misc]
     assert log == ["kill"] * 3 + ["wait", "close"] * 3
+
+
+def test_workers_whose_runs_are_finished_get_more_time(monkeypatch) -> None:
+    """Their last records may still be on the way to an object store."""
+    seconds: list[float] = []
+    monkeypatch.setattr(local, "finish", lambda workers, signals, limit: seconds.append(limit))
+    for finished in (False, True):
+        local.LocalExecutor().stop(None, Signals(), finished=finished)  # type: ignore[arg-type]
+    assert seconds[1] > seconds[0]
+
+
+def test_reading_what_a_worker_wrote_does_not_move_where_it_writes() -> None:
+    worker = object.__new__(processes.LocalWorker)
+    with tempfile.TemporaryFile() as worker._output:
+        output = os.dup(worker._output.fileno())
+        os.write(output, b"one\ntwo\n")
+        os.lseek(output, 4, os.SEEK_SET)
+        assert worker.tail() == "one\ntwo"
+        assert os.lseek(output, 0, os.SEEK_CUR) == 4
+        os.close(output)

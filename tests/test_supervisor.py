@@ -97,6 +97,15 @@ def test_final_runs_have_the_point_that_tuning_chose(scores: tuple[float, float]
         assert command.runs.remaining() == (1, 3)
 
 
+def test_a_command_sees_that_another_one_has_changed_the_threads_of_queued_runs(tmp_path: Path) -> None:
+    with Ledger.open(tmp_path / "ledger.db") as ledger:
+        command = Command(ledger, "tanh-rnn")
+        plan = planning.make("sDigits", profile="smoke", sets={"execution.threads": 7})
+        ledger.enqueue(command.instance.key, final_runs(plan, planning.choose_rungs(plan, ["tanh-rnn"])[0], [0]))
+        command.runs.load()
+        assert [needs.threads for needs in command.runs.queued()] == [7]
+
+
 class NoDisplay:
     def update(self, ledger: Ledger, ladder: LadderInstance) -> None: ...
 
@@ -148,6 +157,13 @@ def test_a_tick_reads_the_runs_that_have_changed(tmp_path: Path, monkeypatch: py
         assert ledger.run(other).superseded
         command.runs.refresh([other])
         assert other not in {run.id for run in command.runs.in_state("done")}, "another command has started it over"
+        kept: list[str] = []
+        monkeypatch.setattr("lrurun.runner.records.keep_ladder", lambda ledger, runs, key: kept.append(key))
+        for _ in range(2):
+            command.runs._enqueue(final_runs(plan, selection.rungs[0], [0]))  # a known run, maybe at another place
+            command._keep_ladder()
+            command._keep_ladder()
+        assert len(kept) == 2
 
 
 WORK = Work(ledger="", runs=Path("runs"), data=Path("data"), ladder="", kind="training", rungs=[], seeds=[])

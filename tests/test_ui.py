@@ -333,9 +333,17 @@ def test_everything_that_is_recorded_changes_the_stamp(tmp_path: Path) -> None:
         assert ladder_pages.results_stamp(source.stamp()) == results
         ledger.commit_checkpoint(claim, ledger.begin_checkpoint(claim, 5, "x"), 1, "0")
         changed()
+        ledger.finish(claim, "interrupted")
+        changed()
+        ledger.requeue([claim.run.id])
+        changed()
+        claim = ledger.claim(instance.key, OWNER)
+        assert claim is not None
         ledger.finish(claim, "done", result={"test/accuracy": 0.5}, step=60)
         changed()
         ledger.mark([claim.run.id], tag=["a"])
+        changed()
+        ledger.mark([claim.run.id], tag=["b"], untag=["a"])
         changed()
         ledger.mark([claim.run.id], note="a note")
         changed()

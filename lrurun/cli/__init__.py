@@ -119,7 +119,9 @@ def _globals(
     runs_dir: Annotated[
         Optional[str],
         typer.Option(
-            "--runs-dir", metavar="DIR|URL", help="Logs and checkpoints [runs/ beside the ledger; env LRURUN_RUNS]."
+            "--runs-dir",
+            metavar="DIR|URL",
+            help="Logs and checkpoints [runs/ beside ledger.db, b-runs/ beside b.db; env LRURUN_RUNS].",
         ),
     ] = None,
     data_dir: Annotated[

@@ -225,7 +225,7 @@ def merge(
     context: typer.Context,
     other: Annotated[str, typer.Argument(metavar="OTHER", help="The file, or the URL, of another ledger.")],
     other_runs: Annotated[
-        Optional[Path], typer.Option("--other-runs", metavar="DIR", help="Its runs folder [runs/ beside it].")
+        Optional[Path], typer.Option("--other-runs", metavar="DIR", help="Its runs folder [beside it].")
     ] = None,
     json: Json = False,
 ) -> int:
@@ -248,8 +248,8 @@ def merge(
             raise UsageError(f"{other}: is this ledger", "name another ledger")
         with opening.write(places) as ledger:
             other_folder = (other_runs or paths.default_runs(source)).absolute()
-            found = merging.merge(ledger, there, places.runs, other_folder)
-            records.keep_all(ledger, places.runs)
+            found, changed = merging.merge(ledger, there, places.runs, other_folder)
+            records.keep_all(ledger, places.runs, changed, [ladder.key for ladder in there.ladders()])
     if json:
         output.write_json(found)
         return 0

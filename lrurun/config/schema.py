@@ -405,11 +405,5 @@ def program_key(config: RunConfig, execution: Execution) -> str:
 
     They may differ in their seed, their peak learning rate, and the times at which they are saved.
     """
-    options = [
-        execution.steps_per_dispatch,
-        execution.scan_backend,
-        execution.remat,
-        execution.devices,
-        execution.probes,
-    ]
+    options = [getattr(execution, name) for name in (*FixedExecution.__struct_fields__, "devices", "probes")]
     return json.dumps([common_settings(config, ["optim.lr"]), *options], sort_keys=True)

@@ -85,6 +85,18 @@ _PAIRS = """
         ON h.fingerprint = t.fingerprint AND h.generation = t.generation
 """
 
+_SAID = "('note', 'excluded', 'included')"
+"""The kinds of events by which people say something about a run."""
+
+_CHANGED = f"""
+    SELECT r.id FROM pairs p JOIN other.stored_runs r ON r.number = p.other_run
+    WHERE p.kind IN ('new', 'finished')
+        OR EXISTS (SELECT 1 FROM other.events e WHERE e.run = p.other_run AND e.kind IN {_SAID})
+        OR EXISTS (SELECT 1 FROM other.tags t WHERE t.run = p.other_run)
+    ORDER BY r.number
+"""
+"""The runs that a merge adds or may change."""
+
 _STATE = "CASE t.state WHEN 'running' THEN 'interrupted' ELSE t.state END"
 
 _RUNS = (
@@ -169,6 +181,16 @@ _REST = (
     SELECT p.main_run, t.why, t.time FROM other.exclusions t JOIN pairs p ON p.other_run = t.run WHERE true
     ON CONFLICT DO NOTHING
     """,
+    # What people said about a run that both have is added to what they said here.
+    f"""
+    INSERT INTO main.events (run, time, kind, text, payload)
+    SELECT p.main_run, e.time, e.kind, e.text, e.payload
+    FROM pairs p JOIN other.events e ON e.run = p.other_run AND e.kind IN {_SAID}
+    WHERE p.kind IN ('known', 'held') AND NOT EXISTS (
+        SELECT 1 FROM main.events known
+        WHERE known.run = p.main_run AND known.time = e.time AND known.kind = e.kind AND known.text = e.text
+    ) ORDER BY e.id
+    """,
     """
     INSERT INTO main.events (ladder, run, attempt, time, kind, text, payload)
     SELECT l.id, p.main_run, e.attempt + p.shift, e.time, e.kind, e.text, e.payload
@@ -182,8 +204,8 @@ _REST = (
 )
 
 
-def merge(ledger: Ledger, other: Ledger, runs: Path, other_runs: Path) -> Merged:
-    """Add the runs of the ledger `other` to `ledger`.
+def merge(ledger: Ledger, other: Ledger, runs: Path, other_runs: Path) -> tuple[Merged, list[str]]:
+    """Add the runs of the ledger `other` to `ledger`. Returns the ids of the runs that may have changed, too.
 
     Of a run that both have, the finished one is kept, and this ledger's if both are finished. Runs that are running in
     the other ledger become interrupted. Checkpoints and logs are copied if they are in `other_runs`. If anything fails,
@@ -210,6 +232,7 @@ def merge(ledger: Ledger, other: Ledger, runs: Path, other_runs: Path) -> Merged
             folders.place(target.execute(_FOLDERS))
             checkpoints = _add_checkpoints(target, runs)
             kinds = dict(target.execute("SELECT kind, count(*) FROM pairs GROUP BY kind"))
+            changed = [run_id for (run_id,) in target.execute(_CHANGED)]
             committing = True
             target.commit()
         except BaseException:
@@ -220,13 +243,14 @@ def merge(ledger: Ledger, other: Ledger, runs: Path, other_runs: Path) -> Merged
             raise
         finally:
             folders.clean()
-    return Merged(
+    merged = Merged(
         new=kinds.get("new", 0),
         finished=kinds.get("finished", 0),
         known=kinds.get("known", 0) + kinds.get("held", 0),
         held=kinds.get("held", 0),
         checkpoints=checkpoints,
     )
+    return merged, changed
 
 
 def _refuse_altered(other: Ledger) -> None:

@@ -114,7 +114,9 @@ STAMP = select(
         for column in (events.c.id, runs.c.number, ladder_runs.c.id, ladders.c.id, checkpoints.c.id)
     ),
     select(func.count()).select_from(tags).scalar_subquery(),
+    select(func.count()).select_from(runs).where(runs.c.state == literal_column("'queued'")).scalar_subquery(),
     select(func.count()).select_from(_RUNNING).scalar_subquery(),
     select(cast(func.coalesce(func.sum(_RUNNING.c.step), 0), WHOLE)).scalar_subquery(),
 )
-"""Newest event, run, membership, instance and checkpoint; numbers of tags and of running runs; these runs' steps."""
+"""Newest event, run, membership, instance and checkpoint; numbers of tags, of queued runs and of running ones; the
+steps of these."""

@@ -54,7 +54,7 @@ def rebuild(path: Place, runs: Path) -> Rebuilt:
     ladder_records = _read(ladder_files, LadderRecord, problems)
     with databases.implementation(path).making(path) as new, Ledger.open(new) as ledger:
         refused = ledger.restore(run_records, ladder_records, has_checkpoint)
-        problems += [f"{runs / run / records.RUN_FILE}: left out: {why}" for run, why in refused.items()]
+        problems += [f"{runs / record}: left out: {why}" for record, why in refused.items()]
         problems += [
             f"{older}: not used: an older record of this run, which was trained again after its ledger was lost; "
             f"to use it, rename it {path.name}"

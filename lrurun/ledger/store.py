@@ -50,7 +50,7 @@ from sqlalchemy import (
     true,
     update,
 )
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
 from lrurun.config.schema import Config, FixedExecution, RunKind
@@ -75,7 +75,15 @@ from lrurun.ledger.database.schema import (
     tags,
 )
 from lrurun.ledger.database.sql import ENQUEUE, among, json_names, json_number, lock, now, server_age, upsert
-from lrurun.ledger.records import CurveRecord, LadderRecord, PlaceRecord, RunRecord, RunRow
+from lrurun.ledger.records import (
+    LADDERS_FOLDER,
+    RUN_FILE,
+    CurveRecord,
+    LadderRecord,
+    PlaceRecord,
+    RunRecord,
+    RunRow,
+)
 from lrurun.ledger.rows import (
     Document,
     add_event,
@@ -757,7 +765,7 @@ class Ledger:
 
         Args:
             run_ids: of the runs.
-            tag: tags to add; those that a run already has stay.
+            tag: tags to add; those that a run already has stay. An event has all tags, if they have changed.
             untag: tags to remove; those that a run does not have are ignored.
             note: an event of each run, unless its newest event is the same note.
             exclude: exclude the runs from every report, for this reason; an event, unless it changes nothing.
@@ -768,11 +776,15 @@ class Ledger:
             numbers = [self._run_number(connection, run_id) for run_id in run_ids]
             new_events: list[tuple[int, str, str]] = []
             for number in numbers:
-                before = load_runs(connection, runs.c.number == number)[0].excluded
+                [run] = load_runs(connection, runs.c.number == number, brief=True)
+                before = run.excluded
                 for name in tag:
                     added = {"run": number, "name": name}
                     connection.execute(upsert(connection, tags).values(added).on_conflict_do_nothing())
                 connection.execute(delete(tags).where(tags.c.run == number, among(tags.c.name, untag)))
+                tag_names = select(tags.c.name).where(tags.c.run == number).order_by(tags.c.name)
+                if (changed := connection.execute(tag_names).scalars().all()) != list(run.tags):
+                    new_events.append((number, "tags", ", ".join(changed) or "none"))
                 if exclude is not None and clean(exclude) != before:
                     row = {"run": number, "why": clean(exclude), "time": time}
                     statement = upsert(connection, exclusions).values(row)
@@ -976,21 +988,22 @@ class Ledger:
             return [build_attempt(run_id, row) for row in connection.execute(query.order_by(attempts.c.n))]
 
     @retried
-    def attempts_of(self, host: str, pid: int) -> list[Attempt]:
-        """The attempts of the processes with an id on a host, in order."""
+    def attempts_of(self, owner: Owner) -> list[Attempt]:
+        """The attempts of the processes with the owner's id on its machine, in order."""
         query = select(attempts, runs.c.id, ENVIRONMENT.label("environment")).join(
             runs, runs.c.number == attempts.c.run
         )
-        query = query.where(attempts.c.host == host, attempts.c.pid == pid).order_by(attempts.c.started_at)
+        query = query.where(_same_machine(owner), attempts.c.pid == owner.pid).order_by(attempts.c.started_at)
         with self._reading() as connection:
             return [build_attempt(row.id, row) for row in connection.execute(query)]
 
     @retried
-    def newest_attempts(self, run_ids: Iterable[str], *, host: str | None = None) -> dict[str, Attempt]:
-        """Run id -> its newest attempt; with `host`, only attempts on that host. Attempts may share an environment."""
+    def newest_attempts(self, run_ids: Iterable[str], *, beside: Owner | None = None) -> dict[str, Attempt]:
+        """Run id -> its newest attempt; with `beside`, only attempts on the machine of that owner, whose process ids
+        mean the same. Attempts may share an environment."""
         newest = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, among(runs.c.id, run_ids))
-        if host is not None:
-            newest = and_(newest, attempts.c.host == host)
+        if beside is not None:
+            newest = and_(newest, _same_machine(beside))
         with self._reading() as connection:
             environments = select(attempts.c.environment_id).distinct().select_from(runs.join(attempts, newest))
             shared = read_shared(connection, connection.execute(environments).scalars())
@@ -1254,8 +1267,8 @@ class Ledger:
         """Adds runs and ladder instances to an empty ledger, in this order, in one transaction.
 
         Running runs become interrupted. `has_checkpoint` says whether a checkpoint is at its path in the runs folder;
-        others are left out. Returns the runs that are left out because their records contradict themselves or others,
-        with the reasons.
+        others are left out. Returns the records that are left out because no reader would understand their rows or they
+        contradict themselves or others: their paths in the runs folder, with the reasons.
         """
         refused: dict[str, str] = {}
         numbers: dict[str, int] = {}
@@ -1269,28 +1282,40 @@ class Ledger:
                 try:
                     with connection.begin_nested():
                         number = self._restore_run(connection, run_record, has_checkpoint)
-                except IntegrityError as error:
-                    refused[run_record.run.id] = str(error.orig).splitlines()[0]
+                        load_runs(connection, runs.c.number == number)
+                        rows = [(event.id, _event_row(event, run=number, ladder=None)) for event in run_record.events]
+                except _REFUSED as error:
+                    refused[f"{run_record.run.id}/{RUN_FILE}"] = _why(error)
                     continue
                 numbers[run_record.run.id] = number
-                event_rows += [(event.id, _event_row(event, run=number, ladder=None)) for event in run_record.events]
+                event_rows += rows
             later = runs.alias()
             newer = (later.c.fingerprint == runs.c.fingerprint) & (later.c.generation > runs.c.generation)
             connection.execute(update(runs).where(exists().where(newer)).values(superseded=1))
             places: list[tuple[int, dict[str, Any]]] = []
             taken: set[str] = set()
             for ladder_record in ladder_records:
-                short_name = next(name for name in numbered(ladder_record.ladder.short_name) if name not in taken)
+                record = ladder_record.ladder
+                short_name = next(name for name in numbered(record.short_name) if name not in taken)
+                try:
+                    with connection.begin_nested():
+                        row = _row(ladders, record, spec=pack(record.spec), short_name=short_name)
+                        inserted = connection.execute(insert(ladders).values(row).returning(ladders)).one()
+                        ladder_instance(inserted)
+                        rows = [(event.id, _event_row(event, ladder=inserted.id)) for event in ladder_record.events]
+                        members = [
+                            (place.number, _row(ladder_runs, place, ladder=inserted.id, run=numbers[place.run]))
+                            for place in ladder_record.places
+                            if place.run in numbers
+                        ]
+                except _REFUSED as error:
+                    refused[f"{LADDERS_FOLDER}/{record.key}.json"] = _why(error)
+                    continue
                 taken.add(short_name)
-                row = _row(ladders, ladder_record.ladder, spec=pack(ladder_record.ladder.spec), short_name=short_name)
-                ladder = connection.execute(insert(ladders).values(row).returning(ladders.c.id)).scalar_one()
-                event_rows += [(event.id, _event_row(event, ladder=ladder)) for event in ladder_record.events]
-                places += [
-                    (place.number, _row(ladder_runs, place, ladder=ladder, run=numbers[place.run]))
-                    for place in ladder_record.places
-                    if place.run in numbers
-                ]
-            _insert(connection, ladder_runs, _in_order(places))
+                event_rows += rows
+                places += members
+            if places:
+                _add_places(connection, _in_order(places))
             _insert(connection, events, _in_order(event_rows))
         return refused
 
@@ -1461,12 +1486,18 @@ def _open_attempt(
     )
 
 
+def _same_machine(owner: Owner) -> ColumnElement[bool]:
+    """Whether an attempt is on the machine and in the pid namespace of an owner: a name of a host is not enough."""
+    columns = attempts.c
+    return and_(columns.host == owner.host, columns.boot == owner.boot, columns.namespace == owner.namespace)
+
+
 def _claimed(connection: Connection, owner: Owner, tried: list[float]) -> ClaimedRun | None:
     """The run that `owner` claimed in one of these tries: the server claimed it, although its answer was lost."""
     if not tried:
         return None
     current = and_(attempts.c.run == runs.c.number, attempts.c.n == runs.c.attempt, runs.c.state == "running")
-    same_process = and_(attempts.c.host == owner.host, attempts.c.boot == owner.boot, attempts.c.pid == owner.pid)
+    same_process = and_(_same_machine(owner), attempts.c.pid == owner.pid)
     row = connection.execute(
         select(runs.c.number, runs.c.attempt)
         .join(attempts, current)
@@ -1696,10 +1727,26 @@ def _packed(pairs: list[tuple[float, float]] | None) -> str | None:
     return None if pairs is None else pack_complex([complex(*pair) for pair in pairs])
 
 
+_REFUSED = (ValueError, TypeError, OverflowError, msgspec.ValidationError, LedgerError, IntegrityError, DataError)
+"""What a record raises whose values have no place in a ledger, or that no reader would understand."""
+
+
+def _why(error: Exception) -> str:
+    return str(error.orig if isinstance(error, IntegrityError | DataError) else error).splitlines()[0]
+
+
 def _row(table: Table, value: Struct, **columns: Any) -> dict[str, Any]:
-    """The row of a value in a table that numbers its rows itself; `columns` differ from its fields."""
+    """The row of a value in a table that numbers its rows itself; `columns` differ from its fields.
+
+    Raises:
+        OverflowError: a number has more bits than a column.
+    """
     fields = structs.asdict(value).items()
-    return {name: field for name, field in fields if name in table.c and name != "id"} | columns
+    row = {name: field for name, field in fields if name in table.c and name != "id"} | columns
+    for name, field in row.items():
+        if isinstance(field, int) and field.bit_length() > 63:
+            raise OverflowError(f"{name}: the number {field} is too large")
+    return row
 
 
 def _event_row(event: Event, **columns: Any) -> dict[str, Any]:

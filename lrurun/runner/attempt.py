@@ -38,7 +38,7 @@ class StopRequest:
         self.requested = True
 
     def at(self, event: Event) -> bool:
-        """Whether to stop at this event of training."""
+        """Whether to stop at this event of training; tests stop at chosen events."""
         return self.requested
 
 

@@ -16,7 +16,7 @@ from lrurun.decoding import canonical
 from lrurun.errors import LrurunError, UsageError
 from lrurun.paths import Places
 from lrurun.runner.processes import FAULT_EXIT, POLL_SECONDS, LocalWorker, cause, error_of, finish
-from lrurun.runner.signals import Signals
+from lrurun.runner.signals import GRACE_SECONDS, Signals
 from lrurun.runner.storage import storage_for
 from lrurun.runner.work import Needs, Preparation, PreparationProgress, last
 
@@ -96,7 +96,7 @@ def prepare_data(
         code, output = worker.poll(), worker.tail()
     finally:
         worker.terminate()
-        finish([worker], signals)
+        finish([worker], signals, GRACE_SECONDS)
     if code == FAULT_EXIT:
         raise error_of(output)
     if code != 0:

@@ -15,7 +15,7 @@ from typing import IO
 from lrurun import kinds, plugins
 from lrurun.errors import LrurunError
 from lrurun.paths import cache_dir
-from lrurun.runner.signals import GRACE_SECONDS, Signals
+from lrurun.runner.signals import Signals
 from lrurun.runner.work import Fault, Needs, Order, Preparation, Work, encode, last
 
 FAULT_EXIT = 74
@@ -99,9 +99,9 @@ class LocalWorker:
 
     def tail(self, lines: int = 3) -> str:
         """The last lines of its output outside of attempts."""
-        self._output.seek(0, os.SEEK_END)
-        self._output.seek(max(0, self._output.tell() - 32_768))
-        text = self._output.read().decode(errors="replace")
+        file = self._output.fileno()
+        # Not by `seek`: the worker writes at the same position.
+        text = os.pread(file, 32_768, max(0, os.fstat(file).st_size - 32_768)).decode(errors="replace")
         return "\n".join(text.strip().splitlines()[-lines:])
 
     def close(self) -> None:
@@ -110,12 +110,12 @@ class LocalWorker:
         self._output.close()
 
 
-def finish(workers: Sequence[LocalWorker], signals: Signals) -> None:
-    """Waits until workers have exited, kills those that take longer than GRACE_SECONDS, and closes all.
+def finish(workers: Sequence[LocalWorker], signals: Signals, seconds: float) -> None:
+    """Waits until workers have exited, kills those that take longer than `seconds`, and closes all.
 
     A second ^C ends the wait.
     """
-    deadline = time.monotonic() + GRACE_SECONDS
+    deadline = time.monotonic() + seconds
     while any(worker.poll() is None for worker in workers) and time.monotonic() < deadline and not signals.abort:
         time.sleep(POLL_SECONDS)
     for worker in workers:  # all at once: one after the other would take seconds each on a machine with many of them

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -51,19 +52,23 @@ def keep_ladder(ledger: Ledger, runs: Path, key: str) -> None:
     try:
         path = paths.inside(runs, LADDERS_FOLDER, f"{key}.json")
         _set_aside(ledger, runs, path, ledger.ladder(key).created_at)
-        _write(runs, path, encode(ledger.ladder_record(key)))
+        for _ in range(3):  # as above: another process may add places
+            record = ledger.ladder_record(key)
+            _write(runs, path, encode(record))
+            if ledger.ladder_record(key) == record:
+                return
     except LedgerError:
         raise
     except (OSError, LrurunError) as error:
         ledger.event("record", f"the record of the ladder is not written: {error}", ladder=key)
 
 
-def keep_all(ledger: Ledger, runs: Path) -> None:
-    """Writes the records of all runs and ladder instances."""
-    for run_id in ledger.run_ids():
+def keep_all(ledger: Ledger, runs: Path, run_ids: Iterable[str], ladder_keys: Iterable[str]) -> None:
+    """Writes the records of these runs and ladder instances."""
+    for run_id in run_ids:
         keep_run(ledger, runs, run_id)
-    for ladder in ledger.ladders():
-        keep_ladder(ledger, runs, ladder.key)
+    for key in ladder_keys:
+        keep_ladder(ledger, runs, key)
 
 
 class _Created(Struct):

@@ -16,7 +16,7 @@ from lrurun.config.schema import common_settings
 from lrurun.console import setting
 from lrurun.errors import LedgerError, LrurunError, plural
 from lrurun.ledger.store import Ledger, refuse_later
-from lrurun.ledger.values import FINISHED, Attempt, LadderInstance, Run
+from lrurun.ledger.values import FINISHED, Attempt, LadderInstance, Owner, Run
 from lrurun.paths import Places
 from lrurun.runner.work import Needs, Work, work_on
 from lrurun.training import NUMERICS
@@ -87,6 +87,10 @@ class Selection(Struct, frozen=True, kw_only=True):
         return self.plan.tune and bool(rung.grid)
 
 
+def _needs(run: Run) -> Needs:
+    return Needs(run.execution.threads, run.execution.devices)
+
+
 class SelectedRuns:
     """The runs of a selection, in the ledger.
 
@@ -119,14 +123,21 @@ class SelectedRuns:
         """Ids of the runs that are left alone, because they had failed before."""
         self._superseded: set[str] = set()
         """Fingerprints that were started again because of `fresh`."""
+        self.enqueued = 0
+        """How often runs were queued: each time, the ladder may have got places."""
 
     def enqueue(self) -> None:
         """Queues the first runs: those of tuning where there is any, else the final ones."""
         self._enqueue([planned for tuning in self._tuning.values() for planned in tuning.runs] + self.selection.final())
 
     def load(self) -> list[Run]:
-        """Reads all runs, without their settings."""
+        """Reads all runs, without their settings.
+
+        Another command may have changed the execution of queued ones, and so what they need.
+        """
         self.refresh(self.needs)
+        if queued := [run.id for run in self.in_state("queued")]:
+            self.needs |= {run.id: _needs(run) for run in self.ledger.runs(ids=queued)}
         return list(self._known.values())
 
     def refresh(self, changed: Iterable[str]) -> None:
@@ -186,9 +197,9 @@ class SelectedRuns:
         """The attempts at a run that had not ended before this command."""
         return self.ledger.attempts(run.id)[self._earlier.get(run.id, 0) :]
 
-    def attempts_of(self, host: str, pid: int) -> list[Attempt]:
+    def attempts_of(self, owner: Owner) -> list[Attempt]:
         """The attempts of a process at the runs that had not ended before this command."""
-        attempts = self.ledger.attempts_of(host, pid)
+        attempts = self.ledger.attempts_of(owner)
         return [attempt for attempt in attempts if attempt.n > self._earlier.get(attempt.run, attempt.n)]
 
     def advance(self, *, first: bool = False) -> None:
@@ -208,6 +219,7 @@ class SelectedRuns:
         return self.in_state("interrupted") + self.in_state("failed")
 
     def _enqueue(self, planned: list[PlannedRun]) -> None:
+        self.enqueued += 1
         # a search may try a point again
         unique: dict[tuple[str, str, str], PlannedRun] = {}
         again, known = list[PlannedRun](), list[PlannedRun]()
@@ -219,7 +231,7 @@ class SelectedRuns:
         states: dict[str, str] = {}
         for group, fresh in ((again, True), (known, False)):
             for queued in self.ledger.enqueue(self.work.ladder, group, fresh=fresh) if group else []:
-                self.needs[queued.id] = Needs(queued.execution.threads, queued.execution.devices)
+                self.needs[queued.id] = _needs(queued)
                 self._ids[queued.fingerprint] = queued.id
                 states[queued.id] = queued.state
         new = self.needs.keys() - self._earlier.keys()
@@ -279,9 +291,10 @@ class SelectedRuns:
         else:
             values = ", ".join(f"{path} = {setting(value)}" for path, value in point.items())
             text = f"{rung}: chosen on validation with {plural(seeds, 'seed')}: {values}"
-        known = [event.text for event in self.ledger.events(ladder_key=self.work.ladder) if event.kind == "tuned"]
-        if text not in known:
-            self.ledger.event("tuned", text, ladder=self.work.ladder)
+        choice = {"rung": rung, "seeds": seeds, "point": point}
+        known = self.ledger.events(ladder_key=self.work.ladder, of_runs=False)
+        if choice not in [event.payload for event in known if event.kind == "tuned"]:
+            self.ledger.event("tuned", text, choice, ladder=self.work.ladder)
             self.say(text)
         self._unlink_others(rung, {run.id for run in tuning}, final[0])
         self._enqueue(final)

@@ -93,7 +93,7 @@ class Supervisor:
         self._loaded = time.monotonic()
         """When all runs were last read."""
         self._recorded = 0
-        """How many runs there were when the record of the ladder was last written."""
+        """How often runs had been queued when the record of the ladder was last written."""
         self.instance = ledger.ladder(work.ladder)
         self._last_event = max((event.id for event in ledger.events(limit=1)), default=0)
         self.runs = SelectedRuns(ledger, work, selection, display.say)
@@ -181,8 +181,8 @@ class Supervisor:
 
     def _keep_ladder(self) -> None:
         """Writes the record of the ladder if runs were added to it."""
-        if len(self.runs.needs) != self._recorded:
-            self._recorded = len(self.runs.needs)
+        if self.runs.enqueued != self._recorded:
+            self._recorded = self.runs.enqueued
             # a run that was started over has the places of the one before in other ladders too
             others = self.runs.ladder_keys if self.work.fresh else set()
             for key in sorted(others | {self.instance.key}):

@@ -11,6 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from msgspec import structs
+
 from lrurun import machine
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import owner
@@ -20,11 +22,14 @@ from lrurun.runner.executors import NodeJob
 from lrurun.runner.preparation import check_devices
 from lrurun.runner.processes import FAULT_EXIT, LocalWorker, cause, error_of, finish
 from lrurun.runner.selection import MAX_RETRIES, SelectedRuns
-from lrurun.runner.signals import Signals
+from lrurun.runner.signals import GRACE_SECONDS, Signals
 from lrurun.runner.work import Needs, Work
 
 HEARTBEAT_SECONDS = 10.0
 """How often a supervisor writes the heartbeat of the attempts of its workers; see `HEARTBEAT_TIMEOUT` of the ledger."""
+
+LAST_RECORD_SECONDS = 600.0
+"""How long a worker may take to write the record and the log of its last run, which may go to an object store."""
 
 
 class LocalExecutor:
@@ -36,7 +41,7 @@ class LocalExecutor:
         self._failed_starts = 0
         """Workers in a row that exited before they claimed a run."""
         self._killed_for_memory = machine.killed_for_memory()
-        self._host = owner.host()
+        self._owner = owner.this_process()
         self._heartbeat_at = float("-inf")
         self._silence: dict[tuple[str, int], tuple[float, float]] = {}
         """(Run id, attempt) -> the time of the worker's last write, and the seconds watched since without another."""
@@ -60,7 +65,7 @@ class LocalExecutor:
         running = runs.in_state("running")
         self._write_heartbeats(runs, running)
         if queued := runs.queued():
-            here = runs.ledger.newest_attempts([run.id for run in running], host=self._host)
+            here = runs.ledger.newest_attempts([run.id for run in running], beside=self._owner)
             self._fill(runs.work, queued, {attempt.pid for attempt in here.values()})
         elif runs.work.on_node and not runs.is_tuning:
             self._dismiss()  # they finish their runs; other nodes have the rest
@@ -85,7 +90,7 @@ class LocalExecutor:
                 raise error_of(output)
             if code in (0, 143):
                 continue
-            claimed = runs.attempts_of(self._host, worker.pid)
+            claimed = runs.attempts_of(structs.replace(self._owner, pid=worker.pid))
             # those that the process did not end itself
             broken = [attempt for attempt in claimed if attempt.ended_at is None or attempt.outcome == "exited"]
             text = f"a worker ended with {self._explain(code, output, runs.work, broken)}"
@@ -102,7 +107,7 @@ class LocalExecutor:
         else:
             for worker in self.workers:
                 worker.terminate()
-        finish(self.workers, signals)
+        finish(self.workers, signals, LAST_RECORD_SECONDS if finished else GRACE_SECONDS)
         self.workers.clear()
 
     def _fill(self, work: Work, queued: Counter[Needs], busy: set[int]) -> None:
@@ -157,7 +162,7 @@ class LocalExecutor:
         by_pid = {worker.pid: worker for worker in self.workers}
         own = []
         # one query, however many runs the ladder has on other nodes
-        for run, attempt in runs.ledger.newest_attempts([run.id for run in running], host=self._host).items():
+        for run, attempt in runs.ledger.newest_attempts([run.id for run in running], beside=self._owner).items():
             if attempt.pid not in by_pid:
                 continue
             own.append((run, attempt.n))
