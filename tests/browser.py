@@ -52,9 +52,11 @@ def chromium() -> Iterator[Any]:
 class Watched:
     """A page, and what must not happen on it: errors, dialogs, requests to other hosts."""
 
-    def __init__(self, browser: Any, link: str, *, width: int = 1280) -> None:
+    def __init__(self, browser: Any, link: str, *, width: int = 1280, dark: bool = False) -> None:
         self.base = link.partition("/?")[0]
-        self.context = browser.new_context(viewport={"width": width, "height": 900})
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
+        )
         self.width = width
         self.page = self.context.new_page()
         self.page.set_default_timeout(60_000)
@@ -86,15 +88,6 @@ class Watched:
         found = self.page.evaluate("rules => axe.run(document, {runOnly: rules})", RULES)["violations"]
         shown = [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found]
         assert not shown, (self.page.url, shown)
-
-    def check_everywhere(self) -> None:
-        """Check the page on screens of four widths, light and dark."""
-        for dark in (False, True):
-            self.page.emulate_media(color_scheme="dark" if dark else "light")
-            for self.width in (390, 768, 1280, 1600):
-                self.page.set_viewport_size({"width": self.width, "height": 900})
-                self.page.wait_for_timeout(300)  # curves are drawn again
-                self.check()
 
 
 @contextlib.contextmanager
