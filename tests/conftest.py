@@ -125,14 +125,14 @@ def _run_ladder(folder: Path, *options: str) -> None:
 @pytest.fixture
 def drawing(monkeypatch):
     """The figures that commands write, as they were before they became bytes."""
-    from lrurun.report import figure_style
+    from lrurun.report import figure_files
 
     seen = []
-    encode = figure_style.encode
+    encode = figure_files.encode
 
     def note(figure, suffix):
         seen.append(figure)
         return encode(figure, suffix)
 
-    monkeypatch.setattr(figure_style, "encode", note)
+    monkeypatch.setattr(figure_files, "encode", note)
     return seen

@@ -12,7 +12,7 @@ from sqlalchemy import event
 
 from lrurun.ledger import store
 from lrurun.ledger.store import Ledger
-from lrurun.report.curves import reduced
+from lrurun.report.curves import average, kept, reduced
 from tests.stores import key, ledger, on_file, path, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures
@@ -69,19 +69,26 @@ def test_reduced_curves_keep_their_extremes(points: int, odd: int) -> None:
     steps = np.cumsum(random.integers(1, 50, 10_000))
     values = random.standard_normal(10_000)
     values[random.choice(10_000, odd, replace=False)] = math.nan
-    at, height = reduced(memoryview(steps), memoryview(values), points)
-    assert 4 <= len(at) == len(height) <= points
-    assert sorted(set(at)) == at
-    assert (at[0], at[-1]) == (steps[0], steps[-1])
+    places = kept(memoryview(steps), memoryview(values), points)
+    assert 4 <= len(places) <= points
+    assert list(places) == sorted(set(places))
+    assert (places[0], places[-1]) == (0, 9_999)
+    height = values[places]
     assert (np.nanmin(height), np.nanmax(height)) == (np.nanmin(values), np.nanmax(values))
-    original = dict(zip(steps.tolist(), values.tolist(), strict=True))
-    np.testing.assert_array_equal([original[step] for step in at], height)
     assert np.isnan(height).any() == (odd > 0 and points > 4)
 
 
+def test_a_reduced_mean_keeps_its_band() -> None:
+    curve = average("x", [[(step, step / 10_000 + seed) for step in range(1, 10_001)] for seed in (0, 2)])
+    thin = reduced(curve, 300)
+    assert 150 < len(thin.x) == len(thin.y) == len(thin.low) == len(thin.high) <= 300
+    assert (thin.x[-1], thin.y[-1], thin.low[-1], thin.high[-1]) == (10_000, 2.0, 1.0, 3.0)
+    assert reduced(thin, 300) == thin
+
+
 def test_short_curves_stay_and_infinities_are_kept() -> None:
-    assert reduced([1, 2, 9], [0.1, math.inf, 0.2], 4) == ([1, 2, 9], [0.1, math.inf, 0.2])
+    assert list(kept([1, 2, 9], [0.1, math.inf, 0.2], 4)) == [0, 1, 2]
     values = [math.inf] * 50 + [1.0] * 50
-    assert reduced(range(100), values, 20)[1].count(math.inf) >= 3
+    assert [values[k] for k in kept(range(100), values, 20)].count(math.inf) >= 3
     with pytest.raises(ValueError, match="at least 4"):
-        reduced([1], [1.0], 3)
+        kept([1], [1.0], 3)

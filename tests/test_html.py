@@ -14,7 +14,7 @@ import pytest
 from lrurun import __main__ as entry
 from lrurun.config import plan as planning
 from lrurun.ledger.store import Ledger
-from lrurun.report import figure_style, figures, formats, page_figures, run_details, selection
+from lrurun.report import figure_files, formats, run_details, selection
 from tests import speeds
 from tests.printed import read
 from tests.reports import EVIL, build, evil
@@ -143,8 +143,8 @@ CURVES = {
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures of a page, as they were before they became text."""
     seen: list[Any] = []
-    encode = figure_style.encode
-    monkeypatch.setattr(figure_style, "encode", lambda figure, suffix: (seen.append(figure), encode(figure, suffix))[1])
+    encode = figure_files.encode
+    monkeypatch.setattr(figure_files, "encode", lambda figure, suffix: (seen.append(figure), encode(figure, suffix))[1])
     return seen
 
 
@@ -166,15 +166,6 @@ def test_the_page_draws_learning_curves_as_plot_does(drawn: list[Any]) -> None:
     assert "Learning curves" not in formats.render(build(), "html")
 
 
-def test_long_curves_are_thinned_and_keep_their_end() -> None:
-    curve = figures.average("x", [[(step, step / 10_000) for step in range(1, 10_001)]] * 2)
-    thin = page_figures._thinned(curve)
-    assert 150 < len(thin.steps) == len(thin.values) == len(thin.low) <= 300
-    assert (thin.steps[-1], thin.values[-1]) == (10_000, 1.0)
-    short = figures.average("x", [[(1, 0.5), (2, 0.6)]])
-    assert page_figures._thinned(short) == short
-
-
 def test_the_page_draws_the_eigenvalues_that_are_recorded() -> None:
     details = details_of(build())
     found = {
@@ -192,7 +183,7 @@ def test_the_page_draws_the_eigenvalues_that_are_recorded() -> None:
     marks = {
         about.get("class"): str(about["d"]).count("M") for tag, about in page.tags if tag == "path" and "class" in about
     }
-    assert marks == {"initial": 334, "trained": 2}  # those of linear-rnn, of which one is not a number
+    assert marks == {"rings": 334, "crosses": 2}  # those of linear-rnn, of which one is not a number
     # all on one scale: the unit circle is a third of the largest eigenvalue, with a margin
     assert [about["r"] for tag, about in page.tags if tag == "circle" and about.get("class") == "unit"] == ["30.86"] * 2
     assert (

@@ -18,7 +18,8 @@ from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
-from lrurun.report import figure_style, figures
+from lrurun.report import curves, figure_files
+from lrurun.report.figures import Curve, Figure, Panel
 from tests.drawings import caption, lines, lrurun, size
 
 XEON = {"device": "cpu", "machine": {"cpu": "Xeon"}}
@@ -84,12 +85,13 @@ def drawn(ids: Any, drawing: list[Any]) -> list[Any]:
     return drawing
 
 
-def errors(ax: Any) -> dict[str, tuple[float, list[float]]]:
-    """Label -> the middle of an error bar, and its ends."""
-    found = {}
-    for bar in ax.containers:
-        ends = [] if not bar.has_xerr else [float(x) for x in bar.lines[2][0].get_segments()[0][:, 0]]
-        found[bar.get_label()] = (float(bar.lines[0].get_xdata()[0]), ends)
+def errors(ax: Any, label: str) -> list[tuple[float, float, list[float]]]:
+    """The means of a label: the place from above, the value, and the ends of its error bar."""
+    bars = {tuple(segment[0]): segment[:, 0] for one in ax.collections for segment in one.get_segments()}
+    found = []
+    for x, y in zip(*lines(ax)[label], strict=True):
+        [ends] = [ends for (_, place), ends in bars.items() if place == y and ends[0] <= x <= ends[1]]
+        found.append((-float(y), float(x), list(map(float, ends))))
     return found
 
 
@@ -103,8 +105,8 @@ def test_the_same_data_are_the_same_bytes_in_every_format(drawn, capsys) -> None
     for one, other in (("a.png", "B.PNG"), ("a.svg", "b.svg"), ("a.pdf", "b.pdf")):
         assert Path(one).read_bytes() == Path(other).read_bytes()
     width, height = size("a.png")
-    assert width == round(3.3 * figure_style.DPI)
-    assert height == pytest.approx(drawn[0].get_size_inches()[1] * figure_style.DPI, abs=1)
+    assert width == round(3.3 * figure_files.DPI)
+    assert height == pytest.approx(drawn[0].get_size_inches()[1] * figure_files.DPI, abs=1)
     root = ET.parse("a.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert float(root.attrib["width"].removesuffix("pt")) == pytest.approx(3.3 * 72)
@@ -118,7 +120,7 @@ def test_the_same_data_are_the_same_bytes_in_every_format(drawn, capsys) -> None
 def test_no_part_is_cut_off_or_covers_another(kind, drawn, capsys) -> None:
     lrurun(capsys, "sCIFAR", "--kind", kind, "--out", "a.png")
     [figure] = drawn
-    assert size("a.png")[0] == round(3.3 * figure_style.DPI)
+    assert size("a.png")[0] == round(3.3 * figure_files.DPI)
     figure.draw_without_rendering()
     title, foot = (text.get_window_extent() for text in figure.texts)
     [legend] = [one.get_window_extent() for one in figure.legends]
@@ -135,12 +137,10 @@ def test_no_part_is_cut_off_or_covers_another(kind, drawn, capsys) -> None:
 def test_names_from_files_are_drawn_as_they_are(tmp_path) -> None:
     """No mathematics is read in them, long ones are folded, and unknown letters warn nobody."""
     names = ["$x^", "a" * 60, "列表", "\x1b[31mred"]
-    rows = [
-        figures.RungMeans(name=name, note="n = 1", mean=1.0 + k, stderr=None, seeds=(1.0 + k,))
-        for k, name in enumerate(names)
-    ]
-    figure = figures.means(rows, label="x", title="$y^ " + "b" * 90, caption="$z^ " * 30)
-    (tmp_path / "a.png").write_bytes(figure_style.encode(figure, ".png"))
+    ticks = tuple((float(k), f"{name}\nn = 1") for k, name in enumerate(names))
+    panel = Panel(x="x", y="", curves=(Curve(label="a", x=(1.0, 2.0), y=(0.0, 3.0)),), y_ticks=ticks)
+    figure = figure_files.draw(Figure(panels=(panel,), title="$y^ " + "b" * 90, caption="$z^ " * 30))
+    (tmp_path / "a.png").write_bytes(figure_files.encode(figure, ".png"))
     figure.draw_without_rendering()
     [ax] = figure.axes
     labels = [label.get_text() for label in ax.get_yticklabels()]
@@ -155,19 +155,18 @@ def test_a_ladder_has_means_errors_seeds_and_published_values(drawn, capsys) -> 
     lrurun(capsys, "sCIFAR", "--out", "a.png")
     [figure] = drawn
     [ax] = figure.axes
-    means = errors(ax)
     # standard errors: |0.60 - 0.64| / 2 = 0.02 and |0.9 - 0.8| / 2 = 0.05
-    assert means["mean of tanh-rnn"] == (pytest.approx(62.0), pytest.approx([60.0, 64.0]))
-    assert means["mean of gamma-norm"] == (pytest.approx(85.0), pytest.approx([80.0, 90.0]))
-    assert means["published of tanh-rnn"] == (pytest.approx(69.9), pytest.approx([69.6, 70.2]))
-    assert "mean of linear-rnn" not in means
-    assert lines(ax)["seeds of tanh-rnn"][0] == pytest.approx([60.0, 64.0])
+    assert errors(ax, "mean ± standard error") == [
+        (0.0, pytest.approx(62.0), pytest.approx([60.0, 64.0])),
+        (6.0, pytest.approx(85.0), pytest.approx([80.0, 90.0])),
+    ]
+    assert errors(ax, "published")[0] == (-0.24, pytest.approx(69.9), pytest.approx([69.6, 70.2]))
+    # the first rung is on top, its seeds under its mean
+    seeds = list(zip(*lines(ax)["one seed"], strict=True))
+    assert seeds[:2] == [(pytest.approx(60.0), -0.24), (pytest.approx(64.0), -0.24)]
     labels = [label.get_text() for label in ax.get_yticklabels()]
     assert labels[:3] == ["tanh-rnn\nn = 2, 1 diverged", "linear-rnn\nn = 0, 1 unfinished", "diagonal\nn = 0"]
     assert len(labels) == 8
-    # the first rung is on top, its seeds under its mean
-    assert ax.get_ylim() == (7.5, -0.5)
-    assert lines(ax)["seeds of tanh-rnn"][1] == pytest.approx([0.24, 0.24])
     assert ax.get_xlabel() == "test accuracy [%]"
     assert "Orvieto et al. 2023, Table 6" in caption(figure)
 
@@ -207,21 +206,13 @@ def test_speeds_stay_on_their_device(drawn, capsys) -> None:
     lrurun(capsys, "sCIFAR", "--kind", "speed", "--out", "a.png")
     [figure] = drawn
     [ax] = figure.axes
-    means = [(bar.get_label(), float(bar.lines[0].get_xdata()[0])) for bar in ax.containers]
-    assert [m for m in means if m[0].startswith("mean")] == [
-        ("mean of tanh-rnn", 5.0),
-        ("mean of gamma-norm", 20.0),
-        ("mean of gamma-norm", 100.0),
-    ]
-    assert errors(ax)["mean of tanh-rnn"][1] == pytest.approx([4.0, 6.0])
-    assert [m for m in means if m[0].startswith("published")] == [
-        ("published of tanh-rnn", 2.0),
-        ("published of gamma-norm", 15.9),
-    ]
+    assert errors(ax, "Xeon")[0][1:] == (5.0, pytest.approx([4.0, 6.0]))
+    assert [errors(ax, name)[-1][1] for name in ("Xeon", "NVIDIA H100")] == [20.0, 100.0]
+    assert lines(ax)["published"][0] == [2.0, 15.9]
     assert ax.get_xscale() == "log"
     assert ax.get_xlabel() == "training speed [steps/s]"
     shown = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert shown == ["Xeon", "one seed", "published", "NVIDIA H100"]
+    assert shown == ["Xeon", "NVIDIA H100", "published", "one seed"]
     assert "Orvieto et al. 2023, Table 4, on A100" in caption(figure)
 
 
@@ -259,10 +250,10 @@ def test_metrics_by_name_are_a_panel_each_with_a_curve_a_rung_or_run(ids, drawn,
 
 
 def test_a_mean_is_over_the_steps_that_all_seeds_have() -> None:
-    curve = figures.average("x", [[(1, 1.0), (2, 2.0)], [(2, 4.0), (3, 9.0)]])
-    assert (curve.steps, curve.values, curve.low, curve.high) == ((2,), (3.0,), (2.0,), (4.0,))
-    alone = figures.average("x", [[(1, 1.0), (2, 2.0)]])
-    assert (alone.values, alone.low, alone.high) == ((1.0, 2.0), (), ())
+    curve = curves.average("x", [[(1, 1.0), (2, 2.0)], [(2, 4.0), (3, 9.0)]])
+    assert (curve.x, curve.y, curve.low, curve.high) == ((2,), (3.0,), (2.0,), (4.0,))
+    alone = curves.average("x", [[(1, 1.0), (2, 2.0)]])
+    assert (alone.y, alone.low, alone.high) == ((1.0, 2.0), (), ())
 
 
 # Errors
@@ -391,7 +382,7 @@ def test_a_run_that_saved_nothing_has_no_eigenvalues(ids, capsys) -> None:
 
 def test_bands_are_standard_errors() -> None:
     values = [0.1, 0.4, 0.35]
-    curve = figures.average("a", [[(1, value), (2, 1.0)] for value in values])
+    curve = curves.average("a", [[(1, value), (2, 1.0)] for value in values])
     mean, error = statistics.mean(values), statistics.stdev(values) / math.sqrt(3)
     assert (curve.low[0], curve.high[0]) == pytest.approx((mean - error, mean + error))
     assert (curve.low[1], curve.high[1]) == (1.0, 1.0)
@@ -400,8 +391,8 @@ def test_bands_are_standard_errors() -> None:
 def test_a_legend_of_many_entries_has_as_many_columns_as_fit() -> None:
     def columns(length: int) -> int:
         names = [f"{k} ".ljust(length, "m") for k in range(30)]
-        drawn = [figures.Curve(name=name, steps=(1, 2), values=(0.0, 1.0)) for name in names]
-        figure = figures.curves([figures.Panel(label="a", curves=tuple(drawn))], title="", caption="")
+        drawn = tuple(Curve(label=name, x=(1.0, 2.0), y=(0.0, 1.0)) for name in names)
+        figure = figure_files.draw(Figure(panels=(Panel(x="step", y="a", curves=drawn),)))
         [legend] = figure.legends
         assert [text.get_text() for text in legend.get_texts()] == names
         assert legend.get_window_extent().width <= figure.bbox.width

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lrurun import __main__ as entry
-from lrurun.report import figure_style, figures
+from lrurun.report import figure_files, figures
 from tests.drawings import caption, lines, lrurun, size
 from tests.machine import Machine
 from tests.results import fill
@@ -166,8 +166,8 @@ def test_eigenvalues_that_are_not_finite_are_none() -> None:
     dense = recurrences.build(DenseRecurrence(), width=2, state=2)
     assert dense.spectrum({"A": np.array([[0.0, 2.0], [-2.0, 0.0]])}) == pytest.approx([2j, -2j])
     assert np.isnan(dense.spectrum({"A": np.array([[0.0, np.nan], [1.0, 0.0]])})).all()
-    lost = figures.SpectrumPanel(title="x", initial=(1j,), trained=(complex(np.nan),))
-    assert figure_style.encode(figures.eigenvalues([lost], title="t", caption=""), ".png").startswith(b"\x89PNG")
+    lost = figures.spectra([figures.spectrum("x", (1j,), (complex(np.nan),))], title="t", caption="")
+    assert figure_files.render(lost, ".png").startswith(b"\x89PNG")
 
 
 GATED = """
@@ -200,15 +200,12 @@ def test_rungs_without_eigenvalues_are_named_and_the_others_drawn(tmp_path, monk
 
 def test_many_spectra_share_one_pair_of_axes() -> None:
     """Matplotlib needs minutes for hundreds of panels. Each spectrum is around its own circle, under its own name."""
-    count = figures.MOST_PANELS + 3
+    count = figures.MOST_PLANES + 3
     values = [(complex(0.01 * k, 0.5), complex(-0.2, 0.01 * k)) for k in range(count)]
-    spectra = [figures.SpectrumPanel(title=f"rung {k}", initial=one, trained=one[:1]) for k, one in enumerate(values)]
-    figure = figures.eigenvalues(spectra, title="t", caption="c")
-    [ax] = figure.axes
-    [circles] = ax.collections
-    boxes = [path.get_extents() for path in circles.get_paths()]
-    centres = [complex(box.x0 + box.x1, box.y0 + box.y1) / 2 for box in boxes]
-    assert [box.width for box in boxes] == pytest.approx([2.0] * count)
+    spectra = [figures.spectrum(f"rung {k}", one, one[:1]) for k, one in enumerate(values)]
+    [ax] = figure_files.draw(figures.spectra(spectra, title="t", caption="c")).axes
+    assert {circle.get_radius() for circle in ax.patches} == {1}
+    centres = [complex(*circle.get_center()) for circle in ax.patches]
     names = {text.get_text(): complex(*text.get_position()) for text in ax.texts}
     assert [names[f"rung {k}"].real for k in range(count)] == pytest.approx([centre.real for centre in centres])
     drawn = {line.get_label(): line for line in ax.lines}

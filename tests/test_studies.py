@@ -18,12 +18,13 @@ import lrurun
 from lrurun import studies
 from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
+from lrurun.report import figure_files
+from lrurun.report.figures import Figure
 from lrurun.runner import processes
 from lrurun.runner.executors import local
-from lrurun.studies import checks, drawing, execution, page
+from lrurun.studies import checks, execution, page
 from lrurun.studies import plan as planning
 from lrurun.studies import report as reporting
-from lrurun.studies.figure import Figure
 from lrurun.studies.kind import KIND
 from lrurun.studies.study import Results, Study
 from tests.drawings import misplaced
@@ -400,7 +401,9 @@ def test_the_checks_of_every_study_pass_and_its_figure_fits(name: str) -> None:
     found, figure = judged(study, whole)
     assert found
     assert checks.failed(found) == []
-    assert misplaced(drawing.draw(figure, title="A question?", caption="An answer.")) == []
+    assert (
+        misplaced(figure_files.draw(msgspec.structs.replace(figure, title="A question?", caption="An answer."))) == []
+    )
     for axis, values in study.profiles["ci"].items():
         if isinstance(values, list):
             plan = planning.make(study, "ci", {axis: values[:1]})

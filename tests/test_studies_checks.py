@@ -9,7 +9,9 @@ import msgspec
 import pytest
 
 from lrurun import studies
-from lrurun.studies import checks, drawing, execution, figure
+from lrurun.report import figure_files
+from lrurun.report import figures as figure
+from lrurun.studies import checks, execution
 from lrurun.studies import plan as planning
 from lrurun.studies import report as reporting
 from lrurun.studies.study import Results
@@ -60,7 +62,7 @@ def test_a_simulation_has_the_colour_of_its_closed_form() -> None:
         figure.grey("other", [1, 10], [1, 4]),
     )
     panel = figure.Panel(x="a - b", y="y", curves=curves, y_scale="log", x_ticks=((1, "first"), (10, "second")))
-    drawn = drawing.draw(figure.Figure(panels=(panel,)), title="Q?", caption="A.")
+    drawn = figure_files.draw(figure.Figure(panels=(panel,), title="Q?", caption="A."))
     [ax] = drawn.axes
     exact, sampled, printed, other = (line.get_color() for line in ax.lines)
     assert exact == sampled == printed != other

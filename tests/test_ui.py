@@ -17,7 +17,8 @@ from lrurun import console
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
 from lrurun.ledger.store import Ledger
-from lrurun.report import figures, formats, selection
+from lrurun.report import formats, selection
+from lrurun.report.curves import BAND, average
 from lrurun.report.formats import html
 from lrurun.ui import app, curves, ladder_pages
 from lrurun.ui.source import size_of
@@ -114,27 +115,27 @@ def test_a_ladder_has_the_report_in_the_same_words(filled: Machine, view: View) 
 def test_curves_are_the_means_of_the_report(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
     [key] = re.findall(r'<a href="/ladders/(\w+)">', view.page("/"))
     drawn = json.loads(view.get(f"/data/ladders/{key}?kind=curves").body)
-    accuracy = next(panel for panel in drawn["panels"] if panel["label"] == "validation accuracy [%]")
+    accuracy = next(panel for panel in drawn["panels"] if panel["y"] == "validation accuracy [%]")
     scores = [[(10, 50 * one), (20, 100 * one)] for one in SCORES["gamma-norm"]]
-    mean = figures.average("gamma-norm (n=3)", scores)
-    line = next(line for line in accuracy["lines"] if line["name"] == mean.name)
-    assert (line["steps"], line["values"]) == ([10, 20], pytest.approx(mean.values))
+    mean = average("gamma-norm (n=3)", scores)
+    line = next(line for line in accuracy["curves"] if line["label"] == mean.label)
+    assert (line["x"], line["y"]) == ([10, 20], pytest.approx(mean.y))
     assert (line["low"], line["high"]) == (pytest.approx(mean.low), pytest.approx(mean.high))
-    assert [one["name"] for one in accuracy["lines"]] == ["ring-init (n=3)", "gamma-norm (n=3)"]
+    assert [one["label"] for one in accuracy["curves"]] == ["ring-init (n=3)", "gamma-norm (n=3)"]
     # a running run has a line of its own; NaN is a gap
-    loss = next(panel for panel in drawn["panels"] if panel["label"] == "training loss")
-    assert [(one["name"], one["seed"], one["values"]) for one in loss["lines"]] == [
-        ("tanh-rnn, seed 0", True, [2, None])
+    loss = next(panel for panel in drawn["panels"] if panel["y"] == "training loss")
+    assert [(one["label"], one["style"], one["y"]) for one in loss["curves"]] == [
+        ("tanh-rnn, seed 0", "thin", [2, None])
     ]
     drawn = json.loads(view.get(f"/data/ladders/{key}?kind=curves&seeds=1").body)
-    accuracy = next(panel for panel in drawn["panels"] if panel["label"] == "validation accuracy [%]")
-    assert sum(one["seed"] for one in accuracy["lines"]) == 6
-    assert drawn["notes"] == [figures.BAND, "Thin lines: single seeds."]
+    accuracy = next(panel for panel in drawn["panels"] if panel["y"] == "validation accuracy [%]")
+    assert sum(one["style"] == "thin" for one in accuracy["curves"]) == 6
+    assert drawn["caption"] == f"{BAND} Thin lines: single seeds."
     monkeypatch.setattr(curves, "_SINGLE", 2)
     drawn = json.loads(view.get(f"/data/ladders/{key}?kind=curves&seeds=2").body)
-    accuracy = next(panel for panel in drawn["panels"] if panel["label"] == "validation accuracy [%]")
-    assert sum(one["seed"] for one in accuracy["lines"]) == 4
-    assert drawn["notes"][1] == "Thin lines: single seeds, 2 of a rung at most."
+    accuracy = next(panel for panel in drawn["panels"] if panel["y"] == "validation accuracy [%]")
+    assert sum(one["style"] == "thin" for one in accuracy["curves"]) == 4
+    assert drawn["caption"].endswith("Thin lines: single seeds, 2 of a rung at most.")
 
 
 def test_the_table_of_runs_is_what_its_address_says(filled: Machine, view: View) -> None:
@@ -190,14 +191,14 @@ def test_a_run_and_a_comparison(filled: Machine, view: View) -> None:
     toml = filled.run("show", first, "--toml").stdout
     assert " ".join(toml.split()) in page
     drawn = json.loads(view.get(f"/data/runs?run={first}").body)
-    assert drawn["panels"][0]["lines"][0]["values"] == [100 * value for _, value in shown["metrics"]["val/accuracy"]]
+    assert drawn["panels"][0]["curves"][0]["y"] == [100 * value for _, value in shown["metrics"]["val/accuracy"]]
     page = words(view.page(f"/compare?run={first}&run={last}"))
     compared = filled.json("compare", first, last)
     assert compared["differs"]
     for one in compared["differs"]:
         assert one["path"] in page
     drawn = json.loads(view.get(f"/data/runs?run={first}&run={last}").body)
-    assert [line["name"] for line in drawn["panels"][0]["lines"]] == [first, last]
+    assert [line["label"] for line in drawn["panels"][0]["curves"]] == [first, last]
     many = "&".join(f"run={run['id']}" for run in filled.json("runs")["runs"] * 2)
     assert "too many to compare" in words(view.page(f"/compare?{many}", 400))
 

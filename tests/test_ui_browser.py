@@ -1,4 +1,4 @@
-"""The browser view in a real browser: every page at two widths, what people do there, and a ladder that is watched."""
+"""The browser view in a real browser: every page at all widths, what people do there, and a ladder that is watched."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def addresses(machine: Machine) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, False), (1280, True)])
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (768, False), (1280, True), (1600, False)])
 def test_every_page(chromium: Any, trained: Any, width: int, dark: bool) -> None:
     machine, link = trained
     view = Watched(chromium, link, width=width, dark=dark)
@@ -84,7 +84,7 @@ def test_runs_are_filtered_sorted_and_compared(chromium: Any, trained: Any) -> N
     assert page.locator("h1").inner_text() == "Comparison of 2 runs"
     page.wait_for_selector(".chart canvas")
     drawn = json.loads(view.context.request.get(view.base + page.locator(".charts").get_attribute("data-src")).text())
-    assert {line["name"] for line in drawn["panels"][0]["lines"]} == {run["id"] for run in wanted}
+    assert {line["label"] for line in drawn["panels"][0]["curves"]} == {run["id"] for run in wanted}
     view.check()
     view.context.close()
 
@@ -124,9 +124,9 @@ def test_a_chart_of_many_lines_is_drawn(chromium: Any, trained: Any) -> None:
     """As of 27 rungs, with 12 seeds each."""
     machine, link = trained
     view = Watched(chromium, link)
-    curve = {"steps": list(range(700)), "values": [0.5] * 700, "low": [], "high": [], "seed": True}
-    lines = [{"name": f"rung {n // 12}, seed {n % 12}", "look": n // 12} | curve for n in range(27 * 12)]
-    drawn = {"panels": [{"title": "", "label": "loss", "log": True, "lines": lines}], "notes": []}
+    curve = {"x": list(range(700)), "y": [0.5] * 700, "low": [], "high": [], "style": "thin"}
+    lines = [{"label": f"rung {n // 12}, seed {n % 12}", "of": f"rung {n // 12}"} | curve for n in range(27 * 12)]
+    drawn = {"panels": [{"title": "", "y": "loss", "y_scale": "log", "curves": lines}], "caption": ""}
     view.page.route("**/data/ladders/**", lambda route: route.fulfill(json=drawn))
     [key] = [one["instance"] for one in machine.json("status")["ladders"] if one["ladder"] == "lru"]
     view.open(f"/ladders/{key}")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
     from lrurun.report.drawing import Layers, SpectraOf
-    from lrurun.report.figure_style import Figure
+    from lrurun.report.figures import Figure
     from lrurun.report.selection import LoadedInstance
 
 Kind = Literal["curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths", "map"]
@@ -64,7 +64,7 @@ def plot(
 
     Without a TASK or RUNs, it is the latest instance.
     """
-    from lrurun.report import all_tasks, drawing, figure_style, instance_documents, selection
+    from lrurun.report import all_tasks, drawing, figure_files, instance_documents, selection
 
     places: Places = context.obj.places
     names = what or []
@@ -77,7 +77,7 @@ def plot(
         instance = opening.latest_instance(places, "a TASK, RUNs or --instance")
     request = LadderRequest(task=names[0] if names else "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     suffix = out.suffix.lower()
-    if suffix not in figure_style.SUFFIXES:
+    if suffix not in figure_files.SUFFIXES:
         ending = repr(out.suffix) if out.suffix else "no suffix"
         raise UsageError(
             f"--out {out}: the name must end in .png, .svg or .pdf, found {ending}",
@@ -107,7 +107,7 @@ def plot(
             loaded = selection.chosen(ledger, request.task or None, asked, instance, request.command())
             command = loaded.command if instance else request.command()
             figure = _of_task(drawn, loaded, places.runs, command, metric or ())
-    output.write_file(out, figure_style.encode(figure, suffix))
+    output.write_file(out, figure_files.render(figure, suffix))
     console.say(f"wrote {out}")
     return 0
 
@@ -155,7 +155,7 @@ def _of_task(
     command: str,
     metrics: Sequence[str],
 ) -> Figure:
-    from lrurun.report import drawing, profiles, rung_runs, scores
+    from lrurun.report import drawing, rung_runs, scores
 
     plan, ledger = loaded.plan, loaded.ledger
     metric = rung_runs.SPEED if kind == "speed" else scores.form_of(plan.task.metric).result
@@ -177,9 +177,9 @@ def _of_task(
         return drawing.speeds(loaded.speeds(), numbers)
     report = loaded.report()
     if kind == "slots":
-        return profiles.slots(report)
+        return drawing.slots(report)
     if kind == "lengths":
-        return profiles.lengths(report, plan.task.spec(plan.options).length)
+        return drawing.lengths(report, plan.task.spec(plan.options).length)
     return drawing.ladder(report, numbers)
 
 

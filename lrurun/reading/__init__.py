@@ -230,16 +230,14 @@ def _check_keys(ledger: Ledger, keys: Sequence[str]) -> None:
 
 
 def _reduced(curve: Curve, points: int) -> Curve:
-    from array import array
-
+    import numpy as np
     from msgspec import structs
 
-    from lrurun.report.curves import reduced
+    from lrurun.report.curves import kept
 
-    steps, values = reduced(curve.steps, curve.values, points)
-    return structs.replace(
-        curve, steps=memoryview(array("q", steps)).toreadonly(), values=memoryview(array("d", values)).toreadonly()
-    )
+    at = kept(curve.steps, curve.values, points)
+    steps, values = (np.asarray(one)[at].data.toreadonly() for one in (curve.steps, curve.values))
+    return structs.replace(curve, steps=steps, values=values)
 
 
 def open(ledger: str | os.PathLike[str] | None = None, *, files: Sequence[str | os.PathLike[str]] = ()) -> OpenLedger:

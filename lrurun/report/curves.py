@@ -1,19 +1,86 @@
-"""Curves with fewer points, for figures on a screen."""
+"""Curves as figures have them: means over seeds in a band, and fewer points for a screen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from msgspec import structs
+
+from lrurun.report.figures import Curve, Panel, suited
+
+BAND = "Line: mean over n finished seeds; band: ± standard error."
+LOGARITHMIC = ("train/loss", "norm/", "gradient/", "effective_step/")
+"""How metrics on a logarithmic axis begin."""
 
 
-def reduced(
-    steps: Sequence[int] | memoryview, values: Sequence[float] | memoryview, points: int
-) -> tuple[list[int], list[float]]:
-    """At most `points` points of a curve, of at least 4, among them its first, last, smallest and largest.
+def average(name: str, curves: Sequence[Sequence[tuple[int, float]]]) -> Curve:
+    """The mean over seeds, at the steps that all curves have, in a band of one standard error to each side."""
+    tables = [dict(curve) for curve in curves]
+    steps = sorted(set.intersection(*(set(table) for table in tables))) if tables else []
+    columns = [[table[step] for table in tables] for step in steps]
+    means = [math.fsum(column) / len(column) for column in columns]
+    errors = [_stderr(column, mean) for column, mean in zip(columns, means, strict=True)] if len(tables) > 1 else []
+    return Curve(
+        label=name,
+        style="marked",
+        x=tuple(map(float, steps)),
+        y=tuple(means),
+        low=tuple(mean - error for mean, error in zip(means, errors, strict=False)),
+        high=tuple(mean + error for mean, error in zip(means, errors, strict=False)),
+    )
+
+
+def _stderr(values: Sequence[float], mean: float) -> float:
+    """As `statistics.stderr`, which computes with fractions: too slow for every point of many curves."""
+    try:
+        return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+    except (OverflowError, ValueError):  # infinities, or squares beyond the largest number
+        return math.nan
+
+
+def values_of(curves: Sequence[Curve]) -> list[float]:
+    """All values of curves and of their bands."""
+    return [value for curve in curves for value in (*curve.y, *curve.low, *curve.high)]
+
+
+def panels(
+    seeds: Mapping[str, Sequence[Mapping[str, Sequence[tuple[int, float]]]]], shown: Mapping[str, tuple[str, float]]
+) -> list[Panel]:
+    """A panel for each metric of `shown`; a name has a line in it if all of its seeds have the metric.
+
+    Args:
+        seeds: name -> metric -> curve, for each seed.
+        shown: metric -> the label and the scale of its axis, as of `lrurun.report.scores.curves_of`.
+    """
+    made = []
+    for metric, (label, scale) in shown.items():
+        found = [
+            average(name, [[(step, scale * value) for step, value in curves[metric]] for curves in each])
+            for name, each in seeds.items()
+            if each and all(metric in curves for curves in each)
+        ]
+        if found:
+            scale_of = suited(values_of(found)) if metric.startswith(LOGARITHMIC) else "linear"
+            made.append(Panel(x="step", y=label, curves=tuple(found), y_scale=scale_of))
+    return made
+
+
+def reduced(curve: Curve, points: int) -> Curve:
+    """The curve with at most so many points, as of `kept`."""
+    if len(curve.x) <= points:
+        return curve
+    at = kept(curve.x, curve.y, points)
+    columns = {name: getattr(curve, name) for name in ("x", "y", "low", "high")}
+    return structs.replace(curve, **{name: tuple(one[k] for k in at) for name, one in columns.items() if one})
+
+
+def kept(steps: Sequence[float] | memoryview, values: Sequence[float] | memoryview, points: int) -> Sequence[int]:
+    """The places of at most `points` points of a curve, of at least 4, among them its first, last, smallest, largest.
 
     Steps are divided into intervals of equal length, of each of which the smallest and the largest finite value are
-    kept, and the first that is not finite. A curve with no more points is returned as it is.
+    kept, and the first that is not finite. Of a curve with no more points, it is all.
 
     Args:
         steps: increasing.
@@ -22,22 +89,21 @@ def reduced(
     if points < 4:
         raise ValueError(f"points: expected at least 4, found {points}")
     if len(steps) <= points:
-        return list(steps), list(values)
-    at, height = np.asarray(steps, np.int64), np.asarray(values, np.float64)
+        return range(len(steps))
+    at, height = np.asarray(steps), np.asarray(values, np.float64)
     is_odd = ~np.isfinite(height)
     of_each = 3 if is_odd.any() else 2
     if points < of_each + 2:
         of_each = 2
     intervals = (points - 2) // of_each
-    kept = {0, len(at) - 1}
+    chosen = {0, len(at) - 1}
     edges = np.linspace(at[0], at[-1] + 1, intervals + 1)
     starts = np.searchsorted(at, edges)
     for start, end in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         part = height[start:end]
         finite = np.flatnonzero(~is_odd[start:end])
         if finite.size:
-            kept |= {start + int(finite[part[finite].argmin()]), start + int(finite[part[finite].argmax()])}
+            chosen |= {start + int(finite[part[finite].argmin()]), start + int(finite[part[finite].argmax()])}
         if (of_each == 3 or not finite.size) and is_odd[start:end].any():
-            kept.add(start + int(is_odd[start:end].argmax()))
-    chosen = sorted(kept)
-    return at[chosen].tolist(), height[chosen].tolist()
+            chosen.add(start + int(is_odd[start:end].argmax()))
+    return sorted(chosen)

@@ -1,32 +1,80 @@
-"""What the figures of `lrurun plot` show: numbers of the ledger, as the panels that `figures` draws."""
+"""What the figures of `lrurun plot` show: numbers of the ledger as figures."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, structs
+
 from lrurun import console
 from lrurun.errors import NoEigenvaluesError, NotFoundError, hint_for
-from lrurun.report import all_tasks, cells, content, figures, ladder_table, row_scores, rung_runs, speed, task_map
+from lrurun.report import all_tasks, cells, content, curves, figures, ladder_table, rung_runs, speed, task_map
 from lrurun.report.all_tasks import AllTasksReport
-from lrurun.report.figures import Mark, Panel, RungMeans, SpectrumPanel
+from lrurun.report.figures import Curve, Figure, Panel, Picture, floats, suited
 from lrurun.report.instance_label import InstanceLabel, label_of
+from lrurun.report.row_scores import LadderRow, SettingScore, SlotScore
 from lrurun.report.scores import curves_of, form_of, of_task
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
-    from lrurun.report.figure_style import Figure
 
 NORM = "norm/layer"
 """A metric's name before the number of the layer, counted from 0."""
+NORM_AXIS = "mean state norm"
 
 Layers = Sequence[Sequence[complex]]
 """The eigenvalues of each layer."""
 
 SpectraOf = Callable[["Run"], tuple[int, Layers, Layers]]
 """Of a run: the step of its trained eigenvalues, the eigenvalues at initialisation, the trained ones."""
+
+
+class _Rung(Struct, frozen=True, kw_only=True):
+    """A line of a figure of means."""
+
+    name: str
+    """With what is under it: the number of seeds, and the states of the others."""
+    mean: float | None
+    stderr: float | None
+    seeds: tuple[float, ...]
+    published: tuple[tuple[float, float | None], ...] = ()
+    """Values with their standard errors."""
+    group: str = ""
+    """Means of one group have one look."""
+
+
+def _means(rungs: Sequence[_Rung], label: str, *, log: bool = False) -> Panel:
+    """A line for each rung, the first on top: mean and standard error, seeds below, published values above."""
+
+    def bars(name: str, found: Sequence[tuple[float, float, float | None]]) -> Curve:
+        ends = [[x + sign * (error or 0.0) for x, _, error in found] for sign in (-1, 1)]
+        low, high = map(floats, ends)
+        x, y = floats(x for x, _, _ in found), floats(y for _, y, _ in found)
+        return Curve(label=name, style="points", x=x, y=y, low=low, high=high, sideways=True)
+
+    lines = [(-float(k), rung) for k, rung in enumerate(rungs)]
+    groups: dict[str, list[tuple[float, float, float | None]]] = {}
+    for y, rung in lines:
+        if rung.mean is not None:
+            groups.setdefault(rung.group or "mean ± standard error", []).append((rung.mean, y, rung.stderr))
+    drawn = [bars(name, found) for name, found in groups.items()]
+    if published := [(value, y + 0.24, error) for y, rung in lines for value, error in rung.published]:
+        drawn.append(bars("published", published))
+    if seeds := [(seed, y - 0.24) for y, rung in lines for seed in rung.seeds]:
+        across, down = map(floats, zip(*seeds, strict=True))
+        drawn.append(Curve(label="one seed", style="rings", grey=True, x=across, y=down))
+    values = [x for one in drawn for x in (*one.x, *one.low, *one.high)]
+    return Panel(
+        x=label,
+        y="",
+        curves=tuple(drawn),
+        x_scale=suited(values) if log else "linear",
+        y_ticks=tuple((y, rung.name) for y, rung in lines),
+    )
 
 
 def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Figure:
@@ -43,16 +91,13 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
             if one.value is None:
                 without_value.setdefault(one.note or "no value", []).append(row.rung)
         lines.append(
-            RungMeans(
-                name=row.rung,
-                note=_note(row),
+            _Rung(
+                name=f"{row.rung}\n{_note(row)}",
                 mean=scaled(row.mean),
                 stderr=scaled(row.stderr),
                 seeds=tuple(form.scale * scores[run] for run in row.runs),
                 published=tuple(
-                    Mark(value=form.scale * one.value, stderr=scaled(one.stderr))
-                    for one in row.published
-                    if one.value is not None
+                    (form.scale * one.value, scaled(one.stderr)) for one in row.published if one.value is not None
                 ),
             )
         )
@@ -66,9 +111,8 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
     if sources:
         sentences.append(f"Published: {'; '.join(sources)}.{cells.scale(report.profile, report.rows)}")
     sentences += [f"Published without a value ({note}): {', '.join(rungs)}." for note, rungs in without_value.items()]
-    return figures.means(
-        lines,
-        label=f"test {form.axis}",
+    return Figure(
+        panels=(_means(lines, f"test {form.axis}"),),
         title=label_of(report).title(report.title),
         caption=_caption(sentences, report.notes),
     )
@@ -78,10 +122,33 @@ def every_task(report: AllTasksReport) -> Figure:
     """The map of tasks by rungs."""
     sentences = [task_map.LEGEND, "Colour: blue is better than the base, orange is worse, pale is undecided."]
     title = all_tasks.content_of(report).title
-    return figures.task_map(task_map.of(report), title=title, caption=_caption(sentences, report.notes))
+    drawn = task_map.of(report)
+    places = [(float(k), -float(n), cell) for n, row in enumerate(drawn.cells) for k, cell in enumerate(row)]
+    picture = Picture(
+        x=floats(range(len(drawn.tasks))),
+        y=floats(-n for n in range(len(drawn.rungs))),
+        z=tuple(tuple(map(_strength, row)) for row in drawn.cells),
+    )
+    panel = Panel(
+        x="",
+        y="",
+        picture=picture,
+        texts=tuple((x, y, cell.text.replace("-", "−")) for x, y, cell in places),
+        x_ticks=tuple(zip(picture.x, drawn.tasks, strict=True)),
+        y_ticks=tuple(zip(picture.y, drawn.rungs, strict=True)),
+    )
+    return Figure(panels=(panel,), title=title, caption=_caption(sentences, report.notes))
 
 
-def _note(row: row_scores.LadderRow) -> str:
+def _strength(cell: task_map.MapCell) -> float:
+    """The colour of a cell: strong for large differences, pale where they are undecided."""
+    if cell.benefit is None:
+        return math.nan
+    strength = 0.15 + 0.6 * abs(cell.benefit) if cell.verdict in task_map.DECIDED else 0.12
+    return math.copysign(strength, cell.benefit)
+
+
+def _note(row: LadderRow) -> str:
     """The text under a rung's name."""
     counts = {"diverged": row.diverged, "failed": row.failed, "unfinished": row.unfinished}
     sentences = [f"n = {row.n}", *(f"{count} {state}" for state, count in counts.items() if count)]
@@ -97,16 +164,15 @@ def speeds(report: speed.SpeedReport, found: Mapping[str, float]) -> Figure:
         if len({getattr(setting, name) for setting in settings}) > 1
     ]
     lines = [
-        RungMeans(
-            name=row.rung,
-            note=f"n = {row.n}" + (", as its base rung" if row.same_as_before else ""),
+        _Rung(
+            name=f"{row.rung}\nn = {row.n}" + (", as its base rung" if row.same_as_before else ""),
             mean=row.steps_per_second,
             stderr=row.stderr,
             seeds=tuple(found[run] for run in row.runs),
             # once for each rung, although it has a line for every setting
             published=()
             if number and report.rows[number - 1].rung == row.rung
-            else tuple(Mark(value=one.value) for one in row.published),
+            else tuple((one.value, None) for one in row.published),
             group=", ".join(_setting(row.setting, name) for name in differing) if row.setting else "",
         )
         for number, row in enumerate(report.rows)
@@ -119,12 +185,10 @@ def speeds(report: speed.SpeedReport, found: Mapping[str, float]) -> Figure:
     if sources:
         sentences.append(f"Published: {'; '.join(sources)}.{content.scale(report.profile)}")
         sentences.append("Speeds on different devices cannot be compared; their ratios can.")
-    return figures.means(
-        lines,
-        label="training speed [steps/s]",
+    return Figure(
+        panels=(_means(lines, "training speed [steps/s]", log=True),),
         title=label_of(report).title(f"training speed, {report.title}"),
         caption=_caption(sentences, report.notes),
-        log=True,
     )
 
 
@@ -136,6 +200,66 @@ def _setting(setting: speed.SpeedSetting, name: str) -> str:
         return "" if value == 1 else f"{value} runs packed"
     unit = name.replace("_", " ")
     return "" if value is None else f"{value} {unit.removesuffix('s') if value == 1 else unit}"
+
+
+Score = SettingScore | SlotScore | LadderRow
+"""What has a mean over seeds, and its error."""
+
+
+def slots(report: ladder_table.LadderReport) -> Figure:
+    """The test accuracy of every rung at each slot."""
+    found = {
+        f"{row.rung} (n={row.n})": {one.slot: one for one in row.slots} for row in report.rows if not row.same_as_before
+    }
+    what = "Slot k has the k-th label of every sequence."
+    return _profile(report, found, "slot", "test accuracy [%]", what, scale=100.0, log=False)
+
+
+def lengths(report: ladder_table.LadderReport, length: int) -> Figure:
+    """The test score of every rung at `length`, that of training, and in further tests whose names are lengths."""
+    found: dict[str, dict[int, Score]] = {}
+    for row in report.rows:
+        others = {int(one.setting): one for one in row.settings if one.setting.isdecimal()}
+        if others and not row.same_as_before:
+            found[f"{row.rung} (n={row.n})"] = {length: row, **others}
+    form = report.score
+    return _profile(report, found, "length", f"test {form.axis}", "", scale=form.scale, log=True)
+
+
+def _profile(
+    report: ladder_table.LadderReport,
+    found: Mapping[str, Mapping[int, Score]],
+    across: str,
+    label: str,
+    what: str,
+    *,
+    scale: float,
+    log: bool,
+) -> Figure:
+    drawn = tuple(_scores(name, scores, scale) for name, scores in found.items())
+    if not any(curve.x for curve in drawn):
+        of = "labels at slots" if across == "slot" else "further tests named by a number"
+        raise NotFoundError(
+            f"{report.task}: its runs have no {of}, so there is nothing to draw", "draw --kind ladder instead"
+        )
+    scale_of = suited(x for curve in drawn for x in curve.x) if log else "linear"
+    panel = Panel(x=across, y=label, curves=tuple(curve for curve in drawn if curve.x), x_scale=scale_of)
+    caption = _caption([what, curves.BAND] if what else [curves.BAND], report.notes)
+    return Figure(panels=(panel,), title=label_of(report).title(report.title), caption=caption)
+
+
+def _scores(name: str, scores: Mapping[int, Score], scale: float) -> Curve:
+    known = [(at, scale * one.mean, scale * (one.stderr or 0.0)) for at, one in scores.items() if one.mean is not None]
+    known.sort()
+    several = any(error for _, _, error in known)
+    return Curve(
+        label=name,
+        style="marked",
+        x=floats(at for at, _, _ in known),
+        y=tuple(mean for _, mean, _ in known),
+        low=tuple(mean - error for _, mean, error in known) if several else (),
+        high=tuple(mean + error for _, mean, error in known) if several else (),
+    )
 
 
 def ladder_curves(
@@ -151,10 +275,10 @@ def ladder_curves(
     drawn = _drawn(metrics, [run for one in own.values() for run in one.counted], ledger)
     drawn = drawn or curves_of(form_of(plan.task.metric))
     known = {rung: [ledger.metrics(run.id, drawn) for run in one.counted] for rung, one in own.items()}
-    panels = figures.curve_panels({f"{rung} (n={len(seeds)})": seeds for rung, seeds in known.items()}, drawn)
+    panels = curves.panels({f"{rung} (n={len(seeds)})": seeds for rung, seeds in known.items()}, drawn)
     if not panels:
         raise _no_curves(f"ladder {plan.ladder.name}")
-    sentences = [figures.BAND]
+    sentences = [curves.BAND]
     same = [f"{rung} as {one.of}" for rung, one in selected.items() if one.of != rung and one.counted]
     if same:
         sentences.append(f"Not drawn, because they are the same runs: {', '.join(same)}.")
@@ -165,11 +289,8 @@ def ladder_curves(
     ]
     if lost:
         sentences.append(f"Left out, because diverged, failed or unfinished: {', '.join(lost)}.")
-    return figures.curves(
-        panels,
-        title=label.title(plan.ladder.title),
-        caption=_caption(sentences, notes),
-    )
+    title = label.title(plan.ladder.title)
+    return Figure(panels=tuple(panels), same_x=True, title=title, caption=_caption(sentences, notes))
 
 
 def run_curves(runs: Sequence[Run], ledger: Ledger, of: str, metrics: Sequence[str] = ()) -> Figure:
@@ -177,7 +298,7 @@ def run_curves(runs: Sequence[Run], ledger: Ledger, of: str, metrics: Sequence[s
     known = {run.id: ledger.metrics(run.id) for run in runs}
     forms = {form.name: form for form in (of_task(run.task, known[run.id]) for run in runs)}
     drawn = _drawn(metrics, runs, ledger) or curves_of(*forms.values())
-    panels = figures.curve_panels({_name(run): [known[run.id]] for run in runs}, drawn)
+    panels = curves.panels({_name(run): [known[run.id]] for run in runs}, drawn)
     if not panels:
         if names := sorted({name for curves in known.values() for name in curves}):
             raise NotFoundError(
@@ -185,7 +306,7 @@ def run_curves(runs: Sequence[Run], ledger: Ledger, of: str, metrics: Sequence[s
                 f"name one: --metric {names[0]}; curves: {', '.join(names)}",
             )
         raise _no_curves(f"run {', '.join(known)}")
-    return figures.curves(panels, title=_heading(runs, of), caption=_states(runs))
+    return Figure(panels=tuple(panels), same_x=True, title=_heading(runs, of), caption=_states(runs))
 
 
 def _drawn(metrics: Sequence[str], runs: Sequence[Run], ledger: Ledger) -> dict[str, tuple[str, float]]:
@@ -222,7 +343,7 @@ def ladder_norms(
     ]
     title = label.title(plan.ladder.title)
     several = any(len(one.counted) > 1 for one in own.values())
-    sentences = [NORMS, *([figures.BAND] if several else [])]
+    sentences = [NORMS, *([curves.BAND] if several else [])]
     return _norm_figure(panels, title, _caption(sentences, notes), f"ladder {plan.ladder.name}")
 
 
@@ -237,8 +358,8 @@ def norm_panel(title: str, seeds: Sequence[Mapping[str, list[tuple[int, float]]]
     """The norms of each layer, as means over seeds: metric -> curve, for each seed."""
     known = set.intersection(*({key for key in seed if key.startswith(NORM)} for seed in seeds))
     layers = sorted(int(key.removeprefix(NORM)) for key in known)
-    curves = tuple(figures.average(f"layer {k + 1}", [seed[f"{NORM}{k}"] for seed in seeds]) for k in layers)
-    return Panel(title=title, label="mean state norm", curves=curves, log=True)
+    found = tuple(curves.average(f"layer {k + 1}", [seed[f"{NORM}{k}"] for seed in seeds]) for k in layers)
+    return Panel(title=title, x="step", y=NORM_AXIS, curves=found, y_scale=suited(curves.values_of(found)))
 
 
 def _norm_figure(panels: Sequence[Panel], title: str, caption: str, what: str) -> Figure:
@@ -247,8 +368,10 @@ def _norm_figure(panels: Sequence[Panel], title: str, caption: str, what: str) -
             f"{what}: no norms are recorded, so there is nothing to draw",
             "newer versions record them at every evaluation; train again with --fresh",
         )
+    scale = suited(curves.values_of([one for panel in panels for one in panel.curves]))
+    shown = tuple(structs.replace(panel, y_scale=scale) for panel in panels)
     columns = 1 if len(panels) == 1 else 2
-    return figures.curves(panels, title=title, caption=caption, columns=columns, height=1.6 if columns == 1 else 1.25)
+    return Figure(panels=shown, columns=columns, same_x=True, same_y=True, title=title, caption=caption)
 
 
 def ladder_eigenvalues(
@@ -259,7 +382,7 @@ def ladder_eigenvalues(
     spectra_of: SpectraOf,
 ) -> Figure:
     """The eigenvalues of every rung that has runs of its own: those of all layers of its first finished seed."""
-    spectra: list[SpectrumPanel] = []
+    spectra: list[Panel] = []
     seeds: dict[int, list[str]] = {}
     without: dict[str, NoEigenvaluesError] = {}
     for rung, one in selected.items():
@@ -270,7 +393,7 @@ def ladder_eigenvalues(
             except NoEigenvaluesError as error:
                 without[rung] = error
                 continue
-            spectra.append(SpectrumPanel(title=rung, initial=_all(initial), trained=_all(trained)))
+            spectra.append(figures.spectrum(rung, _all(initial), _all(trained)))
             seeds.setdefault(run.seed, []).append(rung)
     if without and not spectra:
         raise next(iter(without.values()))
@@ -281,7 +404,7 @@ def ladder_eigenvalues(
     )
     sentences = [f"Eigenvalues of the recurrence, all layers, {of}; the unit circle.", *figures.not_finite(spectra)]
     title = label.title(plan.ladder.title)
-    return figures.eigenvalues(spectra, title=title, caption=_caption(sentences, notes))
+    return figures.spectra(spectra, title=title, caption=_caption(sentences, notes))
 
 
 def run_eigenvalues(runs: Sequence[Run], spectra_of: SpectraOf, of: str) -> Figure:
@@ -292,14 +415,14 @@ def run_eigenvalues(runs: Sequence[Run], spectra_of: SpectraOf, of: str) -> Figu
         steps.append(f"{step:,}" if len(runs) == 1 else f"{step:,} ({run.id})")
         for number, (before, after) in enumerate(zip(initial, trained, strict=True), 1):
             title = f"layer {number}" if len(runs) == 1 else f"{run.id[:6]}, layer {number}"
-            spectra.append(SpectrumPanel(title=title, initial=tuple(before), trained=tuple(after)))
+            spectra.append(figures.spectrum(title, before, after))
     sentences = [
         f"Eigenvalues of the recurrence, trained to step {', '.join(steps)}; the unit circle.",
         *figures.not_finite(spectra),
     ]
     names = ", ".join(map(_name, runs)) if len(runs) == 1 else f"{len(runs)} runs"
     caption = _caption([*sentences, _states(runs)], []).strip()
-    return figures.eigenvalues(spectra, title=f"{of}: {names}", caption=caption)
+    return figures.spectra(spectra, title=f"{of}: {names}", caption=caption)
 
 
 def _all(layers: Layers) -> tuple[complex, ...]:

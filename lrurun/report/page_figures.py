@@ -1,24 +1,26 @@
-"""Learning curves and eigenvalues of the runs of a report, for its page."""
+"""What pages draw: where the marks are in the SVG of templates, and learning curves drawn by Matplotlib.
+
+Templates draw the table of a ladder with its dot plot, intervals and eigenvalues, in the colours of the page's style.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 from msgspec import Struct, structs
 
 from lrurun.console import clean
-from lrurun.report import figure_style, figures, page_drawings
+from lrurun.report import answer, cells, curves, figure_files, figures
 from lrurun.report.content import RunGroup
-from lrurun.report.page_drawings import Plane
+from lrurun.report.figures import Curve, Figure, Panel
+from lrurun.report.judging.claims import JudgedClaim
+from lrurun.report.ladder_table import LadderReport
+from lrurun.report.row_scores import LadderRow
 from lrurun.report.run_details import RunDetail
-from lrurun.report.scores import curves_of
-
-if TYPE_CHECKING:
-    from lrurun.report.figure_style import Figure
+from lrurun.report.scores import ScoreForm, curves_of
 
 _MOST_POINTS = 300
 """Of a curve: more cannot be seen."""
@@ -26,6 +28,148 @@ _MOST_EIGENVALUES = 400
 """Points in a panel at each moment: more could not be distinguished."""
 _MOST_OF_ALL = 10_000
 """Points in all panels at each moment, of which each panel has at least 50: a page of many rungs is not to be huge."""
+
+
+class PictureRow(Struct, frozen=True, kw_only=True):
+    """A rung. Places are in per cent of the axis."""
+
+    rung: str
+    seeds: tuple[float, ...]
+    mean: float | None
+    low: float | None
+    high: float | None
+    """The ends of the standard error."""
+    score: str
+    """The mean with its error, and how many runs have no score."""
+    verdict: str
+    """On the change; empty for a rung without a base."""
+    change: str
+    """The difference to the base."""
+    base: str
+    """Where that is not the previous rung."""
+
+
+class Picture(Struct, frozen=True, kw_only=True):
+    """The scores of all seeds of a ladder on one axis."""
+
+    axis: str
+    unit: str
+    ticks: tuple[tuple[float, str], ...]
+    rows: tuple[PictureRow, ...]
+
+
+def ladder(report: LadderReport) -> Picture | None:
+    """The picture of a ladder; None without a score."""
+    form = report.score
+    scores = [score * form.scale for row in report.rows for score in row.scores if math.isfinite(score)]
+    if not scores:
+        return None
+    ticks = answer.ticks(scores)
+    low, high = ticks[0], ticks[-1]
+
+    def place(value: float) -> float:
+        return round(100 * (value * form.scale - low) / (high - low), 2)
+
+    def row(one: LadderRow) -> PictureRow:
+        mean, error = one.mean, one.stderr or 0.0
+        return PictureRow(
+            rung=one.rung,
+            seeds=tuple(place(score) for score in one.scores if math.isfinite(score)),
+            mean=None if mean is None else place(mean),
+            low=None if mean is None else max(place(mean - error), 0.0),
+            high=None if mean is None else min(place(mean + error), 100.0),
+            score="\n".join([answer.score(one, report), *cells.uncounted(one)]),
+            verdict=one.verdict,
+            change=answer.difference(one, report),
+            base=one.on or "" if one.branches else "",
+        )
+
+    return Picture(
+        axis=f"test {form.axis}",
+        unit=form.unit,
+        ticks=tuple((place(tick / form.scale), f"{tick:g}".replace("-", "−")) for tick in ticks),
+        rows=tuple(map(row, report.rows)),
+    )
+
+
+_WIDTH = 360
+"""Of an interval."""
+
+
+class Interval(Struct, frozen=True, kw_only=True):
+    """The difference of a claim with its interval; places from left to right."""
+
+    label: str
+    low: float
+    at: float
+    high: float
+    ends: tuple[str, str]
+    """The numbers of both ends."""
+    ticks: tuple[tuple[float, str, str], ...]
+    """0 and the margins: place, kind, number."""
+
+
+def interval(claim: JudgedClaim, form: ScoreForm) -> Interval | None:
+    """The interval of a claim, with 0 in the middle of its axis; None where it has none.
+
+    `form` is that of the metric of the report.
+    """
+    if claim.difference is None or claim.low is None or claim.high is None:
+        return None
+    low, high, margin = claim.low, claim.high, claim.margin or 0.0
+    edge = 1.6 * max(abs(low), abs(high), margin) or 1.0
+
+    def x(value: float) -> float:
+        return round(_WIDTH / 2 * (1 + value / edge), 1)
+
+    def number(value: float) -> str:
+        return form.difference(value) if not claim.metric else f"{value:+.3g}"
+
+    return Interval(
+        label=f"interval from {number(low)} to {number(high)} around the difference {number(claim.difference)}",
+        low=x(low),
+        at=x(claim.difference),
+        high=x(high),
+        ends=(number(low).replace("-", "−"), number(high).replace("-", "−")),
+        ticks=tuple(
+            (x(value), "margin" if value else "zero", number(value).replace("-", "−") if value else "0")
+            for value in dict.fromkeys([0.0, -margin, margin])
+        ),
+    )
+
+
+class Plane(Struct, frozen=True, kw_only=True):
+    """Eigenvalues in the plane of complex numbers, from 0 to 200 in both directions."""
+
+    title: str
+    label: str
+    unit: float
+    """The radius of the unit circle."""
+    paths: tuple[tuple[str, str], ...]
+    """The style of each curve, and a path with a mark for each eigenvalue."""
+
+
+_MARKS = {"rings": "m-2,0a2,2 0 1,0 4,0a2,2 0 1,0 -4,0", "crosses": "m-2,-2l4,4m0,-4l-4,4"}
+
+
+def planes(panels: Sequence[Panel]) -> tuple[Plane, ...]:
+    """A plane for each panel, all on one scale."""
+    edge = figures.edge(panels)
+
+    def path(curve: Curve) -> str:
+        found = ((x, y) for x, y in zip(curve.x, curve.y, strict=True) if math.isfinite(x) and math.isfinite(y))
+        return "".join(f"M{100 * (1 + x / edge):.1f},{100 * (1 - y / edge):.1f}{_MARKS[curve.style]}" for x, y in found)
+
+    return tuple(
+        Plane(
+            title=clean(one.title),
+            label=f"{clean(one.title)}: eigenvalues in the plane, "
+            + ", ".join(f"{len(curve.x)} {curve.label}" for curve in one.curves),
+            unit=round(100 / edge, 2),
+            paths=tuple((curve.style, path(curve)) for curve in one.curves),
+        )
+        for one in panels
+    )
 
 
 class PageCurves(Struct, frozen=True, kw_only=True):
@@ -43,31 +187,27 @@ class PagePlanes(Struct, frozen=True, kw_only=True):
     caption: str
 
 
-def curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> PageCurves | None:
+def learning_curves(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> PageCurves | None:
     """The curves of the runs of `groups` as SVG; None where there are none."""
     drawn = _own(groups, details)
     seeds = {group: [details[run].curves for run in group.runs if run in details] for group in drawn}
-    names = {group: f"{group.title} (n={len(curves)})" for group, curves in seeds.items()}
+    names = {group: f"{group.title} (n={len(found)})" for group, found in seeds.items()}
     forms = dict.fromkeys(group.score for group in drawn)
-    panels = figures.curve_panels({names[group]: curves for group, curves in seeds.items()}, curves_of(*forms))
+    panels = curves.panels({names[group]: found for group, found in seeds.items()}, curves_of(*forms))
     if not panels:
         return None
-    shown = {curve.name for panel in panels for curve in panel.curves}
-    panels = [structs.replace(panel, curves=tuple(map(_thinned, panel.curves))) for panel in panels]
+    shown = {curve.label for panel in panels for curve in panel.curves}
+    figure = Figure(
+        panels=tuple(
+            structs.replace(panel, curves=tuple(curves.reduced(one, _MOST_POINTS) for one in panel.curves))
+            for panel in panels
+        ),
+        same_x=True,
+    )
     return PageCurves(
-        svg=inline(figures.curves(panels, title="", caption=""), "curves", "learning curves of the rungs"),
+        svg=inline(figure, "curves", "learning curves of the rungs"),
         groups=tuple(group for group in drawn if names[group] in shown),
     )
-
-
-def _thinned(curve: figures.Curve) -> figures.Curve:
-    """The curve with at most `_MOST_POINTS` points, its last among them."""
-    every = -(-len(curve.steps) // _MOST_POINTS)
-    if every < 2:
-        return curve
-    kept = slice((len(curve.steps) - 1) % every, None, every)
-    columns = {name: getattr(curve, name)[kept] for name in ("steps", "values", "low", "high")}
-    return structs.replace(curve, **columns)
 
 
 def _own(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) -> list[RunGroup]:
@@ -84,8 +224,8 @@ def eigenvalues(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) ->
     drawn = {group: one for group, one in firsts.items() if any(one.eigenvalues.values())}
     most = min(_MOST_EIGENVALUES, max(50, _MOST_OF_ALL // max(1, len(drawn))))
     panels = [
-        figures.SpectrumPanel(
-            title=group.title,
+        figures.spectrum(
+            group.title,
             initial=_sampled(one.eigenvalues.get("start", ()), most),
             trained=_sampled(one.eigenvalues.get("end", ()), most),
         )
@@ -100,7 +240,7 @@ def eigenvalues(groups: Sequence[RunGroup], details: Mapping[str, RunDetail]) ->
         caption += figures.not_finite(panels)
     if missing:
         caption.append(f"Not recorded: {', '.join(missing)}.")
-    return PagePlanes(planes=page_drawings.planes(panels), caption=" ".join(caption))
+    return PagePlanes(planes=planes(panels), caption=" ".join(caption))
 
 
 def _sampled(values: Sequence[complex], most: int) -> tuple[complex, ...]:
@@ -112,7 +252,7 @@ def inline(figure: Figure, prefix: str, label: str) -> Markup:
 
     `prefix` keeps its ids apart from those of other figures.
     """
-    svg = figure_style.encode(figure, ".svg").decode()
+    svg = figure_files.render(figure, ".svg").decode()
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"\s*<metadata>.*?</metadata>|<!--.*?-->", "", svg, flags=re.DOTALL)
     # Its style sheet would apply to the whole page.

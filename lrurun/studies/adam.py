@@ -6,9 +6,9 @@ from collections.abc import Generator
 
 import numpy as np
 
+from lrurun.report.figures import Curve, Figure, Panel, line, points
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, below, identity, larger
-from lrurun.studies.figure import Curve, Figure, Panel, line, points
 from lrurun.studies.kernels import TITLES, Architecture
 from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values
 

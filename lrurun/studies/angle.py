@@ -6,10 +6,10 @@ from collections.abc import Generator
 
 import numpy as np
 
+from lrurun.report.figures import Figure, Panel, Picture, floats, line, points, thin
 from lrurun.studies import formulas
 from lrurun.studies.checks import Check, above, below, identity
 from lrurun.studies.coordinates import FORMS, Angle, Form, Modulus, Optimizer, angle, coordinates, descent, distance
-from lrurun.studies.figure import Figure, Panel, Picture, floats, line, points, thin
 from lrurun.studies.study import Count, Rate, Results, Settings, Study, Values
 
 GRID = {"form": FORMS, "optimizer": ["adam", "sign"], "normalised": [False, True]}

@@ -6,9 +6,9 @@ from collections.abc import Generator
 
 import numpy as np
 
+from lrurun.report.figures import Figure, Panel, grey, line, spread
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, above, below, larger, one_sided_p
-from lrurun.studies.figure import Figure, Panel, grey, line, spread
 from lrurun.studies.kernels import ARCHITECTURES, TITLES, Architecture, Multiple
 from lrurun.studies.study import Count, Radius, Results, Settings, Study, Values
 

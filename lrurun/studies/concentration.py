@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from lrurun.report.figures import Figure, Panel, dashed, line, log_log, parameter_matrix, spread
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, below, identity, larger
 from lrurun.studies.coordinates import Angle
-from lrurun.studies.figure import Figure, Panel, dashed, line, log_log, parameter_matrix, spread
 from lrurun.studies.hessians import concentrated
 from lrurun.studies.kernels import TITLES, Multiple
 from lrurun.studies.study import Count, Results, Rho, Settings, Study, Values

@@ -8,8 +8,8 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
+from lrurun.report.figures import Figure, Panel, line, points
 from lrurun.studies.checks import Check, failed, identity, larger, sampling
-from lrurun.studies.figure import Figure, Panel, line, points
 from lrurun.studies.formulas import distance_to_uniform
 from lrurun.studies.study import CellResult, Results, Settings, Study, Values
 
@@ -135,7 +135,7 @@ def _mean(results: Results[Disk], name: str) -> float:
 
 def _scatter(one: CellResult[Disk]) -> Panel:
     cloud = points("eigenvalues", one.curves["re"], one.curves["im"])
-    return Panel(title=f"N = {one.cell.size}", x="Re λ", y="Im λ", curves=(cloud,), circle=True)
+    return Panel(title=f"N = {one.cell.size}", x="Re λ", y="Im λ", curves=(cloud,), circles=((0.0, 0.0),))
 
 
 STUDY = DiskStudy()

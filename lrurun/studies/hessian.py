@@ -9,9 +9,9 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.errors import UsageError
+from lrurun.report.figures import Figure, Panel, matrix, parameter_matrix, points
 from lrurun.studies import hessians
 from lrurun.studies.checks import Check, above, identity, larger
-from lrurun.studies.figure import Figure, Panel, matrix, parameter_matrix, points
 from lrurun.studies.formulas import generator
 from lrurun.studies.hessians import LAGS, NETWORKS, Network, block, differentiated, error, printed_cross
 from lrurun.studies.study import Results, Settings, Study, Values

@@ -7,8 +7,8 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
+from lrurun.report.figures import Figure, Panel, dashed, thin
 from lrurun.studies.checks import Check, above, below, identity, sampling
-from lrurun.studies.figure import Figure, Panel, dashed, thin
 from lrurun.studies.study import Array, Results, Settings, Study, Values
 
 COMPONENTS = 3

@@ -98,14 +98,14 @@ class StudyKind(Kind):
         return Page(heading=f"{found.study}: {found.about.question}", body=pages.render("study.html", one=shown))
 
     def drawing(self, ledger: Ledger, instance: LadderInstance) -> bytes:
-        from lrurun.report.figure_style import encode
-        from lrurun.studies import drawing, report
+        from lrurun.report import figure_files
+        from lrurun.studies import report
 
         plan = report.plan_of(ledger, instance)
         results = report.collect(ledger, plan)
         if missing := report.missing(plan, results):
             raise LrurunError(f"{plan.study.name}: no figure, because cells are missing: {', '.join(missing)}")
-        return encode(drawing.draw(plan.study.draw(results), title="", caption=""), ".svg")
+        return figure_files.render(plan.study.draw(results), ".svg")
 
     def write_report(
         self, places: Places, task: str, profile: str | None, sets: Sequence[str], *, json: bool, out: Path | None

@@ -8,9 +8,9 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
+from lrurun.report.figures import Figure, Panel, line
 from lrurun.studies.checks import Check, above, identity
 from lrurun.studies.coordinates import basin
-from lrurun.studies.figure import Figure, Panel, line
 from lrurun.studies.formulas import energy, loss, sensitivity
 from lrurun.studies.study import Count, Results, Rho, Settings, Study, Values
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from lrurun import console
 from lrurun.commands._shared import output
 from lrurun.errors import LrurunError, UsageError
 from lrurun.report import page_figures, pages
-from lrurun.studies import drawing as drawings
 from lrurun.studies import report as reporting
 
 if TYPE_CHECKING:
-    from lrurun.report.figure_style import Figure as Drawing
-    from lrurun.studies.figure import Figure
+    from lrurun.report.figures import Figure
     from lrurun.studies.plan import StudyPlan
     from lrurun.studies.report import StudyReport
     from lrurun.studies.study import Results
@@ -25,9 +25,9 @@ PAGE = ".html"
 
 def is_drawn(out: Path) -> bool:
     """Whether a file of this name is a figure or a page."""
-    from lrurun.report import figure_style
+    from lrurun.report import figure_files
 
-    return out.suffix.lower() in (*figure_style.SUFFIXES, PAGE)
+    return out.suffix.lower() in (*figure_files.SUFFIXES, PAGE)
 
 
 def check(out: Path | None, *, several: bool) -> None:
@@ -63,8 +63,6 @@ class Drawings:
 
     def add(self, plan: StudyPlan, results: Results[Any], report: StudyReport) -> StudyReport:
         """Writes the figure of a study, if it is complete; its report, with the name of the figure."""
-        import msgspec
-
         assert self.out is not None
         svg = ""
         if not report.unfinished:
@@ -78,18 +76,24 @@ class Drawings:
             else:
                 for file, content in contents.items():
                     _write(file, content)
-                report = msgspec.structs.replace(report, figure=str(files[0]))
+                report = structs.replace(report, figure=str(files[0]))
         self._made.append((report, svg))
         return report
 
     def _drawn(self, figure: Figure, report: StudyReport, files: Sequence[Path]) -> tuple[dict[Path, bytes], str]:
         """The contents of the files of figures, and what the page has."""
-        from lrurun.report import figure_style
+        from lrurun.report import figure_files
 
-        suffixes = {file: suffix for file in files if (suffix := file.suffix.lower()) in figure_style.SUFFIXES}
-        made = drawing(report, figure) if suffixes else None
-        contents = {file: figure_style.encode(made, suffix) for file, suffix in suffixes.items() if made}
-        return contents, inline(report, figure) if self._page else ""
+        whole = captioned(report, figure)
+        suffixes = {file: suffix for file in files if (suffix := file.suffix.lower()) in figure_files.SUFFIXES}
+        try:
+            contents = {file: figure_files.render(whole, suffix) for file, suffix in suffixes.items()}
+            return contents, inline(report, figure) if self._page else ""
+        except ModuleNotFoundError as error:
+            raise LrurunError(
+                f"the numbers are recorded, but {error.name} is missing, which draws figures",
+                f"pip install {error.name}, then run the same command",
+            ) from None
 
     @property
     def _page(self) -> Path | None:
@@ -112,29 +116,15 @@ def _write(file: Path, content: bytes) -> None:
     console.say(f"wrote {file}")
 
 
-def drawing(report: StudyReport, figure: Figure) -> Drawing:
-    """The figure of a complete study: the question above it; result, stand-in and checks below it.
-
-    Raises:
-        LrurunError: matplotlib is missing.
-    """
+def captioned(report: StudyReport, figure: Figure) -> Figure:
+    """The figure of a complete study: the question above it; result, stand-in and checks below it."""
     caption = [report.answer, report.stand_in, f"{reporting.counts(report)}.", f"After {report.about.paper}."]
-    return _drawn(figure, report.about.question, " ".join(filter(None, caption)))
+    return structs.replace(figure, title=report.about.question, caption=" ".join(filter(None, caption)))
 
 
 def inline(report: StudyReport, figure: Figure) -> str:
-    """The same as SVG for the page, which has the texts. Raises as `drawing` does."""
-    return page_figures.inline(_drawn(figure, "", ""), report.study, report.about.question)
-
-
-def _drawn(figure: Figure, title: str, caption: str) -> Drawing:
-    try:
-        return drawings.draw(figure, title=title, caption=caption)
-    except ModuleNotFoundError as error:
-        raise LrurunError(
-            f"the numbers are recorded, but {error.name} is missing, which draws figures",
-            f"pip install {error.name}, then run the same command",
-        ) from None
+    """The figure as SVG for the page, which has the texts."""
+    return page_figures.inline(figure, report.study, report.about.question)
 
 
 def render(studies: Sequence[tuple[StudyReport, str]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lrurun.report.figures import Curve, Figure, Panel, dashed, line, points
 from lrurun.studies.checks import Check, above, below, identity
 from lrurun.studies.coordinates import (
     FORMS,
@@ -16,7 +17,6 @@ from lrurun.studies.coordinates import (
     differentiated,
     distance,
 )
-from lrurun.studies.figure import Curve, Figure, Panel, dashed, line, points
 from lrurun.studies.study import Count, Results, Settings, Study, Values
 
 RADII = [0.36, 0.68, 0.84, 0.92, 0.96, 0.98, 0.99, 0.999]

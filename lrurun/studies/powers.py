@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
+from lrurun.report.figures import Figure, Panel, line
 from lrurun.studies.checks import Check, above, at_least_above, identity
-from lrurun.studies.figure import Figure, Panel, line
 from lrurun.studies.study import CellResult, Count, Radius, Rate, Results, Settings, Study, Values
 
 POWER = 100

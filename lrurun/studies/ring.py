@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from lrurun.report.figures import Figure, Panel, line, points
 from lrurun.studies.checks import Check, below, identity, sampling
-from lrurun.studies.figure import Figure, Panel, line, points
 from lrurun.studies.formulas import Ring, check_ring, distance_to_uniform, generator, ring_radius
 from lrurun.studies.study import Array, CellResult, Count, Results, Settings, Study, Values
 
@@ -135,7 +135,7 @@ def _distance(first: Array, second: Array) -> float:
 
 def _scatter(label: str, one: CellResult[RingCell]) -> Panel:
     cloud = points("eigenvalues", one.curves["re"], one.curves["im"])
-    return Panel(title=label, x="Re λ", y="Im λ", curves=(cloud,), circle=True)
+    return Panel(title=label, x="Re λ", y="Im λ", curves=(cloud,), circles=((0.0, 0.0),))
 
 
 STUDY = RingStudy()

@@ -7,8 +7,8 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
+from lrurun.report.figures import Figure, Panel, Picture, dashed, line
 from lrurun.studies.checks import Check, above, identity
-from lrurun.studies.figure import Figure, Panel, Picture, dashed, line
 from lrurun.studies.formulas import derivative, energy, printed_derivative
 from lrurun.studies.study import CellResult, Results, Rho, Settings, Study, Values
 
@@ -112,7 +112,7 @@ def _plane(one: CellResult[Similarity]) -> Panel:
     colours[np.abs(axis + 1j * axis[:, None]) < 1] = one.curves["inside"]
     sides = tuple(map(float, axis))
     picture = Picture(x=sides, y=sides, z=tuple(tuple(map(float, row)) for row in colours), label="|S|", scale="log")
-    return Panel(title=f"ρ = {one.cell.rho:g}", x="Re λ", y="Im λ", picture=picture, circle=True)
+    return Panel(title=f"ρ = {one.cell.rho:g}", x="Re λ", y="Im λ", picture=picture, circles=((0.0, 0.0),))
 
 
 STUDY = SimilarityStudy()

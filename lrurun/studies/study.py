@@ -16,8 +16,8 @@ import numpy as np
 from msgspec import Meta, Struct, structs
 
 from lrurun.console import setting
+from lrurun.report.figures import Figure
 from lrurun.studies.checks import Check
-from lrurun.studies.figure import Figure
 
 Rho = Annotated[float, Meta(ge=0, le=1)]
 """The autocorrelation of the input between neighbouring steps."""

@@ -6,9 +6,9 @@ from collections.abc import Generator
 
 import numpy as np
 
+from lrurun.report.figures import Curve, Figure, dashed, line, log_log, spread
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, larger
-from lrurun.studies.figure import Curve, Figure, dashed, line, log_log, spread
 from lrurun.studies.kernels import Architecture, Multiple
 from lrurun.studies.study import Count, Radius, Results, Settings, Study, Values
 

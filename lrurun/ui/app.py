@@ -159,7 +159,7 @@ class Pages:
             found = self.source.cached(name, stamp, lambda: msgspec.json.encode(make(ledger, stamp)))
             return Response(found, media_type="application/json")
         except LrurunError as error:
-            found = msgspec.json.encode({"panels": [], "notes": [f"Not drawn: {console.clean(error.message)}"]})
+            found = msgspec.json.encode({"panels": [], "caption": f"Not drawn: {console.clean(error.message)}"})
             return Response(found, media_type="application/json")
 
     def log(self, request: Request) -> Response:

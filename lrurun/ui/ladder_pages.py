@@ -25,6 +25,7 @@ from lrurun.ui import curves
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
+    from lrurun.report.figures import Figure
     from lrurun.report.rung_runs import RungRuns
     from lrurun.ui.source import Source, Stamp
 
@@ -156,7 +157,7 @@ def drawing(ledger: Ledger, key: str) -> bytes:
 
 def ladder_curves(
     source: Source, ledger: Ledger, key: str, kind: curves.Kind, span: curves.Span, stamp: Stamp, *, seeds: bool
-) -> curves.Drawn:
+) -> Figure:
     """The curves of a ladder instance. Raises as `ladder` does, and for reports that cannot be made."""
     instance = ledger.ladder(key)
     loaded = selection.of_instance(ledger, instance)

@@ -11,8 +11,8 @@ from msgspec import structs
 
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import columns, filters, owner
-from lrurun.report import again, listing, page_drawings, run_table, run_tables
-from lrurun.report.figures import SpectrumPanel
+from lrurun.report import again, listing, page_figures, run_table, run_tables
+from lrurun.report.figures import Figure, Panel, spectrum
 from lrurun.runner import logs
 from lrurun.ui import curves
 from lrurun.ui.ladder_pages import Failure, results_stamp
@@ -130,7 +130,7 @@ def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict
         "events": _cut_cells(run_tables.events(ledger.events(run=found.id))),
         "checkpoints": run_tables.checkpoints(ledger.checkpoints(found.id)),
         "eigenvalues": run_tables.eigenvalues(eigenvalues) if eigenvalues else None,
-        "planes": page_drawings.planes(_planes(eigenvalues)),
+        "planes": page_figures.planes(_planes(eigenvalues)),
         "numbers": [one.n for one in attempts],
         "attempt": shown,
         "log": _log(source, found, shown) if shown else None,
@@ -155,7 +155,7 @@ def _attempt(attempts: Sequence[Attempt], number: int | None) -> int | None:
     return number if number in known else next(reversed(known), None)
 
 
-def _planes(eigenvalues: run_tables.Spectra) -> list[SpectrumPanel]:
+def _planes(eigenvalues: run_tables.Spectra) -> list[Panel]:
     """A panel for each layer."""
     layers = max(map(len, eigenvalues.values()), default=0)
 
@@ -163,10 +163,8 @@ def _planes(eigenvalues: run_tables.Spectra) -> list[SpectrumPanel]:
         found = eigenvalues.get(moment, ())
         return tuple(found[layer] or ()) if layer < len(found) else ()
 
-    panels = [
-        SpectrumPanel(title=f"layer {k + 1}", initial=of("start", k), trained=of("end", k)) for k in range(layers)
-    ]
-    return [one for one in panels if one.initial or one.trained]
+    panels = [spectrum(f"layer {k + 1}", of("start", k), of("end", k)) for k in range(layers)]
+    return [one for one in panels if one.curves]
 
 
 def _log(source: Source, found: Run, attempt: int) -> list[str] | None:
@@ -208,6 +206,6 @@ def chosen(ledger: Ledger, prefixes: Sequence[str]) -> list[Run]:
     return list({run.id: run for run in map(ledger.run, prefixes)}.values())
 
 
-def run_curves(ledger: Ledger, prefixes: Sequence[str], span: curves.Span) -> curves.Drawn:
+def run_curves(ledger: Ledger, prefixes: Sequence[str], span: curves.Span) -> Figure:
     """The curves of runs."""
     return curves.of_runs(chosen(ledger, prefixes), ledger, span)

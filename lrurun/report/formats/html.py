@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lrurun.report import answer, page_drawings, page_figures, pages, task_map
+from lrurun.report import answer, page_figures, pages, task_map
 from lrurun.report.all_tasks import AllTasksReport
 from lrurun.report.content import ReportContent, RunGroup, three_digits
 from lrurun.report.ladder_table import LadderReport
@@ -44,7 +44,7 @@ class RunTable(Struct, frozen=True, kw_only=True):
 
 def render(report: AnyReport, content: ReportContent, details: Mapping[str, RunDetail]) -> str:
     """The page of a report. Cells of runs that are not in `details` are empty."""
-    curves = page_figures.curves(groups_of(content), details) if content.curves else None
+    curves = page_figures.learning_curves(groups_of(content), details) if content.curves else None
     return pages.render("report.html", report=parts(report, content, details), curves=curves)
 
 
@@ -55,14 +55,14 @@ def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDe
     return {
         "title": content.title,
         "question": content.question,
-        "picture": page_drawings.ladder(report) if isinstance(report, LadderReport) else None,
+        "picture": page_figures.ladder(report) if isinstance(report, LadderReport) else None,
         "map": task_map.of(report) if isinstance(report, AllTasksReport) else None,
         "conclusions": content.conclusions,
         "cautions": answer.cautions(report) if isinstance(report, LadderReport) else (),
         "tables": (*content.above[:1], content.table),
         "anchors": {group.anchor for group in groups},
         "notes": content.notes(content.table.columns),
-        "claims": [(one, page_drawings.interval(one, form)) for one in judged],
+        "claims": [(one, page_figures.interval(one, form)) for one in judged],
         "planes": page_figures.eigenvalues(groups, details) if content.curves else None,
         "runs": runs(groups, details) if groups else None,
     }

@@ -57,7 +57,7 @@
       }
       if (turn !== this.turn) return;
       this.tools.hidden = drawn.panels.length === 0;
-      this.notes.textContent = drawn.panels.length ? drawn.notes.join(" ") : drawn.notes[0] || "None recorded yet.";
+      this.notes.textContent = drawn.caption || (drawn.panels.length ? "" : "None recorded yet.");
       this.draw(drawn.panels);
     }
 
@@ -66,44 +66,44 @@
       const focused = this.plots.findIndex((plot) => plot.frame === document.activeElement);
       for (const plot of this.plots) plot.destroy();
       this.panels.replaceChildren();
+      this.looks = [...new Set(panels.flatMap((panel) => panel.curves.map((line) => line.of || line.label)))];
       this.plots = panels.map((panel, place) => this.plot(panel, place, hidden));
       if (focused >= 0) this.plots[focused]?.frame.focus({ preventScroll: true });
     }
 
     plot(panel, place, hidden) {
       const frame = element("figure", { class: "chart" });
-      const names = panel.lines.filter((line) => !line.seed).map((line) => line.name);
+      const names = panel.curves.filter((line) => line.style !== "thin").map((line) => line.label);
       const inner = element("div", { tabindex: "0", role: "application", "aria-roledescription": "chart",
-        "aria-label": `${panel.title ? `${panel.title}: ` : ""}${panel.label} over steps, ${panel.lines.length} lines: ${names.slice(0, 12).join(", ")}. Arrow keys read values, plus and minus zoom, 0 shows all.` });
+        "aria-label": `${panel.title ? `${panel.title}: ` : ""}${panel.y} over steps, ${panel.curves.length} lines: ${names.slice(0, 12).join(", ")}. Arrow keys read values, plus and minus zoom, 0 shows all.` });
       if (panel.title) frame.append(element("figcaption", {}, panel.title));
       frame.append(inner);
       this.panels.append(frame);
       const tables = [], series = [{ label: "step" }], bands = [];
-      for (const line of panel.lines) {
-        const stroke = color(line.look), key = line.name + (line.seed ? " seed" : "");
+      for (const line of panel.curves) {
+        const look = this.looks.indexOf(line.of || line.label), thin = line.style === "thin";
+        const stroke = color(look), key = line.label + (thin ? " seed" : "");
         const show = !hidden.has(`${place} ${key}`);
-        const columns = [line.steps, line.values];
-        series.push({ label: line.name, key, show, stroke, width: line.seed ? 1 : 2, spanGaps: true, alpha: line.seed ? 0.6 : 1,
-          dash: line.seed ? [] : DASHES[line.look % 4], points: { show: line.steps.length < 3 }, value: (plot, value) => short(value) });
+        const columns = [line.x, line.y];
+        series.push({ label: line.label, key, show, stroke, width: thin ? 1 : 2, spanGaps: true, alpha: thin ? 0.6 : 1,
+          dash: thin ? [] : DASHES[look % 4], points: { show: line.x.length < 3 }, value: (plot, value) => short(value) });
         if (line.low.length) {
           const at = series.length;
           const edge = { show, stroke: "transparent", width: 0, spanGaps: true, points: { show: false }, key: `${key} band` };
-          series.push({ ...edge, label: `${line.name}, upper end` }, { ...edge, label: `${line.name}, lower end` });
+          series.push({ ...edge, label: `${line.label}, upper end` }, { ...edge, label: `${line.label}, lower end` });
           bands.push({ series: [at, at + 1], fill: stroke + "30" });
           columns.push(line.high, line.low);
         }
         tables.push(columns);
       }
-      const lowest = panel.lines.reduce((low, line) => line.values.reduce((least, value) => (value == null ? least : Math.min(least, value)), low), Infinity);
-      const log = panel.log && lowest > 0 && lowest < Infinity && panel.lines.every((line) => line.low.every((value) => value == null || value > 0));
       const axis = { stroke: style("--faint"), grid: { stroke: style("--rule"), width: 0.5 }, ticks: { stroke: style("--rule") } };
       const options = {
         width: Math.max(240, Math.min(720, inner.clientWidth)), height: 260, series, bands,
-        scales: { x: { time: false }, y: log ? { distr: 3, log: 10 } : {} },
-        axes: [{ ...axis, label: "step", labelSize: 20 }, { ...axis, label: panel.label, labelSize: 20, size: 60, values: (plot, ticks) => ticks.map((tick) => (tick == null ? "" : short(tick))) }],
+        scales: { x: { time: false }, y: panel.y_scale === "log" ? { distr: 3, log: 10 } : {} },
+        axes: [{ ...axis, label: "step", labelSize: 20 }, { ...axis, label: panel.y, labelSize: 20, size: 60, values: (plot, ticks) => ticks.map((tick) => (tick == null ? "" : short(tick))) }],
         cursor: { drag: { x: true, y: false, setScale: false }, focus: { prox: 20 } },
         focus: { alpha: 0.35 },
-        legend: { show: panel.lines.length <= 24, live: true },
+        legend: { show: panel.curves.length <= 24, live: true },
         hooks: { setSelect: [(plot) => {
           if (plot.select.width < 3) return;
           this.show([plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x")]);

@@ -1,0 +1,397 @@
+"""Figures as PNG, SVG and PDF, drawn by Matplotlib in one style.
+
+Each is 3.3 inches wide and as high as it needs: title, panels, legend and caption are placed one below the other, so
+that none covers another. Colours are those of Okabe and Ito, which colour-blind readers can distinguish; lines and
+markers differ too, for printing without colour. The same data give the same bytes.
+matplotlib is imported when drawing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import itertools
+import math
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from lrurun.console import clean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+    from lrurun.report.figures import Curve, Figure, Panel, Picture
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SUFFIXES = (".png", ".svg", ".pdf")
+WIDTH = 3.3
+"""Inches: a column of a paper in two columns."""
+HEIGHT = 1.7
+"""Inches of a panel, where a row has one."""
+DPI = 300
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#7F7F7F")
+LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+BETTER, WORSE, GREY = "#0072B2", "#D55E00", "#888888"
+
+SMALL, USUAL, LARGE = 6.5, 7.0, 8.0
+"""Sizes of type in points: captions, labels, titles."""
+_MARGIN, _GAP = 0.04, 0.06
+"""Inches: around the figure, and between its parts."""
+
+_SETTINGS: dict[str, Any] = {
+    "font.size": USUAL,
+    "axes.titlesize": USUAL,
+    "axes.labelsize": USUAL,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 3.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.unicode_minus": True,
+    "text.parse_math": False,  # names come from files: a dollar sign is a dollar sign
+    "svg.hashsalt": "lrurun",
+    "pdf.fonttype": 42,
+}
+
+
+@contextlib.contextmanager
+def _settings() -> Iterator[None]:
+    """Our settings and none of the user's; letters that the font lacks are drawn as boxes, without a warning."""
+    import matplotlib
+
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*Glyph.*missing.*")
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        yield
+
+
+def _styled(function: Callable[P, T]) -> Callable[P, T]:
+    """A function that draws, in our style."""
+
+    @functools.wraps(function)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> T:
+        with _settings():
+            return function(*args, **kwargs)
+
+    return inside
+
+
+@_styled
+def encode(drawing: Drawing, suffix: str) -> bytes:
+    """The bytes of a file of that suffix, without date. Its metadata have the figure's title."""
+    title = str(drawing.get_label())
+    metadata: dict[str, dict[str, Any]] = {
+        ".png": {"Title": title},
+        ".svg": {"Title": title, "Date": None},
+        ".pdf": {"Title": title, "CreationDate": None},
+    }
+    buffer = io.BytesIO()
+    drawing.savefig(buffer, format=suffix.removeprefix("."), dpi=DPI, metadata=metadata[suffix])
+    return buffer.getvalue()
+
+
+def render(figure: Figure, suffix: str) -> bytes:
+    """A figure as a file of that suffix."""
+    return encode(draw(figure), suffix)
+
+
+@_styled
+def draw(figure: Figure) -> Drawing:
+    """The panels of a figure; labels that several of them share are explained once, below them."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Drawing
+    from matplotlib.lines import Line2D
+
+    curves = [curve for panel in figure.panels for curve in panel.curves]
+    families = list(dict.fromkeys(curve.of or curve.label for curve in curves if not curve.grey))
+    solid = any(curve.of and curve.style == "dashed" for curve in curves)
+    rows = -(-len(figure.panels) // figure.columns)
+    drawing = Drawing(figsize=(WIDTH, WIDTH), dpi=DPI)  # `_compose` gives it its size
+    FigureCanvasAgg(drawing)
+    grid = drawing.subplots(rows, figure.columns, squeeze=False, sharex=figure.same_x, sharey=figure.same_y)
+    axes = list(grid.ravel())
+    styles: dict[str, dict[str, Any]] = {}
+    for place, (panel, ax) in enumerate(zip(figure.panels, axes, strict=False)):
+        if panel.picture is not None:
+            _picture(panel.picture, ax, drawing)
+        for curve in panel.curves:
+            number = 0 if curve.grey else families.index(curve.of or curve.label)
+            style = _style(curve, number, solid=solid)
+            _curve(curve, ax, style, number / max(1, len(families)))
+            if curve.label:
+                styles[curve.label] = _both(styles.get(curve.label, style), style)
+        lowest = place + figure.columns >= len(figure.panels)
+        _axes(
+            panel,
+            ax,
+            x=lowest or not figure.same_x,
+            y=not (figure.same_y and place % figure.columns),
+            of=figure.columns,
+        )
+    for ax in axes[len(figure.panels) :]:
+        ax.remove()
+    handles = [Line2D([], [], label=_text(label), **style) for label, style in styles.items()]
+    return _compose(drawing, rows * _height(figure) + 0.2, figure.title, figure.caption, handles)
+
+
+def _height(figure: Figure) -> float:
+    """Inches of a row of panels."""
+    circles = [panel for panel in figure.panels if panel.circles]
+    if not circles:
+        names = max(sum(name.count("\n") + 1 for _, name in panel.y_ticks) for panel in figure.panels)
+        return max(HEIGHT / (1 if figure.columns == 1 else 1.2), 0.4 + 0.17 * names)
+    square = (WIDTH - 0.5) / figure.columns + 0.3
+    if all(panel.picture is not None for panel in circles):
+        square -= 0.5  # for their scales of colours
+    wide, high = (1.2 + max(at) - min(at) for at in zip(*circles[0].circles, strict=True))
+    return float(square * max(1.0, high / wide))
+
+
+def _axes(panel: Panel, ax: Axes, *, x: bool, y: bool, of: int) -> None:
+    """The scales and the texts of the axes; labels only where `x` and `y`. `of`: how many panels are in a row."""
+    curves = panel.curves
+    _axis(ax, "x", panel.x if x else "", panel.x_scale, panel.x_ticks, [at for one in curves for at in one.x])
+    _axis(ax, "y", panel.y if y else "", panel.y_scale, panel.y_ticks, [at for one in curves for at in one.y])
+    if x:
+        ax.tick_params(axis="x", labelbottom=True)  # also where no panel is below it
+    longest = max((len(line) for _, name in panel.x_ticks for line in _folded(name, 14).split("\n")), default=0)
+    if len(panel.x_ticks) * longest * of > 50:
+        ax.tick_params(axis="x", labelrotation=45)
+        for label in ax.get_xticklabels():
+            label.set(ha="right", rotation_mode="anchor")
+    ax.set_title(_text(panel.title))
+    columns = len({at for at, _, _ in panel.texts})
+    for right, up, text in panel.texts:
+        size = SMALL * min(1.0, 60 / columns / max(1, len(text)))
+        ax.text(right, up, _text(text), fontsize=size, ha="center", va="center")
+    if panel.circles:
+        _circles(panel.circles, ax)
+    elif panel.picture is None:
+        ax.grid(axis="both" if panel.y_ticks else "y", linewidth=0.3, color="#cccccc")
+        if panel.y_ticks:
+            places = [at for at, _ in panel.y_ticks]
+            ax.set_ylim(min(places) - 0.5, max(places) + 0.5)
+        ax.set_axisbelow(True)
+    elif not panel.picture.label:
+        ax.spines[:].set_visible(False)
+        ax.tick_params(length=0)
+
+
+def _axis(
+    ax: Axes, which: str, label: str, scale: str, ticks: Sequence[tuple[float, str]], values: Sequence[float]
+) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    axis = getattr(ax, f"{which}axis")
+    getattr(ax, f"set_{which}label")(_text(label))
+    getattr(ax, f"set_{which}scale")(scale)
+    if ticks:
+        axis.set_ticks([at for at, _ in ticks], [_folded(name, 14 if which == "x" else 22) for _, name in ticks])
+        axis.set_tick_params(length=0)
+    elif scale == "log":
+        known = [value for value in values if 0 < value < math.inf]
+        narrow = known and max(known) < 30 * min(known)  # no two powers of ten
+        if narrow:
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(_power))
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        if all(map(float.is_integer, values)):
+            axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+        axis.set_major_formatter(FuncFormatter(_number))
+
+
+def _text(text: str) -> str:
+    return clean(text).replace(" - ", " − ")
+
+
+def _folded(name: str, width: int) -> str:
+    """A name in lines of at most so many characters."""
+    lines = [line for part in name.split("\n") for line in textwrap.wrap(_text(part), width) or [""]]
+    return "\n".join(lines)
+
+
+def _style(curve: Curve, number: int, *, solid: bool) -> dict[str, Any]:
+    """The look of a curve of the family of that number; `solid` lines do not differ in their dashes."""
+    color = GREY if curve.grey else COLORS[number % len(COLORS)]
+    if curve.style in ("points", "rings", "crosses"):
+        marker = {"rings": "o", "crosses": "x"}.get(curve.style, MARKERS[number % len(MARKERS)])
+        if curve.style == "points":
+            size = 3.0 if len(curve.x) < 30 else 2.0 if len(curve.x) < 100 else 1.2
+            return {"color": color, "marker": marker, "linestyle": "none", "markersize": size}
+        size = 3.0 if len(curve.x) < 100 else 2.2
+        hollow = {"markerfacecolor": "none", "markeredgewidth": 0.7}
+        return {"color": color, "marker": marker, "linestyle": "none", "markersize": size, **hollow}
+    if curve.style == "thin":
+        return {"color": color, "linestyle": "-", "linewidth": 0.5}
+    if curve.style == "dashed":
+        return {"color": color, "linestyle": "--" if curve.grey else (0, (4, 2))}
+    line = LINES[(number + number // len(COLORS)) % len(LINES)]
+    look = {"color": color, "linestyle": "-" if solid else line}
+    return look | ({"marker": MARKERS[number % len(MARKERS)]} if curve.style == "marked" else {})
+
+
+def _both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """The look in the legend of curves of one label: a line with markers, where there are both."""
+    drawn = [one["linestyle"] for one in (first, second) if one["linestyle"] != "none"]
+    return {**second, **first, "linestyle": drawn[0] if drawn else "none"}
+
+
+def _curve(curve: Curve, ax: Axes, style: dict[str, Any], share: float) -> None:
+    """`share`: of other curves, so that the markers of all are not in one column."""
+    points = style["linestyle"] == "none"
+    if curve.style == "marked":
+        every = max(1, len(curve.x) // 5)
+        style = style | {"markevery": (int(share * every), every)}
+    # Lines are above points, of which there may be many.
+    ax.plot(curve.x, curve.y, label=_text(curve.label) or None, zorder=2.0 if points else 2.5, **style)
+    if not curve.low:
+        return
+    if points:
+        bars = ax.hlines if curve.sideways else ax.vlines
+        bars(curve.y if curve.sideways else curve.x, curve.low, curve.high, color=style["color"], linewidth=0.8)
+    else:
+        ax.fill_between(curve.x, curve.low, curve.high, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def _picture(picture: Picture, ax: Axes, drawing: Drawing) -> None:
+    from matplotlib.colors import LinearSegmentedColormap, LogNorm
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    across, up = _edges(picture.x), _edges(picture.y)
+    if not picture.label:
+        colors = LinearSegmentedColormap.from_list("", [WORSE, "white", BETTER])
+        ax.pcolormesh(across, up, picture.z, vmin=-1, vmax=1, cmap=colors, edgecolors="white", linewidth=1.5)
+        return
+    norm = LogNorm() if picture.scale == "log" else None
+    mesh = ax.pcolormesh(across, up, picture.z, norm=norm, cmap="cividis", rasterized=True)
+    form = FuncFormatter(_power) if picture.scale == "log" else None
+    # Inside of the axes, so that it is as high as they are where their units are equal.
+    bar = drawing.colorbar(mesh, cax=ax.inset_axes((1.04, 0.0, 0.06, 1.0)), label=_text(picture.label), format=form)
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    bar.outline.set_linewidth(0.6)
+
+
+def _edges(middles: Sequence[float]) -> list[float]:
+    """The ends of the cells around these places."""
+    between = [(a + b) / 2 for a, b in itertools.pairwise(middles)]
+    first, last = (between[0], between[-1]) if between else (middles[0] + 0.5, middles[0] - 0.5)
+    return [2 * middles[0] - first, *between, 2 * middles[-1] - last]
+
+
+def _circles(middles: Sequence[tuple[float, float]], ax: Axes) -> None:
+    from matplotlib.patches import Circle
+
+    for middle in middles:
+        ax.add_patch(Circle(middle, 1, fill=False, linewidth=0.6, color="black"))
+    ax.set_aspect("equal")
+    ax.autoscale_view()
+    if len(middles) > 1:
+        ax.set_axis_off()
+
+
+def _wrapped(figure: Drawing, text: str, size: float, weight: str) -> str:
+    """`text` in lines that fit the figure, as measured."""
+    from matplotlib.font_manager import FontProperties
+
+    canvas: Any = figure.canvas
+    renderer = canvas.get_renderer()
+    font = FontProperties(size=size, weight=weight)
+    room = (WIDTH - 2 * _MARGIN) * DPI
+
+    def fits(line: str) -> bool:
+        return bool(renderer.get_text_width_height_descent(line, font, False)[0] <= room)
+
+    lines = [""]
+    for word in clean(text).split():
+        while not fits(word):  # longer than a line
+            cut = next(n for n in range(len(word), 0, -1) if n == 1 or fits(word[:n]))
+            lines += [word[:cut], ""]
+            word = word[cut:]
+        longer = f"{lines[-1]} {word}".strip()
+        lines = [*lines[:-1], longer] if fits(longer) else [*lines, word]
+    return "\n".join(line for line in lines if line)
+
+
+def _compose(figure: Drawing, height: float, title: str, caption: str, handles: Sequence[Any]) -> Drawing:
+    """Gives the panels `height` inches, and puts the title over them, the legend and the caption under them."""
+    figure.set_label(clean(title))
+    parts = []
+    for text, size, weight in ((title, LARGE, "bold"), (caption, SMALL, "normal")):
+        lines = _wrapped(figure, text, size, weight)
+        parts.append(
+            figure.text(_MARGIN / WIDTH, 0.5, lines, fontsize=size, fontweight=weight, va="top", linespacing=1.2)
+        )
+    legend = None
+    if handles:
+        # Of many entries, those with the longest names say whether a number of columns fits.
+        by_length = sorted(handles, key=lambda handle: -len(str(handle.get_label())))
+        for columns in (3, 2, 1):
+            if legend is not None:
+                legend.remove()
+            legend = _legend(figure, by_length[:columns] if len(handles) > _MOST_TRIED else handles, columns)
+            if legend.get_window_extent().width <= (WIDTH - 2 * _MARGIN) * DPI:
+                break
+        if legend is not None and len(handles) > _MOST_TRIED:
+            legend.remove()
+            legend = _legend(figure, handles, columns)
+    over, under = (part.get_window_extent().height / DPI + _GAP if part.get_text() else 0.0 for part in parts)
+    key = legend.get_window_extent().height / DPI + _GAP if legend else 0.0
+    total = _MARGIN + over + height + key + under + _MARGIN
+    figure.set_size_inches(WIDTH, total)
+    parts[0].set_y(1 - _MARGIN / total)
+    parts[1].set_y((_MARGIN + under - _GAP) / total)
+    if legend:
+        legend.set_bbox_to_anchor((0.5, (_MARGIN + under + key - _GAP / 2) / total))
+        legend.set_in_layout(False)
+    for part in parts:
+        part.set_in_layout(False)
+    bottom = (_MARGIN + under + key) / total
+    figure.set_layout_engine("constrained", rect=(0.0, bottom, 1.0, height / total), h_pad=0.03, w_pad=0.03)
+    return figure
+
+
+_MOST_TRIED = 24
+"""Entries of a legend that is laid out for each number of columns."""
+
+
+def _legend(figure: Drawing, handles: Sequence[Any], columns: int) -> Any:
+    return figure.legend(
+        handles=list(handles), loc="upper center", ncols=columns, frameon=False, borderaxespad=0.0,
+        borderpad=0.0, handlelength=2.6, columnspacing=1.0, labelspacing=0.3,
+    )  # fmt: skip
+
+
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _power(value: float, _: object = None) -> str:
+    """A tick of a logarithmic axis: 0.1, 0.5, 1, 10, 100, else a power of ten."""
+    exponent = round(math.log10(value)) if value > 0 else 0
+    if -1 <= exponent <= 2 or not math.isclose(value, 10.0**exponent):
+        return _number(value)
+    return f"10{str(exponent).translate(_SUPERSCRIPTS)}"
+
+
+def _number(value: float, _: object = None) -> str:
+    """A tick without an exponent: 20, 0.5, 20k, 3M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}".replace("-", "−")
+    return f"{value:g}".replace("-", "−")
