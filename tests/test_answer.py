@@ -11,9 +11,10 @@ from msgspec import structs
 
 from lrurun.config.ladder import Ladder
 from lrurun.config.resolve import RateSource
+from lrurun.config.tuning import is_edge
 from lrurun.data.metric import METRICS
 from lrurun.report import formats
-from lrurun.report.ladder_table import LadderReport
+from lrurun.report.ladder_table import LadderReport, Tuning
 from tests.reports import MINI, build, grid, make_run, make_rung, two_rungs
 
 NAMES = ("tanh-rnn", "linear-rnn", "diagonal", "exponential", "stable-exponential", "ring-init", "gamma-norm", "phase")
@@ -159,5 +160,27 @@ def test_learning_rates_that_were_chosen_are_in_the_title() -> None:
 def test_rungs_that_branch_name_their_base_and_units_are_those_of_the_metric() -> None:
     assert answer(grid()).split("\n\n")[1].split("\n")[0].split()[:2] == ["rung", "base"]
     assert "Change: to its base" in answer(grid())
-    made = two_rungs(make_run("1", "a", 0, 0.5), make_run("2", "b", 0, 0.6), metric=METRICS["bits_per_byte"])
+    runs = [make_run(name, name, 0, result={"test/bits_per_byte": score}) for name, score in (("a", 0.5), ("b", 0.6))]
+    made = two_rungs(*runs, metric=METRICS["bits_per_byte"])
     assert "in bits per byte, lower is better." in " ".join(answer(made).split())
+
+
+def test_a_rung_says_whether_it_or_its_base_was_not_run() -> None:
+    """Nor are there columns, or notes on them, that nothing is in."""
+    made = two_rungs(make_run("1", "b", 0, 0.6))
+    assert [row.verdict for row in made.rows] == ["", "base not run"]
+    text = answer(made)
+    assert "Base not run: b." in text
+    assert "Change:" not in text
+    assert "p:" not in text
+    diverged = two_rungs(make_run("1", "a", 0, 0.6), make_run("2", "b", 0, None, state="diverged"))
+    assert "1 diverged  " in answer(diverged)
+
+
+def test_the_answer_says_how_rates_were_tuned() -> None:
+    tuning = Tuning(seeds=3, items=150, at_edge={NAMES[2]: ["optim.lr"]})
+    rates = {name: (0.1, RateSource(kind="tuned", text="t")) for name in NAMES}
+    text = " ".join(answer(ladder(tuning=tuning, rates=rates)).split())
+    assert "learning rates tuned on validation (3 seeds, 150 items)" in text
+    assert f"best rate at the edge of those tried ({NAMES[2]})" in text
+    assert [is_edge(rate, [0.1, 0.2, 0.3]) for rate in (0.1, 0.2, 0.3)] == [True, False, True]

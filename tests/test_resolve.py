@@ -175,7 +175,7 @@ def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(capsys):
     arguments = ["plan", "sDigits", "--ladder", "ssm", "--tune"]
     assert entry.run(arguments) == 0
     out = capsys.readouterr().out
-    assert "Learning rates (will be chosen on validation): lru, s4d" in out
+    assert "Learning rates" not in out
     assert "Chosen on validation with 3 seeds, for each rung: optim.lr from 0.001, 0.002, " in out
     assert "lr = " not in out
     plan = planning.make("sDigits", ladder="ssm", tune=True)
@@ -188,7 +188,7 @@ def test_the_plan_of_a_tuned_ladder_has_no_rate_before_the_chosen_one(capsys):
             ledger.finish(claim, "done", result={"val/accuracy": 0.9 if k // 3 == 1 else 0.5, "val/loss": 1.0})
     assert entry.run(arguments) == 0
     out = capsys.readouterr().out
-    assert "Learning rates (will be chosen on validation): lru, s4" in out
+    assert "will be chosen" not in out
     assert "Learning rates (tuned on validation here with 3 seeds): s4d 0.002." in out
 
 

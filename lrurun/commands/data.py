@@ -151,7 +151,7 @@ def prepare(
     for note in manifest.get("notes", ()):
         console.warn(note)
     counts = ", ".join(f"{split} {manifest['counts'][split]:,}" for split in SPLITS)
-    console.write(f"{where}: {counts}; {_from(manifest)}")
+    console.paragraph(f"{where}: {counts}; {_from(manifest)}")
     return 0
 
 
@@ -207,7 +207,7 @@ def check(
     for label, example in examples:
         if isinstance(example, str):
             text, most = console.clean(example), 300 if data.spec.kind == "tokens" else 80
-            console.write(f"label {label}: {text if len(text) <= most else text[: most - 3] + '...'}")
+            console.paragraph(f"label {label}: {text if len(text) <= most else text[: most - 3] + '...'}")
     if pictures := len(_pictures(examples)):
         drawn = f"wrote {pictures} examples to {image}"
         console.say(drawn if image else "examples are pictures: --image FILE.png draws them")

@@ -78,9 +78,9 @@ def check(
         output.write_json(IntegrityDocument(str(places.ledger.absolute()), found.runs, problems))
         return 1 if problems else 0
     for problem in problems:
-        console.write(console.clean(problem))
+        console.paragraph(problem)
     about = plural(len(problems), "problem") if problems else "no problems"
-    console.write(f"{places.ledger}: {_counts(found)}, {about}")
+    console.paragraph(f"{places.ledger}: {_counts(found)}, {about}")
     if found.elsewhere:
         fine = "" if found.problems else "the ledger itself has no problems; "
         console.say(f"{fine}name its runs folder with --runs-dir FOLDER")
@@ -253,7 +253,7 @@ def merge(
     if json:
         output.write_json(found)
         return 0
-    console.write(
+    console.paragraph(
         f"{other}: runs new here: {found.new}; unfinished here and now finished: {found.finished}; "
         f"unchanged: {found.known}; checkpoints copied: {found.checkpoints}"
     )
@@ -287,7 +287,7 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
     if json:
         output.write_json(found)
         return 0
-    console.write(f"{places.ledger}: {plural(found.runs, 'run')}, {plural(found.ladders, 'ladder instance')}")
+    console.paragraph(f"{places.ledger}: {plural(found.runs, 'run')}, {plural(found.ladders, 'ladder instance')}")
     if found.problems:
         console.say("the lrurun ladder commands of before find what was kept, and train what was left out")
     return 0

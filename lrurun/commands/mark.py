@@ -77,7 +77,7 @@ def mark(
         if exclude is not None:
             replaced = "" if old.excluded is None else f" (replaces: {old.excluded})"
             done.append(f"excluded from all reports{replaced}; --include includes it again")
-        console.write(console.clean(f"run {new.id}: {'; '.join(done)}"))
+        console.paragraph(f"run {new.id}: {'; '.join(done)}")
     return 0
 
 

@@ -460,14 +460,14 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
             console.paragraph(f"{known}.")
     if source := data_sentence(document.data):
         console.paragraph(source)
-    for sentence in _rates(document.rungs):
-        console.paragraph(sentence)
     if made.tune:
         shown = {row.rung for row in document.rungs}
         for sentence in tuning.sentences(
             {rung.name: rung.grid for rung in made.rungs if rung.name in shown}, len(made.tuning_seeds), made.search
         ):
             console.paragraph(sentence)
+    for sentence in _rates(document.rungs):
+        console.paragraph(sentence)
     for sentence in _other_numerics(document.rungs):
         console.paragraph(sentence)
     for note in document.notes:
@@ -512,12 +512,11 @@ def _design(design: Mapping[str, Any]) -> str:
 
 
 def _rates(rows: Sequence[PlannedRung]) -> list[str]:
-    """Sentences that say where the learning rates come from, one for each source."""
+    """Sentences that say where the learning rates come from, one for each source; none for those still to be chosen."""
     by_source: dict[str, list[str]] = {}
     for row in rows:
-        source = row.rate_source["text"]
-        rate = "" if source == _TO_BE_CHOSEN else f" {row.learning_rate:g}"
-        by_source.setdefault(source, []).append(f"{row.rung}{rate}")
+        if (source := row.rate_source["text"]) != _TO_BE_CHOSEN:
+            by_source.setdefault(source, []).append(f"{row.rung} {row.learning_rate:g}")
     return [f"Learning rates ({source}): {', '.join(names)}." for source, names in by_source.items()]
 
 

@@ -95,6 +95,14 @@ def examples(tried: Tried) -> list[Any]:
     return [tried.low, tried.high] if isinstance(tried, Range) else tried
 
 
+def is_edge(value: Any, tried: Tried) -> bool:
+    """Whether a value is the smallest or the largest number that was tried, so that the best one may lie beyond."""
+    ends = examples(tried)
+    if len(ends) < 2 or any(isinstance(end, bool) or not isinstance(end, int | float) for end in ends):
+        return False
+    return value in (min(ends), max(ends))
+
+
 def inherited_grid(base: TuningGrid, tables: Sequence[RungTable], declared: Collection[str]) -> TuningGrid:
     """The grid of a rung and of the rungs that change it, beside the common grid.
 

@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from lrurun import plugins
+from lrurun.config.resolve import RATE
 from lrurun.console import clean, setting
 from lrurun.errors import plural
 from lrurun.report import cells, content
 from lrurun.report.content import RUNG
 from lrurun.report.judging import claims, verdicts
 from lrurun.report.ladder_content import BASE, detect_foot, has_branches, p_cell
-from lrurun.report.ladder_table import PAPER_PROTOCOL, LadderReport
+from lrurun.report.ladder_table import BASE_NOT_RUN, PAPER_PROTOCOL, LadderReport
 from lrurun.report.request import LadderRequest
 from lrurun.report.row_scores import LadderRow
 from lrurun.table import NOTHING, Column, Table
@@ -39,6 +40,9 @@ def content_of(report: LadderReport, request: LadderRequest | None = None) -> co
 def _title(report: LadderReport) -> str:
     kinds = dict.fromkeys(row.rate_source.kind for row in report.rows if row.rate_source is not None)
     kinds.pop("default", None)  # a caution below the table
+    rates = " or ".join(cells.RATES[kind] for kind in kinds)
+    if "tuned" in kinds and report.tuning is not None:
+        rates += f" ({plural(report.tuning.seeds, 'seed')}, {report.tuning.items:,} items)"
     parts = [
         report.task,
         *([f"profile {report.profile}"] if report.profile else []),
@@ -46,7 +50,7 @@ def _title(report: LadderReport) -> str:
         *(f"{path}={setting(value)}" for path, value in report.set.items()),
         _seeds(report),
         *([f"look {design.looks_done} of {len(design.looks)}"] if (design := report.design) else []),
-        *([f"learning rates {' or '.join(cells.RATES[kind] for kind in kinds)}"] if kinds else []),
+        *([f"learning rates {rates}"] if rates else []),
         *(["not the published data"] if report.data.get("published") == "no" else []),
     ]
     return " · ".join(parts)
@@ -86,19 +90,25 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         ),
         *_plot(report),
         Column(name="change", cell=lambda row: row.verdict, right=False),
-        Column(
-            name=form.unit if len(form.unit) <= len("difference") else "difference",
-            cell=lambda row: difference(row, report),
-            priority=12,
-            note=f"Change: to {base}, in {form.unit}{direction}.",
-        ),
-        Column(
-            name="p",
-            cell=lambda row: p_cell(row) if row.comparison else "",
-            priority=11,
-            note="p: corrected for all comparisons.",
-        ),
     ]
+    if any(difference(row, report) for row in report.rows):
+        columns.append(
+            Column(
+                name=form.unit if len(form.unit) <= len("difference") else "difference",
+                cell=lambda row: difference(row, report),
+                priority=12,
+                note=f"Change: to {base}, in {form.unit}{direction}.",
+            )
+        )
+    if any(p_cell(row) != NOTHING for row in report.rows):
+        columns.append(
+            Column(
+                name="p",
+                cell=lambda row: p_cell(row) if row.comparison else "",
+                priority=11,
+                note="p: corrected for all comparisons.",
+            )
+        )
     if len({seeds(row) for row in report.rows}) > 1:
         columns.insert(1, Column(name="seeds", cell=seeds, priority=9))
     if any(learning(row) for row in report.rows):
@@ -112,7 +122,7 @@ def score(row: LadderRow, report: LadderReport) -> str:
     """The mean of a rung with its error, in as many digits as the numbers of the report need."""
     digits = report.score.full if _needs_decimals(report) else report.score.short
     if row.mean is None:
-        return NOTHING
+        return next(iter(cells.uncounted(row)), NOTHING)
     return report.score.with_symbol(digits(row.mean) + ("" if row.stderr is None else f" ± {digits(row.stderr)}"))
 
 
@@ -203,6 +213,7 @@ _CHANGES = {
     "undecided": "Undecided",
     "same runs": "Same runs as before",
     "not run": "Not run",
+    BASE_NOT_RUN: "Base not run",
     "not judged": "Outside the sequential design",
 }
 """The verdict on a change -> how a sentence on the rungs with it begins."""
@@ -252,6 +263,7 @@ def cautions(report: LadderReport) -> list[str]:
     found = [
         _about("not tuned, see --tune", [row for row in compared if row.untuned], compared),
         _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared),
+        _about("best rate at the edge of those tried", [row for row in rows if _is_at_edge(row, report)], rows),
         _about("still improving at the last step", [row for row in rows if row.still_improving], rows),
         _about("the typical run and the mean disagree", opposite, compared),
         _about("models selected on the test split", [row for row in rows if row.test_selected], rows),
@@ -274,6 +286,11 @@ def cautions(report: LadderReport) -> list[str]:
     if report.design is not None and report.design.next_look is not None:
         found.append(f"the next look is at {report.design.next_look} seeds")
     return [one for one in found if one]
+
+
+def _is_at_edge(row: LadderRow, report: LadderReport) -> bool:
+    """Whether the learning rate that tuning chose for a rung is the smallest or the largest that it tried."""
+    return report.tuning is not None and RATE in report.tuning.at_edge.get(row.rung, ())
 
 
 def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow]) -> str:

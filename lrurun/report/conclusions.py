@@ -47,7 +47,7 @@ def conclude(
     sentences += _improving(rows)
     if same := by_verdict.get("same runs"):
         sentences.append(f"Not compared, because the runs are the same: {_list(map(_pair, same))}.")
-    if missing := by_verdict.get("not run"):
+    if missing := [*by_verdict.get("not run", []), *by_verdict.get("base not run", [])]:
         sentences.append(f"Not run: {_list(map(_pair, missing))}.")
     if outside := by_verdict.get("not judged"):
         sentences.append(f"Outside the sequential design: {_list(map(_pair, outside))}.")

@@ -15,7 +15,7 @@ from lrurun.report.instance_label import data_sentence, label_of
 from lrurun.report.judging import claims, sequential, statistics, verdicts
 from lrurun.report.judging.claims import look_text
 from lrurun.report.judging.sequential import DesignSummary
-from lrurun.report.ladder_table import LadderReport, settings_of
+from lrurun.report.ladder_table import BASE_NOT_RUN, LadderReport, settings_of
 from lrurun.report.row_scores import LadderRow, every_slot
 from lrurun.report.scores import ScoreForm
 from lrurun.table import NOTHING, Column, Table
@@ -198,9 +198,17 @@ def _rates_foot(report: LadderReport) -> list[str]:
         everywhere = len(sources) == len(values) == 1
         shown = [value + ("" if everywhere else f" ({', '.join(rungs)})") for value, rungs in values.items()]
         sentences.append(f"Learning rate ({source}): {'; '.join(shown)}.")
-    differing = [
-        row for row in report.rows if row.comparison is not None and row.verdict not in ("same runs", "not run")
-    ]
+    if (tuning := report.tuning) is not None:
+        by_paths: dict[str, list[str]] = {}
+        for rung, settings in tuning.at_edge.items():
+            by_paths.setdefault(", ".join(settings), []).append(rung)
+        edges = "; ".join(f"{settings} ({', '.join(rungs)})" for settings, rungs in by_paths.items())
+        beyond = f" Best value at the edge of those tried: {edges}; a better one may lie beyond." if edges else ""
+        sentences.append(
+            f"Tuning compared means over {plural(tuning.seeds, 'seed')} on {tuning.items:,} validation items.{beyond}"
+        )
+    without = ("same runs", "not run", BASE_NOT_RUN)
+    differing = [row for row in report.rows if row.comparison is not None and row.verdict not in without]
     untuned = [row.rung for row in differing if row.untuned]
     if untuned:
         which = "all differences" if len(untuned) == len(differing) else f"the differences of {', '.join(untuned)}"
@@ -252,15 +260,9 @@ def _columns(report: LadderReport) -> tuple[Column, ...]:
         *_slots_column(report),
         *_escape_column(report),
         _difference_column(report),
-        Column(name="p", cell=p_cell, link=content.runs_of, priority=11, note=tests),
+        *((Column(name="p", cell=p_cell, link=content.runs_of, priority=11, note=tests),) if tested else ()),
         *_learning_column(report),
-        Column(
-            name="better [95 %]",
-            cell=lambda row: NOTHING if row.comparison is None else claims.improvement_text(row.comparison) or NOTHING,
-            link=content.runs_of,
-            priority=3,
-            note="Better: the chance that a run scores better than one of the base, with its 95 % interval.",
-        ),
+        *_improvement_column(report),
         PARAMETERS,
         content.number("steps/s", "steps_per_second", content.three_digits, priority=4, note="Steps/s: median."),
         Column(name="published", cell=lambda row: cells.published(row, report.score), priority=published),
@@ -337,6 +339,18 @@ def _learning_column(report: LadderReport) -> tuple[Column, ...]:
     return (Column(name="learn", cell=cell, link=content.runs_of, priority=6, note="Learn: seeds better than chance."),)
 
 
+def _improvement_column(report: LadderReport) -> tuple[Column, ...]:
+    """The chance that a run is better than one of the base; none where too few seeds say nothing of it."""
+
+    def cell(row: LadderRow) -> str:
+        return NOTHING if row.comparison is None else claims.improvement_text(row.comparison) or NOTHING
+
+    if all(cell(row) == NOTHING for row in report.rows):
+        return ()
+    note = "Better: the chance that a run scores better than one of the base, with its 95 % interval."
+    return (Column(name="better [95 %]", cell=cell, link=content.runs_of, priority=3, note=note),)
+
+
 def _difference_column(report: LadderReport) -> Column:
     form = report.score
     note = f"Difference: to the {'base' if has_branches(report) else 'previous'} rung, in {form.unit}"
@@ -359,6 +373,8 @@ def _difference_column(report: LadderReport) -> Column:
 
     narrowest = Column(name="diff.", cell=short, link=content.runs_of, priority=12, note=f"{note}.")
     narrow = structs.replace(narrowest, name="difference", cell=alone, priority=8, narrower=narrowest)
+    if all(row.comparison is None or row.comparison.low is None for row in report.rows):
+        return narrow
     with_interval = f"{note}, with its 95 % interval (Welch), not corrected."
     return structs.replace(
         narrow, name="difference [95 %]", cell=interval, priority=7, narrower=narrow, note=with_interval

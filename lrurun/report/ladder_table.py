@@ -12,6 +12,7 @@ from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
 from lrurun.config.schema import RunConfig
 from lrurun.data.metric import Accuracy, Metric
+from lrurun.errors import plural
 from lrurun.report import row_scores
 from lrurun.report.conclusions import about, conclude
 from lrurun.report.instance_label import make_label
@@ -31,6 +32,10 @@ PAPER_PROTOCOL = 'protocol = "paper": models were selected as published, where t
 """The note on runs that were trained with this protocol."""
 
 
+BASE_NOT_RUN = "base not run"
+"""The verdict on the change of a rung that has results, while its base has none."""
+
+
 class Detect(Struct, frozen=True, kw_only=True):
     """The seeds that a true difference of the means needs to be decided."""
 
@@ -39,6 +44,17 @@ class Detect(Struct, frozen=True, kw_only=True):
     """Rung -> seeds a side, in the comparison with its base; None for more than a thousand."""
     failing: tuple[str, ...] = ()
     """Rungs for which no number is given: a seed of theirs, or of their base, fails, which is most of the spread."""
+
+
+class Tuning(Struct, frozen=True, kw_only=True):
+    """How the settings of tuned rungs were chosen."""
+
+    seeds: int
+    """Of each point that was tried."""
+    items: int
+    """Validation sequences by whose scores points were compared."""
+    at_edge: dict[str, list[str]]
+    """Rung -> the settings whose best value is the smallest or the largest that was tried."""
 
 
 class LadderReport(Struct, frozen=True, kw_only=True):
@@ -64,6 +80,8 @@ class LadderReport(Struct, frozen=True, kw_only=True):
     """The values of `--set` that this instance was trained with, by their dotted paths."""
     tune: bool = False
     """Whether it was tuned."""
+    tuning: Tuning | None = None
+    """How, if it was."""
     label: str
     """The label of the instance: task, profile, tuned or not, `--set`, data."""
     chance: float | None = None
@@ -102,6 +120,7 @@ def build(
     notes: Sequence[str] = (),
     changes: Mapping[str, Any] | None = None,
     tune: bool = False,
+    tuning: Tuning | None = None,
     progress: Progress | None = None,
     shown: Sequence[str] | None = None,
     detect: float | None = None,
@@ -118,6 +137,7 @@ def build(
         metrics: of the task, those that claims name among them.
         notes: sentences for the end of the footnotes.
         changes: the values of `--set`.
+        tuning: how a tuned instance was tuned.
         progress: a sequential design with its looks, from which the verdicts are then.
         shown: show only these rungs, and the claims on them. Verdicts do not depend on it.
         detect: a difference of the means, as the metric has it, for which the report says the seeds that it needs.
@@ -160,6 +180,8 @@ def build(
     their_claims = tuple(
         claim for claim in judged.claims if with_claims and {claim.rung, claim.other or claim.rung} <= set(names)
     )
+    if with_claims and (hidden := len(judged.claims) - len(their_claims)):
+        notes.append(f"without {plural(hidden, 'claim')} about rungs that are not shown")
     design = sequential.summary(progress, {rung: one.of for rung, one in results.items()}) if progress else None
     # a look corrects for the questions of the design, with results or not
     hypotheses = max(judged.hypotheses, design.hypotheses if design else 0)
@@ -179,6 +201,7 @@ def build(
         grid=ladder.grid if shown is None else None,
         set=dict(changes),
         tune=tune,
+        tuning=tuning,
         label=make_label(task, profile, tune, changes, data).text,
         chance=scoring.chance,
         learns_from=scoring.learns_from,
@@ -291,7 +314,7 @@ def _row(
         code_versions=tuple(sorted({version for run in runs.counted for version in run.code})),
         numerics=numerics(runs.counted),
         test_selected=any(map(_test_selected, runs.counted)),
-        verdict="" if judged is None else _verdict(judged),
+        verdict="" if judged is None else _verdict(judged, has_results=bool(sample.n)),
         comparison=judged,
         paper=paper,
         learning=sample.learning,
@@ -305,10 +328,12 @@ def _row(
     )
 
 
-def _verdict(comparison: Comparison) -> str:
+def _verdict(comparison: Comparison, *, has_results: bool) -> str:
     """The verdict on a change, from that on the question whether it makes the rung better."""
     if comparison.same_runs:
         return "same runs"
+    if comparison.verdict == verdicts.NOT_RUN and has_results:
+        return BASE_NOT_RUN
     return {verdicts.SUPPORTED: "helps", verdicts.CONTRADICTED: "hurts"}.get(comparison.verdict, comparison.verdict)
 
 

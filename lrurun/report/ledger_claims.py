@@ -251,7 +251,6 @@ def _lines(judged: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> conten
                 *([column("caution", cautions, priority=9)] if differing else []),
                 *([column("by the paper", lambda claim: claim.verdict, priority=2)] if own else []),
                 column("claim", lambda claim: claim.text, cut=36),
-                column("source", lambda claim: claim.source, priority=1),
             ),
             rows=tuple(judged),
         ),

@@ -83,7 +83,8 @@ class LadderRow(Struct, frozen=True, kw_only=True):
     test_selected: bool
     """Whether a counted model was selected on the test split."""
     verdict: str = ""
-    """On the change to the base: helps, hurts, undecided, not run, not judged, same runs; empty without a base."""
+    """On the change to the base: helps, hurts, undecided, not run, base not run, not judged, same runs; empty without a
+    base."""
     comparison: Comparison | None = None
     """With the base rung; None where there is none. In a sequential design, it is of the seeds of its look."""
     paper: Comparison | None = None

@@ -200,6 +200,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             metrics=task.metrics,
             changes=plan.changes,
             tune=plan.tune,
+            tuning=self._tuning() if plan.tune else None,
             progress=design_record.find(plan, self.instance, self.ledger),
             shown=rungs,
             detect=None if detect is None else detect / task.metric.scale,
@@ -311,6 +312,19 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """The rungs that have finished final runs."""
         places = (place for run in self.runs if run.state == "done" for place in run.memberships)
         return {place.rung for place in places if place.ladder_key == self.instance.key and place.stage == "train"}
+
+    def _tuning(self) -> ladder_table.Tuning:
+        """How many seeds and items decided, and which of the chosen values are at the edge of what was tried."""
+        at_edge: dict[str, list[str]] = {}
+        for rung in self.plan.rungs:
+            places = ((run, place) for run in self.runs for place in run.memberships)
+            final = (run for run, place in places if _is_final(place, self.instance, rung.name))
+            if (run := next(final, None)) is not None:
+                settings = dict(flatten(run.config))
+                if found := [path for path, tried in rung.grid.items() if tuning.is_edge(settings.get(path), tried)]:
+                    at_edge[rung.name] = found
+        items = self.plan.task.sizes(self.plan.options)["validation"]
+        return ladder_table.Tuning(seeds=len(self.plan.tuning_seeds), items=items, at_edge=at_edge)
 
     def _tuned(self) -> list[str]:
         """What tuning chose beside learning rates, as the final runs have it: one sentence, or none."""

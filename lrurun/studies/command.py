@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 from msgspec import Struct
 
-from lrurun import console, kinds, studies
+from lrurun import console, kinds, studies, table
 from lrurun.commands._shared import cautions, opening, output
 from lrurun.commands._shared.options import (
     Detach,
@@ -162,8 +164,11 @@ def compute(
     executors = [options.make_executor(places, request.arguments()) for request, _ in wanted]
     on_node = options.on_node
     if options.dry_run:
-        for executor in executors:
-            console.write(executor.script())
+        if options.site.is_local:
+            _show_plans(places, wanted)
+        else:
+            for executor in executors:
+                console.write(executor.script())
         return 0, reports, errors
     if not options.fresh and not opening.is_writable(places) and (found := _recorded(places, wanted, drawings)):
         reports = found
@@ -193,6 +198,26 @@ def compute(
     if any(report.failed for report in reports):
         codes.append(3)
     return (1 if errors else max(codes)), reports, errors
+
+
+def _show_plans(places: Places, wanted: Sequence[tuple[StudyRequest, StudyPlan]]) -> None:
+    """Prints the cells of studies, and how many of their seeds are done."""
+    from lrurun.studies import report as reporting
+
+    with opening.read(places) or nullcontext() as ledger:
+        for request, plan in wanted:
+            results = [] if ledger is None else reporting.collect(ledger, plan)
+            done = Counter(one.cell for one in results)
+            labels = {cell: plan.study.label(cell) for cell in plan.cells}
+            table.show_text(
+                ["cell", "done"],
+                [
+                    [label, f"{done[cell]}/{len(plan.seeds)}"]
+                    for cell, label in labels.items()
+                    if not request.cells or label in request.cells
+                ],
+                title=f"study {plan.study.name}, profile {plan.profile}: {plan.study.question}",
+            )
 
 
 def _run(
