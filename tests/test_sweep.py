@@ -176,8 +176,8 @@ def test_several_settings_and_values_that_all_instances_share(swept, capsys) -> 
             4,
             "ladder lru on sDigits, profile smoke, without --tune, model.depth=3: not in this ledger, with any value "
             "of optim.lr\nhint: this ledger has: ladder lru on sDigits, without --tune, optim.lr=0.001 (--instance "
-            "sDigits-lr-0.001); ladder lru on sDigits, profile smoke, tuned (--instance sDigits-smoke-tune); ladder lru "
-            "on sDigits, profile smoke, without --tune, train.batch=20, optim.lr=0.001 (--instance "
+            "sDigits-lr-0.001); ladder lru on sDigits, profile smoke, tuned (--instance sDigits-smoke-tune); ladder "
+            "lru on sDigits, profile smoke, without --tune, train.batch=20, optim.lr=0.001 (--instance "
             "sDigits-smoke-batch-20-lr-0.001); lrurun status lists all",
         ),
     ],
