@@ -243,7 +243,7 @@ def test_an_older_ledger_is_not_migrated(
     assert Path("ledger.db").read_bytes() == content
     shutil.copy("ledger.db", "my k.db")
     err = said(capsys, "--ledger", "my k.db", "runs")[2]
-    assert "migrate it, a backup is made: lrurun --ledger 'my k.db' ledger migrate\n" in err
+    assert "migrate it, a backup is made: lrurun ledger migrate --ledger 'my k.db'\n" in err
 
 
 def test_tags_and_notes_stay_with_their_generation(runs: list[Run], capsys: pytest.CaptureFixture[str]) -> None:

@@ -295,7 +295,7 @@ def test_commands_without_arguments_are_about_what_was_begun_last(
     monkeypatch.chdir(tmp_path)
     for command in (("report",), ("show",), ("plot", "--out", "a.png")):
         code, _, err = said(capsys, *command)
-        assert (code, "there is no ledger at ledger.db yet" in err) == (2, True)
+        assert (code, "there is no ledger at ledger.db yet" in err) == (4, True)
     fill(tmp_path / "ledger.db", seeds=1)
     with Ledger.open("ledger.db") as ledger:
         plan = planning.make("sDigits", ladder="lru", profile="smoke", sets=["optim.lr=0.5"])

@@ -237,7 +237,7 @@ def test_a_reader_of_an_older_ledger_says_how_to_migrate(old: Path, monkeypatch:
     monkeypatch.setattr("lrurun.ledger.database.sqlite.SCHEMA", "9001")
     with pytest.raises(LedgerError, match="older") as refused:
         Ledger.read(old)
-    assert f"lrurun --ledger {old} ledger migrate" in str(refused.value.hint)
+    assert f"lrurun ledger migrate --ledger {old}" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize("content", [b"x", b"hello, world\n" * 10, b"hello, world\n" * 1000], ids=["1", "130", "13000"])

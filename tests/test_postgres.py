@@ -135,7 +135,7 @@ def test_an_upgrade_is_one_transaction_and_newer_ledgers_are_refused(
         patched.setattr(database, "SCHEMA", "9001")
         with pytest.raises(LedgerError, match="older version") as older:
             Ledger.read(path)
-        assert f"pg_dump, then migrate it: lrurun --ledger {path} ledger migrate" in str(older.value.hint)
+        assert f"pg_dump, then migrate it: lrurun ledger migrate --ledger {path}" in str(older.value.hint)
     upgrade(path, later(tmp_path / "versions"))
     assert raw(path, "SELECT later FROM stored_runs") == [("new",)]
     raw(path, "UPDATE ledger_info SET value = '7.8.9' WHERE name = 'lrurun'")

@@ -6,7 +6,7 @@ from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from lrurun import console
-from lrurun.errors import LedgerFileError, NotFoundError, UnreachableError, UsageError, plural
+from lrurun.errors import LedgerFileError, NotFoundError, UnreachableError, plural
 from lrurun.ledger.database import TIMEOUT, TRAINING_TIMEOUT, implementation
 
 if TYPE_CHECKING:
@@ -81,12 +81,12 @@ def latest_instance(places: Places, what: str) -> str:
     """The short name of the ladder instance that a run was begun of last, for a command that names none; says which.
 
     Raises:
-        UsageError: the ledger has none, and `what` was expected.
+        NotFoundError: the ledger has none, and `what` was expected.
     """
     with read(places) or nullcontext() as ledger:
         instance = ledger.latest_ladder() if ledger is not None else None
     if instance is None:
-        raise UsageError(f"expected {what}", nothing_yet(places, "runs"))
+        raise NotFoundError(f"expected {what}", nothing_yet(places, "runs"))
     console.say(f"the latest instance: --instance {instance.short_name}; lrurun status lists all")
     return instance.short_name
 
@@ -95,12 +95,12 @@ def latest_run(places: Places) -> str:
     """The id of the run that was begun last, for a command that names none; says which.
 
     Raises:
-        UsageError: no run was begun.
+        NotFoundError: no run was begun.
     """
     with read(places) or nullcontext() as ledger:
         run = ledger.latest_run() if ledger is not None else None
     if run is None:
-        raise UsageError("expected a RUN", nothing_yet(places, "runs"))
+        raise NotFoundError("expected a RUN", nothing_yet(places, "runs"))
     console.say(f"the latest run: {run}; lrurun runs lists all")
     return run
 
