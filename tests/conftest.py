@@ -125,7 +125,7 @@ def _run_ladder(folder: Path, *options: str) -> None:
 @pytest.fixture
 def drawing(monkeypatch):
     """The figures that commands write, as they were before they became bytes."""
-    from lrurun.report import figure_files
+    from lrurun.report.figures import figure_files
 
     seen = []
     encode = figure_files.encode

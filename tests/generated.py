@@ -67,7 +67,7 @@ def schema() -> str:
 
 def claims() -> str:
     from lrurun.config.ladder import load_ladder
-    from lrurun.report import published_claims
+    from lrurun.report.tables import published_claims
 
     ladders = [load_ladder(path.stem) for path in sorted((ROOT / "ablations").glob("*.toml"))]
     return table(
@@ -107,11 +107,11 @@ def json_fields() -> str:
     from lrurun.ledger.merging import Merged
     from lrurun.ledger.rebuilding import Rebuilt
     from lrurun.report import run_table
-    from lrurun.report.all_tasks import AllTasksReport
-    from lrurun.report.ladder_table import LadderReport
-    from lrurun.report.ledger_claims import LedgerClaims
-    from lrurun.report.speed import SpeedReport
-    from lrurun.report.swept import SweptReport
+    from lrurun.report.tables.all_tasks import AllTasksReport
+    from lrurun.report.tables.ladder_table import LadderReport
+    from lrurun.report.tables.ledger_claims import LedgerClaims
+    from lrurun.report.tables.speed import SpeedReport
+    from lrurun.report.tables.swept import SweptReport
     from lrurun.studies.report import StudyReport
 
     documents = {

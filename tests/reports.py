@@ -9,7 +9,8 @@ import msgspec
 from lrurun.config.ladder import Claim, Ladder, Published, Rung
 from lrurun.data.metric import Accuracy
 from lrurun.ledger import values
-from lrurun.report import formats, ladder_table
+from lrurun.report import formats
+from lrurun.report.tables import ladder_table
 from tests import configs
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from lrurun.config.ladder import Ladder, TrainingSpeed
 from lrurun.ledger import values
-from lrurun.report import formats, speed
+from lrurun.report import formats
+from lrurun.report.tables import speed
 from tests.reports import make_run, make_rung
 
 XEON = {"device": "cpu", "machine": {"cpu": "Xeon"}}

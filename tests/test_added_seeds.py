@@ -8,7 +8,7 @@ import pytest
 
 from lrurun.config import plan as planning
 from lrurun.ledger.store import Ledger
-from lrurun.report import selection
+from lrurun.report.tables import loaded_instance
 from tests.machine import Machine
 from tests.results import fill
 
@@ -49,5 +49,5 @@ def test_seeds_after_a_sequential_design_are_named(tmp_path: Path) -> None:
         for more in ({"seeds": None, "max_seeds": 20}, {"seeds": "20-21"}):
             asked = {"task": "sDigits", "ladder": "lru", "profile": None, "tune": False, "sets": [], **more}
             ledger.event("asked", "requested", asked, ladder=instance.key)
-        found = selection.LoadedInstance(plan, instance, ledger).added_seeds()
+        found = loaded_instance.LoadedInstance(plan, instance, ledger).added_seeds()
     assert found == ["seeds 20 to 21 of gamma-norm were added in a later command"]

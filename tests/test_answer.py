@@ -14,7 +14,7 @@ from lrurun.config.resolve import RateSource
 from lrurun.config.tuning import is_edge
 from lrurun.data.metric import METRICS
 from lrurun.report import formats
-from lrurun.report.ladder_table import LadderReport, Tuning
+from lrurun.report.tables.ladder_table import LadderReport, Tuning
 from tests.reports import MINI, build, grid, make_run, make_rung, two_rungs
 
 NAMES = ("tanh-rnn", "linear-rnn", "diagonal", "exponential", "stable-exponential", "ring-init", "gamma-norm", "phase")

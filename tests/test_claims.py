@@ -17,7 +17,7 @@ from lrurun.config.resolve import RateSource
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.errors import UsageError
 from lrurun.report import formats
-from lrurun.report.ladder_table import LadderReport
+from lrurun.report.tables.ladder_table import LadderReport
 from tests.reports import MINI, build, make_run, make_rung
 
 

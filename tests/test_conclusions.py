@@ -10,10 +10,10 @@ from msgspec import structs
 
 from lrurun.config.ladder import Ladder
 from lrurun.report import formats
-from lrurun.report.conclusions import conclude
 from lrurun.report.judging import claims
 from lrurun.report.judging.sequential import DesignSummary
-from lrurun.report.ladder_table import LadderReport
+from lrurun.report.tables.conclusions import conclude
+from lrurun.report.tables.ladder_table import LadderReport
 from tests.reports import build, make_run, make_rung
 
 NAMES = ("one", "two", "three", "four", "five")

@@ -12,7 +12,7 @@ from sqlalchemy import event
 
 from lrurun.ledger import store
 from lrurun.ledger.store import Ledger
-from lrurun.report.curves import average, kept, reduced
+from lrurun.report.figures.curves import average, kept, reduced
 from tests.stores import key, ledger, on_file, path, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures

@@ -14,7 +14,9 @@ import pytest
 from lrurun import __main__ as entry
 from lrurun.config import plan as planning
 from lrurun.ledger.store import Ledger
-from lrurun.report import figure_files, formats, run_details, selection
+from lrurun.report import formats, run_details
+from lrurun.report.figures import figure_files
+from lrurun.report.tables import loaded_instance
 from tests import speeds
 from tests.printed import read
 from tests.reports import EVIL, build, evil
@@ -232,7 +234,7 @@ def test_the_page_of_a_ledger_tells_of_its_runs(
         plan = planning.make("sDigits")
         instance = ledger.ladders("lru", "sDigits")[0]
         details = run_details.collect(
-            formats.content_of(selection.LoadedInstance(plan, instance, ledger).report()), ledger
+            formats.content_of(loaded_instance.LoadedInstance(plan, instance, ledger).report()), ledger
         )
     assert sorted((one.seed, one.score) for one in details.values()) == [(0, 0.5), (0, 0.8), (1, 0.7)]
     assert not [path for one in details.values() for path in one.settings if path == "seed"]

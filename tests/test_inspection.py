@@ -16,7 +16,7 @@ from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import ClaimedRun, Run
-from lrurun.report import sparkline
+from lrurun.report.tables import sparkline
 from tests import results
 from tests.commands import answered, said
 from tests.machine import Machine, stop

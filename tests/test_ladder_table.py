@@ -23,8 +23,8 @@ from lrurun.report import formats
 from lrurun.report.judging import statistics
 from lrurun.report.judging.statistics import Estimate
 from lrurun.report.judging.verdicts import Comparison
-from lrurun.report.ladder_table import LadderReport
-from lrurun.report.row_scores import LadderRow
+from lrurun.report.tables.ladder_table import LadderReport
+from lrurun.report.tables.row_scores import LadderRow
 from tests import configs
 from tests.reports import (
     GRID,

@@ -12,7 +12,7 @@ from sqlalchemy import event
 
 from lrurun.errors import NotFoundError
 from lrurun.ledger.store import Ledger
-from lrurun.report import progress
+from lrurun.report.live import progress
 from tests.stores import drop_trigger, key, ledger, on_file, path, raw, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from lrurun import console
 from lrurun.ledger.store import Ledger
-from lrurun.report import live
-from lrurun.report.progress import Progress, collect, columns, running_lines, so_far, summary, view
+from lrurun.report.live import view as live
+from lrurun.report.live.progress import Progress, collect, columns, running_lines, so_far, summary, view
 from tests.results import fill
 from tests.stores import key, ledger, path, take, want
 

@@ -19,17 +19,12 @@ from lrurun.errors import UsageError
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
-from lrurun.report import (
-    all_tasks,
-    figures,
-    formats,
-    listing,
-    progress,
-    scores,
-    verification,
-)
-from lrurun.report.ladder_table import LadderReport
+from lrurun.report import formats, listing, scores, verification
+from lrurun.report.figures import figures
+from lrurun.report.live import progress
 from lrurun.report.run_details import RunDetail
+from lrurun.report.tables import all_tasks
+from lrurun.report.tables.ladder_table import LadderReport
 from tests import results
 from tests.plug_ins import forget
 from tests.reports import GRID, make_run, make_rung

@@ -9,8 +9,9 @@ import pytest
 from lrurun import data, paths, studies
 from lrurun.config.ladder import load_ladder
 from lrurun.config.recipe import load_recipe
-from lrurun.report import ledger_claims, papers
-from lrurun.report.ledger_claims import Evidence, LedgerClaim
+from lrurun.report import papers
+from lrurun.report.tables import ledger_claims
+from lrurun.report.tables.ledger_claims import Evidence, LedgerClaim
 from tests import generated
 from tests.commands import said
 

@@ -18,8 +18,8 @@ from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
 from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
-from lrurun.report import curves, figure_files
-from lrurun.report.figures import Curve, Figure, Panel
+from lrurun.report.figures import curves, figure_files
+from lrurun.report.figures.figures import Curve, Figure, Panel
 from tests.drawings import caption, lines, lrurun, size
 
 XEON = {"device": "cpu", "machine": {"cpu": "Xeon"}}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lrurun import __main__ as entry
-from lrurun.report import figure_files, figures
+from lrurun.report.figures import figure_files, figures
 from tests.drawings import caption, lines, lrurun, size
 from tests.machine import Machine
 from tests.results import fill

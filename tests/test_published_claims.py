@@ -10,7 +10,7 @@ import pytest
 from lrurun import console
 from lrurun.__main__ import run
 from lrurun.config.ladder import load_ladder
-from lrurun.report import published_claims
+from lrurun.report.tables import published_claims
 from tests.commands import folder
 
 __all__ = ["folder"]  # a fixture: no ledger is in the working directory

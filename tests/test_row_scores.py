@@ -18,7 +18,7 @@ from lrurun.data.metric import Accuracy, WorstSlot, named
 from lrurun.errors import NotFoundError, UsageError
 from lrurun.ledger.values import Run
 from lrurun.report import formats, profiles
-from lrurun.report.ladder_table import LadderReport
+from lrurun.report.tables.ladder_table import LadderReport
 from tests.reports import build as build_report
 from tests.reports import make_run, make_rung
 from tests.test_outputs import TAGS, sums_of

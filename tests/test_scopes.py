@@ -10,7 +10,7 @@ from lrurun import paths
 from lrurun.config import plan as planning
 from lrurun.config.ladder import Claim, Ladder, load_ladder, outside_scope
 from lrurun.report.judging import design_record, published, questions
-from lrurun.report.ladder_table import LadderReport
+from lrurun.report.tables.ladder_table import LadderReport
 from tests.machine import Machine
 from tests.mistakes import LADDER, folder, ladder_error
 from tests.reports import build, make_run, make_rung

@@ -18,8 +18,8 @@ import lrurun
 from lrurun import studies
 from lrurun.errors import UsageError
 from lrurun.ledger.store import Ledger
-from lrurun.report import figure_files
-from lrurun.report.figures import Figure
+from lrurun.report.figures import figure_files
+from lrurun.report.figures.figures import Figure
 from lrurun.runner import processes
 from lrurun.runner.executors import local
 from lrurun.studies import checks, execution, page

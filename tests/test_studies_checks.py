@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from lrurun import studies
-from lrurun.report import figure_files
-from lrurun.report import figures as figure
+from lrurun.report.figures import figure_files
+from lrurun.report.figures import figures as figure
 from lrurun.studies import checks, execution
 from lrurun.studies import plan as planning
 from lrurun.studies import report as reporting

@@ -17,7 +17,7 @@ from msgspec import structs
 from lrurun.config.ladder import Claim, Ladder, Published
 from lrurun.report import formats
 from lrurun.report.judging.verdicts import Comparison, Side
-from lrurun.report.row_scores import LadderRow
+from lrurun.report.tables.row_scores import LadderRow
 from tests.reports import MINI, body, build, make_run, make_rung
 
 TABLE_60 = """\

@@ -15,8 +15,8 @@ from lrurun.data.metric import Accuracy
 from lrurun.ledger import owner
 from lrurun.ledger.store import Ledger
 from lrurun.paths import Places
-from lrurun.report import selection
 from lrurun.report.judging import design_record
+from lrurun.report.tables import loaded_instance
 from lrurun.runner.selection import SelectedRuns, Selection
 from tests.plans import LADDER, RECIPE, changed, error, make, on, rungs, write_documents
 
@@ -206,7 +206,7 @@ def test_a_setting_that_a_rung_takes_is_tuned_with_several_seeds_and_the_report_
             runs.advance()
         assert said == ["taking: chosen on validation with 3 seeds: model.recurrence.r_min = 0.2"]
         assert len(ledger.runs()) == 10
-        report = selection.LoadedInstance(made, instance, ledger).report()
+        report = loaded_instance.LoadedInstance(made, instance, ledger).report()
         assert "chosen on validation with 3 seeds: model.recurrence.r_min = 0.2 (taking)" in report.notes
         final = next(run for run in ledger.runs() if run.seed == 0)
         assert final.sources["model.recurrence.r_min"] == "tuned on validation with 3 seeds"

@@ -17,9 +17,10 @@ from lrurun import console
 from lrurun.config import plan as planning
 from lrurun.config.plan import final_runs
 from lrurun.ledger.store import Ledger
-from lrurun.report import formats, selection
-from lrurun.report.curves import BAND, average
+from lrurun.report import formats
+from lrurun.report.figures.curves import BAND, average
 from lrurun.report.formats import html
+from lrurun.report.tables import loaded_instance
 from lrurun.ui import app, curves, ladder_pages
 from lrurun.ui.source import size_of
 from tests import conftest
@@ -90,7 +91,7 @@ def test_a_ladder_has_the_report_in_the_same_words(filled: Machine, view: View) 
     [entry] = re.findall(r'<a href="(/ladders/\w+)">', view.page("/"))
     page = view.page(entry)
     with Ledger.open(filled.ledger) as ledger:
-        found = selection.LoadedInstance(
+        found = loaded_instance.LoadedInstance(
             planning.make("sDigits", profile="smoke"), ledger.ladders()[0], ledger
         ).report()
     static = html.render(found, msgspec.structs.replace(formats.content_of(found), curves=False), {})

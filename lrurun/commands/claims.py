@@ -44,8 +44,9 @@ def claims(
     The rule is the same for both. Claims about theory figures are decided by the checks of studies.
     """
     from lrurun.config.recipe import read_recipe
-    from lrurun.report import ledger_claims, papers
+    from lrurun.report import papers
     from lrurun.report.formats import table
+    from lrurun.report.tables import ledger_claims
 
     ledger_claims.check_paper(paper)
     _check_page(page, task, ladder)

@@ -49,7 +49,7 @@ def compare(
     json: Json = False,
 ) -> int:
     """Show how runs differ, with their results side by side."""
-    from lrurun.report import run_tables
+    from lrurun.report.tables import run_tables
 
     with opening.read_for_run(context.obj.places, runs[0]) as ledger:
         found = list({run.id: run for run in map(ledger.run, runs)}.values())

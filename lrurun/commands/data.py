@@ -130,7 +130,7 @@ def prepare(
     """
     from lrurun.data import store
     from lrurun.data.task import SPLITS
-    from lrurun.report.live import PreparationView
+    from lrurun.report.live.view import PreparationView
     from lrurun.runner.preparation import check_data_folder, prepare_data
     from lrurun.runner.signals import Signals, Stopped
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance, Run
     from lrurun.paths import Places
-    from lrurun.report.live import LadderView
+    from lrurun.report.live.view import LadderView
     from lrurun.runner.selection import Selection
     from lrurun.runner.signals import Signals
     from lrurun.runner.supervisor import Outcome
@@ -160,7 +160,7 @@ def train(
     """
     from lrurun.commands.plan import firm_verdict, show
     from lrurun.report import instance_documents
-    from lrurun.report.live import LadderView
+    from lrurun.report.live.view import LadderView
     from lrurun.runner import records
     from lrurun.runner.signals import Stopped
     from lrurun.runner.supervisor import Supervisor, while_busy
@@ -280,7 +280,7 @@ def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None
 
 
 def _prepare_data(places: Places, plan: planning.Plan, signals: Signals) -> None:
-    from lrurun.report.live import PreparationView
+    from lrurun.report.live.view import PreparationView
     from lrurun.runner.preparation import prepare_data
 
     with PreparationView() as view:
@@ -353,10 +353,12 @@ def _say_what_is_left(
 
 def _print_report(ledger: Ledger, plan: planning.Plan, instance: LadderInstance, shown: Shown) -> None:
     """The answer: the table, and what it says."""
-    from lrurun.report import selection
+    from lrurun.report.tables import loaded_instance
 
     rungs, with_claims = shown.of(plan.ladder), shown.has_claims(plan)
-    shown.write(selection.LoadedInstance(plan, instance, ledger).report(rungs=rungs, with_claims=with_claims), ledger)
+    shown.write(
+        loaded_instance.LoadedInstance(plan, instance, ledger).report(rungs=rungs, with_claims=with_claims), ledger
+    )
 
 
 def _warn_of_unfinished(ledger: Ledger, runs: Sequence[Run]) -> None:

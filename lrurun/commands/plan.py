@@ -219,7 +219,7 @@ def planned(
     """What a request would train, its rungs, and its sequential design."""
     from lrurun.commands._shared import deciding
     from lrurun.config import tuning
-    from lrurun.report import selection
+    from lrurun.report.tables import loaded_instance
 
     rungs, seeds = request.chosen(made)
     design = None
@@ -232,7 +232,7 @@ def planned(
     rows = [_planned(made, one, seeds_of[one.name], ledger, speeds) for one in rungs]
     phrases = [
         tuning.replacement_note(made.recipe, made.profile) if made.tune else "",
-        "" if ledger is None else selection.other_versions(made, ledger),
+        "" if ledger is None else loaded_instance.other_versions(made, ledger),
     ]
     notes = [phrase for phrase in phrases if phrase]
     document = _document(places, made, _short_name(made, ledger), rungs, seeds, design, rows, notes)
@@ -242,11 +242,11 @@ def planned(
 def _short_name(made: planning.Plan, ledger: Ledger | None) -> str:
     """The short name of the instance in the ledger; of a new one, that which it will get."""
     from lrurun.ledger.rows import numbered
-    from lrurun.report import selection
+    from lrurun.report.tables import loaded_instance
 
     if ledger is None:
         return made.short_name
-    if (instance := selection.find(ledger, made)) is not None:
+    if (instance := loaded_instance.find(ledger, made)) is not None:
         return instance.short_name
     taken = {one.short_name for one in ledger.ladders()}
     return next(name for name in numbered(made.short_name) if name not in taken)

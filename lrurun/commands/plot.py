@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
     from lrurun.paths import Places
-    from lrurun.report.drawing import Layers, SpectraOf
-    from lrurun.report.figures import Figure
-    from lrurun.report.selection import LoadedInstance
+    from lrurun.report.figures.drawing import Layers, SpectraOf
+    from lrurun.report.figures.figures import Figure
+    from lrurun.report.tables.loaded_instance import LoadedInstance
 
 Kind = Literal["curves", "ladder", "eigenvalues", "norms", "speed", "slots", "lengths", "map"]
 OF_TASKS = ("map", "ladder", "speed", "slots", "lengths")
@@ -64,7 +64,9 @@ def plot(
 
     Without a TASK or RUNs, it is the latest instance.
     """
-    from lrurun.report import all_tasks, drawing, figure_files, instance_documents, selection
+    from lrurun.report import instance_documents
+    from lrurun.report.figures import drawing, figure_files
+    from lrurun.report.tables import all_tasks, loaded_instance
 
     places: Places = context.obj.places
     names = what or []
@@ -104,7 +106,7 @@ def plot(
             figure = _of_runs(drawn, runs, ledger, places.runs, metric or ())
         else:
             asked = None if instance else request.plan(ledger)
-            loaded = selection.chosen(ledger, request.task or None, asked, instance, request.command())
+            loaded = loaded_instance.chosen(ledger, request.task or None, asked, instance, request.command())
             command = loaded.command if instance else request.command()
             figure = _of_task(drawn, loaded, places.runs, command, metric or ())
     output.write_file(out, figure_files.render(figure, suffix))
@@ -136,9 +138,10 @@ def _check_for_runs(context: typer.Context, kind: str) -> None:
 
 
 def _of_runs(kind: str, runs: Sequence[Run], ledger: Ledger, folder: Path, metrics: Sequence[str]) -> Figure:
-    from lrurun.report import drawing, selection
+    from lrurun.report.figures import drawing
+    from lrurun.report.tables import loaded_instance
 
-    of = selection.labels_of(runs, ledger)
+    of = loaded_instance.labels_of(runs, ledger)
     if kind == "norms":
         return drawing.run_norms(runs, ledger, of)
     return (
@@ -155,7 +158,8 @@ def _of_task(
     command: str,
     metrics: Sequence[str],
 ) -> Figure:
-    from lrurun.report import drawing, rung_runs, scores
+    from lrurun.report import rung_runs, scores
+    from lrurun.report.figures import drawing
 
     plan, ledger = loaded.plan, loaded.ledger
     metric = rung_runs.SPEED if kind == "speed" else scores.form_of(plan.task.metric).result

@@ -138,7 +138,7 @@ def _report(
     detect: float | None,
 ) -> int:
     """The comparison table of one ladder instance, or that of its training speeds."""
-    from lrurun.report import selection
+    from lrurun.report.tables import loaded_instance
 
     ledger = opening.read(places)
     with ledger or nullcontext():
@@ -147,7 +147,7 @@ def _report(
             raise NotFoundError(
                 f"{places.ledger}: there is no ledger, so there are no results", f"run: {request.command()}"
             )
-        loaded = selection.chosen(ledger, request.task or None, plan, instance, request.command())
+        loaded = loaded_instance.chosen(ledger, request.task or None, plan, instance, request.command())
         rungs = show.of(loaded.plan.ladder)
         if speeds:
             show.write(loaded.speeds(rungs=rungs), ledger)
@@ -159,7 +159,8 @@ def _report(
 
 def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:
     """One table of a ladder on all tasks of the ledger, with a column for each task and profile."""
-    from lrurun.report import all_tasks, instance_documents
+    from lrurun.report import instance_documents
+    from lrurun.report.tables import all_tasks
 
     ledger = opening.read(places)
     with ledger or nullcontext():

@@ -21,7 +21,7 @@ from lrurun.errors import LrurunError, NotFoundError
 if TYPE_CHECKING:
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
     from lrurun.paths import Places
-    from lrurun.report.run_tables import Curves, Spectra, TextTable
+    from lrurun.report.tables.run_tables import Curves, Spectra, TextTable
     from lrurun.runner.logs import Reader
 
 POLL_SECONDS = 0.5
@@ -192,7 +192,7 @@ def _document(
 
 
 def _print_run(run: Run) -> None:
-    from lrurun.report import run_tables as tables
+    from lrurun.report.tables import run_tables as tables
 
     console.paragraph(tables.heading(run))
     console.paragraph(tables.places(run))
@@ -228,7 +228,7 @@ def _print_records(
     checkpoints: list[Checkpoint],
 ) -> None:
     """What the ledger has about a run beside its row."""
-    from lrurun.report import run_tables as tables
+    from lrurun.report.tables import run_tables as tables
 
     _print(tables.attempts(attempts))
     _print(tables.curves(metrics))
@@ -258,7 +258,8 @@ def _print_log(places: Places, run: Run, attempts: list[Attempt]) -> None:
 
 def sparklines(task: str, metrics: Curves) -> list[str]:
     """A line for the training loss and for the validation score, if they have more than one point."""
-    from lrurun.report import scores, sparkline
+    from lrurun.report import scores
+    from lrurun.report.tables import sparkline
 
     main = list(scores.curves_of(scores.of_task(task, metrics)))
 

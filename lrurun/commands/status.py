@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
-    from lrurun.report.live import LadderView
-    from lrurun.report.progress import Progress
+    from lrurun.report.live.progress import Progress
+    from lrurun.report.live.view import LadderView
 
 WATCH_SECONDS = 1.0
 STALLED_SECONDS = 30.0
@@ -99,7 +99,7 @@ def status(
 
     For each rung: how many runs are done, running or queued, training loss, validation score, speed and time left.
     """
-    from lrurun.report import progress
+    from lrurun.report.live import progress
 
     places: Places = context.obj.places
     if watch:
@@ -131,7 +131,7 @@ def _watch(places: Places, only: str | None) -> int:
     waited for as long as a process that does not work.
     """
     from lrurun.ledger import owner
-    from lrurun.report.live import LadderView
+    from lrurun.report.live.view import LadderView
 
     active = _active(places, only)
     if not active:
@@ -259,7 +259,7 @@ def _output(progress: Progress) -> LadderStatus:
 
 
 def _progress(places: Places, only: str | None) -> list[Progress]:
-    from lrurun.report import progress
+    from lrurun.report.live import progress
 
     ledger = opening.read_current(places)
     if ledger is None:

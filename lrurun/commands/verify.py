@@ -178,7 +178,7 @@ def _train(places: Places, plan: Plan, run: Run, signals: Signals) -> Recorded:
         LrurunError: the training failed.
     """
     from lrurun.ledger.values import FINISHED
-    from lrurun.report.live import LadderView
+    from lrurun.report.live.view import LadderView
     from lrurun.runner.selection import Selection
     from lrurun.runner.supervisor import Supervisor
 

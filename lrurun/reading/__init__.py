@@ -15,7 +15,7 @@ from lrurun.report import columns as tables
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Curve, Run
-    from lrurun.report.ledger_claims import LedgerClaim
+    from lrurun.report.tables.ledger_claims import LedgerClaim
 
 
 class OpenLedger:
@@ -156,8 +156,9 @@ class OpenLedger:
             UsageError: unknown names, or an argument of another type.
         """
         from lrurun import kinds
-        from lrurun.report import formats, run_details, selection
+        from lrurun.report import formats, run_details
         from lrurun.report.request import LadderRequest
+        from lrurun.report.tables import loaded_instance
 
         hint = 'as in report("sDigits", ladder="lru", sets={"optim.lr": 0.001})'
         check_type("task", task, str, "text", hint)
@@ -172,7 +173,7 @@ class OpenLedger:
         plan = None if instance else request.plan(ledger)
         if ledger is None:
             raise NotFoundError(f"there is no ledger at {self.path}", f"run: {request.command()}")
-        made = selection.chosen(ledger, task, plan, instance, request.command()).report()
+        made = loaded_instance.chosen(ledger, task, plan, instance, request.command()).report()
         details = run_details.collect(formats.content_of(made), ledger)
         return ReportRows(made, formats.render(made, "html", details=details))
 
@@ -187,7 +188,7 @@ class OpenLedger:
         Raises:
             UsageError: unknown names.
         """
-        from lrurun.report import ledger_claims
+        from lrurun.report.tables import ledger_claims
 
         _check_texts('as in claims(ladder="lru", task="sDigits")', ladder=ladder, task=task, paper=paper)
         ledger_claims.check_paper(paper, "paper")
@@ -233,7 +234,7 @@ def _reduced(curve: Curve, points: int) -> Curve:
     import numpy as np
     from msgspec import structs
 
-    from lrurun.report.curves import kept
+    from lrurun.report.figures.curves import kept
 
     at = kept(curve.steps, curve.values, points)
     steps, values = (np.asarray(one)[at].data.toreadonly() for one in (curve.steps, curve.values))

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     import polars
 
     from lrurun.ledger.values import Curve, Run
-    from lrurun.report.ladder_table import LadderReport
-    from lrurun.report.ledger_claims import LedgerClaim
-    from lrurun.report.row_scores import LadderRow
+    from lrurun.report.tables.ladder_table import LadderReport
+    from lrurun.report.tables.ledger_claims import LedgerClaim
+    from lrurun.report.tables.row_scores import LadderRow
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ class Rows(list[T], Generic[T]):
 
     def _repr_html_(self) -> str:
         """A table, of the first rows only if there are many."""
-        from lrurun.report import pages
+        from lrurun.report.formats import pages
 
         columns = self._shown(self[:SHOWN])
         return pages.render(
@@ -120,13 +120,13 @@ class ReportRows(Rows["LadderRow"]):
 
     def _repr_html_(self) -> str:
         """The page of the report, in a frame."""
-        from lrurun.report import pages
+        from lrurun.report.formats import pages
 
         return pages.render("frame.html", title=self.report.title, page=self.page)
 
 
 def _fields_of_rows() -> tuple[str, ...]:
-    from lrurun.report.row_scores import LadderRow
+    from lrurun.report.tables.row_scores import LadderRow
 
     return LadderRow.__struct_fields__
 
@@ -167,7 +167,7 @@ def shown_curves(curves: Sequence[Curve]) -> Columns:
 
 def shown_claims(claims: Sequence[LedgerClaim]) -> Columns:
     """The columns of `lrurun claims`."""
-    from lrurun.report import ledger_claims
+    from lrurun.report.tables import ledger_claims
 
     rows = [ledger_claims.cells(claim) for claim in claims]
     return {name: [row[k] for row in rows] for k, name in enumerate(ledger_claims.HEADERS)}

@@ -13,7 +13,8 @@ from lrurun.config.settings import flatten
 from lrurun.console import setting
 from lrurun.errors import UsageError, nearest
 from lrurun.ledger import filters
-from lrurun.report import progress, scores
+from lrurun.report import scores
+from lrurun.report.live import progress
 from lrurun.report.scores import ScoreForm
 
 if TYPE_CHECKING:

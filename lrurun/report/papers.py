@@ -15,7 +15,7 @@ from lrurun.config import plan as planning
 from lrurun.errors import plural
 from lrurun.report.formats import markdown
 from lrurun.report.judging.verdicts import NOT_RUN
-from lrurun.report.ledger_claims import Evidence, LedgerClaim
+from lrurun.report.tables.ledger_claims import Evidence, LedgerClaim
 
 HEADERS = ("place", "what it shows", "made by", "result here", "at the paper's size")
 NOTHING = "–"

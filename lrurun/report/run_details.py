@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from lrurun.config.settings import flatten
-from lrurun.report.content import ReportContent
 from lrurun.report.scores import curves_of
+from lrurun.report.tables.content import ReportContent
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from lrurun.report.figures import Curve, Figure, Panel, line, points
+from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, below, identity, larger
 from lrurun.studies.kernels import TITLES, Architecture

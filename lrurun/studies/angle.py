@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from lrurun.report.figures import Figure, Panel, Picture, floats, line, points, thin
+from lrurun.report.figures.figures import Figure, Panel, Picture, floats, line, points, thin
 from lrurun.studies import formulas
 from lrurun.studies.checks import Check, above, below, identity
 from lrurun.studies.coordinates import FORMS, Angle, Form, Modulus, Optimizer, angle, coordinates, descent, distance

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from lrurun.report.figures import Figure, Panel, grey, line, spread
+from lrurun.report.figures.figures import Figure, Panel, grey, line, spread
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, above, below, larger, one_sided_p
 from lrurun.studies.kernels import ARCHITECTURES, TITLES, Architecture, Multiple

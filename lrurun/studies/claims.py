@@ -14,7 +14,7 @@ from lrurun import decoding, kinds
 from lrurun.errors import plural
 from lrurun.kinds import Outcome
 from lrurun.report.judging.verdicts import NOT_JUDGED, NOT_RUN
-from lrurun.report.ledger_claims import LedgerClaim, LedgerVerdict
+from lrurun.report.tables.ledger_claims import LedgerClaim, LedgerVerdict
 from lrurun.studies import PREFIX, plan, report
 from lrurun.studies.checks import Check
 

@@ -230,7 +230,7 @@ def _run(
     executor: Executor,
 ) -> Outcome:
     """Computes the cells that remain."""
-    from lrurun.report.live import LadderView
+    from lrurun.report.live.view import LadderView
     from lrurun.runner.supervisor import Supervisor, while_busy
 
     with LadderView() as display:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lrurun.report.figures import Figure, Panel, dashed, line, log_log, parameter_matrix, spread
+from lrurun.report.figures.figures import Figure, Panel, dashed, line, log_log, parameter_matrix, spread
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, below, identity, larger
 from lrurun.studies.coordinates import Angle

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures import Figure, Panel, dashed, line
+from lrurun.report.figures.figures import Figure, Panel, dashed, line
 from lrurun.studies.checks import Check, above, identity, sign_test
 from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array, Count, Rate, Results, Settings, Study, Values

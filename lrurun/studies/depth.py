@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures import Curve, Figure, dashed, line, log_log, points
+from lrurun.report.figures.figures import Curve, Figure, dashed, line, log_log, points
 from lrurun.studies.checks import Check, above, below, sampling
 from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array, Results, Rho, Settings, Study, Values

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures import Figure, Panel, line, points
+from lrurun.report.figures.figures import Figure, Panel, line, points
 from lrurun.studies.checks import Check, failed, identity, larger, sampling
 from lrurun.studies.formulas import distance_to_uniform
 from lrurun.studies.study import CellResult, Results, Settings, Study, Values

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures import Figure, line, log_log, spread
+from lrurun.report.figures.figures import Figure, line, log_log, spread
 from lrurun.studies.checks import Check, above, identity, sampling
 from lrurun.studies.formulas import Ring, check_ring, generator, ring_gain, ring_radius, slice_gain
 from lrurun.studies.study import Array, Count, Results, Settings, Study, Values

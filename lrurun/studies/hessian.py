@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.errors import UsageError
-from lrurun.report.figures import Figure, Panel, matrix, parameter_matrix, points
+from lrurun.report.figures.figures import Figure, Panel, matrix, parameter_matrix, points
 from lrurun.studies import hessians
 from lrurun.studies.checks import Check, above, identity, larger
 from lrurun.studies.formulas import generator

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures import Figure, Panel, dashed, thin
+from lrurun.report.figures.figures import Figure, Panel, dashed, thin
 from lrurun.studies.checks import Check, above, below, identity, sampling
 from lrurun.studies.study import Array, Results, Settings, Study, Values
 

@@ -89,7 +89,7 @@ class StudyKind(Kind):
         return report.build(plan, report.collect(ledger, plan)).answer or "Not finished."
 
     def page(self, ledger: Ledger, instance: LadderInstance, figure: str) -> Page:
-        from lrurun.report import pages
+        from lrurun.report.formats import pages
         from lrurun.studies import page, report
 
         plan = report.plan_of(ledger, instance)
@@ -98,7 +98,7 @@ class StudyKind(Kind):
         return Page(heading=f"{found.study}: {found.about.question}", body=pages.render("study.html", one=shown))
 
     def drawing(self, ledger: Ledger, instance: LadderInstance) -> bytes:
-        from lrurun.report import figure_files
+        from lrurun.report.figures import figure_files
         from lrurun.studies import report
 
         plan = report.plan_of(ledger, instance)

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures import Figure, Panel, line
+from lrurun.report.figures.figures import Figure, Panel, line
 from lrurun.studies.checks import Check, above, identity
 from lrurun.studies.coordinates import basin
 from lrurun.studies.formulas import energy, loss, sensitivity

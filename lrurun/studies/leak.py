@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures import Figure, Panel, line, points
+from lrurun.report.figures.figures import Figure, Panel, line, points
 from lrurun.studies.checks import Check, above, identity
 from lrurun.studies.study import Array, Results, Settings, Study, Values
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures import Figure, grey, line, log_log
+from lrurun.report.figures.figures import Figure, grey, line, log_log
 from lrurun.studies.checks import Check, above, below, identity
 from lrurun.studies.formulas import printed_derivative, sensitivity, state_variance
 from lrurun.studies.study import Results, Rho, Settings, Study, Values

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Meta
 
 from lrurun.data.task import Spec
-from lrurun.report.figures import Curve, Figure, Panel, line, points
+from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
 from lrurun.studies.checks import Check, below, identity, sampling
 from lrurun.studies.formulas import generator
 from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values

@@ -11,11 +11,12 @@ from msgspec import structs
 from lrurun import console
 from lrurun.commands._shared import output
 from lrurun.errors import LrurunError, UsageError
-from lrurun.report import page_figures, pages
+from lrurun.report.figures import page_figures
+from lrurun.report.formats import pages
 from lrurun.studies import report as reporting
 
 if TYPE_CHECKING:
-    from lrurun.report.figures import Figure
+    from lrurun.report.figures.figures import Figure
     from lrurun.studies.plan import StudyPlan
     from lrurun.studies.report import StudyReport
     from lrurun.studies.study import Results
@@ -25,7 +26,7 @@ PAGE = ".html"
 
 def is_drawn(out: Path) -> bool:
     """Whether a file of this name is a figure or a page."""
-    from lrurun.report import figure_files
+    from lrurun.report.figures import figure_files
 
     return out.suffix.lower() in (*figure_files.SUFFIXES, PAGE)
 
@@ -82,7 +83,7 @@ class Drawings:
 
     def _drawn(self, figure: Figure, report: StudyReport, files: Sequence[Path]) -> tuple[dict[Path, bytes], str]:
         """The contents of the files of figures, and what the page has."""
-        from lrurun.report import figure_files
+        from lrurun.report.figures import figure_files
 
         whole = captioned(report, figure)
         suffixes = {file: suffix for file in files if (suffix := file.suffix.lower()) in figure_files.SUFFIXES}

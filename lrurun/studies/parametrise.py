@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lrurun.report.figures import Curve, Figure, Panel, dashed, line, points
+from lrurun.report.figures.figures import Curve, Figure, Panel, dashed, line, points
 from lrurun.studies.checks import Check, above, below, identity
 from lrurun.studies.coordinates import (
     FORMS,

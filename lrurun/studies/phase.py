@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures import Figure, Panel, Scale, dashed, line
+from lrurun.report.figures.figures import Figure, Panel, Scale, dashed, line
 from lrurun.studies.checks import Check, above, identity
 from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array, Count, Radius, Rate, Results, Settings, Study, Values

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures import Figure, Panel, line
+from lrurun.report.figures.figures import Figure, Panel, line
 from lrurun.studies.checks import Check, above, at_least_above, identity
 from lrurun.studies.study import CellResult, Count, Radius, Rate, Results, Settings, Study, Values
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures import Curve, Figure, Panel, line, points
+from lrurun.report.figures.figures import Curve, Figure, Panel, line, points
 from lrurun.studies.checks import Check, above, below, identity
 from lrurun.studies.study import Array, Results, Settings, Study, Values
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lrurun.report.figures import Figure, dashed, line, log_log
+from lrurun.report.figures.figures import Figure, dashed, line, log_log
 from lrurun.studies.checks import Check, above, below, identity
 from lrurun.studies.formulas import energy, sensitivity, state_variance
 from lrurun.studies.study import Array, Count, Results, Rho, Settings, Study, Values

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from lrurun.report.figures import Figure, Panel, line, points
+from lrurun.report.figures.figures import Figure, Panel, line, points
 from lrurun.studies.checks import Check, below, identity, sampling
 from lrurun.studies.formulas import Ring, check_ring, distance_to_uniform, generator, ring_radius
 from lrurun.studies.study import Array, CellResult, Count, Results, Settings, Study, Values

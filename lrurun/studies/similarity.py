@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from lrurun.report.figures import Figure, Panel, Picture, dashed, line
+from lrurun.report.figures.figures import Figure, Panel, Picture, dashed, line
 from lrurun.studies.checks import Check, above, identity
 from lrurun.studies.formulas import derivative, energy, printed_derivative
 from lrurun.studies.study import CellResult, Results, Rho, Settings, Study, Values

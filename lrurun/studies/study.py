@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Meta, Struct, structs
 
 from lrurun.console import setting
-from lrurun.report.figures import Figure
+from lrurun.report.figures.figures import Figure
 from lrurun.studies.checks import Check
 
 Rho = Annotated[float, Meta(ge=0, le=1)]

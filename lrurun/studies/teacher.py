@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from lrurun.report.figures import Curve, Figure, dashed, line, log_log, spread
+from lrurun.report.figures.figures import Curve, Figure, dashed, line, log_log, spread
 from lrurun.studies import kernels
 from lrurun.studies.checks import Check, larger
 from lrurun.studies.kernels import Architecture, Multiple

@@ -20,7 +20,7 @@ from starlette.staticfiles import StaticFiles
 
 from lrurun import console
 from lrurun.errors import LedgerError, LrurunError, NotFoundError, UsageError
-from lrurun.report import pages
+from lrurun.report.formats import pages
 from lrurun.runner import logs
 from lrurun.ui import ladder_pages, run_pages
 from lrurun.ui.curves import Kind

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import structs
 
-from lrurun.report import curves, drawing
-from lrurun.report.curves import LOGARITHMIC
-from lrurun.report.figures import Curve, Figure, Panel, floats, suited
+from lrurun.report.figures import curves, drawing
+from lrurun.report.figures.curves import LOGARITHMIC
+from lrurun.report.figures.figures import Curve, Figure, Panel, floats, suited
 from lrurun.report.scores import curves_of, form_of, of_task
 
 if TYPE_CHECKING:

@@ -13,19 +13,16 @@ from lrurun import kinds
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.ledger import owner
 from lrurun.ledger.filters import when
-from lrurun.report import (
-    ledger_claims,
-    progress,
-    run_details,
-    selection,
-)
+from lrurun.report import run_details
 from lrurun.report.formats import content_of, html
+from lrurun.report.live import progress
+from lrurun.report.tables import ledger_claims, loaded_instance
 from lrurun.ui import curves
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
-    from lrurun.report.figures import Figure
+    from lrurun.report.figures.figures import Figure
     from lrurun.report.rung_runs import RungRuns
     from lrurun.ui.source import Source, Stamp
 
@@ -95,7 +92,7 @@ def _conclusion(ledger: Ledger, instance: LadderInstance) -> str:
     try:
         if (kind := kinds.of(instance.kind)) is not None:
             return kind.conclusion(ledger, instance)
-        report = selection.of_instance(ledger, instance).report()
+        report = loaded_instance.of_instance(ledger, instance).report()
         return next(iter(report.conclusions), "No results yet.")
     except LrurunError as error:
         return f"No report: {error.message}"
@@ -129,7 +126,7 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
 
 def _report(ledger: Ledger, instance: LadderInstance) -> dict[str, Any]:
     """The report of `lrurun report`, as its HTML page has it."""
-    report = selection.of_instance(ledger, instance).report()
+    report = loaded_instance.of_instance(ledger, instance).report()
     content = content_of(report)
     details = run_details.collect(content, ledger, curves=False)
     return {"heading": content.title, "report": html.parts(report, content, details)}
@@ -160,7 +157,7 @@ def ladder_curves(
 ) -> Figure:
     """The curves of a ladder instance. Raises as `ladder` does, and for reports that cannot be made."""
     instance = ledger.ladder(key)
-    loaded = selection.of_instance(ledger, instance)
+    loaded = loaded_instance.of_instance(ledger, instance)
 
     def counted() -> dict[str, RungRuns]:
         return loaded.counted()[0]

@@ -11,8 +11,10 @@ from msgspec import structs
 
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import columns, filters, owner
-from lrurun.report import again, listing, page_figures, run_table, run_tables
-from lrurun.report.figures import Figure, Panel, spectrum
+from lrurun.report import again, listing, run_table
+from lrurun.report.figures import page_figures
+from lrurun.report.figures.figures import Figure, Panel, spectrum
+from lrurun.report.tables import run_tables
 from lrurun.runner import logs
 from lrurun.ui import curves
 from lrurun.ui.ladder_pages import Failure, results_stamp

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.report.judging import sequential
-    from lrurun.report.live import LadderView
+    from lrurun.report.live.view import LadderView
     from lrurun.report.request import LadderRequest
 
 
@@ -41,8 +41,8 @@ def selections(
 def _rounds(
     ledger: Ledger, plan: planning.Plan, instance: LadderInstance, max_seeds: int | None, display: LadderView
 ) -> Iterator[Selection]:
-    from lrurun.report import selection
     from lrurun.report.judging import design_record, sequential
+    from lrurun.report.tables import loaded_instance
 
     so_far = design_record.begin(plan, instance, ledger, max_seeds)
     if so_far.next_look is not None and (known := sequential.known_before(so_far.design.finished_before)):
@@ -50,7 +50,7 @@ def _rounds(
     while (look := so_far.next_look) is not None:
         rungs = planning.choose_rungs(plan, sorted(so_far.next_rungs))
         yield Selection(plan=plan, rungs=rungs, seeds=range(look.seeds))
-        loaded = selection.LoadedInstance(plan, instance, ledger)
+        loaded = loaded_instance.LoadedInstance(plan, instance, ledger)
         design_record.record(instance, ledger, loaded.take_look(so_far))
         so_far = design_record.begin(plan, instance, ledger, max_seeds)
         count, total = len(so_far.undecided), len(so_far.design.questions)
@@ -63,11 +63,11 @@ def _rounds(
 
 def design_of(made: planning.Plan, ledger: Ledger | None, request: LadderRequest) -> sequential.Progress | None:
     """The recorded sequential design of the plan; without one, with `--decide`, the one that would be recorded."""
-    from lrurun.report import selection
     from lrurun.report.judging import design_record
+    from lrurun.report.tables import loaded_instance
 
     so_far = None
-    if ledger is not None and (instance := selection.find(ledger, made)) is not None:
+    if ledger is not None and (instance := loaded_instance.find(ledger, made)) is not None:
         so_far = design_record.find(made, instance, ledger)
     if request.decide:
         so_far = so_far or design_record.planned(made, ledger, request.max_seeds)

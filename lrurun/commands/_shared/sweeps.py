@@ -107,7 +107,7 @@ def write_report(
         NotFoundError: there is no such instance.
     """
     from lrurun.config.settings import by_paths, parse_set
-    from lrurun.report import swept
+    from lrurun.report.tables import swept
 
     by = by_paths(by)
     for text in request.sets:

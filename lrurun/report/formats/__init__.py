@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Literal, get_args
 from lrurun.console import PIPE_WIDTH
 
 if TYPE_CHECKING:
-    from lrurun.report.all_tasks import AllTasksReport
-    from lrurun.report.content import ReportContent
-    from lrurun.report.ladder_table import LadderReport
     from lrurun.report.request import LadderRequest
     from lrurun.report.run_details import RunDetail
-    from lrurun.report.speed import SpeedReport
-    from lrurun.report.swept import SweptReport
+    from lrurun.report.tables.all_tasks import AllTasksReport
+    from lrurun.report.tables.content import ReportContent
+    from lrurun.report.tables.ladder_table import LadderReport
+    from lrurun.report.tables.speed import SpeedReport
+    from lrurun.report.tables.swept import SweptReport
 
     AnyReport = LadderReport | SpeedReport | AllTasksReport | SweptReport
 
@@ -25,7 +25,7 @@ FORMATS: tuple[str, ...] = get_args(Format)
 def content_of(report: AnyReport) -> ReportContent:
     """What a report shows, whatever the format."""
     # Imported here: every command with --json uses this package, and those modules import numpy.
-    from lrurun.report import all_tasks, ladder_content, speed, swept
+    from lrurun.report.tables import all_tasks, ladder_content, speed, swept
 
     if isinstance(report, swept.SweptReport):
         return swept.content_of(report)
@@ -38,9 +38,10 @@ def content_of(report: AnyReport) -> ReportContent:
 
 def answer_of(report: AnyReport, request: LadderRequest | None = None) -> ReportContent:
     """The first layer of a report, where it has several."""
-    from lrurun.report import answer, task_map
-    from lrurun.report.all_tasks import AllTasksReport
-    from lrurun.report.ladder_table import LadderReport
+    from lrurun.report.figures import task_map
+    from lrurun.report.tables import answer
+    from lrurun.report.tables.all_tasks import AllTasksReport
+    from lrurun.report.tables.ladder_table import LadderReport
 
     if isinstance(report, LadderReport):
         return answer.content_of(report, request)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lrurun.report import answer, page_figures, pages, task_map
-from lrurun.report.all_tasks import AllTasksReport
-from lrurun.report.content import ReportContent, RunGroup, three_digits
-from lrurun.report.ladder_table import LadderReport
+from lrurun.report.figures import page_figures, task_map
+from lrurun.report.formats import pages
 from lrurun.report.run_details import RunDetail
 from lrurun.report.scores import ACCURACY, ScoreForm
+from lrurun.report.tables import answer
+from lrurun.report.tables.all_tasks import AllTasksReport
+from lrurun.report.tables.content import ReportContent, RunGroup, three_digits
+from lrurun.report.tables.ladder_table import LadderReport
 from lrurun.table import NOTHING
 
 if TYPE_CHECKING:

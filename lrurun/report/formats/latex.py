@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from lrurun.console import clean
-from lrurun.report.content import ON_PAGE, ReportContent, sentence
+from lrurun.report.tables.content import ON_PAGE, ReportContent, sentence
 from lrurun.table import Column, narrowed
 
 _HEAD = r"% Needs \usepackage{booktabs} and \usepackage{graphicx} in the preamble; \input this file where it belongs."

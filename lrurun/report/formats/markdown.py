@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lrurun.console import clean
-from lrurun.report.content import ReportContent, sentence
+from lrurun.report.tables.content import ReportContent, sentence
 from lrurun.table import Column
 
 

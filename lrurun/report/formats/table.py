@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from lrurun.console import PIPE_WIDTH, clean, plain, wrapped
-from lrurun.report.content import ReportContent, sentence
+from lrurun.report.tables.content import ReportContent, sentence
 from lrurun.table import STYLES, narrowed
 
 _STACKED = 6

@@ -13,17 +13,17 @@ from lrurun.config.resolve import RateSource
 from lrurun.config.schema import RunConfig
 from lrurun.data.metric import Accuracy, Metric
 from lrurun.errors import plural
-from lrurun.report import row_scores
-from lrurun.report.conclusions import about, conclude
 from lrurun.report.instance_label import make_label
 from lrurun.report.judging import claims, published, ranks, sequential, statistics, verdicts
 from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.judging.scored_runs import claimed_metrics, results_of, scored, scoring_of
 from lrurun.report.judging.sequential import Progress
 from lrurun.report.judging.verdicts import Comparison, Sample
-from lrurun.report.row_scores import LadderRow, OtherRun
 from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
 from lrurun.report.scores import ScoreForm, form_of
+from lrurun.report.tables import row_scores
+from lrurun.report.tables.conclusions import about, conclude
+from lrurun.report.tables.row_scores import LadderRow, OtherRun
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from lrurun.config.ladder import Published
-from lrurun.report import content
-from lrurun.report.content import mixed_versions
-from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
+from lrurun.report.tables import content
+from lrurun.report.tables.content import mixed_versions
+from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import NOTHING
 
 RATES = {

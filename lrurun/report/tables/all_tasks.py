@@ -13,11 +13,11 @@ from msgspec import Struct, structs
 from lrurun import data as tasks
 from lrurun.config.ladder import Ladder
 from lrurun.errors import LrurunError, NotFoundError
-from lrurun.report import cells, content
 from lrurun.report.instance_label import InstanceLabel, data_sentence
-from lrurun.report.ladder_table import PAPER_PROTOCOL, LadderReport, settings_of
-from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
+from lrurun.report.tables import cells, content
+from lrurun.report.tables.ladder_table import PAPER_PROTOCOL, LadderReport, settings_of
+from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import Column, Table
 
 if TYPE_CHECKING:
@@ -104,25 +104,26 @@ def collect(
     Raises:
         NotFoundError: there is none.
     """
-    from lrurun.report import instance_documents, selection
+    from lrurun.report import instance_documents
+    from lrurun.report.tables import loaded_instance
 
     reports, notes, others = [], [], []
     refused: LrurunError | None = None
     for found in sorted(ledger.ladders(ladder.name), key=_place):
         if request.profile not in (None, found.profile) or not _may_be(found, request):
-            others.append(selection.title(found))
+            others.append(loaded_instance.title(found))
             continue
         try:
             sets = [*request.sets, *_protocol(found)]
             plan = instance_documents.present_plan(ledger, found, ladder, sets=sets, tune=request.tune)
             if plan.spec == found.spec:
-                reports.append(selection.LoadedInstance(plan, found, ledger).report(rungs=rungs))
+                reports.append(loaded_instance.LoadedInstance(plan, found, ledger).report(rungs=rungs))
             else:
-                others.append(selection.title(found))
+                others.append(loaded_instance.title(found))
         except LrurunError as error:
             refused = refused or error
             own = "" if found.task in tasks.TASKS else f"; {tasks.OF_PLUG_IN}"
-            notes.append(f"left out: {selection.title(found)}: {error.message}{own}")
+            notes.append(f"left out: {loaded_instance.title(found)}: {error.message}{own}")
     if not reports:
         if refused is not None:
             raise refused

@@ -12,13 +12,14 @@ from lrurun.config import plan as planning
 from lrurun.config.resolve import full
 from lrurun.console import clean, setting
 from lrurun.errors import LrurunError, NotFoundError, UsageError
-from lrurun.report import cells, content, selection
-from lrurun.report.content import PARAMETERS, RUNG
 from lrurun.report.instance_label import InstanceLabel, data_sentence, instance_title
 from lrurun.report.judging import statistics
-from lrurun.report.ladder_table import LadderReport, settings_of
-from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
+from lrurun.report.tables import cells, content, loaded_instance
+from lrurun.report.tables.content import PARAMETERS, RUNG
+from lrurun.report.tables.ladder_table import LadderReport, settings_of
+from lrurun.report.tables.loaded_instance import LoadedInstance
+from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import KEPT, NOTHING, Column, Table
 
 if TYPE_CHECKING:
@@ -61,13 +62,13 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     score: ScoreForm
 
 
-def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str) -> list[selection.LoadedInstance]:
+def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str) -> list[LoadedInstance]:
     """The instances that differ from a plan in no setting but those of `by`, oldest first.
 
     Raises:
         NotFoundError: there is none; `command` trains them.
     """
-    found: list[selection.LoadedInstance] = []
+    found: list[LoadedInstance] = []
     for instance in ledger.ladders(plan.ladder.name, plan.recipe.task):
         if (instance.profile, instance.spec["tune"]) != (plan.profile, plan.tune):
             continue
@@ -75,12 +76,12 @@ def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str)
         with suppress(UsageError):  # a value that does not fit the plan: the instance differs in others
             other = plan.with_sets(plan.changes | values)
             if other.spec["digest"] == instance.spec["digest"]:
-                found.append(selection.LoadedInstance(other, instance, ledger))
+                found.append(LoadedInstance(other, instance, ledger))
     if not found:
         wanted = instance_title(plan.ladder.name, plan.recipe.task, plan.profile, plan.spec)
         raise NotFoundError(
             f"{wanted}: not in this ledger, with any value of {', '.join(by)}",
-            selection.recorded_hint(ledger, plan.recipe.task, command),
+            loaded_instance.recorded_hint(ledger, plan.recipe.task, command),
         )
     return found
 
@@ -88,7 +89,7 @@ def find(ledger: Ledger, plan: planning.Plan, by: Collection[str], command: str)
 def build(
     ledger: Ledger,
     plan: planning.Plan,
-    found: Sequence[selection.LoadedInstance],
+    found: Sequence[LoadedInstance],
     by: Sequence[str],
     rungs: Sequence[str] | None,
 ) -> SweptReport:

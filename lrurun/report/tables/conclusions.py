@@ -14,7 +14,7 @@ from lrurun.report.scores import ACCURACY, ScoreForm
 if TYPE_CHECKING:
     from lrurun.report.judging.sequential import DesignSummary
     from lrurun.report.judging.verdicts import Comparison
-    from lrurun.report.row_scores import LadderRow
+    from lrurun.report.tables.row_scores import LadderRow
 
 
 def conclude(

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lrurun import console
-from lrurun.report.progress import Lines, Progress, collect, view
+from lrurun.report.live.progress import Lines, Progress, collect, view
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -13,13 +13,13 @@ from lrurun import plugins
 from lrurun.config.resolve import RATE
 from lrurun.console import clean, setting
 from lrurun.errors import plural
-from lrurun.report import cells, content
-from lrurun.report.content import RUNG
 from lrurun.report.judging import claims, verdicts
-from lrurun.report.ladder_content import BASE, detect_foot, has_branches, p_cell
-from lrurun.report.ladder_table import BASE_NOT_RUN, PAPER_PROTOCOL, LadderReport
 from lrurun.report.request import LadderRequest
-from lrurun.report.row_scores import LadderRow
+from lrurun.report.tables import cells, content
+from lrurun.report.tables.content import RUNG
+from lrurun.report.tables.ladder_content import BASE, detect_foot, has_branches, p_cell
+from lrurun.report.tables.ladder_table import BASE_NOT_RUN, PAPER_PROTOCOL, LadderReport
+from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import NOTHING, Column, Table
 
 _PLOT_WIDTHS = (10, 12, 16, 20, 24, 28, 32)

@@ -17,17 +17,18 @@ from lrurun.config.schema import common_settings
 from lrurun.config.settings import flatten
 from lrurun.errors import LedgerError, NotFoundError, plural
 from lrurun.ledger.values import FINISHED
-from lrurun.report import instance_documents, ladder_table, request, rung_runs
+from lrurun.report import instance_documents, request, rung_runs
 from lrurun.report.instance_label import InstanceLabel, data_phrase, instance_title, make_label
 from lrurun.report.judging import claims, design_record, scored_runs, sequential
 from lrurun.report.scores import form_of
+from lrurun.report.tables import ladder_table
 
 if TYPE_CHECKING:
     from lrurun.config.resolve import ResolvedRung
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
     from lrurun.report.judging.sequential import LookRecord, Progress
-    from lrurun.report.speed import SpeedReport
+    from lrurun.report.tables.speed import SpeedReport
 
 
 def chosen(
@@ -210,7 +211,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
 
     def speeds(self, *, rungs: Sequence[str] | None = None) -> SpeedReport:
         """The training speeds of its rungs; `rungs` names those to show."""
-        from lrurun.report import speed
+        from lrurun.report.tables import speed
 
         plan = self.plan
         return speed.build(

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from lrurun.report import all_tasks, content
-from lrurun.report.all_tasks import AllTasksReport, TaskCell, TaskColumn
+from lrurun.report.tables import all_tasks, content
+from lrurun.report.tables.all_tasks import AllTasksReport, TaskCell, TaskColumn
 from lrurun.table import NOTHING, Column, Table
 
 SIGNS = {"helps": "▲", "hurts": "▼", "undecided": "·", "same runs": "="}

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from lrurun.config.ladder import Grid
 from lrurun.console import clean
-from lrurun.report import content
-from lrurun.report.row_scores import LadderRow
 from lrurun.report.scores import ScoreForm
+from lrurun.report.tables import content
+from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import Column, Table
 
 

@@ -9,12 +9,12 @@ from msgspec import Struct, structs
 
 from lrurun.config.ladder import Ladder, Rung
 from lrurun.console import clean
-from lrurun.report import content
-from lrurun.report.content import PARAMETERS, RUNG, TITLE
 from lrurun.report.devices import several
 from lrurun.report.instance_label import label_of, make_label
 from lrurun.report.judging import statistics
 from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
+from lrurun.report.tables import content
+from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
 from lrurun.table import NOTHING, Column, Table
 
 if TYPE_CHECKING:

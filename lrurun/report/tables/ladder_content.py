@@ -9,15 +9,15 @@ from msgspec import structs
 from lrurun import data as tasks
 from lrurun.console import clean
 from lrurun.errors import plural
-from lrurun.report import cells, content, grid_table, sparkline
-from lrurun.report.content import PARAMETERS, RUNG, TITLE
 from lrurun.report.instance_label import data_sentence, label_of
 from lrurun.report.judging import claims, sequential, statistics, verdicts
 from lrurun.report.judging.claims import look_text
 from lrurun.report.judging.sequential import DesignSummary
-from lrurun.report.ladder_table import BASE_NOT_RUN, LadderReport, settings_of
-from lrurun.report.row_scores import LadderRow, every_slot
 from lrurun.report.scores import ScoreForm
+from lrurun.report.tables import cells, content, grid_table, sparkline
+from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
+from lrurun.report.tables.ladder_table import BASE_NOT_RUN, LadderReport, settings_of
+from lrurun.report.tables.row_scores import LadderRow, every_slot
 from lrurun.table import NOTHING, Column, Table
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import structs
 
-from lrurun.report.figures import Curve, Panel, suited
+from lrurun.report.figures.figures import Curve, Panel, suited
 
 BAND = "Line: mean over n finished seeds; band: ± standard error."
 LOGARITHMIC = ("train/loss", "norm/", "gradient/", "effective_step/")

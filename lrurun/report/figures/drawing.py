@@ -10,12 +10,14 @@ from msgspec import Struct, structs
 
 from lrurun import console
 from lrurun.errors import NoEigenvaluesError, NotFoundError, hint_for
-from lrurun.report import all_tasks, cells, content, curves, figures, ladder_table, rung_runs, speed, task_map
-from lrurun.report.all_tasks import AllTasksReport
-from lrurun.report.figures import Curve, Figure, Panel, Picture, floats, suited
+from lrurun.report import rung_runs
+from lrurun.report.figures import curves, figures, task_map
+from lrurun.report.figures.figures import Curve, Figure, Panel, Picture, floats, suited
 from lrurun.report.instance_label import InstanceLabel, label_of
-from lrurun.report.row_scores import LadderRow, SettingScore, SlotScore
 from lrurun.report.scores import curves_of, form_of, of_task
+from lrurun.report.tables import all_tasks, cells, content, ladder_table, speed
+from lrurun.report.tables.all_tasks import AllTasksReport
+from lrurun.report.tables.row_scores import LadderRow, SettingScore, SlotScore
 
 if TYPE_CHECKING:
     from lrurun.config import plan as planning

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-    from lrurun.report.figures import Curve, Figure, Panel, Picture
+    from lrurun.report.figures.figures import Curve, Figure, Panel, Picture
 
 P = ParamSpec("P")
 T = TypeVar("T")

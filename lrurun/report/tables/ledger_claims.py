@@ -17,19 +17,20 @@ from lrurun.config.recipe import load_recipe
 from lrurun.console import clean
 from lrurun.errors import LrurunError, UsageError, hint_for
 from lrurun.ledger.values import FINISHED
-from lrurun.report import content, instance_documents, published_claims, request, selection
-from lrurun.report.cells import score
+from lrurun.report import instance_documents, request
 from lrurun.report.instance_label import ladder_command
 from lrurun.report.judging import published
 from lrurun.report.judging.verdicts import CONTRADICTED, NOT_JUDGED, NOT_RUN, SUPPORTED, UNDECIDED
-from lrurun.report.published_claims import PublishedClaim
 from lrurun.report.request import LadderRequest
+from lrurun.report.tables import content, loaded_instance, published_claims
+from lrurun.report.tables.cells import score
+from lrurun.report.tables.published_claims import PublishedClaim
 from lrurun.table import NOTHING, Column, Table
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
-    from lrurun.report.ladder_table import LadderReport
+    from lrurun.report.tables.ladder_table import LadderReport
 
 PAPERS = {
     "lru": "Orvieto et al. 2023",
@@ -348,7 +349,7 @@ def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
             if plan.spec != instance.spec:
                 unusable.append((instance, "the ladder or the recipe has changed since"))
                 continue
-            loaded = selection.LoadedInstance(plan, instance, ledger)
+            loaded = loaded_instance.LoadedInstance(plan, instance, ledger)
             report = loaded.report()
         except LrurunError as error:  # its files have changed or are gone, or its runs have unequal data
             unusable.append((instance, str(error)))

@@ -13,14 +13,15 @@ from markupsafe import Markup, escape
 from msgspec import Struct, structs
 
 from lrurun.console import clean
-from lrurun.report import answer, cells, curves, figure_files, figures
-from lrurun.report.content import RunGroup
-from lrurun.report.figures import Curve, Figure, Panel
+from lrurun.report.figures import curves, figure_files, figures
+from lrurun.report.figures.figures import Curve, Figure, Panel
 from lrurun.report.judging.claims import JudgedClaim
-from lrurun.report.ladder_table import LadderReport
-from lrurun.report.row_scores import LadderRow
 from lrurun.report.run_details import RunDetail
 from lrurun.report.scores import ScoreForm, curves_of
+from lrurun.report.tables import answer, cells
+from lrurun.report.tables.content import RunGroup
+from lrurun.report.tables.ladder_table import LadderReport
+from lrurun.report.tables.row_scores import LadderRow
 
 _MOST_POINTS = 300
 """Of a curve: more cannot be seen."""

@@ -1,0 +1,1 @@
+"""The progress of a ladder, and its live view."""
