@@ -142,11 +142,12 @@ def test_the_map_has_a_sign_for_each_verdict(
     assert code == 0
     [ax] = drawing[0].axes
     assert [one.get_text() for one in ax.texts][:6] == [cell for row in cells for cell in row]
-    colors = {(round(one.get_x() + 0.47), round(one.get_y() + 0.45)): one.get_facecolor() for one in ax.patches}
-    red, _, blue, strength = colors[0, 1]
-    assert red > blue
-    assert colors[1, 1][2] > colors[1, 1][0]
-    assert strength > colors[1, 1][3]
+    [mesh] = ax.collections
+    lightness = mesh.get_array()
+    colors = mesh.to_rgba(lightness)
+    for (red, _, blue, _), sign in ((colors[1, 0], -1), (colors[1, 1], 1)):
+        assert (blue - red) * sign > 0
+    assert -lightness[1, 0] > lightness[1, 1] > lightness[2, 1] > 0
     assert said(capsys, "plot", "sDigits", "--kind", "map", "--out", "map.svg")[0] == 2
 
 

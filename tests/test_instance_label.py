@@ -131,8 +131,8 @@ def test_a_missing_instance_and_those_of_the_ledger_are_named_with_their_setting
     refused = machine.run("report", "sDigits", *wanted, code=None)
     assert refused.stderr == (
         "error: ladder lru on sDigits, profile smoke, tuned, train.batch=5000: not in this ledger\n"
-        f"hint: this ledger has: ladder lru on sDigits, profile smoke, without --tune (--instance {plain}); "
-        f"ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.2 (--instance {changed})\n"
+        "hint: this ledger has: ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.2 "
+        f"(--instance {changed}); ladder lru on sDigits, profile smoke, without --tune (--instance {plain})\n"
     )
     refused = machine.run("report", "--all", *wanted, code=None)
     assert refused.stderr == (

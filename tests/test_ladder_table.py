@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from typing import Any
 
 import msgspec
@@ -473,13 +472,8 @@ def test_rungs_of_different_numerics_versions_are_flagged() -> None:
 def test_a_narrow_table_names_the_columns_that_it_omits() -> None:
     report = two_rungs(make_run("1", "a", 0, 0.5), make_run("2", "b", 0, 0.6))
     assert "Not shown" not in formats.render(report, "table", width=200)
-    narrow = formats.render(report, "table", width=60)
-    named = re.search(r"Not shown at this width: (.*?)\.\s", narrow, re.DOTALL)
-    assert named is not None
-    assert re.split(r",\s+", named[1]) == ["title", "better [95 %]", "parameters", "published"]
-    assert "width: title, better [95 %], parameters, steps/s, published." in " ".join(
-        formats.render(report, "table", width=48).split()
-    )
+    for width, names in ((60, "published"), (48, "title, parameters, published")):
+        assert f"Not shown at this width: {names}." in " ".join(formats.render(report, "table", width=width).split())
     assert "Not shown at this\nwidth: title," in formats.render(report, "table", width=20)
 
 

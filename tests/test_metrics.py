@@ -20,7 +20,7 @@ from lrurun.ledger import values
 from lrurun.ledger.store import Ledger
 from lrurun.ledger.values import Run
 from lrurun.report import formats, listing, scores, verification
-from lrurun.report.figures import figures
+from lrurun.report.figures.curves import panels
 from lrurun.report.live import progress
 from lrurun.report.run_details import RunDetail
 from lrurun.report.tables import all_tasks
@@ -211,14 +211,14 @@ def test_the_page_names_the_metric_of_every_run() -> None:
 
 
 def test_curves_have_the_label_and_scale_of_the_metric() -> None:
-    curves = {"train/loss": [(10, 3.0)], "val/bits_per_byte": [(10, 3.0)], "val/accuracy": [(10, 0.1)]}
+    curves = {"train/loss": [(10, 3.0), (20, 0.3)], "val/bits_per_byte": [(10, 3.0)], "val/accuracy": [(10, 0.1)]}
     for metric, label, value in (
         (BITS, "validation bits per byte", 3.0),
         (Accuracy(), "validation accuracy [%]", 10.0),
     ):
-        loss, score = figures.curve_panels({"a": [curves]}, scores.curves_of(scores.form_of(metric)))
-        assert (loss.label, loss.log) == ("training loss", True)
-        assert (score.label, score.curves[0].values) == (label, (value,))
+        loss, score = panels({"a": [curves]}, scores.curves_of(scores.form_of(metric)))
+        assert (loss.y, loss.y_scale, score.y_scale) == ("training loss", "log", "linear")
+        assert (score.y, score.curves[0].y[0]) == (label, value)
 
 
 # Commands, on tasks of a plug-in

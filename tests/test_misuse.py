@@ -81,7 +81,7 @@ def test_ledger_in_a_missing_folder(machine: Machine) -> None:
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="Linux")
 def test_a_folder_in_which_nothing_can_be_created(machine: Machine) -> None:
     error, hint = error_and_hint(machine, *SMOKE, "--ledger", "/proc/x.db", code=1)
-    assert error == "/proc/runs: the runs folder cannot be written: nothing can be created in /proc"
+    assert error == "/proc/x-runs: the runs folder cannot be written: nothing can be created in /proc"
     assert hint.startswith("choose another folder with --runs-dir")
 
 

@@ -17,7 +17,8 @@ from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy, WorstSlot, named
 from lrurun.errors import NotFoundError, UsageError
 from lrurun.ledger.values import Run
-from lrurun.report import formats, profiles
+from lrurun.report import formats
+from lrurun.report.figures import drawing
 from lrurun.report.tables.ladder_table import LadderReport
 from tests.reports import build as build_report
 from tests.reports import make_run, make_rung
@@ -104,15 +105,14 @@ def test_slots_are_a_curve_in_tables_and_numbers_elsewhere(report: LadderReport)
 
 
 def test_figures_have_the_slots_and_the_lengths_on_their_axes(report: LadderReport) -> None:
-    [ax] = profiles.slots(report).axes
-    lines = {line.get_label(): line for line in ax.get_lines()}
-    assert list(lines) == ["a (n=3)", "b (n=3)"]
-    np.testing.assert_array_equal(lines["a (n=3)"].get_xydata(), [[1, 25], [2, 50], [10, 100]])
-    [ax] = profiles.lengths(report, 64).axes
-    np.testing.assert_allclose(ax.get_lines()[0].get_xydata(), [[9, 90], [64, 60], [128, 60]])
-    assert (ax.get_xlabel(), ax.get_xscale()) == ("length", "log")
+    [panel] = drawing.slots(report).panels
+    assert [curve.label for curve in panel.curves] == ["a (n=3)", "b (n=3)"]
+    assert (panel.curves[0].x, panel.curves[0].y) == ((1, 2, 10), (25, 50, 100))
+    [panel] = drawing.lengths(report, 64).panels
+    np.testing.assert_allclose((panel.curves[0].x, panel.curves[0].y), [[9, 64, 128], [90, 60, 60]])
+    assert (panel.x, panel.x_scale) == ("length", "log")
     with pytest.raises(NotFoundError, match="its runs have no labels at slots"):
-        profiles.slots(build([make_run("a0", "a", 0, 0.5)]))
+        drawing.slots(build([make_run("a0", "a", 0, 0.5)]))
 
 
 def claim(metric: str, **more: Any) -> Claim:

@@ -349,7 +349,6 @@ def test_reports_of_some_rungs(swept, capsys) -> None:
     assert [line.split()[:2] for line in text.splitlines() if line.startswith("diagonal")] == [
         ["diagonal", "linear-rnn"]
     ]
-    assert "Change: to its base" in text
     page = read(said(capsys, *report, "--rung", "diagonal", "--format", "html")[1])
     assert len(page.tables[0]) == 2
     speeds = answered(capsys, *report, "--rung", "gamma-norm", "--speed")

@@ -176,7 +176,7 @@ def test_text_of_a_ledger_is_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert view.get(f"/runs/{run}/log/1").status == 404
         assert "There is no log of attempt 1 in the runs folder that can be read." in words(view.page(f"/runs/{run}?x"))
     drawn = json.loads(view.get(f"/data/runs?run={run}").body)
-    assert drawn["panels"][0]["label"] == f"<a>{EVIL}"
+    assert drawn["panels"][0]["y"] == f"<a>{EVIL}"
 
 
 def test_files_come_from_inside_the_runs_folder_alone(view: View, tmp_path: Path) -> None:

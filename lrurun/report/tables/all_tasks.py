@@ -117,7 +117,9 @@ def collect(
             sets = [*request.sets, *_protocol(found)]
             plan = instance_documents.present_plan(ledger, found, ladder, sets=sets, tune=request.tune)
             if plan.spec == found.spec:
-                reports.append(loaded_instance.LoadedInstance(plan, found, ledger).report(rungs=rungs))
+                reports.append(
+                    loaded_instance.LoadedInstance(plan, found, ledger).report(rungs=rungs, with_claims=False)
+                )
             else:
                 others.append(loaded_instance.title(found))
         except LrurunError as error:
