@@ -1,11 +1,12 @@
 """Plug-ins: recurrences and tasks in files and installed packages that a user names.
 
-Loading a plug-in runs its code. It is imported in three cases only: `--load FILE` names its file; the command names a
-ladder whose `load` names the file; or a ladder, recipe or option of the command uses a recurrence or task that an
-installed package provides by an entry point of the group `lrurun`. `resume` repeats earlier commands: it reads the
-ladder files that they named and loads the plug-ins of these, but needs the same `--load` again. No folder is searched,
-and nothing in a ledger makes a reading command import anything: `status`, `runs`, `show`, `query` need no plug-in, and
-what must build a model (`plot`, `show --toml`, `load`) asks for the file.
+Loading a plug-in runs its code. It is imported in four cases only: `--load FILE` names its file; the command names a
+ladder whose `load` names the file; a ladder, recipe or option of the command uses a recurrence or task that an
+installed package provides by an entry point of the group `lrurun`; or a command about recorded runs needs the code (to
+build a model, or to resolve a ladder), and the file that they were trained with is unchanged
+(`lrurun.report.instance_documents`). `resume` repeats earlier commands: it reads the ladder files that they named and
+loads the plug-ins of these, but needs the same `--load` again. No folder is searched, and `status`, `runs`, `show` and
+`query` need no plug-in.
 
 The fingerprint of a run includes the digests of the plug-ins that it uses: of a file, or of all Python files of an
 installed package. A run is never continued, plotted or loaded with other code.
@@ -21,6 +22,7 @@ import functools
 import hashlib
 import os
 import re
+import stat
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
@@ -258,6 +260,33 @@ def load(name: str | os.PathLike[str], *, base: Path | None = None, named: str =
 def is_loaded(name: str, base: Path) -> bool:
     """Whether a file, relative to the folder `base`, has been loaded."""
     return os.path.realpath(base / Path(name).expanduser()) in _FILES
+
+
+def digest_of(file: Path) -> str | None:
+    """The digest of a file as it is now; None if it cannot be read."""
+    try:
+        return _digest(file.read_bytes())
+    except OSError:
+        return None
+
+
+def is_own(file: Path) -> bool:
+    """Whether the file exists, and only this user and root can change it, or replace it or a folder on the way to it.
+
+    A group that has the number of the user counts as the user alone. In a sticky folder others replace nothing.
+    """
+    for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):
+        for place in (path, *path.parents):
+            try:
+                found = place.stat()
+            except OSError:
+                return False
+            own_group = found.st_gid in (0, os.getuid())
+            others = stat.S_IWOTH if own_group else stat.S_IWOTH | stat.S_IWGRP
+            sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+            if found.st_uid not in (0, os.getuid()) or (found.st_mode & others and not sticky):
+                return False
+    return True
 
 
 def _import(path: Path, content: bytes, source: Source) -> None:

@@ -24,6 +24,7 @@ from lrurun.ledger.values import Checkpoint, Run
 from lrurun.nn.network import Model
 from lrurun.nn.spectra import eigenvalues
 from lrurun.paths import inside
+from lrurun.report import instance_documents
 from lrurun.runner.storage import storage_for
 from lrurun.training import checkpoints, digests
 from lrurun.training.programs import Programs
@@ -94,7 +95,8 @@ def load(
     It is called with inputs as in the prepared data, which it scales as in training: see `Trained.__call__`.
 
     The defaults for ledger and runs folder are those of the commands. `files` are those of the plug-ins that the run
-    was trained with, except for classes that the calling program has registered itself.
+    was trained with, where they are no longer in their place, as they were; except for classes that the calling program
+    has registered itself.
 
     Raises:
         NotFoundError: there is no such ledger or run.
@@ -116,6 +118,7 @@ def load(
     with opened:
         found = opened.run(run)
         entries = opened.checkpoints(found.id, "committed")
+        instance_documents.load_code_of(opened, found)
     config = plugin_code.config_of(found.config, f"run {found.id}")
     _, path = newest(found, entries, places.runs)
     task = tasks.get(config.task, config.data)
@@ -183,6 +186,7 @@ def before_and_after(run: Run, ledger: Ledger, folder: Path) -> tuple[int, Layer
         NoEigenvaluesError: this kind of recurrence has no eigenvalues.
     """
     jax.config.update("jax_platforms", "cpu")  # an accelerator may be in use by the run itself
+    instance_documents.load_code_of(ledger, run)
     config = plugin_code.config_of(run.config, f"run {run.id}")
     entry, path = newest(run, ledger.checkpoints(run.id, "committed"), folder)
     # initial recurrences depend only on the seed and the model, so the task need not be the real one

@@ -191,7 +191,10 @@ def test_own_ladders_and_recipes_are_read_from_the_ledger_elsewhere(
     options = ("sDigits", "--profile", "smoke", "--ladder", "mine")
     _, out, error = said(capsys, "report", *options, "--json")
     assert json.loads(out)["instance"] == instance.key
-    assert error == f"ladder mine: as the ledger records it, from {folder / 'mine.toml'}; there is no such file here\n"
+    recorded = f"ladder mine: as the ledger records it, from {folder / 'mine.toml'}; "
+    assert error == f"{recorded}name that file to read it as it is now\n"
+    Path(folder / "mine.toml").unlink()
+    assert said(capsys, "report", *options)[2] == f"{recorded}there is no such file here\n"
     assert said(capsys, "plot", *options, "--out", "a.svg")[0] == 0
     assert said(capsys, "report", "--all", "--ladder", "mine")[0] == 0
     claims = answered(capsys, "claims")["claims"]

@@ -191,6 +191,10 @@ def test_read_only_places(machine: Machine, other_disk) -> None:
     assert "the runs folder cannot be written: Read-only file system" in done.stderr
     done = machine.run(*arguments, "--ledger", str(other_disk / "ledger.db"), code=1)
     assert done.stderr.splitlines()[-2].startswith("error: ")
+    finished = ("ladder", "sDigits", "--profile", "smoke", "--rung", "tanh-rnn")
+    done = machine.run(*finished, "--ledger", str(other_disk / "ledger.db"))
+    assert "nothing to do" in done.stderr
+    assert "tanh-rnn" in done.stdout
     listed = machine.json("runs", "--ledger", str(other_disk / "ledger.db"))["runs"]
     assert [run["state"] for run in listed] == ["done"]
     done = machine.run(

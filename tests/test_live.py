@@ -136,6 +136,15 @@ def test_narrow_terminals_get_fewer_columns(path: Path, width: int) -> None:
         assert line.split()[1:3] == [runs, "done"]
 
 
+def test_scores_of_chance_are_no_answer_so_far(ledger: Ledger, key: str) -> None:
+    ledger.enqueue(key, [want(rung, 0, k) for k, rung in enumerate("abc")])
+    answers = []
+    for score in (0.08, 0.12, 0.2):  # of ten classes
+        ledger.finish(take(ledger, key), "done", result={"val/accuracy": score}, step=100)
+        answers.append(so_far(collect(ledger, ledger.ladders()[0])))
+    assert answers == ["", "", "best on validation: c, 20.0 % (mean of 1 seed)"]
+
+
 def test_the_answer_so_far_is_of_finished_runs_and_columns_stay_where_they_are(ledger: Ledger, key: str) -> None:
     ledger.enqueue(key, [want(rung, seed, k) for k, (rung, seed) in enumerate((r, s) for r in "ab" for s in (0, 1))])
     drawn = []

@@ -209,10 +209,12 @@ def test_a_deleted_ledger_ends_the_command_and_its_runs_do_not_matter_later(mach
     _, err = process.communicate(timeout=60)
     assert process.returncode == 5, err
     assert "was removed or replaced while this command was writing to it" in err
-    done = machine.run("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--set", "train.steps=600")
-    assert "lrurun ledger rebuild" in done.stderr
-    machine.ledger.unlink()
-    machine.run("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--set", "train.steps=600")
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "gamma-norm", "--set", "train.steps=600")
+    for more in ((), ("--dry-run",)):
+        refused = machine.run(*arguments, *more, code=2).stderr
+        assert "lrurun ledger rebuild" in refused
+        assert "--runs-dir" in refused
+    machine.run(*arguments, "--runs-dir", "other")
     assert machine.states() == {"done": 1}
 
 

@@ -6,15 +6,18 @@ import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
+from lrurun.errors import LedgerFileError
 from lrurun.ledger import owner, store
 from lrurun.ledger.store import OWNER_EXITED, Ledger
 from lrurun.ledger.values import Owner
 from lrurun.runner.executors.local import LocalExecutor
 from lrurun.server import Place, Server
+from tests.commands import said
 from tests.stores import ELSEWHERE, ME, key, ledger, path, python, raw, take, want
 
 __all__ = ["key", "ledger", "path"]  # fixtures
@@ -38,6 +41,19 @@ with Ledger.open(sys.argv[1]) as ledger:
     print(ledger.claim(sys.argv[2], owner.this_process()).run.id, flush=True)
     sys.stdin.readline()
 """
+
+
+def test_status_says_that_a_process_has_exited_where_that_cannot_be_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any) -> None:
+        raise LedgerFileError("no space is left", "free some space")
+
+    Ledger.open(tmp_path / "ledger.db").close()
+    monkeypatch.setattr(Ledger, "has_abandoned", lambda *_: True)
+    monkeypatch.setattr(Ledger, "reap", full)
+    error = said(capsys, "status", "--ledger", str(tmp_path / "ledger.db"))[2]
+    assert "processes of running runs have exited, which cannot be recorded: no space is left" in error
 
 
 def test_the_run_of_an_exited_process_is_reaped_and_of_a_stopped_one_not(ledger: Ledger, key: str, path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,12 +20,15 @@ from lrurun.data import TASKS
 from lrurun.data.store import load, prepare
 from lrurun.errors import LrurunError
 from lrurun.ledger.store import Ledger
+from lrurun.report import instance_documents
 from lrurun.report import request as requests
+from lrurun.report.request import LadderRequest
 from lrurun.runner.processes import LocalWorker
 from lrurun.runner.work import Fault, Needs, Preparation, decode
 from tests.commands import said
 from tests.machine import wait_for
 from tests.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, RADIUS, RECIPE, folder, forget, forgotten
+from tests.results import fill
 
 __all__ = ["folder", "forgotten"]  # fixtures
 
@@ -323,6 +327,53 @@ def test_a_ledger_names_no_file_to_load(folder: Path, capsys: pytest.CaptureFixt
         "error: averages.toml: needs averages.py, which this command does not load",
     )
     assert not Path("ran").exists()
+
+
+def test_results_are_read_as_recorded_and_code_is_loaded_only_unchanged(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("averages.py").write_text(noted(AVERAGES))
+    fill(folder / "ledger.db", "sDigits", {"averages": [0.3, 0.4]}, profile="smoke", ladder="averages.toml")
+    wanted: Any = {"task": "sDigits", "ladder": "averages.toml", "profile": "smoke"}
+    plan = planning.make(**wanted)
+    with Ledger.open(folder / "ledger.db") as ledger:
+        [instance] = ledger.ladders()
+        requests.remember(ledger, instance, LadderRequest(**wanted, tune=False, sets=[]), plan, [0, 1])
+        instance_documents.record(ledger, instance, plan)
+        assert instance_documents.plan_of(ledger, instance).spec == instance.spec
+        [run, *_] = ledger.runs(instance.key)
+    (folder / "elsewhere").mkdir()
+    monkeypatch.chdir(folder / "elsewhere")
+    monkeypatch.setenv("LRURUN_LEDGER", "../ledger.db")
+    ran = folder / "ran"
+    of_instance = ("report", "--instance", instance.short_name, "--json")
+    by_name = ("report", "sDigits", "--profile", "smoke", "--ladder", "averages", "--json")
+
+    def report(*arguments: str) -> Any:
+        forget()
+        ran.write_text("")
+        code, out, _ = said(capsys, *arguments)
+        assert code == 0
+        return json.loads(out)
+
+    recorded = report(*of_instance)
+    assert ([row["n"] for row in recorded["rows"]], recorded["notes"], ran.read_text()) == ([0, 2], [], "")
+    assert (report(*by_name), ran.read_text()) == (recorded, "x")
+    assert report("claims", "sDigits", "--ladder", "averages", "--json")["claims"] == []
+    forget()
+    assert said(capsys, "show", run.id, "--toml")[0] == 0
+
+    (folder / "averages.py").write_text((folder / "averages.py").read_text() + "# changed\n")
+    note = f"{folder / 'averages.py'} changed after these runs: they are shown as recorded"
+    for more in ((), ("--load", "../averages.py")):
+        changed = report(*of_instance, *more)
+        assert (changed["rows"], changed["notes"]) == (recorded["rows"], [note])
+        assert bool(ran.read_text()) == bool(more)
+    forget()
+    ran.unlink()
+    code, _, error = said(capsys, *by_name)
+    assert (code, f"lrurun report --instance {instance.short_name}" in error, ran.exists()) == (2, True, False)
+    assert said(capsys, "show", run.id, "--toml")[0] == 1
 
 
 def in_a_new_process(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from lrurun.commands import ladder
-from lrurun.commands._shared import opening
 from lrurun.errors import LedgerError
 from lrurun.ledger import copies, merging, rebuilding
 from lrurun.ledger.store import Ledger
@@ -248,21 +246,17 @@ def test_commands_name_rebuild_beside_a_full_runs_folder(
 
 
 @pytest.mark.parametrize("is_empty", [False, True], ids=["no ledger", "an empty ledger"])
-def test_ladder_names_rebuild_before_it_trains_again(
-    full: Path, is_empty: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_ladder_names_rebuild_and_does_not_train_again(
+    full: Path, is_empty: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stop(*_: Any, **__: Any) -> Any:
-        raise LedgerError("that is far enough")
-
     keep(full)
     lose(full)
     if is_empty:
         Ledger.open(full).close()
-    monkeypatch.setattr(opening, "write", stop)
-    monkeypatch.setattr(ladder, "_prepare_data", stop)
-    code, _, err = said(capsys, "ladder", *SMOKE)
-    assert code == 5
-    assert "lrurun ledger rebuild" in err
+    for more in ((), ("--dry-run",)):
+        code, _, err = said(capsys, "ladder", *SMOKE, *more)
+        assert (code, "lrurun ledger rebuild" in err) == (2, True)
+    assert said(capsys, "ladder", *SMOKE, "--dry-run", "--runs-dir", "others")[0] == 0
 
 
 def test_a_merge_brings_records(full: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.commands.resume import is_own
+from lrurun.plugins import is_own
 
 
 def test_a_file_is_own_if_nobody_else_can_change_what_its_path_leads_to(

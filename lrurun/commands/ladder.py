@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -115,6 +115,8 @@ def ladder(
         dry_run=dry_run,
         on_node=on_node,
     )
+    if not on_node:
+        opening.refuse_lost_ledger(context.obj.places)
     if sweep and dry_run and site.is_local:
         from lrurun.commands.plan import show_sweep
 
@@ -173,6 +175,13 @@ def train(
     if options.dry_run:
         console.write(executor.script())
         return 0
+    if not options.fresh and not opening.is_writable(places):
+        with opening.read(places) or nullcontext() as ledger:
+            if ledger is not None and _is_finished(ledger, places, request, plan):
+                _say_what_is_left(ledger, places, request, plan, [])
+                if report:
+                    _print_report(ledger, plan, Shown(rungs=request.rungs, claims=claims, request=request))
+                return 0
     when = "before any training"
     try:
         with signals.recorded():
@@ -205,10 +214,9 @@ def train(
                                 break
                     if options.on_node or (options.detach and outcomes and outcomes[-1].worked):
                         return 0
-                    _say_what_is_left(ledger, places, instance, request, plan, outcomes)
+                    _say_what_is_left(ledger, places, request, plan, outcomes)
                     if report:
-                        shown = Shown(rungs=request.rungs, claims=claims, request=request)
-                        _print_report(ledger, plan, instance, shown)
+                        _print_report(ledger, plan, Shown(rungs=request.rungs, claims=claims, request=request))
                         if (firm := firm_verdict(places, request, plan, ledger)) is not None:
                             console.say(firm.text)
                     if signals.received is not None and supervisor is not None and supervisor.remaining()[0] > 0:
@@ -260,12 +268,8 @@ def _check_places(places: Places, plan: planning.Plan, signals: Signals) -> None
     if plan.tune and plan.search is not None:
         require_optuna()
     readable = opening.read(places)  # raises an error, before anything is written, if it cannot be used
-    has_runs = False
     if readable is not None:
-        with readable:
-            has_runs = readable.count_runs() > 0
-    if not has_runs and opening.rebuild_hint(places):
-        console.warn(opening.nothing_yet(places, "runs"))
+        readable.close()
     check_data_folder(places, plan)
     has_folder = opening.can_be_created(places)
     had_runs = places.runs.exists()
@@ -332,16 +336,28 @@ def _remove_empty(folder: Path) -> None:
         folder.rmdir()
 
 
+def _is_finished(ledger: Ledger, places: Places, request: LadderRequest, plan: planning.Plan) -> bool:
+    """Whether nothing of a request remains to be trained."""
+    from lrurun.commands.plan import planned
+    from lrurun.report import selection
+
+    document, _, design = planned(places, request, plan, ledger)
+    decided = not request.decide or (design is not None and design.next_look is None)
+    return decided and selection.find(ledger, plan) is not None and not any(row.runs_left for row in document.rungs)
+
+
 def _say_what_is_left(
     ledger: Ledger,
     places: Places,
-    instance: LadderInstance,
     request: LadderRequest,
     plan: planning.Plan,
     outcomes: Sequence[Outcome],
 ) -> None:
     """Says when nothing was to do."""
-    if not any(outcome.worked for outcome in outcomes):
+    from lrurun.report import selection
+
+    instance = selection.find(ledger, plan)
+    if instance is not None and not any(outcome.worked for outcome in outcomes):
         what = "the sequential design" if request.decide else "this ladder"
         console.say(f"nothing to do: every run of {what} is finished")
         cautions.say_without_models(ledger, places, [instance])
@@ -351,10 +367,11 @@ def _say_what_is_left(
             console.say("execution.probes: runs that were trained without it have none; --fresh trains them again")
 
 
-def _print_report(ledger: Ledger, plan: planning.Plan, instance: LadderInstance, shown: Shown) -> None:
+def _print_report(ledger: Ledger, plan: planning.Plan, shown: Shown) -> None:
     """The answer: the table, and what it says."""
     from lrurun.report.tables import loaded_instance
 
+    plan, instance = selection.chosen(ledger, None, plan, None, "lrurun ladder")
     rungs, with_claims = shown.of(plan.ladder), shown.has_claims(plan)
     shown.write(
         loaded_instance.LoadedInstance(plan, instance, ledger).report(rungs=rungs, with_claims=with_claims), ledger

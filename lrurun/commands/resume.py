@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lrurun import console, kinds, paths
+from lrurun import console, kinds, paths, plugins
 from lrurun.commands._shared import cautions, opening
 from lrurun.commands._shared.options import (
     Detach,
@@ -160,7 +158,7 @@ def _check_file(instance: LadderInstance, request: LadderRequest, path: Path) ->
     """
     from lrurun.ledger import owner
 
-    if request.user != owner.user() or not is_own(path):
+    if request.user != owner.user() or not plugins.is_own(path):
         raise UsageError(
             f"ladder {instance.short_name}, requested by {request.user or 'an unknown user'}: its file "
             f"{request.ladder} loads {path}",
@@ -172,7 +170,7 @@ def _check_file(instance: LadderInstance, request: LadderRequest, path: Path) ->
 def _check_ladder(instance: LadderInstance, request: LadderRequest) -> None:
     """Nodes read the file of a ladder again, and load what it names then. Raises UsageError."""
     file = paths.find("ablations", request.ladder)
-    if not is_own(file):
+    if not plugins.is_own(file):
         raise UsageError(
             f"ladder {instance.short_name}, requested by {request.user or 'an unknown user'}: other users can change "
             f"its file {file}, which nodes read again",
@@ -180,30 +178,9 @@ def _check_ladder(instance: LadderInstance, request: LadderRequest) -> None:
         )
 
 
-def is_own(file: Path) -> bool:
-    """Whether the file exists, and only this user and root can change it, or replace it or a folder on the way to it.
-
-    A group that has the number of the user counts as the user alone. In a sticky folder others replace nothing.
-    """
-    for path in (Path(os.path.abspath(file)), Path(os.path.realpath(file))):
-        for place in (path, *path.parents):
-            try:
-                found = place.stat()
-            except OSError:
-                return False
-            own_group = found.st_gid in (0, os.getuid())
-            others = stat.S_IWOTH if own_group else stat.S_IWOTH | stat.S_IWGRP
-            sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-            if found.st_uid not in (0, os.getuid()) or (found.st_mode & others and not sticky):
-                return False
-    return True
-
-
 def _repeat(
     places: Places, instance: LadderInstance, request: LadderRequest, options: TrainingOptions, signals: Signals
 ) -> int:
-    from lrurun import plugins
-
     shared = implementation(places.ledger).is_shared
     if shared and not options.site.is_local:
         _check_ladder(instance, request)

@@ -133,6 +133,10 @@ def show(
         found = ledger.run(run)
         attempts, metrics, events = ledger.attempts(found.id), ledger.metrics(found.id), ledger.events(run=found.id)
         checkpoints, eigenvalues = ledger.checkpoints(found.id), ledger.eigenvalues(found.id)
+        if toml:
+            from lrurun.report import instance_documents
+
+            instance_documents.load_code_of(ledger, found)
     if toml:
         from lrurun.report import again
 

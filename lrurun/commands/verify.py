@@ -70,13 +70,14 @@ def verify(context: typer.Context, run: RunId, json: Json = False) -> int:
     a machine of the same type all values must be equal bit for bit, on another one within a tolerance. The exit code is
     3 if they are not.
     """
-    from lrurun.report import verification
+    from lrurun.report import instance_documents, verification
     from lrurun.runner.preparation import check_devices
     from lrurun.runner.signals import Signals, Stopped
 
     places: Places = context.obj.places
     with opening.existing(places, run) as ledger:
         recorded = _recorded(ledger, run)
+        instance_documents.load_code_of(ledger, recorded.run)
     plan = _plan(places, recorded.run)
     check_devices(max(rung.execution.devices for rung in plan.rungs))
     signals = Signals()

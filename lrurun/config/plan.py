@@ -205,16 +205,35 @@ def of_documents(
     if tune and not any(rung.tried for rung in rungs):
         raise _nothing_to_tune(document, recipe, profile, changes)
     typed = {path: value for rung in reversed(rungs) for path, value in full(rung.config).items()}
+    # as converted: 1 and 1.0 are one instance
+    changes = {path: typed[path] for path in changes if not path.startswith("execution.")}
+    return of_rungs(document, recipe, rungs, profile=profile, changes=changes, tune=tune)
+
+
+def of_rungs(
+    document: Ladder,
+    recipe: Recipe,
+    rungs: Iterable[ResolvedRung],
+    *,
+    profile: str | None,
+    changes: dict[str, Any],
+    tune: bool,
+) -> Plan:
+    """The plan with these rungs, which have been resolved.
+
+    Raises:
+        UsageError: an unknown profile or task, or a setting that the task does not have.
+    """
+    reduced = get_profile(recipe, profile)
     return Plan(
         ladder=document,
         recipe=recipe,
         profile=profile,
         seeds=reduced.seeds or recipe.seeds,
-        # as converted: 1 and 1.0 are one instance
-        changes={path: typed[path] for path in changes if not path.startswith("execution.")},
+        changes=changes,
         tune=tune,
         rungs=tuple(rungs),
-        options=options,
+        options=_data(recipe, profile, reduced)[0],
         data_name=_data_name(recipe, profile, reduced),
     )
 

@@ -1,4 +1,5 @@
-"""The ladder and the recipe of an instance as they were run, in the ledger: its reports do not need their files."""
+"""The ladder and the recipe of an instance as they were run, in the ledger: its reports need neither their files nor
+the code of recurrences."""
 
 from __future__ import annotations
 
@@ -15,16 +16,24 @@ from lrurun import console, paths, plugins
 from lrurun.config import ladder as ladders
 from lrurun.config import plan as planning
 from lrurun.config import recipe as recipes
+from lrurun.config import schema
 from lrurun.config.ladder import Ladder, lasting_path
 from lrurun.config.recipe import Recipe
+from lrurun.config.resolve import ResolvedRung
+from lrurun.decoding import canonical
 from lrurun.errors import UsageError
+from lrurun.plugins import PluginKind
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
-    from lrurun.ledger.values import LadderInstance
+    from lrurun.ledger.values import LadderInstance, Run
 
 KIND = "documents"
 """Kind of the event that records them, as JSON."""
+
+
+class _RecordedRung(ResolvedRung, frozen=True, kw_only=True):
+    config: dict[str, Any]  # type: ignore[assignment]
 
 
 class InstanceDocuments(Struct, frozen=True, kw_only=True):
@@ -33,6 +42,21 @@ class InstanceDocuments(Struct, frozen=True, kw_only=True):
     ladder: Ladder
     """With absolute paths of the plug-ins that it loads."""
     recipe: Recipe
+    rungs: tuple[_RecordedRung, ...]
+    """As they were resolved, each with its configuration as a table."""
+
+    @property
+    def plug_ins(self) -> dict[tuple[PluginKind, str], str]:
+        """Kind and name of each plug-in that the rungs use -> its digest."""
+        found: dict[tuple[PluginKind, str], str] = {}
+        for config in (rung.config for rung in self.rungs):
+            names: dict[PluginKind, str] = {
+                "recurrence": config["model"]["recurrence"]["kind"],
+                "task": config["task"],
+            }
+            code = config.get("code", {})
+            found |= {(what, name): code[what] for what, name in names.items() if what in code}
+        return found
 
 
 def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> None:
@@ -42,11 +66,13 @@ def record(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> Non
     ladder, recipe = plan.ladder, plan.recipe
     of_ladder = lasting_path("ablations", ladder.name) if ladder.is_packaged else os.path.abspath(ladder.path)
     of_recipe = lasting_path("recipes", recipe.task) if recipe.is_packaged else os.path.abspath(recipe.path)
-    used = InstanceDocuments(
-        ladder=structs.replace(ladder, load=load, path=of_ladder), recipe=structs.replace(recipe, path=of_recipe)
-    )
-    if find(ledger, instance) != used:
-        ledger.event(KIND, "ladder and recipe as they were run", _table(used), ladder=instance.key)
+    ladder, recipe = structs.replace(ladder, load=load, path=of_ladder), structs.replace(recipe, path=of_recipe)
+    known = find(ledger, instance)
+    if known is None or (known.ladder, known.recipe) != (ladder, recipe):
+        used = planning.of_documents(ladder, recipe, profile=plan.profile, sets=plan.changes, tune=plan.tune)
+        rungs = [{**_table(rung), "config": canonical(rung.config)} for rung in used.rungs]
+        table = {"ladder": _table(ladder), "recipe": _table(recipe), "rungs": rungs}
+        ledger.event(KIND, "ladder and recipe as they were run", table, ladder=instance.key)
 
 
 def _table(value: Any) -> Any:
@@ -72,8 +98,9 @@ def find(ledger: Ledger, instance: LadderInstance) -> InstanceDocuments | None:
     return None
 
 
-def newest(ledger: Ledger | None, kind: paths.Kind, name: str) -> InstanceDocuments | None:
-    """The documents of the newest instance whose ladder or recipe has this name, or was read from this file.
+def _newest(ledger: Ledger | None, kind: paths.Kind, name: str) -> InstanceDocuments | None:
+    """The documents of the newest instance whose ladder or recipe has this name, or was read from this file, after
+    their plug-ins are loaded.
 
     None if there is such a file here, and if no instance has such documents.
     """
@@ -85,6 +112,7 @@ def newest(ledger: Ledger | None, kind: paths.Kind, name: str) -> InstanceDocume
             recorded = find(ledger, instance)
             file = recorded and (recorded.ladder if of_ladders else recorded.recipe).path
             if recorded is not None and (not by_path or file == os.path.abspath(name)):
+                load_code(ledger, instance, recorded, "recurrence" if of_ladders else "task")
                 return recorded
     return None
 
@@ -95,12 +123,10 @@ def load_ladder(name: str, ledger: Ledger | None) -> Ladder:
     Raises:
         UsageError: there is none, it is wrong, or it needs a plug-in that is not loaded.
     """
-    if (recorded := newest(ledger, "ablations", name)) is None:
+    if (recorded := _newest(ledger, "ablations", name)) is None:
         return ladders.load_ladder(name)
-    ladder = recorded.ladder
-    check_loaded(ladder)
-    console.say(f"ladder {name}: as the ledger records it, from {ladder.path}; there is no such file here")
-    return ladder
+    _say_recorded(f"ladder {name}", recorded.ladder.path)
+    return recorded.ladder
 
 
 def load_recipe(name: str, ledger: Ledger | None) -> Recipe:
@@ -109,11 +135,15 @@ def load_recipe(name: str, ledger: Ledger | None) -> Recipe:
     Raises:
         UsageError: there is none, or it is wrong.
     """
-    if (recorded := newest(ledger, "recipes", name)) is None:
+    if (recorded := _newest(ledger, "recipes", name)) is None:
         return recipes.load_recipe(name)
-    path = recorded.recipe.path
-    console.say(f"recipe of {name}: as the ledger records it, from {path}; there is no such file here")
+    _say_recorded(f"recipe of {name}", recorded.recipe.path)
     return recorded.recipe
+
+
+def _say_recorded(what: str, path: str) -> None:
+    here = "name that file to read it as it is now" if Path(path).exists() else "there is no such file here"
+    console.say(f"{what}: as the ledger records it, from {path}; {here}")
 
 
 def _is_here(kind: paths.Kind, name: str) -> bool:
@@ -142,29 +172,79 @@ def present_plan(
 
 
 def plan_of(ledger: Ledger, instance: LadderInstance) -> planning.Plan:
-    """The plan of an instance, by its documents. Code that a ladder names is not loaded from a ledger.
+    """The plan of an instance as it was recorded, whatever its files and its recurrences are now.
 
     Raises:
-        UsageError: a plug-in is not loaded, or the documents do not fit this version.
+        UsageError: the plug-in of its task is not loaded, or the documents do not fit this version.
     """
     recorded, sets, tune = find(ledger, instance), instance.spec.get("set", {}), bool(instance.spec.get("tune"))
     if recorded is None:
         return planning.make(
             instance.task, ladder=instance.name, profile=instance.profile, sets=sets, tune=tune, imports=False
         )
-    check_loaded(recorded.ladder)
-    return planning.of_documents(recorded.ladder, recorded.recipe, profile=instance.profile, sets=sets, tune=tune)
+    load_code(ledger, instance, recorded, "task")
+    rungs = [structs.replace(rung, config=schema.recorded(rung.config)) for rung in recorded.rungs]
+    return planning.of_rungs(recorded.ladder, recorded.recipe, rungs, profile=instance.profile, changes=sets, tune=tune)
 
 
-def check_loaded(ladder: Ladder) -> None:
-    """Refuses a recorded ladder whose plug-ins are not loaded.
+# The code of an instance
+
+
+def load_code(
+    ledger: Ledger, instance: LadderInstance, recorded: InstanceDocuments | None, *needed: PluginKind
+) -> None:
+    """Loads the files with the recurrences or the task of an instance, if no other code is loaded under their names,
+    and if they have not changed since.
+
+    On a server, which other users can write to, only files that this user has requested and nobody else can change.
 
     Raises:
-        UsageError: one is not.
+        UsageError: a plug-in is still not loaded.
     """
-    for file in ladder.load:
-        if not plugins.is_loaded(file, Path()):
+    plug_ins = {} if recorded is None else recorded.plug_ins
+    missing = {key: digest for key, digest in plug_ins.items() if key[0] in needed and plugins.source_of(*key) is None}
+    if recorded is None or not missing:
+        return
+    files, is_own = _files(ledger, instance, recorded.ladder)
+    for file in files:
+        own = is_own and (not ledger.database.is_shared or plugins.is_own(Path(file)))
+        if own and plugins.digest_of(Path(file)) in missing.values():
+            plugins.load(file)
+    for what, name in missing:
+        if plugins.source_of(what, name) is None:
             raise UsageError(
-                f"ladder {ladder.name} of the ledger: needs {file}, which this command does not load",
-                f"name it: --load {file}",
+                f"ladder {instance.short_name}: its {what} {name!r} is not loaded: no file of yours is as it was then",
+                f"name the file that has it: --load {files[0] if files else 'FILE'}; "
+                f"as recorded: lrurun report --instance {instance.short_name}",
             )
+
+
+def load_code_of(ledger: Ledger, run: Run) -> None:
+    """Loads the plug-ins of a run as `load_code` does, as far as possible."""
+    for key in dict.fromkeys(place.ladder_key for place in run.memberships):
+        with contextlib.suppress(UsageError):
+            instance = ledger.ladder(key)
+            load_code(ledger, instance, find(ledger, instance), "recurrence", "task")
+
+
+def changed_code(ledger: Ledger, instance: LadderInstance, plan: planning.Plan) -> list[str]:
+    """A sentence on files of plug-ins that have changed since the runs of an instance; none if they are as they were,
+    or gone."""
+    used = {digest for rung in plan.rungs for digest in msgspec.to_builtins(rung.config.code or {}).values()}
+    if not used:
+        return []
+    files = {file: plugins.digest_of(Path(file)) for file in _files(ledger, instance, plan.ladder)[0]}
+    changed = [paths.shown(Path(file)) for file, digest in files.items() if digest is not None and digest not in used]
+    if used <= set(files.values()) or not changed:
+        return []
+    return [f"{', '.join(changed)} changed after these runs: they are shown as recorded"]
+
+
+def _files(ledger: Ledger, instance: LadderInstance, ladder: Ladder) -> tuple[list[str], bool]:
+    """The files with plug-ins that the commands for an instance loaded, and whether this user gave such a command."""
+    from lrurun.ledger import owner
+
+    events = ledger.events(ladder_key=instance.key, of_runs=False)
+    requests = [event.payload or {} for event in events if event.kind == "asked"]  # those of `report.request`
+    own = not ledger.database.is_shared or owner.user() in [one.get("user") for one in requests]
+    return list(dict.fromkeys([*ladder.load, *(file for one in requests for file in one.get("load", []))])), own

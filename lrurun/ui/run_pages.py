@@ -11,7 +11,7 @@ from msgspec import structs
 
 from lrurun.errors import LrurunError, UsageError
 from lrurun.ledger import columns, filters, owner
-from lrurun.report import again, listing, run_table
+from lrurun.report import again, instance_documents, listing, run_table
 from lrurun.report.figures import page_figures
 from lrurun.report.figures.figures import Figure, Panel, spectrum
 from lrurun.report.tables import run_tables
@@ -136,7 +136,7 @@ def run(source: Source, ledger: Ledger, prefix: str, number: int | None) -> dict
         "numbers": [one.n for one in attempts],
         "attempt": shown,
         "log": _log(source, found, shown) if shown else None,
-        "again": source.cached(("again", found.id), found.fingerprint, lambda: _again(found)),
+        "again": source.cached(("again", found.id), found.fingerprint, lambda: _again(ledger, found)),
     }
 
 
@@ -179,8 +179,9 @@ def _log(source: Source, found: Run, attempt: int) -> list[str] | None:
     return None
 
 
-def _again(found: Run) -> str | Failure:
+def _again(ledger: Ledger, found: Run) -> str | Failure:
     """The command and the TOML that train the run again."""
+    instance_documents.load_code_of(ledger, found)
     try:
         return again.toml(found)
     except LrurunError as error:

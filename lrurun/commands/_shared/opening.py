@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from lrurun import console
@@ -47,9 +47,11 @@ def read_current(places: Places) -> Ledger | None:
         return None
     try:
         if ledger.has_abandoned(owner.this_process()) and is_writable(places):
-            # A user may only read it.
-            with suppress(LedgerFileError, UnreachableError), Ledger.open(places.ledger, create=False) as writing:
-                writing.reap(owner.this_process())
+            try:
+                with Ledger.open(places.ledger, create=False) as writing:
+                    writing.reap(owner.this_process())
+            except (LedgerFileError, UnreachableError) as error:  # a full disk, or a user who may only read it
+                console.warn(f"processes of running runs have exited, which cannot be recorded: {error.message}")
     except BaseException:
         ledger.close()
         raise
@@ -75,6 +77,17 @@ def nothing_yet(places: Places, what: str) -> str:
     """That there is none of these things, and what to do next."""
     found = f"no {what} in {places.ledger} yet" if exists(places) else f"there is no ledger at {places.ledger} yet"
     return f"{found}; {rebuild_hint(places) or 'lrurun ladder TASK starts one'}"
+
+
+def refuse_lost_ledger(places: Places) -> None:
+    """Refuses to begin a ledger beside the runs of another one, which would be trained again.
+
+    Raises:
+        UsageError: the runs folder has runs, and the ledger has none, or there is no ledger.
+    """
+    with read(places) or nullcontext() as ledger:
+        if (ledger is None or not ledger.count_runs()) and rebuild_hint(places):
+            raise UsageError(nothing_yet(places, "runs"), "to begin anew, name another folder of runs: --runs-dir DIR")
 
 
 def latest_instance(places: Places, what: str) -> str:

@@ -246,10 +246,20 @@ def so_far(progress: Progress) -> str:
     best = progress.form.best(rung.score for rung in finished if rung.score is not None)
     if len(finished) < 2 or best is None:
         return ""
+    if _is_chance(best, progress.ladder.task):
+        return ""
     rung = next(rung for rung in finished if rung.score == best)
     score = progress.form.labelled(progress.form.short(best))
     seeds = plural(rung.counts["done"], "seed")
     return f"best on validation{' so far' * _is_unfinished(progress)}: {rung.rung}, {score} (mean of {seeds})"
+
+
+def _is_chance(score: float, task: str) -> bool:
+    """Whether a score is near or below that of chance, where the metric of the task says so."""
+    metric = tasks.TASKS[task].metric if task in tasks.TASKS else None
+    if metric is None or metric.chance is None:
+        return False
+    return metric.oriented(score) <= metric.oriented(metric.chance) + (metric.near_chance or 0)
 
 
 def _is_unfinished(progress: Progress) -> bool:

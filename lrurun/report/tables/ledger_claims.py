@@ -344,7 +344,8 @@ def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
             continue
         sets, tune = instance.spec["set"], instance.spec["tune"]
         try:
-            instance_documents.check_loaded(ladder)
+            recorded = instance_documents.find(ledger, instance)
+            instance_documents.load_code(ledger, instance, recorded, "recurrence", "task")
             plan = instance_documents.present_plan(ledger, instance, ladder, sets=sets, tune=tune)
             if plan.spec != instance.spec:
                 unusable.append((instance, "the ladder or the recipe has changed since"))

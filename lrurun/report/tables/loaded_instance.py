@@ -183,7 +183,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
             with_claims: whether it has the claims of the ladder. Verdicts do not depend on it.
         """
         plan, task = self.plan, self.plan.task
-        notes = list(self.notes)
+        notes = [*self.notes, *instance_documents.changed_code(self.ledger, self.instance, plan)]
         if sentence := other_versions(plan, self.ledger):
             notes.append(sentence)
         return ladder_table.build(
