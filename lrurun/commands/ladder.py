@@ -339,11 +339,13 @@ def _remove_empty(folder: Path) -> None:
 def _is_finished(ledger: Ledger, places: Places, request: LadderRequest, plan: planning.Plan) -> bool:
     """Whether nothing of a request remains to be trained."""
     from lrurun.commands.plan import planned
-    from lrurun.report import selection
+    from lrurun.report.tables import loaded_instance
 
     document, _, design = planned(places, request, plan, ledger)
     decided = not request.decide or (design is not None and design.next_look is None)
-    return decided and selection.find(ledger, plan) is not None and not any(row.runs_left for row in document.rungs)
+    return (
+        decided and loaded_instance.find(ledger, plan) is not None and not any(row.runs_left for row in document.rungs)
+    )
 
 
 def _say_what_is_left(
@@ -354,9 +356,9 @@ def _say_what_is_left(
     outcomes: Sequence[Outcome],
 ) -> None:
     """Says when nothing was to do."""
-    from lrurun.report import selection
+    from lrurun.report.tables import loaded_instance
 
-    instance = selection.find(ledger, plan)
+    instance = loaded_instance.find(ledger, plan)
     if instance is not None and not any(outcome.worked for outcome in outcomes):
         what = "the sequential design" if request.decide else "this ladder"
         console.say(f"nothing to do: every run of {what} is finished")
@@ -371,11 +373,9 @@ def _print_report(ledger: Ledger, plan: planning.Plan, shown: Shown) -> None:
     """The answer: the table, and what it says."""
     from lrurun.report.tables import loaded_instance
 
-    plan, instance = selection.chosen(ledger, None, plan, None, "lrurun ladder")
+    loaded = loaded_instance.chosen(ledger, None, plan, None, "lrurun ladder")
     rungs, with_claims = shown.of(plan.ladder), shown.has_claims(plan)
-    shown.write(
-        loaded_instance.LoadedInstance(plan, instance, ledger).report(rungs=rungs, with_claims=with_claims), ledger
-    )
+    shown.write(loaded.report(rungs=rungs, with_claims=with_claims), ledger)
 
 
 def _warn_of_unfinished(ledger: Ledger, runs: Sequence[Run]) -> None:

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from lrurun import console
-from lrurun.errors import LedgerFileError, NotFoundError, UnreachableError, plural
+from lrurun.errors import LedgerFileError, NotFoundError, UnreachableError, UsageError, plural
 from lrurun.ledger.database import TIMEOUT, TRAINING_TIMEOUT, implementation
 
 if TYPE_CHECKING:
