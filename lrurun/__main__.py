@@ -50,6 +50,7 @@ def _dispatch(argv: list[str]) -> int:
 
     completing.rejoin_words()
     front, rest = arguments.split_global(argv)
+    rest = rest or ["--help"]
     named = next((word for word in rest if not word.startswith("-")), None)
     app = make_app(named if named in COMMANDS else None)
     try:

@@ -34,8 +34,8 @@ def test_each_verdict_has_its_sentence() -> None:
     assert [row.verdict for row in made.rows] == ["", "helps", "hurts", "undecided", "not run"]
     between = scipy.stats.ttest_ind((69, 72, 71), (70, 71, 72), equal_var=False).confidence_interval()
     assert made.conclusions == (
-        "What helps: two scores 40.00 points more than one (p < 0.001).",
-        "What hurts: three scores 20.00 points less than two (p < 0.001).",
+        "Helps: two scores 40.00 points more than one (p < 0.001).",
+        "Hurts: three scores 20.00 points less than two (p < 0.001).",
         f"Undecided: four against three (between {between.low:+.2f} and {between.high:+.2f} points).",
         "Provisional: all verdicts. With fewer than 12 seeds a verdict assumes that no seed fails.",
         "Not run: five against four.",
@@ -74,7 +74,7 @@ def test_failing_seeds_stand_beside_a_verdict() -> None:
     made = report(BASE, (0.1, 0.1, *HIGH[2:]), (0.1,) * 12, (0.1,) * 12)
     p = claims.p_text(made.rows[1].comparison.p_adjusted or 0.0) if made.rows[1].comparison else ""
     assert made.conclusions[0] == (
-        "What helps: a run of two is better than one of one in 83 % of pairs, though the mean is worse "
+        "Helps: a run of two is better than one of one in 83 % of pairs, though the mean is worse "
         f"({p}; two learns in 10 of 12 seeds)."
     )
     assert "; three learns in 0 of 12 seeds, two learns in 10 of 12 seeds)" in made.conclusions[1]
@@ -128,7 +128,7 @@ def test_a_sequential_design_says_how_far_it_is() -> None:
         for row in made.rows[:3]
     ]
     helps, running, undecided = conclude(rows, (), design(), task="sDigits")
-    assert helps == "What hurts: two scores 6.00 points less than one (p < 0.001 at 12 seeds)."
+    assert helps == "Hurts: two scores 6.00 points less than one (p < 0.001 at 12 seeds)."
     assert running == "The sequential design is not complete: its next look is at 20 seeds."
     assert undecided.startswith("Undecided: three against two (between -1.0")
     assert undecided.endswith(" points at 12 seeds).")

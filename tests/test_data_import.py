@@ -233,7 +233,8 @@ def test_without_the_data_commands_say_how_to_get_them(own):
         assert "d/wells: there are no prepared data for wells" in error
         assert "hint: import the same arrays again: lrurun data import wells" in error
     assert left(own) == before
-    own.run("plan", "wells", "--data-dir", "d")
+    planned = own.run("plan", "wells", "--data-dir", "d").stdout
+    assert "The data of wells are not in d/wells, and must come from you: import the same arrays" in planned
     own.run("data", "import", "wells", *OWN)
     error = own.run("data", "prepare", "wells", "--force", "--data-dir", "d", code=1).stderr
     assert "error: --force: wells has imported arrays, which nothing makes\nhint: import the same" in error

@@ -115,7 +115,7 @@ def test_looks_are_taken_and_recorded_and_later_runs_change_no_verdict(capsys: p
     found = [row["comparison"] for row in made["rows"]]
     assert [row["verdict"] for row in made["rows"]] == ["", "helps", "undecided"]
     assert [one and one["look"] for one in found] == [None, 12, 20]
-    assert "What helps: tanh-rnn scores 60.00 points more than relu-rnn" in made["conclusions"][0]
+    assert "Helps: tanh-rnn scores 60.00 points more than relu-rnn" in made["conclusions"][0]
     assert made["conclusions"][0].endswith(" at 12 seeds).")
     assert [row["n"] for row in made["rows"]] == [20, 20, 20]
     assert [[side["n"] for side in one["sides"]] for one in found if one] == [[12, 12], [20, 20]]

@@ -49,6 +49,9 @@ def test_the_overview_names_every_command_on_one_screen(capsys, monkeypatch):
         assert [found[1] for line in lines if (found := re.match(r"(?:[A-Z][a-z]+| {4}) +([a-z]+) +[A-Z]", line))] == [
             name for group in GROUPS.values() for name in group
         ]
+    overview = listed(capsys)
+    assert run([]) == 0
+    assert capsys.readouterr().out == overview
     explained = listed(capsys, "-v")
     assert "130  stopped by ^C" in explained
     assert "--data-dir DIR" in explained

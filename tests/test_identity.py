@@ -215,7 +215,7 @@ def test_a_plan_names_the_seeds_that_remain_and_a_grid_that_is_not_used(
     Path("base.toml").write_text(base)
     Path("own.toml").write_text('extends = "base.toml"\ntask = "sDigits"\n[tune.grid]\n"optim.lr" = [0.1]\n')
     notes = answered(capsys, "plan", "own.toml", *OPTIONS, "--tune")["notes"]
-    assert notes == ["own.toml [tune.grid] is not used with profile smoke, which has values of its own to try"]
+    assert notes == ["profile smoke has values of its own to try, so own.toml [tune.grid] is not used"]
     assert answered(capsys, "plan", "own.toml", *OPTIONS)["notes"] == []
     search = '[tune]\nsearch = "random"\ntrials = 2\n[tune.space]\n"optim.lr" = {low = 0.01, high = 0.1}\n'
     Path("own.toml").write_text(f'extends = "base.toml"\ntask = "sDigits"\n{search}')

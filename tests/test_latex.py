@@ -17,7 +17,7 @@ from tests.reports import MINI, build, evil, grid
 
 LATEX = r"""% Needs \usepackage{booktabs} and \usepackage{graphicx} in the preamble; \input this file where it belongs.
 \begin{itemize}
-\item What helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
+\item Helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
 \item Undecided: stable-exponential against ring-init (between $-$152.65 and +98.32 points; stable-exponential learns in 2 of 3 seeds; a run of stable-exponential is better than one of ring-init in 67 \% of pairs, though the mean is worse).
 \item Provisional: all verdicts. With fewer than 12 seeds a verdict assumes that no seed fails.
 \item Not compared, because the runs are the same: ring-init against linear-rnn.

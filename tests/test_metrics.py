@@ -65,10 +65,10 @@ def test_of_a_metric_of_which_less_is_better_the_lower_score_wins() -> None:
     row = report.rows[1]
     assert row.comparison is not None
     assert (row.verdict, round(row.comparison.difference or 0, 9)) == ("helps", -0.5)
-    assert report.conclusions[0].startswith("What helps: b scores 0.5000 bits per byte less than a (p")
+    assert report.conclusions[0].startswith("Helps: b scores 0.5000 bits per byte less than a (p")
     worse = build(BITS, runs_of(BITS, "a", (2.0, 2.01, 2.02)) + runs_of(BITS, "b", (2.5, 2.51, 2.52)))
     assert worse.rows[1].verdict == "hurts"
-    assert worse.conclusions[0].startswith("What hurts: b scores 0.5000 bits per byte more than a (p")
+    assert worse.conclusions[0].startswith("Hurts: b scores 0.5000 bits per byte more than a (p")
 
 
 def test_a_margin_is_in_the_units_of_the_metric() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from lrurun.commands._shared.options import ENDINGS
 from tests.machine import LONG, Machine, stop, training, wait_for
 from tests.results import fill
 
@@ -164,9 +166,22 @@ def test_ledger_texts_do_not_reach_the_terminal_raw(machine: Machine) -> None:
 
 def test_out_onto_a_ledger_is_refused(machine: Machine) -> None:
     fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5]})
-    error, _ = error_and_hint(machine, "report", "sDigits", "--out", "ledger.db", code=2)
+    error, _ = error_and_hint(machine, "report", "sDigits", "--format", "csv", "--out", "ledger.db", code=2)
     assert error == "--out ledger.db: is a database, and would be lost"
     assert machine.states() == {"done": 1}
+
+
+def test_the_ending_of_out_is_the_format_unless_that_is_named(machine: Machine) -> None:
+    fill(machine.ledger, "sDigits", {"tanh-rnn": [0.5]})
+    for ending, format in (*ENDINGS.items(), (".CSV", "csv")):
+        machine.run("report", "sDigits", "--out", f"by-ending{ending}")
+        machine.run("report", "sDigits", "--out", "named.txt", "--format", format, code=2 if format == "json" else 0)
+        if format != "json":
+            assert (machine.folder / f"by-ending{ending}").read_text() == (machine.folder / "named.txt").read_text()
+    assert json.loads((machine.folder / "by-ending.json").read_text())["task"] == "sDigits"
+    error, hint = error_and_hint(machine, "report", "sDigits", "--out", "table.pdf", code=2)
+    assert error.endswith("must end in .txt, .md, .csv, .tex, .html, .json, found '.pdf'")
+    assert hint == "as in --out table.md, or name a --format"
 
 
 def test_report_leaves_out_runs_of_an_edited_rung(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,7 @@ def test_statements_that_change_something_are_refused(
     ledger: Path, capsys: pytest.CaptureFixture[str], sql: str
 ) -> None:
     before = dump(ledger)
-    assert asked(capsys, sql) == (1, "", REFUSED)
+    assert asked(capsys, sql) == (2, "", REFUSED)
     assert dump(ledger) == before
     assert {path.name for path in ledger.parent.iterdir()} <= {"ledger.db", "ledger.db-wal", "ledger.db-shm"}
 

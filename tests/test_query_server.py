@@ -79,7 +79,7 @@ def test_statements_that_change_something_are_refused(
 ) -> None:
     before = dump(server)
     code, out, err = asked(capsys, server, sql)
-    assert (code, out) == (1, "")
+    assert (code, out) == (2, "")
     assert err.startswith("error: lrurun query can only read, and this query would do more; nothing was changed\n")
     assert dump(server) == before
 

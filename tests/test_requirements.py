@@ -72,8 +72,8 @@ def test_the_whole_output_of_a_release(run, capsys):
     ("code", "line"),
     [
         (
-            {"lrurun": "0.2.0.dev0", "commit": COMMIT},
-            f"# lrurun 0.2.0.dev0: install it from a checkout of commit {COMMIT}",
+            {"lrurun": "1.0.0.dev0", "commit": COMMIT},
+            f"# lrurun 1.0.0.dev0: install it from a checkout of commit {COMMIT}",
         ),
         (
             {"lrurun": "0.1.0", "commit": COMMIT, "dirty": "sha256:ab"},

@@ -23,7 +23,7 @@ from tests.reports import MINI, body, build, make_run, make_rung
 TABLE_60 = """\
 sDigits, profile laptop, without --tune: four rungs
 Which of them matters?
-What helps: linear-rnn scores 4.50 points more than tanh-rnn
+Helps: linear-rnn scores 4.50 points more than tanh-rnn
 (p = 0.013).
 Undecided: stable-exponential against ring-init (between
 -152.65 and +98.32 points; stable-exponential learns in 2 of
@@ -93,7 +93,7 @@ not run: Phases do not matter. (Paper, 4)
 TABLE_100 = """\
 sDigits, profile laptop, without --tune: four rungs
 Which of them matters?
-What helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
+Helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
 Undecided: stable-exponential against ring-init (between -152.65 and +98.32 points;
 stable-exponential learns in 2 of 3 seeds; a run of stable-exponential is better than one of
 ring-init in 67 % of pairs, though the mean is worse).
@@ -159,7 +159,7 @@ MARKDOWN = """\
 
 Which of them matters?
 
-- What helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
+- Helps: linear-rnn scores 4.50 points more than tanh-rnn (p = 0.013).
 - Undecided: stable-exponential against ring-init (between -152.65 and +98.32 points; stable-exponential learns in 2 of 3 seeds; a run of stable-exponential is better than one of ring-init in 67 % of pairs, though the mean is worse).
 - Provisional: all verdicts. With fewer than 12 seeds a verdict assumes that no seed fails.
 - Not compared, because the runs are the same: ring-init against linear-rnn.

@@ -150,8 +150,6 @@ def test_invalid_arguments_give_an_error_of_two_lines_and_no_file(command, argum
             "it looks like a run, of which lrurun show takes one",
         ),
         (["ledger", "pth"], "no such command 'pth'", f"did you mean 'path'? commands: {OF_LEDGER}"),
-        ([], "lrurun: no command given", f"lrurun --help; commands: {COMMANDS}"),
-        (["-q"], "lrurun: no command given", f"lrurun --help; commands: {COMMANDS}"),
         (["ledger"], "lrurun ledger: no command given", f"lrurun ledger --help; commands: {OF_LEDGER}"),
         (
             ["list", "ladder"],

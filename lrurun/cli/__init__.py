@@ -159,7 +159,6 @@ def make_app(command: str | None = None) -> typer.Typer:
         ),
         epilog=EXIT_CODES,
         cls=Overview,
-        no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -219,6 +219,7 @@ def planned(
     """What a request would train, its rungs, and its sequential design."""
     from lrurun.commands._shared import deciding
     from lrurun.config import tuning
+    from lrurun.data import store
     from lrurun.report.tables import loaded_instance
 
     rungs, seeds = request.chosen(made)
@@ -230,7 +231,10 @@ def planned(
         seeds = max(seeds_of.values(), key=len)
     speeds = ledger.newest_speeds() if ledger is not None else []
     rows = [_planned(made, one, seeds_of[one.name], ledger, speeds) for one in rungs]
+    folder = places.data / made.data_name
+    absent = made.task.restore and store.manifest(made.task, made.options, folder) is None
     phrases = [
+        f"the data of {made.task.name} are not in {folder}, and must come from you: {made.task.restore}" * bool(absent),
         tuning.replacement_note(made.recipe, made.profile) if made.tune else "",
         "" if ledger is None else loaded_instance.other_versions(made, ledger),
     ]

@@ -10,6 +10,7 @@ import typer
 from lrurun import kinds
 from lrurun.commands._shared import opening
 from lrurun.commands._shared.options import (
+    ENDINGS,
     By,
     Format,
     FormatName,
@@ -30,6 +31,8 @@ from lrurun.errors import NotFoundError, UsageError
 from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lrurun.paths import Places
 
 
@@ -90,10 +93,13 @@ def report(
             )
         instance = opening.latest_instance(places, "a TASK, --instance or --all")
     request = LadderRequest(task=task or "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
+    kind = None if task is None else kinds.of_task(task)
     chosen: FormatName = "json" if json else format
+    if out is not None and not (json or is_given(context, "format")):
+        chosen = _format_of(out, of_ladder=kind is None)
     if table_only and chosen != "latex":
         raise UsageError("--table-only: belongs to --format latex", "add --format latex, or leave it out")
-    if task is not None and (kind := kinds.of_task(task)) is not None:
+    if task is not None and kind is not None:
         for option in ("ladder", "rung", "by", "tune", "instance", "speed", "limit", "detect"):
             if is_given(context, option):
                 raise UsageError(f"--{option}: does not apply to reports of {kind.plural}", f"lrurun report {task}")
@@ -126,6 +132,18 @@ def report(
         sweeps.write_report(places, request, by, show)
         return 0
     return _report(places, request, show, instance=instance, speeds=speed, detect=detect)
+
+
+def _format_of(out: Path, *, of_ladder: bool) -> FormatName:
+    """The format of a file by its ending. Reports of other kinds of runs know their own endings, all but .json."""
+    ending = out.suffix.lower()
+    if of_ladder and ending not in ENDINGS:
+        actual = repr(out.suffix) if ending else "no suffix"
+        raise UsageError(
+            f"--out {out}: the name must end in {', '.join(ENDINGS)}, found {actual}",
+            f"as in --out {out.stem or 'report'}.md, or name a --format",
+        )
+    return ENDINGS[ending] if of_ladder or ending == ".json" else "table"
 
 
 def _report(

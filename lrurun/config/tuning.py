@@ -72,7 +72,7 @@ def replacement_note(recipe: Recipe, profile: str | None) -> str:
     if not own or get_profile(recipe, profile).tune in (None, {}, own) or recipe.is_packaged:
         return ""
     name = "grid" if recipe.tune is None or recipe.tune.search is None else "space"
-    return f"{recipe.path} [tune.{name}] is not used with profile {profile}, which has values of its own to try"
+    return f"profile {profile} has values of its own to try, so {recipe.path} [tune.{name}] is not used"
 
 
 def search_of(recipe: Recipe, profile: str | None) -> Search | None:

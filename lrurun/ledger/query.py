@@ -19,8 +19,8 @@ def select(path: Place, sql: str) -> tuple[list[str], list[tuple[Any, ...]], str
 
     Raises:
         NotFoundError: there is no ledger.
-        UsageError: the database does not understand the query.
-        LrurunError: the query would do more than read, or has too many rows.
+        UsageError: the database does not understand the query, or it would do more than read.
+        LrurunError: the query has too many rows.
         KeyboardInterrupt: the user pressed ^C.
     """
     with _ledger(path) as ledger:

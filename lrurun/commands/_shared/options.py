@@ -368,4 +368,16 @@ Format = Annotated[
         **choice("--format", get_args(FormatName)[:-1]),
     ),
 ]
-OutFile = Annotated[Optional[Path], typer.Option("--out", metavar="FILE", help="Write to a file instead of stdout.")]
+ENDINGS: dict[str, FormatName] = {
+    ".txt": "table",
+    ".md": "md",
+    ".csv": "csv",
+    ".tex": "latex",
+    ".html": "html",
+    ".json": "json",
+}
+"""How the name of the file of `report --out` ends -> its format."""
+OutFile = Annotated[
+    Optional[Path],
+    typer.Option("--out", metavar="FILE", help=f"Write to a file, whose ending is the format: {', '.join(ENDINGS)}."),
+]

@@ -173,7 +173,7 @@ class Database(ABC):
 
         Raises:
             QueryError: it is not understood.
-            LrurunError: it would do more than read.
+            UsageError: it would do more than read.
             KeyboardInterrupt: the user pressed ^C.
         """
 

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Dialect, Engine, Select, Table, create_engine
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.pool import QueuePool
 
-from lrurun.errors import LedgerError, LrurunError, NotFoundError, UnreachableError
+from lrurun.errors import LedgerError, LrurunError, NotFoundError, UnreachableError, UsageError
 from lrurun.ledger.database import TIMEOUT, Database, QueryError, Rows, command, files, migrate, servers, sqlite
 from lrurun.ledger.database.schema import SCHEMA, VERSION_TABLE, VIEWS, info, metadata
 from lrurun.ledger.database.sql import ENQUEUE, MIGRATION, close, literal_statement, lock
@@ -241,7 +241,7 @@ class PostgreSQL(Database):
         # Of a transaction that only reads, a missing right, or another statement than a query.
         changes = "data-modifying" in str(error)
         if changes or state in ("25001", "25006", "42501") or (state == "42601" and _first_word(sql) in _STATEMENTS):
-            return LrurunError(
+            return UsageError(
                 "lrurun query can only read, and this query would do more; nothing was changed",
                 "start it with select; information_schema.tables lists the tables",
             )

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, Select, create_engine, event
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.pool import NullPool, QueuePool
 
-from lrurun.errors import LedgerError, LrurunError, NotFoundError
+from lrurun.errors import LedgerError, LrurunError, NotFoundError, UsageError
 from lrurun.files import atomic
 from lrurun.ledger.database import DAMAGED, TIMEOUT, Database, QueryError, Rows, command, damaged, files, migrate
 from lrurun.ledger.database.schema import APPLICATION_ID, SCHEMA, VERSION_TABLE, metadata
@@ -270,7 +270,7 @@ class SQLite(Database):
             # The handler of ^C raised inside SQLite, which reports it as this.
             return KeyboardInterrupt()
         if name in ("SQLITE_AUTH", "SQLITE_READONLY") or _REFUSED.match(str(error)):
-            return LrurunError(
+            return UsageError(
                 "lrurun query can only read, and this query would do more; nothing was changed",
                 "start it with select; sqlite_master lists the tables",
             )

@@ -34,9 +34,9 @@ def conclude(
     undecided = by_verdict.get("undecided", [])
     sentences = []
     if better:
-        sentences.append(f"What helps: {_list(_decided(one, form) for one in better)}.")
+        sentences.append(f"Helps: {_list(_decided(one, form) for one in better)}.")
     if worse:
-        sentences.append(f"What hurts: {_list(_decided(one, form) for one in worse)}.")
+        sentences.append(f"Hurts: {_list(_decided(one, form) for one in worse)}.")
     if undecided and not better and not worse:
         is_complete = design is not None and design.next_look is None
         sentences.append(f"No difference between rungs is decided{'' if is_complete else ' yet'}.")
