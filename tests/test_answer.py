@@ -132,7 +132,8 @@ def test_cautions_are_a_few_words_each() -> None:
     assert (
         "Caution: not tuned, see --tune (all rungs); provisional, fewer than 12 seeds (all rungs); the typical run and "
         "the mean disagree (stable-exponential); 1 run diverged (stable-exponential); 1 run failed "
-        "(stable-exponential); 1 run unfinished (stable-exponential); runs of 2 code versions. Note: a note More:"
+        "(stable-exponential); 1 run unfinished (stable-exponential); runs of 2 code versions. "
+        "Next: lrurun ladder sDigits --ladder mini --seeds 12 makes verdicts firm. Note: a note More:"
     ) in text
     assert "Same runs as before: ring-init. Not run: small-phase." in text
     assert "0 to 3 seeds a rung" in text
@@ -142,7 +143,37 @@ def test_cautions_are_a_few_words_each() -> None:
         for k in range(2)
     ]
     assert "Caution: provisional" in (shown := answer(two_rungs(*improving), 200))
-    assert "; still improving at the last step (all rungs)" in shown
+    assert "; still improving at the last step (all rungs): longer with --set train.steps=N" in shown
+
+
+def test_what_is_next_is_the_command_that_may_decide_a_change() -> None:
+    centres = (*CENTRES[:-1], 0.91)
+    assert "Next: lrurun ladder sDigits --decide adds seeds where undecided (nearest: phase)." in answer(
+        ladder(centres=centres)
+    )
+    assert "Next: lrurun ladder sDigits --seeds 12 makes verdicts firm." in answer(ladder(5))
+    assert "Next:" not in answer(ladder(20)), "no look has more seeds"
+    smoke = " ".join(answer(ladder(5, profile="smoke")).split())
+    assert "Next:" not in smoke
+    assert "Caution: profile smoke shows that everything runs, its scores mean nothing;" in smoke
+
+
+def test_the_sentence_on_claims_names_the_rungs_of_those_that_are_decided() -> None:
+    claims = tuple(
+        structs.replace(MINI.claims[0], text=rung, rung=rung, than=than, tasks=())
+        for rung, than in (("diagonal", "linear-rnn"), ("ring-init", "exponential"), ("exponential", "diagonal"))
+    )
+    runs = [
+        make_run(f"{rung}{seed}", rung, seed, centre + 0.01 * (seed % 4))
+        for rung, centre in zip(NAMES, CENTRES, strict=True)
+        for seed in range(12)
+    ]
+    assert "Claims: 2 supported (diagonal, ring-init), 1 undecided (" in answer(
+        build(structs.replace(LADDER, claims=claims), runs), 200
+    )
+    one_seed = ladder(1)
+    assert one_seed.claims[0].p_adjusted is None
+    assert "Claims, on a stand-in: 1 undecided" in answer(one_seed)
 
 
 def test_learning_rates_that_were_chosen_are_in_the_title() -> None:

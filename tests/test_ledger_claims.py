@@ -111,6 +111,13 @@ def test_the_page_has_results_and_the_commands_of_their_runs(judged: Machine) ->
     assert "<br>landscape: not run<br>" in figure
 
 
+def test_claims_of_a_task_are_all_that_its_report_counts(finished: Machine) -> None:
+    lines = finished.run("claims", "sDigits").stdout.splitlines()
+    for claim in finished.json("report", "sDigits", "--profile", "smoke")["claims"]:
+        assert any(line.startswith(claim["verdict"]) and claim["text"] in line for line in lines)
+    assert "Not judged: about sequences of at least 16,384 steps." in lines
+
+
 def test_one_paper(finished: Machine) -> None:
     claims = finished.json("claims", "--paper", "rotrnn")["claims"]
     assert claims

@@ -14,6 +14,7 @@ from lrurun.config.resolve import RATE
 from lrurun.console import clean, setting
 from lrurun.errors import plural
 from lrurun.report.judging import claims, verdicts
+from lrurun.report.judging.sequential import MAX_SEEDS
 from lrurun.report.request import LadderRequest
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.content import RUNG
@@ -202,6 +203,7 @@ def _sentences(report: LadderReport, request: LadderRequest | None) -> list[str]
         sentences.append(_claims(report, request))
     if found := cautions(report):
         sentences.append(f"Caution: {'; '.join(found)}.")
+    sentences.append(_next(report, request))
     sentences += detect_foot(report)
     sentences += [f"Note: {note}" for note in report.notes if note != PAPER_PROTOCOL]
     return [one for one in sentences if one]
@@ -238,11 +240,16 @@ def _outcome(rows: Sequence[LadderRow]) -> str:
 
 
 def _claims(report: LadderReport, request: LadderRequest | None) -> str:
-    """How many claims have which verdict, and where they are."""
+    """How many claims have which verdict, on which rungs those that are decided are, and where they all are."""
+    decided = (verdicts.SUPPORTED, verdicts.CONTRADICTED)
+    order = (*decided, verdicts.UNDECIDED)
     counts = Counter(claim.shown for claim in report.claims)
-    order = (verdicts.SUPPORTED, verdicts.CONTRADICTED, verdicts.UNDECIDED)
-    found = [f"{counts[verdict]} {verdict}" for verdict in dict.fromkeys((*order, *counts)) if counts[verdict]]
-    judged = [claim for claim in report.claims if claim.is_tested]
+    found = []
+    for verdict in (verdict for verdict in dict.fromkeys((*order, *counts)) if counts[verdict]):
+        rungs = list(dict.fromkeys(clean(claim.rung) for claim in report.claims if claim.shown == verdict))
+        on = f" ({', '.join(rungs)})" if verdict in decided and len(rungs) <= _FEW else ""
+        found.append(f"{counts[verdict]} {verdict}{on}")
+    judged = [claim for claim in report.claims if claim.shown in order]
     stand_ins = sum(claim.stand_in for claim in judged)
     if stand_ins:
         which = "" if stand_ins == len(judged) else f" ({stand_ins} of them)"
@@ -259,12 +266,14 @@ def cautions(report: LadderReport) -> list[str]:
     rows = report.rows
     compared = [row for row in rows if row.comparison is not None and row.comparison.is_tested]
     few = [row for row in compared if row.comparison is not None and row.comparison.provisional]
+    improving = _about("still improving at the last step", [row for row in rows if row.still_improving], rows)
     opposite = [row for row in compared if row.comparison and claims.opposite_mean(row.comparison, report.score)]
     found = [
+        "profile smoke shows that everything runs, its scores mean nothing" if report.profile == "smoke" else "",
         _about("not tuned, see --tune", [row for row in compared if row.untuned], compared),
         _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared),
         _about("best rate at the edge of those tried", [row for row in rows if _is_at_edge(row, report)], rows),
-        _about("still improving at the last step", [row for row in rows if row.still_improving], rows),
+        f"{improving}: longer with --set train.steps=N" if improving else "",
         _about("the typical run and the mean disagree", opposite, compared),
         _about("models selected on the test split", [row for row in rows if row.test_selected], rows),
     ]
@@ -296,14 +305,35 @@ def _is_at_edge(row: LadderRow, report: LadderReport) -> bool:
 def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow]) -> str:
     """A caution followed by the rungs that it is about, as in "not tuned (all rungs)"; empty if it is about none.
 
-    More than three rungs are counted, not named.
+    More than three rungs are not named: those that are left out are, or there are more than three of them too.
     """
     if not rows:
         return ""
     if len(rows) == len(every):
         return f"{what} (all rungs)"
     names = [clean(row.rung) for row in rows]
-    return f"{what} ({', '.join(names) if len(names) <= _FEW else f'{len(names)} rungs'})"
+    others = [clean(row.rung) for row in every if row not in rows]
+    if len(names) <= _FEW:
+        which = ", ".join(names)
+    else:
+        which = f"all but {', '.join(others)}" if len(others) <= _FEW else f"{len(names)} rungs"
+    return f"{what} ({which})"
+
+
+def _next(report: LadderReport, request: LadderRequest | None) -> str:
+    """The command whose seeds make verdicts firm or may decide a change, and the change that is nearest to that."""
+    design, seeds = report.design, max((row.n + row.diverged for row in report.rows), default=0)
+    changes = [row.comparison for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
+    if report.profile == "smoke" or not changes or (design is not None and design.next_look is None):
+        return ""
+    if seeds < verdicts.LEAST_SEEDS and design is None:
+        more = ("--seeds", str(verdicts.LEAST_SEEDS))
+        return f"Next: {_command(report, request, 'ladder', *more)} makes verdicts firm."
+    if seeds >= MAX_SEEDS:
+        return ""
+    p, rung = min((1.0 if change.p_adjusted is None else change.p_adjusted, change.rung) for change in changes)
+    nearest = f" (nearest: {clean(rung)})" if p < 1 else ""
+    return f"Next: {_command(report, request, 'ladder', '--decide')} adds seeds where undecided{nearest}."
 
 
 def _more(report: LadderReport, request: LadderRequest | None) -> str:

@@ -40,7 +40,7 @@ PAPERS = {
 }
 """The name of a paper on the command line -> how sources begin."""
 
-OTHERS = "others"
+OTHERS = "other sources"
 """Sources that are none of these papers, ours among them."""
 
 OPEN = (NOT_RUN, NOT_JUDGED)
@@ -185,11 +185,10 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
 
 
 _JUDGED = (SUPPORTED, CONTRADICTED, UNDECIDED)
-_NO_VERDICT = "no verdict"
 
 
 def contents(found: LedgerClaims, *, by_runs: bool, details: bool, command: str) -> list[content.ReportContent]:
-    """What `lrurun claims` prints: how many claims of each paper have which verdict, then a line for each that has one.
+    """What `lrurun claims` prints: how many claims of each paper have which verdict, then a line for each with runs.
 
     Args:
         by_runs: whether there is a ledger, whose runs and studies judge; else the papers' own numbers do.
@@ -202,13 +201,20 @@ def contents(found: LedgerClaims, *, by_runs: bool, details: bool, command: str)
         table=count_table(found, by_runs=by_runs),
         claims=tuple(found.claims) if details else (),
     )
-    judged = [claim for claim in found.claims if (claim.here.verdict if by_runs else claim.verdict) in _JUDGED]
+
+    def is_listed(claim: LedgerClaim) -> bool:
+        if not by_runs:
+            return claim.verdict in _JUDGED
+        has_runs = claim.here.verdict == NOT_JUDGED and claim.here.instance is not None
+        return claim.here.verdict in _JUDGED or has_runs
+
+    listed = [claim for claim in found.claims if is_listed(claim)]
     more = f"More: {command} --details has the reasoning, and what would decide the others."
     if details:
         return [summary]
-    if not judged:
+    if not listed:
         return [structs.replace(summary, foot=(more,))]
-    return [summary, _lines(judged, more, by_runs=by_runs)]
+    return [summary, _lines(listed, more, by_runs=by_runs)]
 
 
 def count_table(found: LedgerClaims, *, by_runs: bool = True) -> Table:
@@ -216,11 +222,11 @@ def count_table(found: LedgerClaims, *, by_runs: bool = True) -> Table:
     counts: dict[str, Counter[str]] = {paper: Counter() for paper in (*PAPERS.values(), OTHERS)}
     for claim in found.claims:
         verdict = claim.here.verdict if by_runs else claim.verdict
-        counts[paper_of(claim)][verdict if verdict in _JUDGED else _NO_VERDICT] += 1
+        counts[paper_of(claim)][verdict if verdict in (*_JUDGED, NOT_RUN) else NOT_JUDGED] += 1
     return Table(
         columns=(
             Column(name="paper", cell=lambda row: row[0], right=False),
-            *(_count_column(verdict) for verdict in (*_JUDGED, _NO_VERDICT)),
+            *(_count_column(verdict) for verdict in (*_JUDGED, NOT_JUDGED, NOT_RUN)),
         ),
         rows=tuple((paper, count) for paper, count in counts.items() if count),
     )
@@ -230,8 +236,11 @@ def _count_column(verdict: str) -> Column:
     return Column(name=verdict, cell=lambda row: str(row[1][verdict] or NOTHING))
 
 
-def _lines(judged: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> content.ReportContent:
-    """A table with a row for each judged claim. Cautions that hold for all of them stand in its title."""
+def _lines(claims: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> content.ReportContent:
+    """A table with a row for each claim that has a verdict or runs. Cautions that hold for all that are judged stand in
+    its title, what keeps runs from judging the others below it."""
+    judged = [claim for claim in claims if not by_runs or claim.here.verdict in _JUDGED]
+    reasons = dict.fromkeys(claim.here.detail.split(";")[0] for claim in claims if claim not in judged)
     found = dict.fromkeys(caution for claim in judged for caution in claim.here.cautions if by_runs)
     shared = [caution for caution in found if all(caution in claim.here.cautions for claim in judged)]
     differing = [caution for caution in found if caution not in shared]
@@ -244,7 +253,7 @@ def _lines(judged: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> conten
 
     own = any(claim.verdict in _JUDGED for claim in judged) and by_runs
     return content.ReportContent(
-        title="judged claims" + (f", all {' and '.join(shared)}" if shared else ""),
+        title=("judged claims" if judged else "claims") + (f", all {' and '.join(shared)}" if shared else ""),
         table=Table(
             columns=(
                 column("verdict", lambda claim: claim.here.verdict if by_runs else claim.verdict),
@@ -253,9 +262,9 @@ def _lines(judged: Sequence[LedgerClaim], more: str, *, by_runs: bool) -> conten
                 *([column("by the paper", lambda claim: claim.verdict, priority=2)] if own else []),
                 column("claim", lambda claim: claim.text, cut=36),
             ),
-            rows=tuple(judged),
+            rows=tuple(claims),
         ),
-        foot=(more,),
+        foot=(*([f"Not judged: {'; '.join(reasons)}."] if reasons else []), more),
     )
 
 
