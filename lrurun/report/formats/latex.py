@@ -1,4 +1,4 @@
-"""A report as LaTeX: a table environment to \\input into a document, and its claims as a list after it."""
+"""A report as LaTeX: a table environment to \\input into a document; conclusions and claims are comments around it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def render(content: ReportContent, *, table_only: bool = False) -> str:
     if table_only:
         return "\n".join(_tabular(columns, content.table.rows))
     caption = " ".join(sentence(one) for one in (content.title, content.question) if one)
-    lines = [_HEAD]
-    if content.conclusions:
-        lines += [r"\begin{itemize}", *(rf"\item {escape(one)}" for one in content.conclusions), r"\end{itemize}"]
+    lines = [_HEAD, *(f"% {escape(one)}" for one in content.conclusions)]
     for table in content.above[-1:]:
         # Of its own, because two tables can be more than a page.
         lines += [*_begin(caption, f"{content.label}-grid"), *_fitted(table.columns, table.rows), r"\end{table}"]
@@ -38,13 +36,9 @@ def render(content: ReportContent, *, table_only: bool = False) -> str:
         r"\end{minipage}",
         r"\end{table}",
     ]
-    if content.claims:
-        # Outside of the float, which cannot break over pages.
-        lines += [r"\paragraph{Claims}", r"\begin{itemize}"]
-        for claim in content.claims:
-            text = f"{sentence(claim.text)} ({claim.source}) {sentence(claim.detail)}"
-            lines.append(rf"\item \textbf{{{claim.shown}}}{claim.mark}: {escape(text)}")
-        lines.append(r"\end{itemize}")
+    for claim in content.claims:
+        text = f"{sentence(claim.text)} ({claim.source}) {sentence(claim.detail)}"
+        lines.append(f"% {claim.shown}{claim.mark}: {escape(text)}")
     return "\n".join(lines)
 
 
