@@ -222,15 +222,15 @@ def test_norms_have_a_panel_a_rung_and_a_curve_a_layer(ids, drawn, capsys) -> No
     assert list(panels) == ["tanh-rnn (n=2)", "gamma-norm (n=2)"]
     found = lines(panels["tanh-rnn (n=2)"])
     assert found == {
-        "layer 1": ([10, 20], pytest.approx([6.0, 3.0])),
-        "layer 2": ([10, 20], pytest.approx([10.0, 2.5])),
+        "layer 0": ([10, 20], pytest.approx([6.0, 3.0])),
+        "layer 1": ([10, 20], pytest.approx([10.0, 2.5])),
     }
     band = panels["tanh-rnn (n=2)"].collections[1].get_paths()[0].vertices
     assert {tuple(np.round(point, 6)) for point in band} == {(10, 4.0), (10, 16.0), (20, 1.0), (20, 4.0)}
     run = ids["gamma-norm", 0]
     assert lrurun(capsys, run, "--kind", "norms", "--out", "a.png")[0] == 0
     [ax] = drawn[1].axes
-    assert lines(ax)["layer 2"] == ([10, 20], pytest.approx([1.0, 0.01]))
+    assert lines(ax)["layer 1"] == ([10, 20], pytest.approx([1.0, 0.01]))
     assert ax.get_ylabel() == "mean state norm"
     code, _, err = lrurun(capsys, ids["tanh-rnn", 2], "--kind", "norms", "--out", "b.png")
     assert code == 4

@@ -83,7 +83,7 @@ def test_eigenvalues_are_those_of_the_first_and_the_last_parameters(rung, kind, 
     first = Programs(config, Execution(), spec).init(np.uint32(config.seed)).params["blocks"]
     [history] = [h for (name, _, _), h in at.history().items() if name == rung]
     axes = drawing[0].axes
-    assert [ax.get_title() for ax in axes] == ["layer 1", "layer 2"]
+    assert [ax.get_title() for ax in axes] == ["layer 0", "layer 1"]
     for layer, ax in enumerate(axes):
         shape = (16, 16) if kind == "dense" else (16,)
         names = ("A",) if kind == "dense" else ("nu_log", "theta_log")

@@ -163,6 +163,7 @@ def test_invalid_arguments_give_an_error_of_two_lines_and_no_file(command, argum
             "--format: expected one of table, md, csv, latex, html, found 'cvs'",
             "did you mean 'csv'? known values: table, md, csv, latex, html",
         ),
+        (["ladder", "sDigits", "--foo"], "no such option: --foo", "see lrurun ladder --help"),
         (
             ["--ledgr", "x", "list"],
             "no such option: --ledgr",

@@ -122,8 +122,10 @@ def _option_hint(option: str, context: Any, arguments: Sequence[str]) -> str:
         return f"it is: --set {shlex.quote(f'{settings[0]}={value}')}; "
     if option in _OTHER_OPTIONS:
         return f"it is: {_OTHER_OPTIONS[option]}; "
-    close = nearest(option, [*known, *GLOBAL_VALUES, *GLOBAL_FLAGS])
-    return f"did you mean {close}? " if close else ""
+    # without the hyphens, which all have in common
+    options = {one.lstrip("-"): one for one in (*known, *GLOBAL_VALUES, *GLOBAL_FLAGS)}
+    close = nearest(option.lstrip("-"), options)
+    return f"did you mean {options[close]}? " if close else ""
 
 
 def _word_hint(word: str, context: Any) -> str | None:

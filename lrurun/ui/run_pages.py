@@ -165,7 +165,7 @@ def _planes(eigenvalues: run_tables.Spectra) -> list[Panel]:
         found = eigenvalues.get(moment, ())
         return tuple(found[layer] or ()) if layer < len(found) else ()
 
-    panels = [spectrum(f"layer {k + 1}", of("start", k), of("end", k)) for k in range(layers)]
+    panels = [spectrum(f"layer {k}", of("start", k), of("end", k)) for k in range(layers)]
     return [one for one in panels if one.curves]
 
 

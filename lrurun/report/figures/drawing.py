@@ -360,7 +360,7 @@ def norm_panel(title: str, seeds: Sequence[Mapping[str, list[tuple[int, float]]]
     """The norms of each layer, as means over seeds: metric -> curve, for each seed."""
     known = set.intersection(*({key for key in seed if key.startswith(NORM)} for seed in seeds))
     layers = sorted(int(key.removeprefix(NORM)) for key in known)
-    found = tuple(curves.average(f"layer {k + 1}", [seed[f"{NORM}{k}"] for seed in seeds]) for k in layers)
+    found = tuple(curves.average(f"layer {k}", [seed[f"{NORM}{k}"] for seed in seeds]) for k in layers)
     return Panel(title=title, x="step", y=NORM_AXIS, curves=found, y_scale=suited(curves.values_of(found)))
 
 
@@ -415,7 +415,7 @@ def run_eigenvalues(runs: Sequence[Run], spectra_of: SpectraOf, of: str) -> Figu
     for run in runs:
         step, initial, trained = spectra_of(run)
         steps.append(f"{step:,}" if len(runs) == 1 else f"{step:,} ({run.id})")
-        for number, (before, after) in enumerate(zip(initial, trained, strict=True), 1):
+        for number, (before, after) in enumerate(zip(initial, trained, strict=True)):
             title = f"layer {number}" if len(runs) == 1 else f"{run.id[:6]}, layer {number}"
             spectra.append(figures.spectrum(title, before, after))
     sentences = [
