@@ -226,7 +226,7 @@ def count_table(found: LedgerClaims, *, by_runs: bool = True) -> Table:
     return Table(
         columns=(
             Column(name="paper", cell=lambda row: row[0], right=False),
-            *(_count_column(verdict) for verdict in (*_JUDGED, NOT_JUDGED, NOT_RUN)),
+            *(_count_column(verdict) for verdict in (*_JUDGED, NOT_JUDGED, *([NOT_RUN] if by_runs else []))),
         ),
         rows=tuple((paper, count) for paper, count in counts.items() if count),
     )
