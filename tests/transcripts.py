@@ -7,7 +7,9 @@ commands of a script are separated by empty lines. `python -m tests.transcripts 
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -33,23 +35,28 @@ def names() -> list[str]:
     return sorted(path.stem for path in OUTPUT.glob("*.sh"))
 
 
-def run(command: str, folder: Path, *, columns: int = 110, errors: bool = True) -> str:
-    """What a command prints, output and `errors` as they come.
-
-    Raises:
-        RuntimeError: it fails.
-    """
+def environment(folder: Path, columns: int) -> dict[str, str]:
+    """Of commands whose home and data are in `folder`."""
     places = {name: str(folder / "home") for name in ("HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")}
     env = {name: value for name, value in os.environ.items() if not name.startswith("LRURUN_")} | places
     env |= {"COLUMNS": str(columns), "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
     env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env["PATH"]])
     env.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder / "home/xla"))
+    return env
+
+
+def run(command: str, folder: Path) -> str:
+    """What a command prints, output and errors as they come.
+
+    Raises:
+        RuntimeError: it fails.
+    """
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
-        env=env,
+        env=environment(folder, 110),
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT if errors else None,
+        stderr=subprocess.STDOUT,
         text=True,
     )
     if done.returncode:
@@ -57,11 +64,26 @@ def run(command: str, folder: Path, *, columns: int = 110, errors: bool = True) 
     return done.stdout.replace(f"{folder}/", "").replace(str(folder), ".")
 
 
+def answer(folder: Path) -> str:
+    """The answer of `lrurun ladder npDigits`, as a terminal of 100 columns has it."""
+    master, terminal = pty.openpty()
+    command = [sys.executable, "-m", "lrurun", "ladder", "npDigits"]
+    text = b""
+    with subprocess.Popen(command, cwd=folder, env=environment(folder, 100), stdout=terminal) as process:
+        os.close(terminal)
+        with contextlib.suppress(OSError), open(master, "rb", buffering=0) as file:  # it ends in an error on Linux
+            while part := file.read(4096):
+                text += part
+    if process.returncode:
+        raise RuntimeError(f"lrurun ladder npDigits: exit code {process.returncode}")
+    return text.decode().replace("\r\n", "\n").strip("\n") + "\n"
+
+
 def record(name: str) -> str:
     """The session: every command after a prompt, and what it printed; of the answer, that alone."""
     with tempfile.TemporaryDirectory() as place:
         if name == ANSWER:
-            return run("lrurun ladder npDigits", Path(place).resolve(), columns=100, errors=False)
+            return answer(Path(place).resolve())
         said = [(command, run(command, Path(place).resolve())) for command in commands(name)]
     return "\n".join(f"$ {command}\n{text}" for command, text in said)
 
