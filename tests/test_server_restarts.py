@@ -219,7 +219,7 @@ def test_requests_may_be_done_twice(ledger: Ledger, key: str, monkeypatch: pytes
         assert ledger.mark([run.id], tag=["a"])[0].tags == ("a",)
     with answers_lost(ledger):
         assert ledger.mark([run.id], exclude="why")[0].excluded == "why"
-    assert [e.kind for e in ledger.events(run=run.id)] == ["running", "done", "excluded"]
+    assert [e.kind for e in ledger.events(run=run.id)] == ["running", "done", "tags", "excluded"]
     ledger.claim(key, ELSEWHERE)
     with answers_lost(ledger):
         ledger.reap(ME, timeout=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -256,8 +257,9 @@ def _split_columns(splits: Mapping[str, SplitFacts]) -> Iterator[table.Column]:
         ranges = column("share of a class", lambda facts: _share_range(facts.classes))
         every = column("share of each class, %", lambda facts: _shares(facts.classes), priority=2, narrower=ranges)
         yield every if len(splits["train"].classes) <= 12 else ranges
-    lengths = column("lengths", _lengths, right=False)
-    yield column("lengths: shortest / median / longest", _lengths, right=False, priority=1, narrower=lengths)
+    name = "lengths: shortest / median / longest"
+    narrow = structs.replace(column("lengths", _lengths, right=False), full_name=name)  # with the same cells
+    yield column(name, _lengths, right=False, priority=1, narrower=narrow)
 
 
 @app.command()
@@ -386,7 +388,7 @@ def _draw(image: Path, task: str, examples: Examples) -> None:
     pictures = _pictures(examples)
     if not pictures:
         raise LrurunError(f"--image {image}: {task} has no pictures", "its examples are text: see above")
-    _write_png(image, _sheet(pictures))
+    output.write_file(image, _png(_sheet(pictures)), "--image")
 
 
 def _shares(counts: list[int]) -> str:
@@ -417,10 +419,9 @@ def _sheet(pictures: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([part for picture in large for part in (picture, gap)][:-1], axis=1)
 
 
-def _write_png(path: Path, picture: np.ndarray) -> None:
+def _png(picture: np.ndarray) -> bytes:
     from PIL import Image
 
-    try:
-        Image.fromarray(picture).save(path, format="PNG")
-    except OSError as error:
-        raise LrurunError(f"{path}: {error.strerror or error}", "choose another --image FILE.png") from None
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, format="PNG")
+    return file.getvalue()

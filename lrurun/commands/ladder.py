@@ -374,8 +374,7 @@ def _print_report(ledger: Ledger, plan: planning.Plan, shown: Shown) -> None:
     from lrurun.report.tables import loaded_instance
 
     loaded = loaded_instance.chosen(ledger, None, plan, None, "lrurun ladder")
-    rungs, with_claims = shown.of(plan.ladder), shown.has_claims(plan)
-    shown.write(loaded.report(rungs=rungs, with_claims=with_claims), ledger)
+    shown.write(loaded.report(rungs=shown.of(plan.ladder), with_claims=shown.claims or None), ledger)
 
 
 def _warn_of_unfinished(ledger: Ledger, runs: Sequence[Run]) -> None:

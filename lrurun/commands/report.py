@@ -112,7 +112,7 @@ def report(
     if detect is not None and chosen == "csv":
         raise UsageError(
             "--detect and --format csv exclude each other: CSV has the rows alone",
-            f"lrurun report {task} --detect {detect:g} --json",
+            f"lrurun report{'' if task is None else f' {task}'} --detect {detect:g} --json",
         )
     show = Shown(
         rungs=rung or [],
@@ -170,8 +170,7 @@ def _report(
         if speeds:
             show.write(loaded.speeds(rungs=rungs), ledger)
         else:
-            with_claims = show.has_claims(loaded.plan)
-            show.write(loaded.report(rungs=rungs, detect=detect, with_claims=with_claims), ledger)
+            show.write(loaded.report(rungs=rungs, detect=detect, with_claims=show.claims or None), ledger)
     return 0
 
 

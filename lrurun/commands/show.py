@@ -203,7 +203,7 @@ def _print_run(run: Run) -> None:
     if run.tags:
         console.paragraph(f"tags: {', '.join(run.tags)}")
     if run.excluded is not None:
-        console.paragraph(f"excluded from every report: {run.excluded}")
+        console.paragraph(f"excluded from every report: {console.clean(run.excluded)}")
     if run.error:
         console.write(console.clean(run.error, lines=True))
     if run.result:

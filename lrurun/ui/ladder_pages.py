@@ -177,7 +177,7 @@ def _claims(ledger: Ledger | None) -> dict[str, Any]:
     known, errors = ledger_claims.ladders_of(ledger)
     failures = [Failure(error.message, error.hint) for error in errors]  # of files of the user
     found = ledger_claims.collect(ledger_claims.gather(ledger, known, None, with_studies=True), known, None, None)
-    counts = ledger_claims.count_table(found)
+    counts = ledger_claims.count_table(found, by_runs=ledger is not None)
     return {
         "failures": failures,
         "count_headers": [column.name for column in counts.columns],

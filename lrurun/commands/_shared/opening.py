@@ -85,8 +85,10 @@ def refuse_lost_ledger(places: Places) -> None:
     Raises:
         UsageError: the runs folder has runs, and the ledger has none, or there is no ledger.
     """
+    if not rebuild_hint(places):
+        return
     with read(places) or nullcontext() as ledger:
-        if (ledger is None or not ledger.count_runs()) and rebuild_hint(places):
+        if ledger is None or not ledger.count_runs():
             raise UsageError(nothing_yet(places, "runs"), "to begin anew, name another folder of runs: --runs-dir DIR")
 
 

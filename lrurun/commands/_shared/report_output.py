@@ -15,7 +15,6 @@ from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from lrurun.config.ladder import Ladder
-    from lrurun.config.plan import Plan
     from lrurun.ledger.store import Ledger
     from lrurun.report.formats import AnyReport
 
@@ -49,12 +48,6 @@ class Shown(Struct, frozen=True, kw_only=True):
         if not self.rungs and self.limit is None:
             return None
         return planning.rung_names(ladder, self.rungs)[: self.limit]
-
-    def has_claims(self, plan: Plan) -> bool:
-        """Whether the report on an instance shows claims."""
-        from lrurun import data as tasks
-
-        return self.claims or plan.ladder.name != "lru" or tasks.is_own(plan.recipe.task)
 
     def write(self, made: AnyReport, ledger: Ledger) -> None:
         """The report to stdout, or into the file."""

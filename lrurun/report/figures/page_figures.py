@@ -79,7 +79,7 @@ def ladder(report: LadderReport) -> Picture | None:
             mean=None if mean is None else place(mean),
             low=None if mean is None else max(place(mean - error), 0.0),
             high=None if mean is None else min(place(mean + error), 100.0),
-            score="\n".join([answer.score(one, report), *cells.uncounted(one)]),
+            score="\n".join([answer.score(one, report), *(cells.uncounted(one) if mean is not None else [])]),
             verdict=one.verdict,
             change=answer.difference(one, report),
             base=one.on or "" if one.branches else "",

@@ -16,7 +16,8 @@ SIGNS = {"helps": "▲", "hurts": "▼", "undecided": "·", "same runs": "="}
 """The verdict on a change -> its sign; other verdicts have none."""
 DECIDED = ("helps", "hurts")
 LEGEND = (
-    "Difference to the base of each rung: ▲ helps, ▼ hurts, · undecided, = the same runs; the first rung: its score."
+    "Difference to the base of each rung: ▲ helps, ▼ hurts, · undecided, = the same runs; "
+    "without a base to compare with: the score."
 )
 STRENGTHS = 4
 """How many strengths a colour of a page has."""
@@ -27,7 +28,7 @@ class MapCell(Struct, frozen=True, kw_only=True):
 
     anchor: str
     text: str
-    """Sign and difference; the score of a rung without a base; empty where there is nothing."""
+    """Sign and difference; without a difference to a base, the score; empty where there is nothing."""
     verdict: str
     benefit: float | None
     """The difference, positive where it is better, as a share of the largest in its metric; None without one."""
@@ -38,7 +39,7 @@ class MapCell(Struct, frozen=True, kw_only=True):
         if self.benefit is None or not self.text:
             return ""
         strength = min(int(STRENGTHS * abs(self.benefit)) + 1, STRENGTHS)
-        side = "better" if self.benefit > 0 else "worse"
+        side = "better" if self.benefit >= 0 else "worse"
         return f"{side} s{strength}" + ("" if self.verdict in DECIDED else " pale")
 
 
@@ -46,7 +47,6 @@ class TaskMap(Struct, frozen=True, kw_only=True):
     """The map: a row for each rung, a column for each task and profile."""
 
     legend: str = LEGEND
-
     tasks: tuple[str, ...]
     rungs: tuple[str, ...]
     cells: tuple[tuple[MapCell, ...], ...]
@@ -76,7 +76,7 @@ def _difference(cell: TaskCell) -> float | None:
 
 def _cell(column: TaskColumn, cell: TaskCell, largest: dict[str, float]) -> MapCell:
     form, size = column.score, _difference(cell)
-    if cell.comparison is None and cell.mean is not None:
+    if size is None and not cell.same_as_before and cell.mean is not None:
         text = form.with_symbol(form.short(cell.mean))
     else:
         number = "" if size is None else form.short_difference(size)

@@ -172,7 +172,7 @@ def rows(progress: Progress) -> list[list[str]]:
             f"{rung.step / rung.steps:.0%}" if rung.steps else "",
             "" if rung.loss is None else f"{rung.loss:.3f}",
             *([] if _is_without_score(progress) else ["" if rung.score is None else progress.form.short(rung.score)]),
-            "" if rung.speed is None else f"{rung.speed:.0f}",
+            "" if rung.speed is None else f"{rung.speed:.{0 if rung.speed >= 10 else 1}f}",
             "" if rung.eta_seconds is None else duration(rung.eta_seconds),
         ]
         for rung in progress.rungs

@@ -360,7 +360,7 @@ def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
                 unusable.append((instance, "the ladder or the recipe has changed since"))
                 continue
             loaded = loaded_instance.LoadedInstance(plan, instance, ledger)
-            report = loaded.report()
+            report = loaded.report(with_claims=True)
         except LrurunError as error:  # its files have changed or are gone, or its runs have unequal data
             unusable.append((instance, str(error)))
             continue

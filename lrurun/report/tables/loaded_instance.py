@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from lrurun import data as tasks
 from lrurun.config import plan as planning
 from lrurun.config import plugin_code, tuning
 from lrurun.config.recipe import read_recipe
@@ -173,16 +174,19 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return make_label(plan.task.name, plan.profile, plan.tune, plan.changes, self.data)
 
     def report(
-        self, *, rungs: Sequence[str] | None = None, detect: float | None = None, with_claims: bool = True
+        self, *, rungs: Sequence[str] | None = None, detect: float | None = None, with_claims: bool | None = None
     ) -> ladder_table.LadderReport:
         """The comparison of its rungs.
 
         Args:
             rungs: those to show; None is all of them.
             detect: a difference, as it is printed, for which the report says the seeds that it needs.
-            with_claims: whether it has the claims of the ladder. Verdicts do not depend on it.
+            with_claims: whether it has the claims of the ladder, on which verdicts do not depend. None: those of the
+                ladder `lru`, which are about the papers' tasks, only on a task that comes with lrurun.
         """
         plan, task = self.plan, self.plan.task
+        if with_claims is None:
+            with_claims = plan.ladder.name != "lru" or tasks.is_own(plan.recipe.task)
         notes = [*self.notes, *instance_documents.changed_code(self.ledger, self.instance, plan)]
         if sentence := other_versions(plan, self.ledger):
             notes.append(sentence)
