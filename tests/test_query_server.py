@@ -40,7 +40,7 @@ def test_rows_are_a_table_and_json(server: Server, capsys: pytest.CaptureFixture
     sql = "select seed, state, result is null as open, null as n from runs order by seed; -- the end"
     assert asked(capsys, server, sql) == (
         0,
-        "seed  state   open  n\n0     done    0\n1     queued  1\n2     queued  1\n",
+        "seed  state   open  n\n   0  done       0\n   1  queued     1\n   2  queued     1\n",
         "",
     )
     sql = "select 1.5::numeric r, 3::numeric n, 'inf'::float8 i, '\\x00ff'::bytea b"
