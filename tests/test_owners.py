@@ -53,7 +53,7 @@ def test_status_says_that_a_process_has_exited_where_that_cannot_be_recorded(
     monkeypatch.setattr(Ledger, "has_abandoned", lambda *_: True)
     monkeypatch.setattr(Ledger, "reap", full)
     error = said(capsys, "status", "--ledger", str(tmp_path / "ledger.db"))[2]
-    assert "processes of running runs have exited, which cannot be recorded: no space is left" in error
+    assert "processes of running runs have exited, but this cannot be recorded: no space is left" in error
 
 
 def test_the_run_of_an_exited_process_is_reaped_and_of_a_stopped_one_not(ledger: Ledger, key: str, path: Path) -> None:

@@ -110,11 +110,12 @@ def test_a_run_with_a_plug_in_needs_its_file(machine, temporary):
     machine.run(*SMOKE, "--ladder", "averages.toml", apart=True)
     run = machine.json("runs")["runs"][0]["id"]
     assert "are equal bit for bit" in machine.run("verify", run, apart=True).stdout
-    file.unlink()
-    done = machine.run("verify", run, code=None, apart=True)
-    assert done.returncode in (1, 2)
-    assert done.stderr.startswith("error: ")
-    assert "averages" in done.stderr
+    file.rename(machine.folder / "elsewhere.py")
+    done = machine.run("verify", run, code=1, apart=True)
+    assert done.stderr.startswith(f"error: run {run}: its recurrence 'averages' comes from a file")
+    assert done.stderr.endswith("hint: name the file: --load FILE.py\n")
+    done = machine.run("verify", run, "--load", "elsewhere.py", apart=True)
+    assert "are equal bit for bit" in done.stdout
 
 
 @pytest.mark.slow

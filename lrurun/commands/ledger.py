@@ -289,7 +289,7 @@ def rebuild(context: typer.Context, json: Json = False) -> int:
         return 0
     console.paragraph(f"{places.ledger}: {plural(found.runs, 'run')}, {plural(found.ladders, 'ladder instance')}")
     if found.problems:
-        console.say("the lrurun ladder commands of before find what was kept, and train what was left out")
+        console.say("repeat the earlier lrurun ladder commands: they find what was kept and train what was left out")
     return 0
 
 

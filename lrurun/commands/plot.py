@@ -72,7 +72,7 @@ def plot(
     names = what or []
     if kind == "map":
         if names or instance is not None:
-            raise UsageError("--kind map: is of all tasks of a ladder", "leave TASK and --instance out")
+            raise UsageError("--kind map: shows all tasks of a ladder", "leave TASK and --instance out")
     elif not names and instance is None:
         if any(is_given(context, name) for name in INSTANCE):
             raise UsageError("plot: expected a TASK, RUNs or --instance", "lrurun status lists what is in the ledger")

@@ -193,7 +193,7 @@ def _repeat(
     for file in (request.ladder, request.task):
         if paths.is_path(file) and not Path(file).is_file():
             raise UsageError(
-                f"instance {instance.short_name}: its file {file} is gone, so that it cannot be continued",
+                f"instance {instance.short_name}: its file {file} is gone, so it cannot be continued",
                 f"put the file back; its results are still here: lrurun report --instance {instance.short_name}",
             )
     with plugins.checked(partial(_check_file, instance, request)) if shared else nullcontext():

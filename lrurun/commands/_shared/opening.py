@@ -51,7 +51,7 @@ def read_current(places: Places) -> Ledger | None:
                 with Ledger.open(places.ledger, create=False) as writing:
                     writing.reap(owner.this_process())
             except (LedgerFileError, UnreachableError) as error:  # a full disk, or a user who may only read it
-                console.warn(f"processes of running runs have exited, which cannot be recorded: {error.message}")
+                console.warn(f"processes of running runs have exited, but this cannot be recorded: {error.message}")
     except BaseException:
         ledger.close()
         raise
@@ -74,7 +74,7 @@ def exists(places: Places) -> bool:
 
 
 def nothing_yet(places: Places, what: str) -> str:
-    """That there is none of these things, and what to do next."""
+    """A sentence that says that there is none of these things, and what to do next."""
     found = f"no {what} in {places.ledger} yet" if exists(places) else f"there is no ledger at {places.ledger} yet"
     return f"{found}; {rebuild_hint(places) or 'lrurun ladder TASK starts one'}"
 
@@ -89,7 +89,7 @@ def refuse_lost_ledger(places: Places) -> None:
         return
     with read(places) or nullcontext() as ledger:
         if ledger is None or not ledger.count_runs():
-            raise UsageError(nothing_yet(places, "runs"), "to begin anew, name another folder of runs: --runs-dir DIR")
+            raise UsageError(nothing_yet(places, "runs"), "to start over, choose another runs folder: --runs-dir DIR")
 
 
 def latest_instance(places: Places, what: str) -> str:
