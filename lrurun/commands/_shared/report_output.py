@@ -33,6 +33,8 @@ class Shown(Struct, frozen=True, kw_only=True):
     """Whether a table of text shows everything that is known, not the answer alone."""
     request: LadderRequest | None = None
     """What was asked for, unless by the name of an instance."""
+    firm: str = ""
+    """The command that makes verdicts firm, with what it costs."""
     table_only: bool = False
     """Whether LaTeX has the tabular environment alone."""
     format: FormatName = "table"
@@ -73,6 +75,7 @@ class Shown(Struct, frozen=True, kw_only=True):
             details=details,
             answer=not self.details,
             request=self.request,
+            firm=self.firm,
             table_only=self.table_only,
             ascii=self.out is None and console.is_ascii(),
         )

@@ -16,6 +16,7 @@ from lrurun.errors import plural
 from lrurun.report.judging import claims, verdicts
 from lrurun.report.judging.sequential import MAX_SEEDS
 from lrurun.report.request import LadderRequest
+from lrurun.report.rung_runs import without_runs
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.content import RUNG
 from lrurun.report.tables.ladder_content import BASE, detect_foot, has_branches, p_cell
@@ -29,12 +30,15 @@ _FEW = 3
 """At most so many rungs are named in a sentence that need not name them all."""
 
 
-def content_of(report: LadderReport, request: LadderRequest | None = None) -> content.ReportContent:
-    """What the first layer shows, with commands that show more of what was requested."""
+def content_of(report: LadderReport, request: LadderRequest | None = None, firm: str = "") -> content.ReportContent:
+    """What the first layer shows, with commands that show more of what was requested.
+
+    `firm`: the command that makes verdicts firm, with what it costs, where that is known.
+    """
     return content.ReportContent(
         title=_title(report),
         table=Table(columns=_columns(report), rows=report.rows),
-        foot=("", *_sentences(report, request), _more(report, request)),
+        foot=("", *_sentences(report, request, firm), _more(report, request)),
     )
 
 
@@ -197,15 +201,15 @@ def ticks(scores: Sequence[float]) -> list[float]:
 # The sentences below it
 
 
-def _sentences(report: LadderReport, request: LadderRequest | None) -> list[str]:
+def _sentences(report: LadderReport, request: LadderRequest | None, firm: str) -> list[str]:
     sentences = [_outcome(report.rows)]
     if report.claims:
         sentences.append(_claims(report, request))
     if found := cautions(report):
         sentences.append(f"Caution: {'; '.join(found)}.")
-    sentences.append(_next(report, request))
+    sentences.append(_next(report, request, firm))
     sentences += detect_foot(report)
-    sentences += [f"Note: {note}" for note in report.notes if note != PAPER_PROTOCOL]
+    sentences += [f"Note: {without_runs(note)}" for note in report.notes if note != PAPER_PROTOCOL]
     return [one for one in sentences if one]
 
 
@@ -224,9 +228,11 @@ _CHANGES = {
 def _outcome(rows: Sequence[LadderRow]) -> str:
     """As in "Helps: diagonal. Undecided: the other 6 (intervals: --details)."."""
     rungs: dict[str, list[str]] = {}
+    intervals = False
     for row in rows:
         if row.comparison is not None:
             rungs.setdefault(row.verdict, []).append(clean(row.rung))
+            intervals |= row.verdict == verdicts.UNDECIDED and row.comparison.low is not None
     parts = []
     for verdict in (verdict for verdict in _CHANGES if verdict in rungs):
         which = ", ".join(rungs[verdict])
@@ -234,7 +240,7 @@ def _outcome(rows: Sequence[LadderRow]) -> str:
             count = len(rungs[verdict])
             if count > _FEW and rungs.keys() <= {"helps", "hurts", "undecided"}:
                 which = f"the other {count}" if len(rungs) > 1 else f"all {count} changes"
-            which += " (intervals: --details)"
+            which += " (intervals: --details)" if intervals else ""
         parts.append(f"{_CHANGES[verdict]}: {which}.")
     return " ".join(parts)
 
@@ -320,16 +326,18 @@ def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow]) -> 
     return f"{what} ({which})"
 
 
-def _next(report: LadderReport, request: LadderRequest | None) -> str:
+def _next(report: LadderReport, request: LadderRequest | None, firm: str) -> str:
     """The command whose seeds make verdicts firm or may decide a change, and the change that is nearest to that."""
     design, seeds = report.design, max((row.n + row.diverged for row in report.rows), default=0)
-    changes = [row.comparison for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
-    if report.profile == "smoke" or not changes or (design is not None and design.next_look is None):
+    if report.profile == "smoke" or (design is not None and design.next_look is None):
         return ""
-    if seeds < verdicts.LEAST_SEEDS and design is None:
-        more = ("--seeds", str(verdicts.LEAST_SEEDS))
-        return f"Next: {_command(report, request, 'ladder', *more)} makes verdicts firm."
-    if seeds >= MAX_SEEDS:
+    changes = [row.comparison for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
+    if design is None and seeds < verdicts.LEAST_SEEDS:
+        if not changes and not any(row.verdict in ("helps", "hurts") for row in report.rows):
+            return ""
+        command = firm or _command(report, request, "ladder", "--seeds", str(verdicts.LEAST_SEEDS))
+        return f"Next: {command} makes verdicts firm."
+    if not changes or seeds >= MAX_SEEDS:
         return ""
     p, rung = min((1.0 if change.p_adjusted is None else change.p_adjusted, change.rung) for change in changes)
     nearest = f" (nearest: {clean(rung)})" if p < 1 else ""
