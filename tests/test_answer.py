@@ -148,6 +148,14 @@ def test_cautions_are_a_few_words_each() -> None:
     assert "; still improving at the last step (all rungs): longer with --set train.steps=N" in shown
 
 
+def test_an_instance_that_no_request_finds_is_named_in_commands() -> None:
+    text = formats.render(ladder(5), "table", width=200, answer=True, request="old-name")
+    for command in ("report --instance old-name --details", "plot --instance old-name --out ladder.pdf"):
+        assert f"lrurun {command} ·" in text
+    assert "Claims, on a stand-in: 1 undecided.\n" in text
+    assert "Next:" not in text
+
+
 def test_what_is_next_is_the_command_that_may_decide_a_change() -> None:
     centres = (*CENTRES[:-1], 0.91)
     assert "Next: lrurun ladder sDigits --decide adds seeds where undecided (nearest: phase)." in answer(

@@ -36,7 +36,7 @@ def content_of(report: AnyReport) -> ReportContent:
     return ladder_content.content_of(report)
 
 
-def answer_of(report: AnyReport, request: LadderRequest | None = None, firm: str = "") -> ReportContent:
+def answer_of(report: AnyReport, request: LadderRequest | str | None = None, firm: str = "") -> ReportContent:
     """The first layer of a report, where it has several."""
     from lrurun.report.figures import task_map
     from lrurun.report.tables import answer
@@ -56,7 +56,7 @@ def render(
     color: bool = False,
     details: Mapping[str, RunDetail] | None = None,
     answer: bool = False,
-    request: LadderRequest | None = None,
+    request: LadderRequest | str | None = None,
     firm: str = "",
     ascii: bool = False,
     table_only: bool = False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 
@@ -30,8 +31,11 @@ _FEW = 3
 """At most so many rungs are named in a sentence that need not name them all."""
 
 
-def content_of(report: LadderReport, request: LadderRequest | None = None, firm: str = "") -> content.ReportContent:
-    """What the first layer shows, with commands that show more of what was requested.
+def content_of(
+    report: LadderReport, request: LadderRequest | str | None = None, firm: str = ""
+) -> content.ReportContent:
+    """What the first layer shows, with commands that show more of what was requested: a text is the name of an instance
+    that no request finds, because its documents have changed. That cannot be trained further, and has no claims.
 
     `firm`: the command that makes verdicts firm, with what it costs, where that is known.
     """
@@ -201,7 +205,7 @@ def ticks(scores: Sequence[float]) -> list[float]:
 # The sentences below it
 
 
-def _sentences(report: LadderReport, request: LadderRequest | None, firm: str) -> list[str]:
+def _sentences(report: LadderReport, request: LadderRequest | str | None, firm: str) -> list[str]:
     sentences = [_outcome(report.rows)]
     if report.claims:
         sentences.append(_claims(report, request))
@@ -245,7 +249,7 @@ def _outcome(rows: Sequence[LadderRow]) -> str:
     return " ".join(parts)
 
 
-def _claims(report: LadderReport, request: LadderRequest | None) -> str:
+def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
     """How many claims have which verdict, on which rungs those that are decided are, and where they all are."""
     decided = (verdicts.SUPPORTED, verdicts.CONTRADICTED)
     order = (*decided, verdicts.UNDECIDED)
@@ -264,7 +268,8 @@ def _claims(report: LadderReport, request: LadderRequest | None) -> str:
         stand_in = ""
     of_paper = all(re.search(r"\b(19|20)\d\d\b", claim.source) for claim in report.claims)
     subject = "The paper's claims" if of_paper else "Claims"
-    return f"{subject}{stand_in}: {', '.join(found)} ({_command(report, request, 'claims')})."
+    where = "" if isinstance(request, str) else f" ({_command(report, request, 'claims')})"
+    return f"{subject}{stand_in}: {', '.join(found)}{where}."
 
 
 def cautions(report: LadderReport) -> list[str]:
@@ -326,10 +331,10 @@ def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow]) -> 
     return f"{what} ({which})"
 
 
-def _next(report: LadderReport, request: LadderRequest | None, firm: str) -> str:
+def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:
     """The command whose seeds make verdicts firm or may decide a change, and the change that is nearest to that."""
     design, seeds = report.design, max((row.n + row.diverged for row in report.rows), default=0)
-    if report.profile == "smoke" or (design is not None and design.next_look is None):
+    if isinstance(request, str) or report.profile == "smoke" or (design is not None and design.next_look is None):
         return ""
     changes = [row.comparison for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
     if design is None and seeds < verdicts.LEAST_SEEDS:
@@ -344,14 +349,16 @@ def _next(report: LadderReport, request: LadderRequest | None, firm: str) -> str
     return f"Next: {_command(report, request, 'ladder', '--decide')} adds seeds where undecided{nearest}."
 
 
-def _more(report: LadderReport, request: LadderRequest | None) -> str:
+def _more(report: LadderReport, request: LadderRequest | str | None) -> str:
     details, drawn = ("report", "--details"), ("plot", "--out", "ladder.pdf")
     commands = [*(_command(report, request, *words) for words in (details, drawn)), "lrurun ui"]
     return f"More: {' · '.join(commands)}"
 
 
-def _command(report: LadderReport, request: LadderRequest | None, name: str, *more: str) -> str:
+def _command(report: LadderReport, request: LadderRequest | str | None, name: str, *more: str) -> str:
     """A command about the instance, as it was requested; claims have no instance."""
+    if isinstance(request, str):
+        return clean(shlex.join(["lrurun", name, "--instance", request, *more, *plugins.load_options()]))
     if request is None:
         request = LadderRequest(
             task=report.task, ladder=report.ladder, profile=report.profile, tune=report.tune, sets=report.set
