@@ -20,7 +20,7 @@ from lrurun.report.request import LadderRequest
 from lrurun.report.rung_runs import without_runs
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.content import RUNG
-from lrurun.report.tables.ladder_content import BASE, detect_foot, has_branches, p_cell
+from lrurun.report.tables.ladder_content import BASE, detect_foot, has_branches, p_cell, with_difference
 from lrurun.report.tables.ladder_table import BASE_NOT_RUN, PAPER_PROTOCOL, LadderReport
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import NOTHING, Column, Table
@@ -275,13 +275,14 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
 def cautions(report: LadderReport) -> list[str]:
     """What changes the reading of the answer, in a few words each."""
     rows = report.rows
+    differing = with_difference(rows)
     compared = [row for row in rows if row.comparison is not None and row.comparison.is_tested]
     few = [row for row in compared if row.comparison is not None and row.comparison.provisional]
     improving = _about("still improving at the last step", [row for row in rows if row.still_improving], rows)
     opposite = [row for row in compared if row.comparison and claims.opposite_mean(row.comparison, report.score)]
     found = [
         "profile smoke shows that everything runs, its scores mean nothing" if report.profile == "smoke" else "",
-        _about("not tuned, see --tune", [row for row in compared if row.untuned], compared),
+        _about("not tuned, see --tune", [row for row in differing if row.untuned], differing),
         _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared),
         _about("best rate at the edge of those tried", [row for row in rows if _is_at_edge(row, report)], rows),
         f"{improving}: longer with --set train.steps=N" if improving else "",
