@@ -136,6 +136,8 @@ def test_cautions_are_a_few_words_each() -> None:
         "Next: lrurun ladder sDigits --ladder mini --seeds 12 makes verdicts firm. Note: a note More:"
     ) in text
     assert "Same runs as before: ring-init. Not run: small-phase." in text
+    assert "(intervals: --details)" in answer(ladder(2))
+    assert "(intervals: --details)" not in answer(ladder(1)), "one seed has none"
     assert "0 to 3 seeds a rung" in text
     improving = [
         make_run(f"{rung}{k}", rung, k, result={"test/accuracy": 0.5 + k / 9, "best_step": 10.0})
@@ -146,12 +148,26 @@ def test_cautions_are_a_few_words_each() -> None:
     assert "; still improving at the last step (all rungs): longer with --set train.steps=N" in shown
 
 
+def test_an_instance_that_no_request_finds_is_named_in_commands() -> None:
+    text = formats.render(ladder(5), "table", width=200, answer=True, request="old-name")
+    for command in ("report --instance old-name --details", "plot --instance old-name --out ladder.pdf"):
+        assert f"lrurun {command} ·" in text
+    assert "Claims, on a stand-in: 1 undecided.\n" in text
+    assert "Next:" not in text
+
+
 def test_what_is_next_is_the_command_that_may_decide_a_change() -> None:
     centres = (*CENTRES[:-1], 0.91)
     assert "Next: lrurun ladder sDigits --decide adds seeds where undecided (nearest: phase)." in answer(
         ladder(centres=centres)
     )
-    assert "Next: lrurun ladder sDigits --seeds 12 makes verdicts firm." in answer(ladder(5))
+    few = ladder(5)
+    decided = structs.replace(few, rows=tuple(row for row in few.rows if row.verdict in ("", "helps", "hurts")))
+    for made in (few, decided):
+        assert "Next: lrurun ladder sDigits --seeds 12 makes verdicts firm." in answer(made)
+    cost = "lrurun ladder sDigits --rung phase --seeds 12 (7 runs)"
+    assert f"Next: {cost} makes verdicts firm." in formats.render(few, "table", answer=True, firm=cost)
+    assert "Next:" not in answer(structs.replace(few, rows=few.rows[:1])), "nothing to judge"
     assert "Next:" not in answer(ladder(20)), "no look has more seeds"
     smoke = " ".join(answer(ladder(5, profile="smoke")).split())
     assert "Next:" not in smoke

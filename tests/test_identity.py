@@ -90,6 +90,12 @@ def test_a_changed_recipe_names_the_results_of_the_earlier_one(
     path.unlink()
     kept = answered(capsys, "report", "sDigits", "--instance", earlier.key)
     assert {row["rung"]: row["mean"] for row in kept["rows"]}["tanh-rnn"] == 0.3
+    for name, words in (
+        (earlier.short_name, "sDigits --ladder nonlinearity --profile smoke"),  # its settings are those of sDigits
+        (f"{earlier.short_name}-2", f"--instance {earlier.short_name}-2"),
+    ):
+        text = " ".join(said(capsys, "report", "--instance", name)[1].split())
+        assert f"More: lrurun report {words} --details · lrurun plot {words} --out" in text
     assert said(capsys, "plot", "sDigits", "--instance", earlier.key, "--out", "a.svg")[0] == 0
 
 

@@ -9,16 +9,16 @@ import pytest
 from tests.commands import answered, folder, lrurun, said  # noqa: F401 (the fixture)
 from tests.results import fill
 
-LADDER = ("sDigits", "--ladder", "nonlinearity", "--profile", "smoke")
+LADDER = ("sDigits", "--ladder", "nonlinearity")
 CENTERS = {"relu-rnn": 0.2, "tanh-rnn": 0.8, "linear-rnn": 0.805}
 
 
 def fill_ladder(seeds: int, first: int = 0) -> None:
     scores = {rung: [mean + 0.02 * (7 * k % 5 - 2) for k in range(first, seeds)] for rung, mean in CENTERS.items()}
-    fill(Path("ledger.db"), "sDigits", scores, ladder="nonlinearity", profile="smoke", first=first)
+    fill(Path("ledger.db"), "sDigits", scores, ladder="nonlinearity", first=first)
 
 
-COMMAND = "lrurun ladder sDigits --ladder nonlinearity --profile smoke"
+COMMAND = "lrurun ladder sDigits --ladder nonlinearity"
 
 
 def test_plan_and_ladder_say_what_firm_verdicts_need(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,14 +27,14 @@ def test_plan_and_ladder_say_what_firm_verdicts_need(capsys: pytest.CaptureFixtu
     fill_ladder(2)
     firm = answered(capsys, "plan", *LADDER, "--seeds", "2")["firm"]
     assert (firm["runs_left"], firm["eta_seconds"] > 0) == (30, True)
-    needed = f"irm verdicts need 12 seeds a rung, chosen beforehand: {COMMAND} --seeds 12 (30 runs, about "
+    needed = f"{COMMAND} --seeds 12 (30 runs, about "
     text = " ".join(said(capsys, "plan", *LADDER, "--seeds", "2")[1].split())
-    assert f"F{needed}" in text
+    assert f"Firm verdicts need 12 seeds a rung, chosen beforehand: {needed}" in text
     assert text.endswith("With fewer, verdicts are provisional: they assume that no seed fails.")
     code, out, err = said(capsys, "ladder", *LADDER, "--seeds", "2")
     assert code == 0, err
     assert "provisional, fewer than 12 seeds (all rungs)" in " ".join(out.split())
-    assert f"f{needed}" in err
+    assert f"Next: {needed}" in " ".join(out.split())
 
 
 def test_firm_verdicts_are_those_of_the_rungs_that_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -52,16 +52,17 @@ def test_nothing_is_said_where_nothing_is_missing(capsys: pytest.CaptureFixture[
     for arguments in (("--seeds", "12"), ("--seeds", "0-14"), ("--decide",)):
         assert answered(capsys, "plan", *LADDER, *arguments)["firm"] is None, arguments
         assert "irm verdicts" not in said(capsys, "plan", *LADDER, *arguments)[1]
+    assert answered(capsys, "plan", *LADDER, "--seeds", "2", "--profile", "smoke")["firm"] is None
     fill_ladder(12, first=2)
     assert answered(capsys, "plan", *LADDER, "--seeds", "2")["firm"] is None
-    assert "irm verdicts" not in said(capsys, "ladder", *LADDER, "--seeds", "2")[2]
+    assert "makes verdicts firm" not in said(capsys, "ladder", *LADDER, "--seeds", "2")[1]
 
 
 def test_after_a_look_seeds_are_added_by_the_design_alone(capsys: pytest.CaptureFixture[str]) -> None:
     fill_ladder(12)
-    code, _, err = said(capsys, "ladder", *LADDER, "--decide", "--max-seeds", "12")
+    code, out, err = said(capsys, "ladder", *LADDER, "--decide", "--max-seeds", "12")
     assert code == 0, err
-    assert "irm verdicts" not in err
+    assert "Next:" not in out
     assert answered(capsys, "plan", *LADDER, "--seeds", "3")["firm"] is None
 
 

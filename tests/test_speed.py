@@ -105,10 +105,7 @@ def test_runs_without_a_speed_tuning_runs_and_those_of_others_do_not_count() -> 
     ]
     report = build([("a", "tanh-rnn", 10.0, XEON)], runs)
     assert report.rows[0].runs == ("a",)
-    assert report.notes == (
-        "tanh-rnn: run b is done without a finite machine/steps_per_second and is not counted",
-        "tanh-rnn: run c is done without a finite machine/steps_per_second and is not counted",
-    )
+    assert report.notes == ("tanh-rnn: 2 runs not counted, for lack of a finite machine/steps_per_second; runs: b, c",)
 
 
 def test_runs_of_unequal_data_are_refused() -> None:

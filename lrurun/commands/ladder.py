@@ -216,9 +216,10 @@ def train(
                         return 0
                     _say_what_is_left(ledger, places, request, plan, outcomes)
                     if report:
-                        _print_report(ledger, plan, Shown(rungs=request.rungs, claims=claims, request=request))
-                        if (firm := firm_verdict(places, request, plan, ledger)) is not None:
-                            console.say(firm.text)
+                        firm = firm_verdict(places, request, plan, ledger)
+                        text = "" if firm is None else firm.text
+                        shown = Shown(rungs=request.rungs, claims=claims, request=request, firm=text)
+                        _print_report(ledger, plan, shown)
                     if signals.received is not None and supervisor is not None and supervisor.remaining()[0] > 0:
                         raise Stopped(signals.received)
                 except Stopped:

@@ -92,11 +92,9 @@ class FirmVerdict(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """As in "firm verdicts need 12 seeds a rung, chosen beforehand: lrurun ladder sDigits --seeds 12
-        (72 runs, about 4:12 of training)"."""
+        """As in "lrurun ladder sDigits --seeds 12 (72 runs, about 4:12 of training)"."""
         time = "" if self.eta_seconds is None else f", about {console.duration(self.eta_seconds)} of training"
-        runs = f"{plural(self.runs_left, 'run')}{time}"
-        return f"firm verdicts need {self.seeds} seeds a rung, chosen beforehand: {self.command} ({runs})"
+        return f"{self.command} ({plural(self.runs_left, 'run')}{time})"
 
 
 class PlanDocument(Struct, frozen=True, kw_only=True):
@@ -119,7 +117,7 @@ class PlanDocument(Struct, frozen=True, kw_only=True):
     workers: int
     eta_seconds: float | None
     firm: FirmVerdict | None = None
-    """Without `--decide` and with too few seeds for firm verdicts: what these need."""
+    """Without `--decide` and with too few seeds for firm verdicts: what these need. Profile smoke has none."""
     rungs: list[PlannedRung]
     notes: list[str]
 
@@ -266,7 +264,9 @@ def firm_verdict(
     rungs, seeds = request.chosen(made)
     asked = questions.asked(made.ladder, made.task.name, made.outside_scope)
     names = {rung.name for rung in rungs}
-    if request.decide or len(seeds) >= LEAST_SEEDS or not any(names.issuperset(one.rungs) for one in asked):
+    if request.decide or made.profile == "smoke" or len(seeds) >= LEAST_SEEDS:
+        return None
+    if not any(names.issuperset(one.rungs) for one in asked):
         return None
     enough = msgspec.structs.replace(request, seeds=str(LEAST_SEEDS))
     document, _, so_far = planned(places, enough, made, ledger)
@@ -493,10 +493,10 @@ def _print_rest(request: LadderRequest, so_far: sequential.Progress | None, docu
     """What the options leave out: a sequential design, and firm verdicts."""
     if so_far is not None and so_far.next_look is not None and not request.decide:
         console.paragraph("A sequential design is recorded; continue it with --decide.")
-    if document.firm is not None:
-        text = document.firm.text
+    if (firm := document.firm) is not None:
         console.paragraph(
-            f"{text[0].upper()}{text[1:]}. With fewer, verdicts are provisional: they assume that no seed fails."
+            f"Firm verdicts need {firm.seeds} seeds a rung, chosen beforehand: {firm.text}. With fewer, verdicts are "
+            "provisional: they assume that no seed fails."
         )
 
 

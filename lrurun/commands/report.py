@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
+from msgspec import structs
 
 from lrurun import kinds
 from lrurun.commands._shared import opening
@@ -27,13 +28,14 @@ from lrurun.commands._shared.options import (
 )
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given
-from lrurun.errors import NotFoundError, UsageError
+from lrurun.errors import LrurunError, NotFoundError, UsageError
 from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from lrurun.paths import Places
+    from lrurun.report.tables.loaded_instance import LoadedInstance
 
 
 @examples(
@@ -170,8 +172,22 @@ def _report(
         if speeds:
             show.write(loaded.speeds(rungs=rungs), ledger)
         else:
+            if instance and show.format == "table" and not show.details:
+                show = structs.replace(show, request=_request_of(loaded))
             show.write(loaded.report(rungs=rungs, detect=detect, with_claims=show.claims or None), ledger)
     return 0
+
+
+def _request_of(loaded: LoadedInstance) -> LadderRequest | str:
+    """The request that finds an instance by the documents that are here now; its name, if none does."""
+    instance = loaded.instance
+    sets, tune = instance.spec.get("set", {}), bool(instance.spec.get("tune"))
+    request = LadderRequest(task=instance.task, ladder=instance.name, profile=instance.profile, tune=tune, sets=sets)
+    try:
+        found = request.plan().spec == instance.spec
+    except LrurunError:  # they are not here
+        found = False
+    return request if found else instance.short_name
 
 
 def _report_all(places: Places, request: LadderRequest, show: Shown) -> int:

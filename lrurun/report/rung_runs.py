@@ -106,17 +106,28 @@ def _seed(run: Run) -> tuple[int, str]:
     return run.seed, run.id
 
 
+_RUNS = "; runs: "
+
+
+def note_on(runs: Sequence[str], what: str, of: str = "") -> str:
+    """As in "a: 2 runs excluded: disk broken; runs: 0a1b, 2c3d": a note on runs, by their ids, of a rung or of all."""
+    return f"{of and f'{of}: '}{plural(len(runs), 'run')} {what}{_RUNS}{', '.join(runs)}"
+
+
+def without_runs(note: str) -> str:
+    """A note without the ids of the runs that it is about."""
+    return note.rpartition(_RUNS)[0] or note
+
+
 def _excluded(ladder: Ladder, instance: str, runs: Sequence[Run]) -> list[str]:
-    """A sentence on the excluded runs, with the reasons, if there are any."""
+    """A sentence on the excluded runs for each reason."""
     names = {rung.name for rung in ladder.rungs}
-    whys = [
-        f"{run.id} ({run.excluded})"
-        for run in sorted(runs, key=_seed)
-        if run.excluded is not None
-        and not run.superseded
-        and any(p.ladder_key == instance and p.stage == "train" and p.rung in names for p in run.memberships)
-    ]
-    return [f"excluded: {plural(len(whys), 'run')}: {'; '.join(whys)}"] if whys else []
+    whys: dict[str, list[str]] = {}
+    for run in sorted(runs, key=_seed):
+        places = (p for p in run.memberships if p.ladder_key == instance and p.stage == "train" and p.rung in names)
+        if run.excluded is not None and not run.superseded and any(places):
+            whys.setdefault(run.excluded, []).append(run.id)
+    return [note_on(ids, f"excluded: {why}") for why, ids in whys.items()]
 
 
 def _of_one_setting(rung: str, runs: list[Run], notes: list[str]) -> list[Run]:
@@ -136,22 +147,24 @@ def _of_one_setting(rung: str, runs: list[Run], notes: list[str]) -> list[Run]:
     if len(groups) < 2:
         return runs
     groups.sort(key=lambda group: max(run.created_at for run in group[1]))
-    left_out = ", ".join(sorted(run.id for _, group in groups[:-1] for run in group))
-    notes.append(f"{rung}: left out, because their settings are older: {left_out}")
+    left_out = sorted(run.id for _, group in groups[:-1] for run in group)
+    notes.append(note_on(left_out, "left out, because of older settings", rung))
     return sorted(groups[-1][1], key=_seed)
 
 
 def _scored(rung: str, runs: Sequence[Run], metric: str, notes: list[str]) -> list[Run]:
     """The finished runs that have a finite score; those without are named in `notes`."""
-    scored = []
+    scored, without = [], []
     for run in runs:
         if run.state != "done":
             continue
         score = score_of(run, metric)
         if score is None or not math.isfinite(score):
-            notes.append(f"{rung}: run {run.id} is done without a finite {metric} and is not counted")
+            without.append(run.id)
         else:
             scored.append(run)
+    if without:
+        notes.append(note_on(without, f"not counted, for lack of a finite {metric}", rung))
     return scored
 
 

@@ -30,8 +30,10 @@ class Shown(Struct, frozen=True, kw_only=True):
     """Whether the user asked for claims of papers: without that, reports on a task of one's own show none."""
     details: bool = False
     """Whether a table of text shows everything that is known, not the answer alone."""
-    request: LadderRequest | None = None
-    """What was asked for, unless by the name of an instance."""
+    request: LadderRequest | str | None = None
+    """What was asked for; the name of an instance that no request finds."""
+    firm: str = ""
+    """The command that makes verdicts firm, with what it costs."""
     table_only: bool = False
     """Whether LaTeX has the tabular environment alone."""
     format: FormatName = "table"
@@ -66,6 +68,7 @@ class Shown(Struct, frozen=True, kw_only=True):
             details=details,
             answer=not self.details,
             request=self.request,
+            firm=self.firm,
             table_only=self.table_only,
             ascii=self.out is None and console.is_ascii(),
         )

@@ -36,7 +36,7 @@ def content_of(report: AnyReport) -> ReportContent:
     return ladder_content.content_of(report)
 
 
-def answer_of(report: AnyReport, request: LadderRequest | None = None) -> ReportContent:
+def answer_of(report: AnyReport, request: LadderRequest | str | None = None, firm: str = "") -> ReportContent:
     """The first layer of a report, where it has several."""
     from lrurun.report.figures import task_map
     from lrurun.report.tables import answer
@@ -44,7 +44,7 @@ def answer_of(report: AnyReport, request: LadderRequest | None = None) -> Report
     from lrurun.report.tables.ladder_table import LadderReport
 
     if isinstance(report, LadderReport):
-        return answer.content_of(report, request)
+        return answer.content_of(report, request, firm)
     return task_map.answer_of(report) if isinstance(report, AllTasksReport) else content_of(report)
 
 
@@ -56,21 +56,23 @@ def render(
     color: bool = False,
     details: Mapping[str, RunDetail] | None = None,
     answer: bool = False,
-    request: LadderRequest | None = None,
+    request: LadderRequest | str | None = None,
+    firm: str = "",
     ascii: bool = False,
     table_only: bool = False,
 ) -> str:
     """`report` in a format, of which only the one that is needed is imported.
 
     `width`, `color` and `ascii` apply to the table, which leaves columns out rather than cutting one, and so does
-    `answer`: on a ladder, the first layer alone, with commands that show more of the `request`. `details` of the runs
-    (by their ids) are for the HTML page, `table_only` leaves out what LaTeX has around the table.
+    `answer`: on a ladder, the first layer alone, with commands that show more of the `request`, and the one that makes
+    verdicts `firm`. `details` of the runs (by their ids) are for the HTML page, `table_only` leaves out what LaTeX has
+    around the table.
     """
     if format == "json":
         from lrurun.report.formats import json
 
         return json.render(report)
-    content = answer_of(report, request) if answer and format == "table" else content_of(report)
+    content = answer_of(report, request, firm) if answer and format == "table" else content_of(report)
     if format == "csv":
         from lrurun.report.formats import csv
 

@@ -14,7 +14,9 @@ from lrurun.report.run_details import RunDetail
 from lrurun.report.scores import ACCURACY, ScoreForm
 from lrurun.report.tables import answer
 from lrurun.report.tables.all_tasks import AllTasksReport
+from lrurun.report.tables.conclusions import warnings
 from lrurun.report.tables.content import ReportContent, RunGroup, three_digits
+from lrurun.report.tables.ladder_content import untuned_foot
 from lrurun.report.tables.ladder_table import LadderReport
 from lrurun.table import NOTHING
 
@@ -53,17 +55,22 @@ def render(report: AnyReport, content: ReportContent, details: Mapping[str, RunD
 def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDetail]) -> dict[str, Any]:
     """What the templates show of a report: picture, sentences, tables, claims, eigenvalues, runs."""
     groups = groups_of(content)
+    cautions, said = [], list[str]()
+    """What the page begins with, and the sentences that say the same."""
+    if isinstance(report, LadderReport):
+        cautions = answer.cautions(report)
+        said = [*warnings(report.rows), *untuned_foot(report.rows)]
     judged, form = (report.claims, report.score) if isinstance(report, LadderReport) else ((), ACCURACY)
     return {
         "title": content.title,
         "question": content.question,
         "picture": page_figures.ladder(report) if isinstance(report, LadderReport) else None,
         "map": task_map.of(report) if isinstance(report, AllTasksReport) else None,
-        "conclusions": content.conclusions,
-        "cautions": answer.cautions(report) if isinstance(report, LadderReport) else (),
+        "conclusions": [one for one in content.conclusions if one not in said],
+        "cautions": cautions,
         "tables": (*content.above[:1], content.table),
         "anchors": {group.anchor for group in groups},
-        "notes": content.notes(content.table.columns),
+        "notes": [one for one in content.notes(content.table.columns) if one not in said],
         "claims": [(one, page_figures.interval(one, form)) for one in judged],
         "planes": page_figures.eigenvalues(groups, details) if content.curves else None,
         "runs": runs(groups, details) if groups else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 
@@ -16,9 +17,10 @@ from lrurun.errors import plural
 from lrurun.report.judging import claims, verdicts
 from lrurun.report.judging.sequential import MAX_SEEDS
 from lrurun.report.request import LadderRequest
+from lrurun.report.rung_runs import without_runs
 from lrurun.report.tables import cells, content
 from lrurun.report.tables.content import RUNG
-from lrurun.report.tables.ladder_content import BASE, detect_foot, has_branches, p_cell
+from lrurun.report.tables.ladder_content import BASE, detect_foot, has_branches, p_cell, with_difference
 from lrurun.report.tables.ladder_table import BASE_NOT_RUN, PAPER_PROTOCOL, LadderReport
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import NOTHING, Column, Table
@@ -29,12 +31,18 @@ _FEW = 3
 """At most so many rungs are named in a sentence that need not name them all."""
 
 
-def content_of(report: LadderReport, request: LadderRequest | None = None) -> content.ReportContent:
-    """What the first layer shows, with commands that show more of what was requested."""
+def content_of(
+    report: LadderReport, request: LadderRequest | str | None = None, firm: str = ""
+) -> content.ReportContent:
+    """What the first layer shows, with commands that show more of what was requested: a text is the name of an instance
+    that no request finds, because its documents have changed. That cannot be trained further, and has no claims.
+
+    `firm`: the command that makes verdicts firm, with what it costs, where that is known.
+    """
     return content.ReportContent(
         title=_title(report),
         table=Table(columns=_columns(report), rows=report.rows),
-        foot=("", *_sentences(report, request), _more(report, request)),
+        foot=("", *_sentences(report, request, firm), _more(report, request)),
     )
 
 
@@ -197,15 +205,15 @@ def ticks(scores: Sequence[float]) -> list[float]:
 # The sentences below it
 
 
-def _sentences(report: LadderReport, request: LadderRequest | None) -> list[str]:
+def _sentences(report: LadderReport, request: LadderRequest | str | None, firm: str) -> list[str]:
     sentences = [_outcome(report.rows)]
     if report.claims:
         sentences.append(_claims(report, request))
     if found := cautions(report):
         sentences.append(f"Caution: {'; '.join(found)}.")
-    sentences.append(_next(report, request))
+    sentences.append(_next(report, request, firm))
     sentences += detect_foot(report)
-    sentences += [f"Note: {note}" for note in report.notes if note != PAPER_PROTOCOL]
+    sentences += [f"Note: {without_runs(note)}" for note in report.notes if note != PAPER_PROTOCOL]
     return [one for one in sentences if one]
 
 
@@ -224,9 +232,11 @@ _CHANGES = {
 def _outcome(rows: Sequence[LadderRow]) -> str:
     """As in "Helps: diagonal. Undecided: the other 6 (intervals: --details)."."""
     rungs: dict[str, list[str]] = {}
+    intervals = False
     for row in rows:
         if row.comparison is not None:
             rungs.setdefault(row.verdict, []).append(clean(row.rung))
+            intervals |= row.verdict == verdicts.UNDECIDED and row.comparison.low is not None
     parts = []
     for verdict in (verdict for verdict in _CHANGES if verdict in rungs):
         which = ", ".join(rungs[verdict])
@@ -234,12 +244,12 @@ def _outcome(rows: Sequence[LadderRow]) -> str:
             count = len(rungs[verdict])
             if count > _FEW and rungs.keys() <= {"helps", "hurts", "undecided"}:
                 which = f"the other {count}" if len(rungs) > 1 else f"all {count} changes"
-            which += " (intervals: --details)"
+            which += " (intervals: --details)" if intervals else ""
         parts.append(f"{_CHANGES[verdict]}: {which}.")
     return " ".join(parts)
 
 
-def _claims(report: LadderReport, request: LadderRequest | None) -> str:
+def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
     """How many claims have which verdict, on which rungs those that are decided are, and where they all are."""
     decided = (verdicts.SUPPORTED, verdicts.CONTRADICTED)
     order = (*decided, verdicts.UNDECIDED)
@@ -258,19 +268,21 @@ def _claims(report: LadderReport, request: LadderRequest | None) -> str:
         stand_in = ""
     of_paper = all(re.search(r"\b(19|20)\d\d\b", claim.source) for claim in report.claims)
     subject = "The paper's claims" if of_paper else "Claims"
-    return f"{subject}{stand_in}: {', '.join(found)} ({_command(report, request, 'claims')})."
+    where = "" if isinstance(request, str) else f" ({_command(report, request, 'claims')})"
+    return f"{subject}{stand_in}: {', '.join(found)}{where}."
 
 
 def cautions(report: LadderReport) -> list[str]:
     """What changes the reading of the answer, in a few words each."""
     rows = report.rows
+    differing = with_difference(rows)
     compared = [row for row in rows if row.comparison is not None and row.comparison.is_tested]
     few = [row for row in compared if row.comparison is not None and row.comparison.provisional]
     improving = _about("still improving at the last step", [row for row in rows if row.still_improving], rows)
     opposite = [row for row in compared if row.comparison and claims.opposite_mean(row.comparison, report.score)]
     found = [
         "profile smoke shows that everything runs, its scores mean nothing" if report.profile == "smoke" else "",
-        _about("not tuned, see --tune", [row for row in compared if row.untuned], compared),
+        _about("not tuned, see --tune", [row for row in differing if row.untuned], differing),
         _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared),
         _about("best rate at the edge of those tried", [row for row in rows if _is_at_edge(row, report)], rows),
         f"{improving}: longer with --set train.steps=N" if improving else "",
@@ -320,30 +332,34 @@ def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow]) -> 
     return f"{what} ({which})"
 
 
-def _next(report: LadderReport, request: LadderRequest | None) -> str:
+def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:
     """The command whose seeds make verdicts firm or may decide a change, and the change that is nearest to that."""
     design, seeds = report.design, max((row.n + row.diverged for row in report.rows), default=0)
-    changes = [row.comparison for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
-    if report.profile == "smoke" or not changes or (design is not None and design.next_look is None):
+    if isinstance(request, str) or report.profile == "smoke" or (design is not None and design.next_look is None):
         return ""
-    if seeds < verdicts.LEAST_SEEDS and design is None:
-        more = ("--seeds", str(verdicts.LEAST_SEEDS))
-        return f"Next: {_command(report, request, 'ladder', *more)} makes verdicts firm."
-    if seeds >= MAX_SEEDS:
+    changes = [row.comparison for row in report.rows if row.verdict == verdicts.UNDECIDED and row.comparison]
+    if design is None and seeds < verdicts.LEAST_SEEDS:
+        if not changes and not any(row.verdict in ("helps", "hurts") for row in report.rows):
+            return ""
+        command = firm or _command(report, request, "ladder", "--seeds", str(verdicts.LEAST_SEEDS))
+        return f"Next: {command} makes verdicts firm."
+    if not changes or seeds >= MAX_SEEDS:
         return ""
     p, rung = min((1.0 if change.p_adjusted is None else change.p_adjusted, change.rung) for change in changes)
     nearest = f" (nearest: {clean(rung)})" if p < 1 else ""
     return f"Next: {_command(report, request, 'ladder', '--decide')} adds seeds where undecided{nearest}."
 
 
-def _more(report: LadderReport, request: LadderRequest | None) -> str:
+def _more(report: LadderReport, request: LadderRequest | str | None) -> str:
     details, drawn = ("report", "--details"), ("plot", "--out", "ladder.pdf")
     commands = [*(_command(report, request, *words) for words in (details, drawn)), "lrurun ui"]
     return f"More: {' · '.join(commands)}"
 
 
-def _command(report: LadderReport, request: LadderRequest | None, name: str, *more: str) -> str:
+def _command(report: LadderReport, request: LadderRequest | str | None, name: str, *more: str) -> str:
     """A command about the instance, as it was requested; claims have no instance."""
+    if isinstance(request, str):
+        return clean(shlex.join(["lrurun", name, "--instance", request, *more, *plugins.load_options()]))
     if request is None:
         request = LadderRequest(
             task=report.task, ladder=report.ladder, profile=report.profile, tune=report.tune, sets=report.set

@@ -43,8 +43,7 @@ def conclude(
     if design is not None:
         sentences.append(_state(design))
     sentences += _undecided(undecided, form)
-    sentences += _provisional([*better, *worse, *undecided])
-    sentences += _improving(rows)
+    sentences += warnings(rows)
     if same := by_verdict.get("same runs"):
         sentences.append(f"Not compared, because the runs are the same: {_list(map(_pair, same))}.")
     if missing := [*by_verdict.get("not run", []), *by_verdict.get("base not run", [])]:
@@ -54,6 +53,12 @@ def conclude(
     if judged:
         sentences.append(_claims(judged, task))
     return tuple(sentences)
+
+
+def warnings(rows: Sequence[LadderRow]) -> list[str]:
+    """The conclusions that say how to read the others. Pages say them in the caution that they begin with."""
+    judged = [row.comparison for row in rows if row.comparison and row.verdict in ("helps", "hurts", "undecided")]
+    return [*_provisional(judged), *_improving(rows)]
 
 
 def about(rungs: Sequence[str], every: Sequence[str]) -> list[str]:

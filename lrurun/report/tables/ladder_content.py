@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
@@ -207,19 +207,29 @@ def _rates_foot(report: LadderReport) -> list[str]:
         sentences.append(
             f"Tuning compared means over {plural(tuning.seeds, 'seed')} on {tuning.items:,} validation items.{beyond}"
         )
+    return sentences + untuned_foot(report.rows)
+
+
+def with_difference(rows: Sequence[LadderRow]) -> list[LadderRow]:
+    """The rungs that have results, as their base has."""
     without = ("same runs", "not run", BASE_NOT_RUN)
-    differing = [row for row in report.rows if row.comparison is not None and row.verdict not in without]
+    return [row for row in rows if row.comparison is not None and row.verdict not in without]
+
+
+def untuned_foot(rows: Sequence[LadderRow]) -> list[str]:
+    """Which differences involve a rung that was not tuned."""
+    differing = with_difference(rows)
     untuned = [row.rung for row in differing if row.untuned]
-    if untuned:
-        which = "all differences" if len(untuned) == len(differing) else f"the differences of {', '.join(untuned)}"
-        verb = "involve"
-        if len(untuned) == 1:
-            which, verb = f"the difference of {untuned[0]}", "involves"
-        sentences.append(
-            f"Untuned: {which} {verb} a rung at the recipe's default learning rate, which may favour one side. For "
-            "conclusions, --tune chooses the rate of each rung on validation."
-        )
-    return sentences
+    if not untuned:
+        return []
+    which = "all differences" if len(untuned) == len(differing) else f"the differences of {', '.join(untuned)}"
+    verb = "involve"
+    if len(untuned) == 1:
+        which, verb = f"the difference of {untuned[0]}", "involves"
+    return [
+        f"Untuned: {which} {verb} a rung at the recipe's default learning rate, which may favour one side. For "
+        "conclusions, --tune chooses the rate of each rung on validation."
+    ]
 
 
 def has_branches(report: LadderReport) -> bool:

@@ -155,7 +155,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
                 others.setdefault(why, []).append(run.id)
             else:
                 current.append(run)
-        return current, [f"left out, because {why}: {', '.join(sorted(ids))}" for why, ids in others.items()]
+        return current, [rung_runs.note_on(sorted(ids), f"left out, because {why}") for why, ids in others.items()]
 
     @cached_property
     def data(self) -> dict[str, Any]:
