@@ -141,11 +141,17 @@ class Disturbed:
 
 
 def disturb(
-    faults: Sequence[str], folder: Path, *, seeds: int = 3, say: Callable[[str], None] = lambda text: None
+    faults: Sequence[str],
+    folder: Path,
+    *,
+    seeds: int = 3,
+    rungs: Sequence[str] = (),
+    cache: Path | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """The results; "violations" is empty if there are none."""
-    arguments = [*LADDER, "--seeds", str(seeds)]
-    cache = folder / "cache"
+    """The results of a ladder of these rungs, or of all; "violations" is empty if there are none."""
+    arguments = [*LADDER, "--seeds", str(seeds), *(word for rung in rungs for word in ("--rung", rung))]
+    cache = cache or folder / "cache"
     calm = Machine(folder / "undisturbed", cache)
     began = time.monotonic()
     calm.run(*arguments, apart=True, timeout=1200)

@@ -16,7 +16,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 from lrurun import console
-from tests.machine import LONG, Machine, end_processes
+from tests.machine import LONG, ONLY_RUNGS, Machine, end_processes
 from tests.servers import postgres
 
 __all__ = ["postgres"]  # a fixture
@@ -26,8 +26,7 @@ install_import_hook("lrurun.nn.recurrences", "beartype.beartype")  # checks shap
 FLAGS = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
 if metadata.version("jaxlib").startswith("0.10."):
     FLAGS.append("--xla_cpu_use_fusion_emitters=false")  # unknown to later ones
-# Tests compile much and compute little. Set XLA_FLAGS, if only to nothing, for programs as users have them, or
-# LRURUN_TESTS_XLA_FLAGS, which is for the commands of a `Machine` alone: ladders of many steps take less time so.
+# Tests compile much and compute little; a `Machine` with ladders of many steps uses the compiler as users do.
 os.environ.setdefault("XLA_FLAGS", " ".join(FLAGS))
 
 # What one process compiles or prepares serves the others of the session: they inherit this folder.
@@ -114,8 +113,8 @@ def finished():
 
 @pytest.fixture(scope="session")
 def long_history():
-    """What an undisturbed ladder of longer runs records."""
-    return Machine(once("long", lambda folder: _run_ladder(folder, *LONG))).history()
+    """What an undisturbed ladder of longer runs records, of the rungs in `RUNGS`."""
+    return Machine(once("long", lambda folder: _run_ladder(folder, *LONG, *ONLY_RUNGS))).history()
 
 
 def _run_ladder(folder: Path, *options: str) -> None:

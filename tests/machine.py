@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -28,6 +29,9 @@ LONG = [
     *("--set", "execution.checkpoint_seconds=0.2"),
 ]
 """A smoke ladder whose runs last a second or two, with many checkpoints."""
+RUNGS = ("diagonal", "ring-init", "gamma-norm", "small-phase")
+"""Those of it that tests of kills and faults train."""
+ONLY_RUNGS = tuple(word for rung in RUNGS for word in ("--rung", rung))
 
 STARTED: list[subprocess.Popen[str]] = []
 
@@ -51,8 +55,6 @@ class Machine:
         drop = ("LRURUN", "NO_COLOR", "FORCE_COLOR", "PYTHONWARNINGS", "PYTEST")
         env = {key: value for key, value in os.environ.items() if not key.startswith(drop)}
         self.env = env | {"COLUMNS": "200"}
-        if "LRURUN_TESTS_XLA_FLAGS" in os.environ:
-            self.env["XLA_FLAGS"] = os.environ["LRURUN_TESTS_XLA_FLAGS"]
         if cache is not None:  # of compiled programs and prepared data
             self.env |= {"XDG_CACHE_HOME": str(cache), "XDG_DATA_HOME": str(cache / "share")}
 
@@ -70,10 +72,17 @@ class Machine:
             contextlib.closing(sqlite3.connect(copy.ledger)) as target,
         ):
             source.backup(target)
+        copy.env["XLA_FLAGS"] = self.env.get("XLA_FLAGS", "")
         return copy
+
+    def _choose_compiler(self, arguments: tuple[str, ...]) -> None:
+        """From the first ladder of many steps on, programs are compiled as for users: training takes longer then."""
+        if any(int(steps) >= 200 for steps in re.findall(r"train\.steps=(\d+)", " ".join(arguments))):
+            self.env["XLA_FLAGS"] = ""
 
     def start(self, *arguments: str, prefix: tuple[str, ...] = (), **options: Any) -> subprocess.Popen[str]:
         """Starts `lrurun ARGUMENTS` in a process group of its own."""
+        self._choose_compiler(arguments)
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "start_new_session": True} | options
         process = subprocess.Popen(
             [*prefix, sys.executable, "-m", "lrurun", *arguments],
@@ -95,6 +104,7 @@ class Machine:
         **options: Any,
     ) -> subprocess.CompletedProcess[str]:
         """Runs `lrurun ARGUMENTS` in this process, or `apart` as `start` does with `options`; checks the exit code."""
+        self._choose_compiler(arguments)
         done = self._apart(arguments, env or {}, **options) if apart or options else self._here(arguments, env or {})
         assert code is None or done.returncode == code, (
             f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"

@@ -16,7 +16,7 @@ from lrurun import paths
 from lrurun.cli import make_app
 from lrurun.config.ladder import load_ladder
 from tests import generated, transcripts
-from tests.conftest import FLAGS, once
+from tests.conftest import once
 from tests.machine import Machine
 
 ROOT = generated.ROOT
@@ -141,9 +141,7 @@ def test_example_ladder_is_sound(tmp_path, monkeypatch, capsys) -> None:
 
 
 def train_the_ladder(folder: Path) -> None:
-    machine = Machine(folder)
-    machine.env |= {"XLA_FLAGS": " ".join(FLAGS)}
-    machine.run("ladder", "npDigits", "--profile", "smoke")
+    Machine(folder).run("ladder", "npDigits", "--profile", "smoke")
 
 
 @pytest.mark.slow
@@ -155,7 +153,6 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
     them. SQL is run too, and Python about that ladder.
     """
     machine = Machine(once("npDigits-smoke", train_the_ladder)).copy(tmp_path / "here")
-    machine.env |= {"XLA_FLAGS": " ".join(FLAGS)}  # many programs, for a few steps each
     for name, text in files(page).items():
         (machine.folder / name).write_text(text)
     for line in commands(page):

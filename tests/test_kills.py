@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from tests.machine import LONG, Machine, stop, training, wait_for, workers_of
+from tests.machine import LONG, ONLY_RUNGS, Machine, stop, training, wait_for, workers_of
 
 pytestmark = pytest.mark.slow
 
@@ -26,20 +26,19 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 def test_supervisor_killed_while_two_terminals_work(machine: Machine, long_history) -> None:
     """The other terminal takes over the runs of the killed one, and finishes alone."""
-    rungs = ("tanh-rnn", "diagonal", "ring-init", "gamma-norm")
-    arguments = ("ladder", "sDigits", *LONG, *(word for rung in rungs for word in ("--rung", rung)), "--jobs", "1")
+    arguments = ("ladder", "sDigits", *LONG, *ONLY_RUNGS, "--jobs", "1")
     first, second = machine.start(*arguments), machine.start(*arguments)
     wait_for(training(machine, step=60))
     stop(first, signal.SIGKILL)
     first.communicate(timeout=30)
     _, err = second.communicate(timeout=300)
     assert second.returncode == 0, err
-    assert machine.history() == {place: run for place, run in long_history.items() if place[0] in rungs}
+    assert machine.history() == long_history
 
 
 def test_kills_change_no_bit_where_examples_are_sampled_at_every_step(machine: Machine, tmp_path) -> None:
     """The batches after a resumption are those of an undisturbed run: they depend on the seed and the step alone."""
-    arguments = ("ladder", "Copy", *LONG, "--set", "train.steps=3000", "--rung", "gamma-norm", "--jobs", "1")
+    arguments = ("ladder", "Copy", *LONG, "--set", "train.steps=1500", "--rung", "gamma-norm", "--jobs", "1")
     alone = Machine(tmp_path / "undisturbed")
     alone.run(*arguments)
     for _ in range(2):
@@ -53,7 +52,7 @@ def test_kills_change_no_bit_where_examples_are_sampled_at_every_step(machine: M
     [attempts] = machine.attempts().values()
     assert [attempt.reason for attempt in attempts] == ["interrupted: owner gone"] * 2 + ["done"]
     first, second = (attempt.resumed_from for attempt in attempts[1:])
-    assert 0 < first < second < 3000
+    assert 0 < first < second < 1500
     assert machine.history() == alone.history()
 
 
@@ -214,7 +213,7 @@ def test_read_only_places(machine: Machine, other_disk) -> None:
 
 def test_full_disk_under_the_ledger(machine: Machine, other_disk) -> None:
     """The ledger cannot grow: the command reports it and exits with 1, no run fails, and it can be continued."""
-    arguments = ("ladder", "sDigits", *LONG, "--set", "train.steps=6000", "--rung", "gamma-norm", "--jobs", "1")
+    arguments = ("ladder", "sDigits", *LONG, "--set", "train.steps=3000", "--rung", "gamma-norm", "--jobs", "1")
     ledger = ("--ledger", str(other_disk / "ledger.db"), "--runs-dir", str(machine.folder / "runs"))
     machine.ledger = other_disk / "ledger.db"
     process = machine.start(*arguments, *ledger)

@@ -235,8 +235,8 @@ def test_a_deleted_ledger_ends_the_command_and_its_runs_do_not_matter_later(mach
 
 @pytest.mark.slow
 def test_a_deleted_write_ahead_log_ends_the_command_and_no_run_is_trained_twice(machine: Machine) -> None:
-    arguments = ("ladder", "sDigits", *LONG, "--rung", "tanh-rnn", "--rung", "gamma-norm", "--jobs", "1")
-    process = machine.start(*arguments, "--set", "train.steps=3000")
+    arguments = ("ladder", "sDigits", *LONG, "--rung", "ring-init", "--rung", "gamma-norm", "--jobs", "1")
+    process = machine.start(*arguments, "--set", "train.steps=2000")
     wait_for(training(machine))
     wait_for(lambda: machine.states().get("done") == 1)
     [done] = (run for run in machine.json("runs")["runs"] if run["state"] == "done")
@@ -246,7 +246,7 @@ def test_a_deleted_write_ahead_log_ends_the_command_and_no_run_is_trained_twice(
     _, err = process.communicate(timeout=60)
     assert process.returncode == 5, err
     assert "ledger.db-wal, was removed or replaced while this command was writing to it" in err
-    machine.run(*arguments, "--set", "train.steps=3000")
+    machine.run(*arguments, "--set", "train.steps=2000")
     assert machine.states() == {"done": 2}
     assert len(machine.attempts()[done["id"]]) == 1
 
