@@ -272,7 +272,8 @@ def is_over_or_has(process: subprocess.Popen[str], machine: Machine, done: int) 
 
 @pytest.mark.slow
 def test_killed_and_resumed_it_takes_the_same_decisions(tmp_path: Path) -> None:
-    arguments = ("ladder", "sDigits", *LADDER, "--decide", "--jobs", "2")
+    short = (*LADDER, "--set", "train.steps=12", "--set", "train.eval_every=6")
+    arguments = ("ladder", "sDigits", *short, "--decide", "--jobs", "2")
     whole, killed = Machine(tmp_path / "whole"), Machine(tmp_path / "killed")
     whole.run(*arguments, apart=True)
     for done in (3, 36, 47):
@@ -284,7 +285,7 @@ def test_killed_and_resumed_it_takes_the_same_decisions(tmp_path: Path) -> None:
     other = killed.start("resume")
     killed.run(*arguments, apart=True)
     other.communicate()
-    first, second = (machine.json("report", "sDigits", *LADDER) for machine in (whole, killed))
+    first, second = (machine.json("report", "sDigits", *short) for machine in (whole, killed))
     assert first["design"]["looks_done"] == second["design"]["looks_done"] > 0
     assert [row["comparison"] for row in first["rows"]] == [row["comparison"] for row in second["rows"]]
     assert [claim["verdict"] for claim in first["claims"]] == [claim["verdict"] for claim in second["claims"]]
