@@ -154,8 +154,8 @@ def _verdicts(place: Place, claims: Iterable[LedgerClaim]) -> list[str]:
 
 def _stand_ins(place: Place, evidence: Evidence) -> list[str]:
     """What the profile laptop of its studies replaces."""
-    outcomes = [evidence.others[task] for task in place.studies]
-    return [f"{one.name}: {one.stand_in}" if len(outcomes) > 1 else one.stand_in for one in outcomes]
+    found = [evidence.others[task] for task in place.studies]
+    return [f"{one.name}: {one.stand_in}" if len(found) > 1 else one.stand_in for one in found]
 
 
 def _size(place: Place) -> list[str]:

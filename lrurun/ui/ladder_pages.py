@@ -77,7 +77,7 @@ def _abandoned(ledger: Ledger | None) -> bool:
     return ledger is not None and ledger.has_abandoned(owner.this_process())
 
 
-def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: Stamp) -> progress.Progress:
+def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: Stamp) -> progress.LadderProgress:
     """Its progress; nothing is read for one that has neither queued nor running runs, unless something was recorded."""
     key = ("progress", instance.key)
     known: Any = source.known(key, results_stamp(stamp))

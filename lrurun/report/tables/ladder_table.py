@@ -17,7 +17,7 @@ from lrurun.report.instance_label import make_label
 from lrurun.report.judging import claims, published, ranks, sequential, statistics, verdicts
 from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.judging.scored_runs import claimed_metrics, results_of, scored, scoring_of
-from lrurun.report.judging.sequential import Progress
+from lrurun.report.judging.sequential import DesignProgress
 from lrurun.report.judging.verdicts import Comparison, Sample
 from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
 from lrurun.report.scores import ScoreForm, form_of
@@ -121,7 +121,7 @@ def build(
     changes: Mapping[str, Any] | None = None,
     tune: bool = False,
     tuning: Tuning | None = None,
-    progress: Progress | None = None,
+    progress: DesignProgress | None = None,
     shown: Sequence[str] | None = None,
     detect: float | None = None,
     outside: Mapping[str, str] | None = None,
@@ -221,7 +221,7 @@ def _detect(
     names: Sequence[str],
     judged: claims.Judged,
     hypotheses: int,
-    progress: Progress | None,
+    progress: DesignProgress | None,
 ) -> Detect:
     """By the spreads seen, with a power of 80 %, at the level that Holm's method leaves to the smallest p (of a
     sequential design, at its last look); at least as many seeds as a firm verdict needs."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lrurun.config.resolve import ResolvedRung
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
-    from lrurun.report.judging.sequential import LookRecord, Progress
+    from lrurun.report.judging.sequential import DesignProgress, LookRecord
     from lrurun.report.tables.speed import SpeedReport
 
 
@@ -186,7 +186,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """
         plan, task = self.plan, self.plan.task
         if with_claims is None:
-            with_claims = plan.ladder.name != "lru" or tasks.is_own(plan.recipe.task)
+            with_claims = plan.ladder.name != "lru" or tasks.is_built_in(plan.recipe.task)
         notes = [*self.notes, *instance_documents.changed_code(self.ledger, self.instance, plan)]
         if sentence := other_versions(plan, self.ledger):
             notes.append(sentence)
@@ -249,7 +249,7 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         )
         return selected, notes
 
-    def take_look(self, so_far: Progress) -> LookRecord:
+    def take_look(self, so_far: DesignProgress) -> LookRecord:
         """The next look of its sequential design. It is not recorded here."""
         plan, look = self.plan, so_far.next_look
         assert look is not None

@@ -125,7 +125,7 @@ def checkpoints(found: Sequence[Checkpoint]) -> TextTable:
     return _table("checkpoints", ["step", "state", "path"], [[str(c.step), c.state, c.path] for c in found])
 
 
-class Comparison(Struct, frozen=True):
+class RunDifferences(Struct, frozen=True):
     """How runs differ, and their results; a value for each run."""
 
     differs: dict[str, list[Any]]
@@ -134,19 +134,19 @@ class Comparison(Struct, frozen=True):
     """Metric -> values."""
 
 
-def compare(runs: Sequence[Run]) -> Comparison:
+def compare(runs: Sequence[Run]) -> RunDifferences:
     """The differences between runs."""
     settings = [_compared(run) for run in runs]
     paths = dict.fromkeys(path for one in settings for path in one)
     known = {path: [one.get(path) for one in settings] for path in paths}
     metrics = sorted({name for run in runs for name in run.result or ()})
-    return Comparison(
+    return RunDifferences(
         {path: values for path, values in known.items() if any(value != values[0] for value in values)},
         {name: [(run.result or {}).get(name) for run in runs] for name in metrics},
     )
 
 
-def differences(compared: Comparison, runs: Sequence[str]) -> TextTable:
+def differences(compared: RunDifferences, runs: Sequence[str]) -> TextTable:
     """The settings that differ, with a column for each run."""
     rows = [
         [path, *("" if value is None else setting(value) for value in values)]
@@ -155,7 +155,7 @@ def differences(compared: Comparison, runs: Sequence[str]) -> TextTable:
     return _table("differences", ["path", *runs], rows)
 
 
-def results(compared: Comparison, runs: Sequence[str]) -> TextTable:
+def results(compared: RunDifferences, runs: Sequence[str]) -> TextTable:
     """The results, with a column for each run."""
     rows = [
         [name, *("" if value is None else f"{value:.6g}" for value in values)]
