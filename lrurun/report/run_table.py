@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -20,8 +20,7 @@ from lrurun.report.listing import Choice, shares
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import GroupMean
-
-Format = Literal["table", "csv", "md", "json"]
+    from lrurun.report.formats import RunsFormat
 
 STANDARD = ("id", "task", "ladder", "rung", "stage", "seed", "state", "step", "steps")
 """The columns without `--columns`, with the scores of the tasks after them."""
@@ -196,7 +195,7 @@ def _some(texts: Sequence[str], between: str, most: int = 4) -> str:
     return between.join(texts[:most]) + more
 
 
-def render(table: RunTable, format: Format) -> str:
+def render(table: RunTable, format: RunsFormat) -> str:
     """The table as CSV, Markdown or JSON."""
     if format == "json":
         from lrurun.report.formats import json
