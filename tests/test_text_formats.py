@@ -228,7 +228,7 @@ def test_a_published_score_of_another_metric_says_so_and_those_of_the_profile_co
 
 def test_an_empty_column_of_published_values_is_left_out_first() -> None:
     rungs = tuple(structs.replace(rung, published={}) for rung in MINI.rungs)
-    report = build(structs.replace(MINI, rungs=rungs), same_as_before={"ring-init"})
+    report = build(structs.replace(MINI, rungs=rungs), same_as_base={"ring-init"})
     heads = {width: body(formats.render(report, "table", width=width)).partition("\n")[0] for width in (85, 100, 200)}
     assert heads[85].split() == ["rung", "test", "accuracy", "difference", "[95", "%]", "p", "learn"]
     assert "steps/s" in heads[100]
