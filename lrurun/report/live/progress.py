@@ -13,11 +13,12 @@ from msgspec import Struct
 from lrurun import data as tasks
 from lrurun import kinds
 from lrurun.config.runs import point
-from lrurun.console import clean, duration, setting, wrapped
+from lrurun.console import clean, duration, wrapped
 from lrurun.errors import plural
 from lrurun.ledger import owner
 from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
 from lrurun.report import devices
+from lrurun.report.instance_label import make_label
 from lrurun.report.scores import ACCURACY, ScoreForm, of_task
 from lrurun.table import KEPT, Column, Table
 
@@ -282,16 +283,9 @@ def _main(counts: dict[str, int]) -> str:
 
 def title(ladder: LadderInstance) -> str:
     """`sDigits-smoke-tune: ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
-    text = f"{ladder.short_name}: ladder {ladder.name} on {ladder.task}"
-    if ladder.profile:
-        text += f", profile {ladder.profile}"
-    if ladder.spec.get("tune"):
-        text += ", tuned"
-    for path, value in ladder.spec.get("set", {}).items():
-        text += f", {path}={setting(value)}"
-    if ladder.user not in (None, owner.user()):
-        text += f", requested by {ladder.user}"
-    return text
+    label = make_label(ladder.task, ladder.profile, bool(ladder.spec.get("tune")), ladder.spec.get("set", {}), {})
+    others = [] if ladder.user in (None, owner.user()) else [f"requested by {ladder.user}"]
+    return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*label.parts(), *others])}"
 
 
 def summary(progress: LadderProgress) -> str:
