@@ -31,7 +31,7 @@ class Page(Struct, frozen=True):
     """HTML."""
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class TaskEvidence(Struct, frozen=True, kw_only=True):
     """What a ledger has on a task, for the claims of papers."""
 
     name: str
@@ -87,7 +87,7 @@ class Kind(ABC):
         """The checks of `lrurun check`: what is checked, whether it holds, and the numbers."""
 
     @abstractmethod
-    def outcomes(self, ledger: Ledger | None, task: str | None) -> dict[str, Outcome]:
+    def evidence(self, ledger: Ledger | None, task: str | None) -> dict[str, TaskEvidence]:
         """Task -> what the ledger has on it, of one task or all."""
 
     @abstractmethod

@@ -270,7 +270,7 @@ def digest_of(file: Path) -> str | None:
         return None
 
 
-def is_own(file: Path) -> bool:
+def is_protected(file: Path) -> bool:
     """Whether the file exists, and only this user and root can change it, or replace it or a folder on the way to it.
 
     A group that has the number of the user counts as the user alone. In a sticky folder others replace nothing.

@@ -10,6 +10,7 @@ from lrurun.config.ladder import Claim, Ladder, Published, Rung
 from lrurun.data.metric import Accuracy
 from lrurun.ledger import values
 from lrurun.report import formats
+from lrurun.report.rung_runs import InstanceRuns
 from lrurun.report.tables import ladder_table
 from tests import configs
 
@@ -119,13 +120,12 @@ def build(ladder: Ladder = MINI, runs: list[values.Run] | None = None, **more: A
     fields: dict[str, Any] = {
         "task": "sDigits",
         "profile": None,
-        "instance": "k",
         "runs": RUNS if runs is None else runs,
-        "same_as_before": {"ring-init"} if ladder is MINI else (),
-        "test_items": 300,
+        "same_as_base": {"ring-init"} if ladder is MINI else (),
         "metric": Accuracy(chance=0.1),
     }
-    return ladder_table.build(ladder, **(fields | more))
+    fields |= {name: more.pop(name) for name in InstanceRuns.__struct_fields__ if name in more}
+    return ladder_table.build(InstanceRuns(ladder=ladder, key="k", **fields), **({"test_items": 300} | more))
 
 
 def two_rungs(*runs: values.Run, **more: Any) -> ladder_table.LadderReport:
@@ -163,7 +163,7 @@ GRID_RUNS = [
 def grid(width: int | None = None, rungs: int = 6) -> Any:
     """The report on the grid, in which free-3 is as free-1; its table where a width is given."""
     ladder = msgspec.structs.replace(GRID, rungs=GRID.rungs[:rungs])
-    report = build(ladder, GRID_RUNS, same_as_before={"free-3", "stable-3"})
+    report = build(ladder, GRID_RUNS, same_as_base={"free-3", "stable-3"})
     return report if width is None else formats.render(report, "table", width=width)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from lrurun.config.ladder import Ladder, TrainingSpeed
 from lrurun.ledger import values
 from lrurun.report import formats
+from lrurun.report.rung_runs import InstanceRuns
 from lrurun.report.tables import speed
 from tests.reports import make_run, make_rung
 
@@ -58,8 +59,8 @@ def build(
     **more: Any,
 ) -> speed.SpeedReport:
     attempts = {name: attempt(name, where, (hosts or {}).get(name, "here")) for name, _, _, where in made}
-    fields: dict[str, Any] = {"task": "sDigits", "profile": None, "instance": "k", "last_attempt": attempts.__getitem__}
-    return speed.build(ladder, runs=runs_of(made) if runs is None else runs, **(fields | more))
+    fields = {"task": "sDigits", "profile": None, "runs": runs_of(made) if runs is None else runs} | more
+    return speed.build(InstanceRuns(ladder=ladder, key="k", **fields), attempts.__getitem__)
 
 
 def document(report: speed.SpeedReport) -> dict[str, Any]:

@@ -196,7 +196,7 @@ def test_learning_rates_that_were_chosen_are_in_the_title() -> None:
     tuned = dict.fromkeys(NAMES, (0.1, RateSource("tuned", "tuned")))
     text = answer(ladder(rates=tuned, tune=True, profile="smoke", changes={"train.batch": 7}))
     title = (
-        "sDigits · profile smoke · ladder lru · train.batch=7 · 12 seeds a rung · learning rates tuned on validation"
+        "sDigits · profile smoke · train.batch=7 · ladder lru · 12 seeds a rung · learning rates tuned on validation"
     )
     assert " ".join(text.split("\n\n")[0].split()) == title
     options = "--profile smoke --set train.batch=7 --tune"

@@ -69,7 +69,7 @@ def test_a_look_judges_a_claim_by_the_metric_that_it_names() -> None:
         finished_before=0,
     )
     look = take_look(
-        sequential.Progress(design=design),
+        sequential.DesignProgress(design=design),
         design.looks[0],
         bits.rungs,
         scoring=bits.scoring,

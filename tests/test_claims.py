@@ -252,7 +252,7 @@ def test_a_claim_is_not_run_until_both_rungs_have_results() -> None:
     claim = Claim(text="c", source="s", rung="b", than="a")
     ladder = msgspec.structs.replace(MINI, rungs=(make_rung("a"), make_rung("b")), claims=(claim,))
     assert build(ladder, queued).claims[0].verdict == "not run"
-    assert build(ladder, [], same_as_before={"b"}).claims[0].verdict == "not run"
+    assert build(ladder, [], same_as_base={"b"}).claims[0].verdict == "not run"
     # a diverged run is a result
     diverged = [make_run("1", "a", 0, state="diverged"), make_run("2", "b", 0, 0.9)]
     assert build(ladder, diverged).claims[0].verdict == "undecided"

@@ -9,6 +9,7 @@ import scipy.stats
 from msgspec import structs
 
 from lrurun.config.ladder import Ladder
+from lrurun.data.metric import Accuracy
 from lrurun.report import formats
 from lrurun.report.judging import claims
 from lrurun.report.judging.sequential import DesignSummary
@@ -103,7 +104,7 @@ def test_why_a_difference_has_no_test() -> None:
     assert "Undecided, because a test needs at least two seeds a side: two against one." in few
     runs = [make_run(f"one{seed}", "one", seed, score) for seed, score in enumerate((0.5, 0.6))]
     runs += [make_run(f"two{seed}", "two", seed, state="diverged") for seed in range(2)]
-    assert "Undecided, because there is no test: two against one." in build(LADDER, runs, metric=None).conclusions
+    assert "Undecided, because there is no test: two against one." in build(LADDER, runs, metric=Accuracy()).conclusions
 
 
 def design(**more: Any) -> DesignSummary:

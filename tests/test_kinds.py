@@ -19,11 +19,11 @@ def test_every_kind_but_training_has_an_object():
 
 @pytest.mark.parametrize("kind", kinds.every(), ids=lambda kind: kind.plural)
 def test_a_kind_knows_its_tasks_by_all_their_names(kind: kinds.Kind):
-    for task, outcome in kind.outcomes(None, None).items():
+    for task, found in kind.evidence(None, None).items():
         assert kinds.of_task(task) is kind
         assert kind.task(task) == task
-        assert kind.outcomes(None, task) == {task: outcome}
-        assert {claim.task for claim in outcome.claims} <= {task}
+        assert kind.evidence(None, task) == {task: found}
+        assert {claim.task for claim in found.claims} <= {task}
     for one in kind.named():
         assert all(kind.get(name) is one for name in (one.name, *one.aliases))
     with pytest.raises(UsageError):

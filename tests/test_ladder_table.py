@@ -133,7 +133,7 @@ def test_a_shared_rung_has_the_runs_of_the_one_before() -> None:
         make_run(name, name, seed, 0.5 + seed / 10, config={"data": {"rung": "any"}}) for seed, name in enumerate("abc")
     ]
     ladder = Ladder(name="x", title="x", source="s", rungs=rungs)
-    report = build(ladder, runs, same_as_before={"a", "b", "c"})
+    report = build(ladder, runs, same_as_base={"a", "b", "c"})
     assert [row.runs for row in report.rows] == [("a", "b", "c")] * 3 + [()]
     assert [row.same_as_before for row in report.rows] == [False, True, True, False]
 
@@ -191,7 +191,7 @@ def test_runs_are_shared_with_the_rung_that_is_changed_however_far_it_is() -> No
         for run in GRID_RUNS[:2]
     ]
     late.append(make_run("late", "free-3", 2, 0.5, config={"data": {"rung": "any"}}))
-    report = build(GRID, late, same_as_before={"free-3"})
+    report = build(GRID, late, same_as_base={"free-3"})
     assert report.rows[0].runs == report.rows[4].runs == ("free-1.0", "free-1.1", "late")
     assert report.rows[5].n == 0
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from lrurun import console
 from lrurun.ledger.store import Ledger
 from lrurun.report.live import view as live
-from lrurun.report.live.progress import Progress, collect, columns, running_lines, so_far, summary, view
+from lrurun.report.live.progress import LadderProgress, collect, columns, running_lines, so_far, summary, view
 from tests.results import fill
 from tests.stores import key, ledger, path, take, want
 
@@ -170,7 +170,7 @@ def test_a_worker_that_has_not_advanced_for_long_is_shown(
     claim = take(ledger, key)
     [instance] = ledger.ladders()
 
-    def after(seconds: float) -> Progress:
+    def after(seconds: float) -> LadderProgress:
         clock = ledger.newest_attempts([claim.run.id])[claim.run.id].seen_at + seconds
         monkeypatch.setattr(Ledger, "clock", lambda _: clock)
         return collect(ledger, instance)

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from msgspec import structs
@@ -33,7 +33,6 @@ from tests.scored import LADDER, tasks  # noqa: F401
 
 BITS = BitsPerByte(chance=8.0)
 R2 = RSquared()
-FORMATS: tuple[formats.Format, ...] = ("table", "markdown", "latex", "csv", "json")
 CLAIM = Claim(text="b is as good", source="s", rung="b", than="a", kind="no-worse", margin=0.25)
 
 
@@ -91,7 +90,7 @@ def test_the_table_has_the_unit_and_decimals_of_the_metric() -> None:
 
 
 @pytest.mark.parametrize("metric", [R2, BITS])
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", get_args(formats.Format))
 def test_no_format_has_the_units_of_accuracy(metric: Metric, format: formats.Format) -> None:
     runs = runs_of(metric, "a", (-0.5, 0.25, 0.125)) + runs_of(metric, "b", (0.5, 0.75, 0.625))
     text = formats.render(build(metric, [*runs, make_run("lost", "b", 9, state="diverged")], CLAIM), format, width=200)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lrurun.commands._shared.options import ENDINGS
+from lrurun.report.formats import ENDINGS
 from tests.machine import LONG, Machine, stop, training, wait_for
 from tests.results import fill
 

@@ -24,7 +24,7 @@ from lrurun.report import instance_documents
 from lrurun.report import request as requests
 from lrurun.report.request import LadderRequest
 from lrurun.runner.processes import LocalWorker
-from lrurun.runner.work import Fault, Needs, Preparation, decode
+from lrurun.runner.work import Needs, Preparation, WorkerError, decode
 from tests.commands import said
 from tests.machine import wait_for
 from tests.plug_ins import AVERAGES, BUILT_IN, LADDER, MAJORITY, RADIUS, RECIPE, folder, forget, forgotten
@@ -431,5 +431,5 @@ def test_a_worker_refuses_a_file_that_has_changed(folder: Path) -> None:
         plugins.load("averages.py")
     worker = LocalWorker(Preparation(task="sDigits", options={}, data=folder, from_path=None), needs=Needs())
     assert wait_for(worker.poll) == 74
-    assert decode(worker.tail(1), Fault).message == "averages.py was changed while this command was using it"
+    assert decode(worker.tail(1), WorkerError).message == "averages.py was changed while this command was using it"
     worker.close()

@@ -300,14 +300,10 @@ def test_reports_of_a_ledger_that_was_moved_are_identical(
 
     lrurun(path, "ledger", "merge", str(source), "--other-runs", str(runs[source]))
     lrurun(back, "ledger", "merge", str(path), "--other-runs", str(runs[path]))
-    from lrurun.commands._shared.options import FormatName
+    from lrurun.report.formats import Format
 
     for words in (
-        *[
-            ["report", "sDigits", "--profile", "smoke", "--format", one]
-            for one in get_args(FormatName)
-            if one != "json"
-        ],
+        *[["report", "sDigits", "--profile", "smoke", "--format", one] for one in get_args(Format) if one != "json"],
         ["report", "sDigits", "--profile", "smoke", "--json"],
         ["runs", "--json"],
         ["status"],

@@ -10,7 +10,7 @@ from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Accuracy
 from lrurun.report.judging import claims, questions, sequential, verdicts
 from lrurun.report.judging.claims import RungResults
-from lrurun.report.judging.sequential import Design, LookRecord, Progress
+from lrurun.report.judging.sequential import Design, DesignProgress, LookRecord
 from lrurun.report.judging.verdicts import Question, Result, Scoring
 from tests import rule
 from tests.reports import make_rung
@@ -37,7 +37,7 @@ SCORING = Scoring(metric=Accuracy(chance=0.1), chance=0.1, items=ITEMS)
 Runs = dict[str, list[float | None]]
 
 
-def begin(max_seeds: int = 20, asked: list[Question] | None = None) -> Progress:
+def begin(max_seeds: int = 20, asked: list[Question] | None = None) -> DesignProgress:
     design = Design(
         max_seeds=max_seeds,
         looks=sequential.looks(max_seeds),
@@ -45,7 +45,7 @@ def begin(max_seeds: int = 20, asked: list[Question] | None = None) -> Progress:
         questions=tuple(asked or QUESTIONS),
         finished_before=0,
     )
-    return Progress(design=design)
+    return DesignProgress(design=design)
 
 
 def results_of(runs: Runs, seeds: int, rungs: set[str]) -> dict[str, RungResults]:
@@ -59,13 +59,13 @@ def results_of(runs: Runs, seeds: int, rungs: set[str]) -> dict[str, RungResults
     }
 
 
-def next_look(progress: Progress, results: dict[str, RungResults]) -> Progress:
+def next_look(progress: DesignProgress, results: dict[str, RungResults]) -> DesignProgress:
     """The next look. Between looks, everything goes through JSON, as a resumed command reads it."""
     look = progress.next_look
     assert look is not None
     found = claims.take_look(progress, look, results, scoring=SCORING, design="d", runs=())
     records = msgspec.json.decode(msgspec.json.encode([*progress.records, found]), type=tuple[LookRecord, ...])
-    return Progress(design=progress.design, records=records)
+    return DesignProgress(design=progress.design, records=records)
 
 
 def test_looks_are_at_12_and_20_seeds_and_spend_half_of_the_level_each() -> None:

@@ -116,7 +116,7 @@ def test_runs_of_unequal_data_are_refused() -> None:
 
 
 def test_a_rung_of_the_same_settings_has_the_runs_of_the_one_that_it_changes() -> None:
-    report = build(MADE[:3], same_as_before={"diagonal"})
+    report = build(MADE[:3], same_as_base={"diagonal"})
     rows = document(report)["rows"]
     assert [(r["runs"], r["speedup"], r["same_as_before"]) for r in rows] == [
         (["t0", "t1", "t2"], 1.0, False),

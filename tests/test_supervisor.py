@@ -25,7 +25,7 @@ from lrurun.runner.executors.local import LocalExecutor
 from lrurun.runner.selection import MAX_RETRIES, SelectedRuns, Selection
 from lrurun.runner.signals import Signals
 from lrurun.runner.supervisor import Supervisor
-from lrurun.runner.work import Fault, Needs, Order, Preparation, PreparationProgress, Work
+from lrurun.runner.work import Needs, Order, Preparation, PreparationProgress, Work, WorkerError
 
 
 class Command:
@@ -264,8 +264,8 @@ def test_messages_arrive_as_they_were_sent() -> None:
 
 def test_the_last_message_is_found_among_other_output() -> None:
     one, two = (PreparationProgress(what="reading", done=done, total=None) for done in (1, 2))
-    fault = Fault(message="m", hint=None, exit_code=5)
+    fault = WorkerError(message="m", hint=None, exit_code=5)
     output = "\n".join(["[1]", work.encode(one), "{", work.encode(two), "a warning", work.encode(fault)])
     assert work.last(output, PreparationProgress) == two
-    assert work.last(output, Fault) == fault
-    assert work.last("a warning\n" + "[" * 100_000, Fault) is None
+    assert work.last(output, WorkerError) == fault
+    assert work.last("a warning\n" + "[" * 100_000, WorkerError) is None

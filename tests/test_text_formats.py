@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+from typing import get_args
 
 import msgspec
 import pytest
@@ -227,7 +228,7 @@ def test_a_published_score_of_another_metric_says_so_and_those_of_the_profile_co
 
 def test_an_empty_column_of_published_values_is_left_out_first() -> None:
     rungs = tuple(structs.replace(rung, published={}) for rung in MINI.rungs)
-    report = build(structs.replace(MINI, rungs=rungs), same_as_before={"ring-init"})
+    report = build(structs.replace(MINI, rungs=rungs), same_as_base={"ring-init"})
     heads = {width: body(formats.render(report, "table", width=width)).partition("\n")[0] for width in (85, 100, 200)}
     assert heads[85].split() == ["rung", "test", "accuracy", "difference", "[95", "%]", "p", "learn"]
     assert "steps/s" in heads[100]
@@ -457,7 +458,7 @@ def test_text_from_files_and_the_ledger_is_data() -> None:
 
 def test_an_empty_ledger_gives_a_table_of_nothing() -> None:
     report = build(runs=[], test_items=None)
-    for format in formats.FORMATS:
+    for format in get_args(formats.Format):
         formats.render(report, format)  # type: ignore[arg-type]
     table = formats.render(report, "table")
     assert table.count("– (n=0)") == 5

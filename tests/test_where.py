@@ -327,7 +327,7 @@ def test_shares_are_fractions_or_in_per_cent(folder: Path, capsys: pytest.Captur
     assert listed(capsys, "--where", "val/accuracy>=50%") == listed(capsys, "--where", "val/accuracy>=0.5") == [0]
     assert listed(capsys, "--where", "val/accuracy>50%") == []
     shares = filters.parse("val/accuracy>69.9%", KNOWN)
-    assert isinstance(shares, filters.Comparison)
+    assert isinstance(shares, filters.ValueComparison)
     assert shares.number == 0.699
     none = "none of 4 runs fulfils the condition\n"
     for compared, name, hint in (

@@ -8,7 +8,7 @@ from typing import Any
 
 from lrurun.config.schema import is_setting
 from lrurun.ledger.columns import FIELDS
-from lrurun.ledger.filters import OPERATORS, And, Comparison, Condition, Not, Or, when
+from lrurun.ledger.filters import OPERATORS, And, Condition, Not, Or, ValueComparison, when
 from lrurun.ledger.values import Run
 from lrurun.report.listing import flat
 
@@ -18,7 +18,7 @@ PLACES = ("ladder", "rung", "stage", "profile", "instance", "user")
 def holds(condition: Condition, value_of: Callable[[str], Any]) -> bool:
     """Whether a condition is true of a run with these values."""
     match condition:
-        case Comparison():
+        case ValueComparison():
             return _compare(condition, value_of(condition.name))
         case Not(part):
             return not holds(part, value_of)
@@ -28,7 +28,7 @@ def holds(condition: Condition, value_of: Callable[[str], Any]) -> bool:
             return any(holds(part, value_of) for part in parts)
 
 
-def _compare(wanted: Comparison, value: Any) -> bool:
+def _compare(wanted: ValueComparison, value: Any) -> bool:
     if value is None:
         return False
     if isinstance(value, tuple):

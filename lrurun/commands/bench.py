@@ -31,8 +31,11 @@ class MachineSpeed(Struct, frozen=True, kw_only=True):
     jax: str
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
-    """A comparison. Ratios above 1: ours is faster, smaller or more exact. The unit says which of the pairs are set."""
+class ResultOutput(Struct, frozen=True, kw_only=True):
+    """A comparison with a published implementation. Ratios above 1: ours is faster, smaller or more exact.
+
+    The unit says which of the pairs are set.
+    """
 
     name: str
     against: str
@@ -70,7 +73,7 @@ class BenchDocument(Struct, frozen=True):
     """The JSON of `lrurun bench`."""
 
     machine: MachineSpeed
-    results: list[Comparison]
+    results: list[ResultOutput]
     claims: list[SpeedClaim]
 
 
@@ -120,7 +123,7 @@ def bench(
     machine, results = bench.measure(what, shape or [], rounds=rounds, seconds=seconds)
     known = convert(machine, MachineSpeed)
     if json:
-        output.write_json(BenchDocument(known, [_comparison(result) for result in results], _claims(known, results)))
+        output.write_json(BenchDocument(known, [_result_output(result) for result in results], _claims(known, results)))
     else:
         _print(known, results, rounds)
     return 0
@@ -129,7 +132,7 @@ def bench(
 _UNITS = {"times as fast": "seconds", "times as small": "bytes", "times as exact": "error"}
 
 
-def _comparison(result: Result) -> Comparison:
+def _result_output(result: Result) -> ResultOutput:
     quantity = _UNITS[result.unit]
     more = {quantity: result.ours, f"against_{quantity}": result.theirs}
     if quantity == "seconds":
@@ -137,7 +140,7 @@ def _comparison(result: Result) -> Comparison:
     if result.limit is not None:
         more["of_limit"] = result.limit
     low, high = result.interval
-    return Comparison(
+    return ResultOutput(
         name=result.name,
         against=result.against,
         ratio=result.ratio,

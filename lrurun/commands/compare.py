@@ -66,10 +66,9 @@ def compare(
         )
         return 0
     names = [run.id for run in found]
-    shown = [run_tables.differences(compared, names), run_tables.results(compared, names)]
     if not compared.differs:
         console.say("no differences but in the results")
-    for one in shown:
+    for one in (run_tables.differences(compared, names), run_tables.results(compared, names)):
         if one.rows:
-            table.show_text(one.headers, one.rows, title=one.title, whole=names)
+            table.show(one)
     return 0

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lrurun.report.live.view import LadderView
     from lrurun.runner.selection import Selection
     from lrurun.runner.signals import Signals
-    from lrurun.runner.supervisor import Outcome
+    from lrurun.runner.supervisor import SupervisorResult
 
 
 @examples(
@@ -354,7 +354,7 @@ def _say_what_is_left(
     places: Places,
     request: LadderRequest,
     plan: planning.Plan,
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[SupervisorResult],
 ) -> None:
     """Says when nothing was to do."""
     from lrurun.report.tables import loaded_instance

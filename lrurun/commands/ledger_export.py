@@ -18,6 +18,7 @@ from lrurun.commands._shared import opening
 from lrurun.commands._shared.options import Where, choice
 from lrurun.commands._shared.rules import examples, excludes, needs
 from lrurun.errors import LrurunError, NotFoundError, UsageError, plural
+from lrurun.report.formats import ExportFormat
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 TableFormat = Literal["jsonl", "csv"]
 """Formats of the whole ledger."""
-RunsFormat = Literal["parquet", "csv", "tensorboard", "mlflow"]
-"""Formats of runs, see `exports.write`."""
 
 
 @examples(
@@ -49,11 +48,11 @@ def export(
         Optional[Path], typer.Option("--out", metavar="PATH", help="A new file; for csv a new folder.")
     ] = None,
     to: Annotated[
-        Optional[RunsFormat],
+        Optional[ExportFormat],
         typer.Option(
             "--to",
             help="Runs, with configuration, curves and results, as files of other programs.",
-            **choice("--to", get_args(RunsFormat)),
+            **choice("--to", get_args(ExportFormat)),
         ),
     ] = None,
     where: Where = None,
@@ -70,7 +69,7 @@ def export(
     return _write_tables(places, format, out)
 
 
-def _write_runs(places: Places, to: str, dest: Path, where: str | None) -> int:
+def _write_runs(places: Places, to: ExportFormat, dest: Path, where: str | None) -> int:
     """The runs that meet a condition, as a new folder."""
     from lrurun.report import exports
 

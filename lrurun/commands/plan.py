@@ -204,7 +204,7 @@ def show(places: Places, request: LadderRequest, made: planning.Plan, *, json: b
 
 def _complete(
     places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger | None
-) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.Progress | None]:
+) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.DesignProgress | None]:
     """`planned`, with what firm verdicts need."""
     document, rungs, so_far = planned(places, request, made, ledger)
     firm = firm_verdict(places, request, made, ledger)
@@ -213,7 +213,7 @@ def _complete(
 
 def planned(
     places: Places, request: LadderRequest, made: planning.Plan, ledger: Ledger | None
-) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.Progress | None]:
+) -> tuple[PlanDocument, Sequence[planning.ResolvedRung], sequential.DesignProgress | None]:
     """What a request would train, its rungs, and its sequential design."""
     from lrurun.commands._shared import deciding
     from lrurun.config import tuning
@@ -489,7 +489,7 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
     console.paragraph(f"{plural(count, 'run')} remaining{seeds}: about {time} with {workers}.")
 
 
-def _print_rest(request: LadderRequest, so_far: sequential.Progress | None, document: PlanDocument) -> None:
+def _print_rest(request: LadderRequest, so_far: sequential.DesignProgress | None, document: PlanDocument) -> None:
     """What the options leave out: a sequential design, and firm verdicts."""
     if so_far is not None and so_far.next_look is not None and not request.decide:
         console.paragraph("A sequential design is recorded; continue it with --decide.")

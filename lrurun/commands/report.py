@@ -11,10 +11,8 @@ from msgspec import structs
 from lrurun import kinds
 from lrurun.commands._shared import opening
 from lrurun.commands._shared.options import (
-    ENDINGS,
     By,
     Format,
-    FormatName,
     Instance,
     Json,
     LadderName,
@@ -29,6 +27,7 @@ from lrurun.commands._shared.options import (
 from lrurun.commands._shared.report_output import Shown
 from lrurun.commands._shared.rules import INSTANCE, examples, excludes, exclusive, is_given
 from lrurun.errors import LrurunError, NotFoundError, UsageError
+from lrurun.report import formats
 from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ def report(
         instance = opening.latest_instance(places, "a TASK, --instance or --all")
     request = LadderRequest(task=task or "", ladder=ladder, profile=profile, tune=tune, sets=set_ or [])
     kind = None if task is None else kinds.of_task(task)
-    chosen: FormatName = "json" if json else format
+    chosen: formats.Format = "json" if json else format
     if out is not None and not (json or is_given(context, "format")):
         chosen = _format_of(out, of_ladder=kind is None)
     if table_only and chosen != "latex":
@@ -136,16 +135,16 @@ def report(
     return _report(places, request, show, instance=instance, speeds=speed, detect=detect)
 
 
-def _format_of(out: Path, *, of_ladder: bool) -> FormatName:
+def _format_of(out: Path, *, of_ladder: bool) -> formats.Format:
     """The format of a file by its ending. Reports of other kinds of runs know their own endings, all but .json."""
     ending = out.suffix.lower()
-    if of_ladder and ending not in ENDINGS:
+    if of_ladder and ending not in formats.ENDINGS:
         actual = repr(out.suffix) if ending else "no suffix"
         raise UsageError(
-            f"--out {out}: the name must end in {', '.join(ENDINGS)}, found {actual}",
+            f"--out {out}: the name must end in {', '.join(formats.ENDINGS)}, found {actual}",
             f"as in --out {out.stem or 'report'}.md, or name a --format",
         )
-    return ENDINGS[ending] if of_ladder or ending == ".json" else "table"
+    return formats.ENDINGS[ending] if of_ladder or ending == ".json" else "table"
 
 
 def _report(

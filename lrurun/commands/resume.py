@@ -158,7 +158,7 @@ def _check_file(instance: LadderInstance, request: LadderRequest, path: Path) ->
     """
     from lrurun.ledger import owner
 
-    if request.user != owner.user() or not plugins.is_own(path):
+    if request.user != owner.user() or not plugins.is_protected(path):
         raise UsageError(
             f"ladder {instance.short_name}, requested by {request.user or 'an unknown user'}: its file "
             f"{request.ladder} loads {path}",
@@ -170,7 +170,7 @@ def _check_file(instance: LadderInstance, request: LadderRequest, path: Path) ->
 def _check_ladder(instance: LadderInstance, request: LadderRequest) -> None:
     """Nodes read the file of a ladder again, and load what it names then. Raises UsageError."""
     file = paths.find("ablations", request.ladder)
-    if not plugins.is_own(file):
+    if not plugins.is_protected(file):
         raise UsageError(
             f"ladder {instance.short_name}, requested by {request.user or 'an unknown user'}: other users can change "
             f"its file {file}, which nodes read again",

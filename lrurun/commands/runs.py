@@ -18,7 +18,6 @@ from lrurun.commands._shared.options import (
     Limit,
     OnlyInstance,
     RunsFormat,
-    RunsFormatName,
     Sort,
     Where,
 )
@@ -28,6 +27,7 @@ from lrurun.errors import NotFoundError, hint_for
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.paths import Places
+    from lrurun.report import formats
 
 
 class RunsDocument(Struct, frozen=True):
@@ -111,7 +111,7 @@ def _table(
     columns: list[str],
     by: list[str],
     metric: str | None,
-    format: RunsFormatName,
+    format: formats.RunsFormat,
 ) -> int:
     """Runs with chosen columns, or groups of them."""
     from lrurun.report import listing, run_table

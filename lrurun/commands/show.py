@@ -21,7 +21,7 @@ from lrurun.errors import LrurunError, NotFoundError
 if TYPE_CHECKING:
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
     from lrurun.paths import Places
-    from lrurun.report.tables.run_tables import Curves, Spectra, TextTable
+    from lrurun.report.tables.run_tables import Curves, Spectra
     from lrurun.runner.logs import Reader
 
 POLL_SECONDS = 0.5
@@ -207,20 +207,8 @@ def _print_run(run: Run) -> None:
     if run.error:
         console.write(console.clean(run.error, lines=True))
     if run.result:
-        _print(tables.result(run))
-    _print(tables.configuration(run))
-
-
-def _print(found: TextTable) -> None:
-    table.show_text(
-        found.headers,
-        found.rows,
-        title=found.title,
-        order=["source", "device", "process", "seconds", "from step"],
-        cut={"source": 16, "reason of its end": 16, "text": 24},
-        keeps_ends=["source"],
-        below={"text": lambda row: row[0]},
-    )
+        table.show(tables.result(run))
+    table.show(tables.configuration(run))
 
 
 def _print_records(
@@ -234,18 +222,18 @@ def _print_records(
     """What the ledger has about a run beside its row."""
     from lrurun.report.tables import run_tables as tables
 
-    _print(tables.attempts(attempts))
-    _print(tables.curves(metrics))
+    table.show(tables.attempts(attempts))
+    table.show(tables.curves(metrics))
     for line in sparklines(task, metrics):
         console.write(line)
     if eigenvalues:
-        _print(tables.eigenvalues(eigenvalues))
+        table.show(tables.eigenvalues(eigenvalues))
     else:
         console.write("eigenvalues: not recorded")
     if events:
-        _print(tables.events(events))
+        table.show(tables.events(events))
     if checkpoints:
-        _print(tables.checkpoints(checkpoints))
+        table.show(tables.checkpoints(checkpoints))
 
 
 def _print_log(places: Places, run: Run, attempts: list[Attempt]) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import LadderInstance
     from lrurun.paths import Places
-    from lrurun.report.live.progress import Progress
+    from lrurun.report.live.progress import LadderProgress
     from lrurun.report.live.view import LadderView
 
 WATCH_SECONDS = 1.0
@@ -220,7 +220,7 @@ def _shown(places: Places, ladder: LadderInstance, display: LadderView) -> tuple
         return ledger.state_counts(ladder.key), any(event.kind == SUBMITTED for event in events)
 
 
-def _output(progress: Progress) -> LadderStatus:
+def _output(progress: LadderProgress) -> LadderStatus:
     from lrurun.ledger.values import SCORE, STATES
 
     spec, metric = progress.ladder.spec, progress.form.validation
@@ -258,7 +258,7 @@ def _output(progress: Progress) -> LadderStatus:
     )
 
 
-def _progress(places: Places, only: str | None) -> list[Progress]:
+def _progress(places: Places, only: str | None) -> list[LadderProgress]:
     from lrurun.report.live import progress
 
     ledger = opening.read_current(places)

@@ -85,8 +85,8 @@ TASKS: Registry[Task] = plugins.registry("task", {name: partial(_make, place) fo
 """All tasks by name, those of plug-ins last; a task is imported when it is asked for."""
 
 
-def is_own(name: str) -> bool:
-    """Whether a task is one of lrurun's own."""
+def is_built_in(name: str) -> bool:
+    """Whether a task comes with lrurun."""
     return name in _CLASSES
 
 

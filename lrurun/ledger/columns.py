@@ -24,7 +24,7 @@ from lrurun.config.schema import CELL, KIND, RECURRENCE, SECTIONS, is_setting, k
 from lrurun.ledger.database.schema import attempts, documents, exclusions, ladder_runs, ladders, runs, tags
 from lrurun.ledger.database.sql import NUMBERS, among, infinity, json_kind, json_number, json_text, total
 from lrurun.ledger.filters import ValueKind
-from lrurun.ledger.values import RunGroup
+from lrurun.ledger.values import GroupMean
 
 
 class Field(Struct, frozen=True):
@@ -252,7 +252,7 @@ def groups(
     metric_of: Mapping[str, str],
     ids: Collection[str] | None,
     ladder: str | None,
-) -> list[RunGroup]:
+) -> list[GroupMean]:
     """The groups of runs with equal values of the columns `by`, sorted by these values; rungs as in their ladders.
 
     A group names the ladder instances of its runs: for a run in several, that of the place that is in the group, else
@@ -348,11 +348,11 @@ def _merged(sums: tuple[int, int, float, float], row: Sequence[Any]) -> tuple[in
     return count + more, n + more_n, total_mean, total_squares
 
 
-def _group(key: tuple[Any, ...], sums: tuple[int, int, float, float], instances: tuple[str, ...]) -> RunGroup:
+def _group(key: tuple[Any, ...], sums: tuple[int, int, float, float], instances: tuple[str, ...]) -> GroupMean:
     *values, metric = key
     count, n, mean, squares = sums
     stderr = math.sqrt(squares / (n - 1) / n) if n > 1 else None
-    return RunGroup(tuple(value for _, value in values), metric, count, n, mean if n else None, stderr, instances)
+    return GroupMean(tuple(value for _, value in values), metric, count, n, mean if n else None, stderr, instances)
 
 
 def _rank(name: str, value: Any, rungs: Mapping[str, int]) -> tuple[bool, tuple[int, Any]]:

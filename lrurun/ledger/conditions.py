@@ -21,10 +21,10 @@ from lrurun.ledger.filters import (
     LAST_SECOND,
     OPERATORS,
     And,
-    Comparison,
     Condition,
     Not,
     Or,
+    ValueComparison,
     when,
 )
 
@@ -32,7 +32,7 @@ from lrurun.ledger.filters import (
 def where(condition: Condition) -> ColumnElement[bool]:
     """A condition as an expression on `runs`."""
     match condition:
-        case Comparison():
+        case ValueComparison():
             return _comparison(condition)
         case Not(negated):
             return not_(where(negated))
@@ -75,7 +75,7 @@ def in_order(query: Select[Any], sort: str | None, *, descending: bool, ladder: 
     return query.order_by(missing, *(rank.desc() if descending else rank.asc() for rank in ranks), newest)
 
 
-def _comparison(comparison: Comparison) -> ColumnElement[bool]:
+def _comparison(comparison: ValueComparison) -> ColumnElement[bool]:
     name, compare = comparison.name, OPERATORS[comparison.operator]
     if is_setting(name):
         return columns.document_of(name).in_(select(documents.c.id).where(_setting_holds(comparison)))
@@ -104,7 +104,7 @@ def _true(comparison: ColumnElement[bool]) -> ColumnElement[bool]:
 # Fields with several values, times
 
 
-def _set_holds(comparison: Comparison) -> ColumnElement[bool]:
+def _set_holds(comparison: ValueComparison) -> ColumnElement[bool]:
     if comparison.name == "tag":
         tagged = exists().where(tags.c.run == runs.c.number, tags.c.name == comparison.text)
         return tagged if comparison.operator == "=" else not_(tagged)
@@ -119,7 +119,7 @@ def _place(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     return exists().select_from(places).where(ladder_runs.c.run == runs.c.number, *conditions).correlate(runs)
 
 
-def _time_holds(column: ColumnElement[float], comparison: Comparison) -> ColumnElement[bool]:
+def _time_holds(column: ColumnElement[float], comparison: ValueComparison) -> ColumnElement[bool]:
     """The comparison of a time's text, which grows with the time, as a comparison of the time itself."""
     seconds = range(FIRST_SECOND, LAST_SECOND)
     # The first second whose text is not before that of the comparison, and the first whose text is after it.
@@ -140,7 +140,7 @@ def _time_text(second: int) -> str:
     return when(second) or ""
 
 
-def _setting_holds(comparison: Comparison) -> ColumnElement[bool]:
+def _setting_holds(comparison: ValueComparison) -> ColumnElement[bool]:
     kind, number, text_value = columns.setting_expressions(comparison.name)
     compare = OPERATORS[comparison.operator]
     text = case((kind == "text", text_value), (kind.in_(("true", "false")), kind))

@@ -59,7 +59,7 @@ _HINT = "as in: task=sDigits and (val/accuracy>=0.9 or not state=done)"
 _TIME_HINT = "as in: created_at>2026-11-22 and finished_at<='2026-11-22 14:49:40' (UTC), or seconds since 1970"
 
 
-class Comparison(Struct, frozen=True):
+class ValueComparison(Struct, frozen=True):
     """A name, an operator and a value."""
 
     name: str
@@ -82,7 +82,7 @@ class Or(Struct, frozen=True):
     conditions: tuple[Condition, ...]
 
 
-Condition = Comparison | Not | And | Or
+Condition = ValueComparison | Not | And | Or
 
 
 def check_name(name: str, kinds: Mapping[str, ValueKind], where: str) -> None:
@@ -120,9 +120,9 @@ def parse(text: str, kinds: Mapping[str, ValueKind], option: str = "--where") ->
     return condition
 
 
-def comparisons(condition: Condition) -> Iterator[Comparison]:
+def comparisons(condition: Condition) -> Iterator[ValueComparison]:
     """The comparisons in a condition."""
-    if isinstance(condition, Comparison):
+    if isinstance(condition, ValueComparison):
         yield condition
         return
     for part in (condition.condition,) if isinstance(condition, Not) else condition.conditions:
@@ -284,7 +284,7 @@ class _Parser:
         if kind == "truth" and value not in ("true", "false"):
             raise self._unexpected(f"true or false to compare {name} with")
         self._take()
-        return Comparison(name, operator, value, number)
+        return ValueComparison(name, operator, value, number)
 
     def _value(self, kind: ValueKind, name: str) -> str:
         """The value as it is compared, without its quotes."""

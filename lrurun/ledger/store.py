@@ -112,14 +112,14 @@ from lrurun.ledger.values import (
     Attempt,
     Checkpoint,
     ClaimedRun,
-    Curve,
     Event,
+    GroupMean,
     LadderInstance,
     Moment,
     Owner,
+    RecordedCurve,
     RemainingWork,
     Run,
-    RunGroup,
     StateSummary,
 )
 from lrurun.server import Place, Server
@@ -952,7 +952,7 @@ class Ledger:
         metric_of: Mapping[str, str],
         ids: Collection[str] | None = None,
         ladder: str | None = None,
-    ) -> list[RunGroup]:
+    ) -> list[GroupMean]:
         """Means of the runs with equal values of `by`, see `lrurun.ledger.columns.groups`."""
         with self._reading() as connection:
             return columns.groups(connection, by, metric_of, ids, ladder)
@@ -1176,7 +1176,7 @@ class Ledger:
 
     # Curves
 
-    def curves(self, run_ids: Sequence[str], keys: Iterable[str] | None = None) -> Iterator[Curve]:
+    def curves(self, run_ids: Sequence[str], keys: Iterable[str] | None = None) -> Iterator[RecordedCurve]:
         """The curves of runs, in their order and by key; unknown ids and keys without a row are left out.
 
         Args:
@@ -1190,14 +1190,14 @@ class Ledger:
                 yield from by_run.get(run_id, ())
 
     @retried
-    def _curves_of(self, run_ids: Sequence[str], keys: Sequence[str] | None) -> dict[str, list[Curve]]:
+    def _curves_of(self, run_ids: Sequence[str], keys: Sequence[str] | None) -> dict[str, list[RecordedCurve]]:
         with self._reading() as connection:
             ids = dict(connection.execute(select(runs.c.number, runs.c.id).where(among(runs.c.id, run_ids))).all())
             rows = _ROWS.where(among(metrics.c.run, ids))
             names = _names(connection, keys)
             if keys is not None:
                 rows = rows.where(among(metrics.c.key, names))
-            by_run: dict[str, list[Curve]] = {}
+            by_run: dict[str, list[RecordedCurve]] = {}
             for curve in _grouped(connection, rows, ids, names):
                 by_run.setdefault(curve.run, []).append(curve)
             return {run: sorted(curves, key=lambda curve: curve.key) for run, curves in by_run.items()}
@@ -1705,14 +1705,14 @@ def _names(connection: Connection, keys: Sequence[str] | None) -> dict[int, str]
 
 def _grouped(
     connection: Connection, query: Select[Any], runs: dict[int, str], names: dict[int, str]
-) -> Iterator[Curve]:
+) -> Iterator[RecordedCurve]:
     """A curve of each run and key in the rows of a statement, which have the order of `_ROWS`."""
     for (run, key), group in groupby(connection.execute(query), key=itemgetter(0, 1)):
         steps, values = array("q"), array("d")
         for _, _, step, value in group:
             steps.append(step)
             values.append(from_real(value))
-        yield Curve(
+        yield RecordedCurve(
             run=runs[run],
             key=names[key],
             steps=memoryview(steps).toreadonly(),

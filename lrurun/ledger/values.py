@@ -134,7 +134,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return self.settings
 
 
-class Curve(Struct, frozen=True, kw_only=True):
+class RecordedCurve(Struct, frozen=True, kw_only=True):
     """The values of one metric of a run, by step."""
 
     run: str
@@ -150,11 +150,11 @@ class Curve(Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         count = len(self)
         ends = f", steps {self.steps[0]} to {self.steps[-1]}, last value {self.values[-1]:.6g}" if count else ""
-        return f"Curve(run={self.run!r}, key={self.key!r}, points={count}{ends})"
+        return f"RecordedCurve(run={self.run!r}, key={self.key!r}, points={count}{ends})"
 
 
-class RunGroup(Struct, frozen=True):
-    """The runs with the same values in some columns."""
+class GroupMean(Struct, frozen=True):
+    """The mean of a metric over the runs with the same values in some columns."""
 
     values: tuple[Any, ...]
     metric: str

@@ -14,7 +14,7 @@ from lrurun.report import columns as tables
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
-    from lrurun.ledger.values import Curve, Run
+    from lrurun.ledger.values import RecordedCurve, Run
     from lrurun.report.tables.ledger_claims import LedgerClaim
 
 
@@ -94,7 +94,7 @@ class OpenLedger:
         keys: str | Iterable[str] | None = None,
         where: str | None = None,
         points: int | None = None,
-    ) -> Rows[Curve]:
+    ) -> Rows[RecordedCurve]:
         """The curves of runs; as a data frame, a row for each point. Only their rows of the ledger are read.
 
         Args:
@@ -230,7 +230,7 @@ def _check_keys(ledger: Ledger, keys: Sequence[str]) -> None:
             raise NotFoundError(f"no run has a metric {key!r}", hint_for(key, known, "metrics"))
 
 
-def _reduced(curve: Curve, points: int) -> Curve:
+def _reduced(curve: RecordedCurve, points: int) -> RecordedCurve:
     import numpy as np
     from msgspec import structs
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-    from lrurun.ledger.values import Curve, Run
+    from lrurun.ledger.values import RecordedCurve, Run
     from lrurun.report.tables.ladder_table import LadderReport
     from lrurun.report.tables.ledger_claims import LedgerClaim
     from lrurun.report.tables.row_scores import LadderRow
@@ -152,7 +152,7 @@ def shown_runs(runs: Sequence[Run]) -> Columns:
     }
 
 
-def shown_curves(curves: Sequence[Curve]) -> Columns:
+def shown_curves(curves: Sequence[RecordedCurve]) -> Columns:
     """A row for each curve."""
     return {
         "run": [curve.run for curve in curves],

@@ -15,7 +15,7 @@ from lrurun.config.settings import flatten
 from lrurun.ledger.filters import when
 
 if TYPE_CHECKING:
-    from lrurun.ledger.values import Curve, Run
+    from lrurun.ledger.values import RecordedCurve, Run
 
 Columns = dict[str, Sequence[Any]]
 """Name -> a value for each row, None where there is none. The values of a column have one type."""
@@ -62,7 +62,7 @@ def of_runs(runs: Sequence[Run]) -> Columns:
     return columns
 
 
-def of_curves(curves: Iterable[Curve]) -> Columns:
+def of_curves(curves: Iterable[RecordedCurve]) -> Columns:
     """A row for each point: run, key, step and value."""
     runs, keys, steps, values = [], [], array("q"), array("d")
     for curve in curves:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Run
     from lrurun.report.columns import Columns
+    from lrurun.report.formats import ExportFormat
 
 RESULT = "result/"
 """Before the name of a result in formats that have curves alone, so that it is no point of the curve of that name."""
@@ -48,12 +49,11 @@ _MLFLOW_STATUS = {
 }  # fmt: skip
 
 
-def write(ledger: Ledger, ids: Sequence[str], format: str, target: Path) -> None:
+def write(ledger: Ledger, ids: Sequence[str], format: ExportFormat, target: Path) -> None:
     """Writes runs to the new folder `target`, which appears when it is complete.
 
     Args:
         ids: exact ids of runs.
-        format: "parquet", "csv", "tensorboard" or "mlflow".
 
     Raises:
         LrurunError: `target` exists or cannot be written, or the libraries of the format are not installed.

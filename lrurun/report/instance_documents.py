@@ -205,10 +205,10 @@ def load_code(
     missing = {key: digest for key, digest in plug_ins.items() if key[0] in needed and plugins.source_of(*key) is None}
     if recorded is None or not missing:
         return
-    files, is_own = _files(ledger, instance, recorded.ladder)
+    files, by_this_user = _files(ledger, instance, recorded.ladder)
     for file in files:
-        own = is_own and (not ledger.database.is_shared or plugins.is_own(Path(file)))
-        if own and plugins.digest_of(Path(file)) in missing.values():
+        is_loadable = by_this_user and (not ledger.database.is_shared or plugins.is_protected(Path(file)))
+        if is_loadable and plugins.digest_of(Path(file)) in missing.values():
             plugins.load(file)
     for what, name in missing:
         if plugins.source_of(what, name) is None:

@@ -24,17 +24,24 @@ class InstanceLabel(Struct, frozen=True, kw_only=True):
     data: str = ""
     """As `data_phrase` returns it."""
 
+    def parts(self, untuned: str = "") -> list[str]:
+        """As in ["sDigits", "profile smoke", "tuned", "train.batch=5000"]: all but the data.
+
+        Args:
+            untuned: what an instance that was not tuned has in place of "tuned"; empty: nothing.
+        """
+        tuning = "tuned" if self.tune else untuned
+        return [
+            self.task,
+            *([f"profile {self.profile}"] if self.profile else []),
+            *([tuning] if tuning else []),
+            *(f"{path}={setting(value)}" for path, value in self.changes.items()),
+        ]
+
     @property
     def text(self) -> str:
         """As in "sDigits, profile smoke, without --tune, train.batch=5000, packaged data"."""
-        parts = [
-            self.task,
-            *([f"profile {self.profile}"] if self.profile else []),
-            "tuned" if self.tune else "without --tune",
-            *(f"{path}={setting(value)}" for path, value in self.changes.items()),
-            *([self.data] if self.data else []),
-        ]
-        return clean(", ".join(parts))
+        return clean(", ".join([*self.parts("without --tune"), *([self.data] if self.data else [])]))
 
     def title(self, what: str) -> str:
         """The first line of a report or figure about `what`."""

@@ -59,7 +59,7 @@ class Choice:
             names_ = columns.Names((*metrics, *_declared()), shares())
             self._check(condition, sort, ChainMap(_of_other_kinds(), names_))  # type: ignore[arg-type]
         if instance is not None and ledger is not None:
-            of_instance = filters.Comparison("instance", "=", ledger.ladder(instance).short_name, None)
+            of_instance = filters.ValueComparison("instance", "=", ledger.ladder(instance).short_name, None)
             self._condition = of_instance if self._condition is None else filters.And((of_instance, self._condition))
 
     def _check(self, condition: str | None, sort: str | None, known: Mapping[str, filters.ValueKind]) -> None:

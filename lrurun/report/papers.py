@@ -137,12 +137,11 @@ def is_about(paper: Paper, place: Place, claim: LedgerClaim) -> bool:
 
 
 def _verdicts(place: Place, claims: Iterable[LedgerClaim]) -> list[str]:
-    """A sentence for each claim: its verdicts, and on which tasks; one for all that were not run."""
+    """A sentence for each claim: its verdicts, with cautions, and on which tasks; one for all that were not run."""
     by_text: dict[str, dict[str, list[str]]] = {}
     for one in claims:
-        mark = " (stand-in)" if one.here.stand_in and one.here.verdict != NOT_RUN else ""
         task = [] if one.task in place.studies else [one.task]
-        by_text.setdefault(one.text, {}).setdefault(f"{one.here.verdict}{mark}", []).extend(task)
+        by_text.setdefault(one.text, {}).setdefault(f"{one.shown}{one.mark}", []).extend(task)
     found = []
     for text, verdicts in by_text.items():
         if set(verdicts) != {NOT_RUN}:
@@ -154,8 +153,8 @@ def _verdicts(place: Place, claims: Iterable[LedgerClaim]) -> list[str]:
 
 def _stand_ins(place: Place, evidence: Evidence) -> list[str]:
     """What the profile laptop of its studies replaces."""
-    outcomes = [evidence.others[task] for task in place.studies]
-    return [f"{one.name}: {one.stand_in}" if len(outcomes) > 1 else one.stand_in for one in outcomes]
+    found = [evidence.others[task] for task in place.studies]
+    return [f"{one.name}: {one.stand_in}" if len(found) > 1 else one.stand_in for one in found]
 
 
 def _size(place: Place) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -19,9 +19,8 @@ from lrurun.report.listing import Choice, shares
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
-    from lrurun.ledger.values import RunGroup
-
-Format = Literal["table", "csv", "md", "json"]
+    from lrurun.ledger.values import GroupMean
+    from lrurun.report.formats import RunsFormat
 
 STANDARD = ("id", "task", "ladder", "rung", "stage", "seed", "state", "step", "steps")
 """The columns without `--columns`, with the scores of the tasks after them."""
@@ -125,7 +124,7 @@ def groups(
     limit: int | None,
 ) -> RunTable:
     """The means of the groups of the runs that are asked for: of the main test score of their task, or of `metric`."""
-    found: list[RunGroup] = []
+    found: list[GroupMean] = []
     forms: dict[str, scores.ScoreForm] = {}
     if ledger is not None:
         of = {task: scores.of_task(task, results) for task, results in ledger.newest_results().items()}
@@ -172,7 +171,7 @@ def groups(
     )
 
 
-def _mixed(by: Sequence[str], found: Sequence[RunGroup]) -> str:
+def _mixed(by: Sequence[str], found: Sequence[GroupMean]) -> str:
     """A sentence on the groups that have runs of several instances; empty if there are none."""
     mixed = [one for one in found if len(one.instances) > 1]
     if not mixed:
@@ -187,7 +186,7 @@ def _mixed(by: Sequence[str], found: Sequence[RunGroup]) -> str:
     return f"means over several ladder instances: {_some(parts, '; ')}; --by instance has a mean for each"
 
 
-def _named(by: Sequence[str], group: RunGroup) -> str:
+def _named(by: Sequence[str], group: GroupMean) -> str:
     return ", ".join(f"{name} {_cell(name, value, ()) or 'none'}" for name, value in zip(by, group.values, strict=True))
 
 
@@ -196,7 +195,7 @@ def _some(texts: Sequence[str], between: str, most: int = 4) -> str:
     return between.join(texts[:most]) + more
 
 
-def render(table: RunTable, format: Format) -> str:
+def render(table: RunTable, format: RunsFormat) -> str:
     """The table as CSV, Markdown or JSON."""
     if format == "json":
         from lrurun.report.formats import json
@@ -223,13 +222,13 @@ def render(table: RunTable, format: Format) -> str:
     )
 
 
-def _sorted(found: Iterable[RunGroup], by: Sequence[str], sort: str) -> list[RunGroup]:
+def _sorted(found: Iterable[GroupMean], by: Sequence[str], sort: str) -> list[GroupMean]:
     """In order of a value, those without one last."""
     from lrurun.ledger.columns import rank
 
     name, descending = sort.removeprefix("-"), sort.startswith("-")
 
-    def key(one: RunGroup) -> Any:
+    def key(one: GroupMean) -> Any:
         value = one.values[by.index(name)] if name in by else getattr(one, name)
         return rank(value)
 

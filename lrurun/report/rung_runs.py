@@ -3,21 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from lrurun.config.ladder import Ladder
 from lrurun.config.schema import common_settings
-from lrurun.data.metric import ESCAPE, LONGEST
+from lrurun.data.metric import ESCAPE, LONGEST, Accuracy, Metric
 from lrurun.errors import LrurunError, plural
+from lrurun.report.instance_label import InstanceLabel, make_label
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Run
 
 SPEED = "machine/steps_per_second"
 """The metric of training speed."""
+
+
+class InstanceRuns(Struct, frozen=True, kw_only=True):
+    """A ladder instance with its runs, as reports on it need them."""
+
+    ladder: Ladder
+    task: str
+    profile: str | None
+    key: str
+    """The key of the instance. Runs of other instances and of tuning are ignored."""
+    runs: Sequence[Run]
+    notes: Sequence[str] = ()
+    """Sentences for the end of the footnotes."""
+    same_as_base: Collection[str] = ()
+    """The rungs whose settings equal those of their base."""
+    changes: Mapping[str, Any] = {}
+    """The values of `--set`, by their dotted paths."""
+    tune: bool = False
+    """Whether it is tuned."""
+    data: Mapping[str, Any] = {}
+    """What the runs recorded about their data."""
+    metric: Metric = Accuracy()
+    """The metric of the task; without one, accuracy with an unknown score of chance."""
+    metrics: Sequence[Metric] = ()
+    """All metrics of the task, those that claims name among them."""
+
+    @property
+    def label(self) -> InstanceLabel:
+        """What reports and figures of it carry."""
+        return make_label(self.task, self.profile, self.tune, self.changes, self.data)
 
 
 class RungRuns(Struct, frozen=True, kw_only=True):
@@ -36,24 +67,19 @@ class RungRuns(Struct, frozen=True, kw_only=True):
     """Which result the scores are."""
 
 
-def select(
-    ladder: Ladder,
-    *,
-    instance: str,
-    runs: Sequence[Run],
-    same_as_before: Collection[str],
-    metric: str,
-    notes: list[str],
-) -> dict[str, RungRuns]:
-    """Rung -> its runs in `instance`, in the ladder's order. Sentences on what is left out are added to `notes`.
+def select(instance: InstanceRuns, metric: str, notes: list[str]) -> dict[str, RungRuns]:
+    """Rung -> its runs, in the ladder's order. Sentences on what is left out are added to `notes`.
+
+    Args:
+        metric: the result that runs must have to be counted.
 
     Raises:
         LrurunError: runs that count were trained on unequal data.
     """
     found: dict[str, RungRuns] = {}
-    notes.extend(_excluded(ladder, instance, runs))
-    for group in _groups(ladder, same_as_before):
-        members = _of_one_setting(group[0], _members(group, instance, runs), notes)
+    notes.extend(_excluded(instance))
+    for group in _groups(instance.ladder, instance.same_as_base):
+        members = _of_one_setting(group[0], _members(group, instance), notes)
         counted = _scored(group[0], members, metric, notes)
         one = RungRuns(
             of=group[0],
@@ -65,7 +91,7 @@ def select(
         )
         found |= dict.fromkeys(group, one)
     _refuse_unequal_data([one.counted for one in found.values()])
-    return {rung.name: found[rung.name] for rung in ladder.rungs}
+    return {rung.name: found[rung.name] for rung in instance.ladder.rungs}
 
 
 def numerics(runs: Sequence[Run]) -> tuple[int, ...]:
@@ -73,30 +99,31 @@ def numerics(runs: Sequence[Run]) -> tuple[int, ...]:
     return tuple(sorted({run.numerics for run in runs if run.numerics is not None}))
 
 
-def _groups(ladder: Ladder, same_as_before: Collection[str]) -> list[list[str]]:
+def _groups(ladder: Ladder, same_as_base: Collection[str]) -> list[list[str]]:
     """The names of the rungs. Those that share their runs are in one group, the rung that has them first."""
     groups: dict[str, list[str]] = {}
     for name, on in ladder.bases.items():
-        group = groups[on] if on is not None and name in same_as_before else []
+        group = groups[on] if on is not None and name in same_as_base else []
         group.append(name)
         groups[name] = group
     return [group for name, group in groups.items() if group[0] == name]
 
 
-def first_of_same(ladder: Ladder, same_as_before: Collection[str]) -> dict[str, str]:
+def first_of_same(ladder: Ladder, same_as_base: Collection[str]) -> dict[str, str]:
     """Rung -> the rung that its runs belong to."""
-    return {name: group[0] for group in _groups(ladder, same_as_before) for name in group}
+    return {name: group[0] for group in _groups(ladder, same_as_base) for name in group}
 
 
-def _members(group: Collection[str], instance: str, runs: Sequence[Run]) -> list[Run]:
+def _members(group: Collection[str], instance: InstanceRuns) -> list[Run]:
     """The runs of these rungs without tuning, each once, in order of their seeds."""
     wanted = {
         run.id: run
-        for run in runs
+        for run in instance.runs
         if not run.superseded
         and run.excluded is None
         and any(
-            place.ladder_key == instance and place.stage == "train" and place.rung in group for place in run.memberships
+            place.ladder_key == instance.key and place.stage == "train" and place.rung in group
+            for place in run.memberships
         )
     }
     return sorted(wanted.values(), key=_seed)
@@ -119,12 +146,12 @@ def without_runs(note: str) -> str:
     return note.rpartition(_RUNS)[0] or note
 
 
-def _excluded(ladder: Ladder, instance: str, runs: Sequence[Run]) -> list[str]:
+def _excluded(instance: InstanceRuns) -> list[str]:
     """A sentence on the excluded runs for each reason."""
-    names = {rung.name for rung in ladder.rungs}
+    names = {rung.name for rung in instance.ladder.rungs}
     whys: dict[str, list[str]] = {}
-    for run in sorted(runs, key=_seed):
-        places = (p for p in run.memberships if p.ladder_key == instance and p.stage == "train" and p.rung in names)
+    for run in sorted(instance.runs, key=_seed):
+        places = (p for p in run.memberships if p.ladder_key == instance.key and p.stage == "train" and p.rung in names)
         if run.excluded is not None and not run.superseded and any(places):
             whys.setdefault(run.excluded, []).append(run.id)
     return [note_on(ids, f"excluded: {why}") for why, ids in whys.items()]

@@ -16,10 +16,10 @@ from lrurun import kinds, plugins
 from lrurun.errors import LrurunError
 from lrurun.paths import cache_dir
 from lrurun.runner.signals import Signals
-from lrurun.runner.work import Fault, Needs, Order, Preparation, Work, encode, last
+from lrurun.runner.work import Needs, Order, Preparation, Work, WorkerError, encode, last
 
 FAULT_EXIT = 74
-"""Exit code (EX_IOERR) of a worker whose last line of output is a Fault."""
+"""Exit code (EX_IOERR) of a worker whose last line of output is a WorkerError."""
 POLL_SECONDS = 0.1
 
 
@@ -135,7 +135,7 @@ def cause(code: int) -> str:
 
 def error_of(output: str) -> LrurunError:
     """The error that a worker with exit code FAULT_EXIT reports."""
-    fault = last(output, Fault)
+    fault = last(output, WorkerError)
     if fault is None:
         return LrurunError("a worker could not write its results", output or None)
     error = LrurunError(fault.message, fault.hint)

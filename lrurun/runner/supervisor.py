@@ -43,7 +43,7 @@ class LadderDisplay(Protocol):
     def say(self, text: str) -> None: ...
 
 
-class Outcome(Struct, frozen=True):
+class SupervisorResult(Struct, frozen=True):
     """The runs of a command when it has ended."""
 
     instance: LadderInstance
@@ -102,7 +102,7 @@ class Supervisor:
         self._task = node.task() if work.on_node else None
         self._executor = executor or LocalExecutor()
 
-    def run(self, prepare: Callable[[], object]) -> Outcome:
+    def run(self, prepare: Callable[[], object]) -> SupervisorResult:
         """Trains every selected run that is unfinished, to its end; with `detach`, starts the executor and returns.
 
         Args:
@@ -113,11 +113,11 @@ class Supervisor:
             LrurunError: data, folders or ledger do not allow it.
         """
         if not self.queue():
-            return Outcome(self.instance, self.runs.load(), worked=False)
+            return SupervisorResult(self.instance, self.runs.load(), worked=False)
         if self.work.detach:
             prepare()
             self._executor.start(self.runs)
-            return Outcome(self.instance, self.runs.load(), worked=True)
+            return SupervisorResult(self.instance, self.runs.load(), worked=True)
         try:
             prepare()
             self._loop()
@@ -129,7 +129,7 @@ class Supervisor:
             self._stop("stopping the other workers, which save their runs")
             raise
         self._executor.stop(self.runs, self.signals, finished=True)
-        return Outcome(self.instance, self.runs.load(), worked=True)
+        return SupervisorResult(self.instance, self.runs.load(), worked=True)
 
     def queue(self) -> bool:
         """Queues the runs; returns whether any remains."""

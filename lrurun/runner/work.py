@@ -106,7 +106,7 @@ class PreparationProgress(Struct, frozen=True, kw_only=True, tag="progress"):
     total: int | None
 
 
-class Fault(Struct, frozen=True, kw_only=True, tag="fault"):
+class WorkerError(Struct, frozen=True, kw_only=True, tag="error"):
     """An error that the supervisor raises as its own: the ledger, a folder, data or plug-ins cannot be used."""
 
     message: str
@@ -116,7 +116,7 @@ class Fault(Struct, frozen=True, kw_only=True, tag="fault"):
     """The traceback in the worker, for --debug."""
 
 
-Message = Order | PreparationProgress | Fault
+Message = Order | PreparationProgress | WorkerError
 M = TypeVar("M", bound=Message)
 
 

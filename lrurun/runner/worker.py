@@ -31,7 +31,17 @@ from lrurun.runner.attempt import ActiveAttempt, MachineFault, StopRequest
 from lrurun.runner.processes import FAULT_EXIT
 from lrurun.runner.signals import GRACE_SECONDS
 from lrurun.runner.storage import storage_for
-from lrurun.runner.work import Fault, Message, Needs, Order, Preparation, PreparationProgress, Work, decode, encode
+from lrurun.runner.work import (
+    Message,
+    Needs,
+    Order,
+    Preparation,
+    PreparationProgress,
+    Work,
+    WorkerError,
+    decode,
+    encode,
+)
 from lrurun.training import PROGRAMS_KEPT
 
 PROGRESS_SECONDS = 0.2
@@ -65,7 +75,7 @@ def main() -> int:
         if fault is None:
             raise
         trace = traceback.format_exc()[-TRACE_CHARACTERS:]
-        _send(Fault(message=fault.message, hint=fault.hint, exit_code=fault.exit_code, trace=trace))
+        _send(WorkerError(message=fault.message, hint=fault.hint, exit_code=fault.exit_code, trace=trace))
         return 143 if stop.requested and isinstance(error, LedgerError) else FAULT_EXIT
     return 143 if stop.requested else 0
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from lrurun import decoding, kinds
 from lrurun.errors import plural
-from lrurun.kinds import Outcome
+from lrurun.kinds import TaskEvidence
 from lrurun.report.judging.verdicts import NOT_JUDGED, NOT_RUN
 from lrurun.report.tables.ledger_claims import LedgerClaim, LedgerVerdict
 from lrurun.studies import PREFIX, plan, report
@@ -78,12 +78,12 @@ def judge(
     return decided[0] if len(decided) == 1 else ("undecided", [*for_it, *against])
 
 
-def outcomes(ledger: Ledger | None, wanted: Sequence[Study[Any]]) -> dict[str, Outcome]:
+def evidence(ledger: Ledger | None, wanted: Sequence[Study[Any]]) -> dict[str, TaskEvidence]:
     """Task -> what the ledger has on a study, by the most complete of its profiles."""
     found = {}
     for study in wanted:
         newest = None if ledger is None else _report_of(ledger, study)
-        found[PREFIX + study.name] = Outcome(
+        found[PREFIX + study.name] = TaskEvidence(
             name=study.name,
             command=f"lrurun study {study.name}",
             result=f"{study.name}: {NOT_RUN}" if newest is None else _result(newest),

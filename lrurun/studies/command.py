@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lrurun.paths import Places
     from lrurun.runner.executors import Executor
     from lrurun.runner.signals import Signals
-    from lrurun.runner.supervisor import Outcome
+    from lrurun.runner.supervisor import SupervisorResult
     from lrurun.studies.page import Drawings
     from lrurun.studies.plan import StudyPlan
     from lrurun.studies.report import StudyReport
@@ -228,7 +228,7 @@ def _run(
     options: TrainingOptions,
     signals: Signals,
     executor: Executor,
-) -> Outcome:
+) -> SupervisorResult:
     """Computes the cells that remain."""
     from lrurun.report.live.view import LadderView
     from lrurun.runner.supervisor import Supervisor, while_busy

@@ -11,7 +11,7 @@ from msgspec import Struct
 from lrurun import studies
 from lrurun.config.schema import CELL
 from lrurun.errors import LrurunError
-from lrurun.kinds import Kind, Outcome, Page
+from lrurun.kinds import Kind, Page, TaskEvidence
 from lrurun.studies import PREFIX
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ class StudyKind(Kind):
             for one in study.checks(execution.in_process(plan.make(study, "ci", {})))
         ]
 
-    def outcomes(self, ledger: Ledger | None, task: str | None) -> dict[str, Outcome]:
+    def evidence(self, ledger: Ledger | None, task: str | None) -> dict[str, TaskEvidence]:
         from lrurun.studies import claims
 
-        return claims.outcomes(ledger, [one for one in studies.every() if task in (None, PREFIX + one.name)])
+        return claims.evidence(ledger, [one for one in studies.every() if task in (None, PREFIX + one.name)])
 
     def conclusion(self, ledger: Ledger, instance: LadderInstance) -> str:
         from lrurun.studies import report

@@ -36,7 +36,7 @@ class About(Struct, frozen=True):
     published: str
 
 
-class Cell(Struct, frozen=True, kw_only=True):
+class CellOutput(Struct, frozen=True, kw_only=True):
     """A cell and its run."""
 
     id: str
@@ -53,7 +53,7 @@ class StudyReport(Struct, frozen=True, kw_only=True):
     study: str
     profile: str
     about: About
-    cells: list[Cell]
+    cells: list[CellOutput]
     unfinished: int
     """How many cells of the grid have no result; there are no checks and no answer then."""
     checks: list[Check]
@@ -125,7 +125,7 @@ def build(plan: StudyPlan, results: Results[Any], figure: str | None = None) -> 
         profile=plan.profile,
         about=About(study.source, study.question, study.published),
         cells=[
-            Cell(
+            CellOutput(
                 id=one.run,
                 arch=study.label(one.cell),
                 grid=to_builtins(one.cell),

@@ -17,8 +17,7 @@ from lrurun.report.scores import curves_of, form_of, of_task
 if TYPE_CHECKING:
     from lrurun.config.plan import Plan
     from lrurun.ledger.store import Ledger
-    from lrurun.ledger.values import Curve as RecordedCurve
-    from lrurun.ledger.values import Run
+    from lrurun.ledger.values import RecordedCurve, Run
     from lrurun.report.rung_runs import RungRuns
 
 Kind = Literal["curves", "norms"]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun import kinds
 from lrurun.errors import LrurunError, NotFoundError
@@ -17,6 +17,7 @@ from lrurun.report import run_details
 from lrurun.report.formats import content_of, html
 from lrurun.report.live import progress
 from lrurun.report.tables import ledger_claims, loaded_instance
+from lrurun.table import of_text
 from lrurun.ui import curves
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _abandoned(ledger: Ledger | None) -> bool:
     return ledger is not None and ledger.has_abandoned(owner.this_process())
 
 
-def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: Stamp) -> progress.Progress:
+def _progress(source: Source, ledger: Ledger, instance: LadderInstance, stamp: Stamp) -> progress.LadderProgress:
     """Its progress; nothing is read for one that has neither queued nor running runs, unless something was recorded."""
     key = ("progress", instance.key)
     known: Any = source.known(key, results_stamp(stamp))
@@ -114,8 +115,7 @@ def ladder(source: Source, ledger: Ledger, key: str, stamp: Stamp) -> dict[str, 
         "title": progress.title(instance),
         "summary": progress.summary(now),
         "running": progress.running_lines(now),
-        "headers": progress.columns(now),
-        "rows": progress.rows(now),
+        "rungs": of_text(progress.columns(now), progress.rows(now), title="progress of the rungs"),
         "done": sum(now.counts[state] for state in ("done", "diverged")),
         "total": now.total,
         "of_trainings": kind is None,
@@ -180,8 +180,7 @@ def _claims(ledger: Ledger | None) -> dict[str, Any]:
     counts = ledger_claims.count_table(found, by_runs=ledger is not None)
     return {
         "failures": failures,
-        "count_headers": [column.name for column in counts.columns],
-        "counts": [[column.cell(row) for column in counts.columns] for row in counts.rows],
+        "counts": structs.replace(counts, title="claims in this ledger"),
         "headers": ledger_claims.HEADERS,
         "claims": [
             (one.text, ledger_claims.cells(one), one.here.verdict.replace(" ", "-"), one.here.instance)

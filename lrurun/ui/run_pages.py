@@ -16,6 +16,7 @@ from lrurun.report.figures import page_figures
 from lrurun.report.figures.figures import Figure, Panel, spectrum
 from lrurun.report.tables import run_tables
 from lrurun.runner import logs
+from lrurun.table import Table
 from lrurun.ui import curves
 from lrurun.ui.ladder_pages import Failure, results_stamp
 
@@ -148,8 +149,8 @@ def _cut(text: str, most: int = _LONGEST) -> str:
     return f"{text[:half]} ... ({len(text) - 2 * half:,} characters are left out) ... {text[-half:]}"
 
 
-def _cut_cells(table: run_tables.TextTable) -> run_tables.TextTable:
-    return structs.replace(table, rows=[[_cut(cell) for cell in row] for row in table.rows])
+def _cut_cells(table: Table) -> Table:
+    return structs.replace(table, rows=tuple([_cut(cell) for cell in row] for row in table.rows))
 
 
 def _attempt(attempts: Sequence[Attempt], number: int | None) -> int | None:

@@ -61,7 +61,7 @@ def _rounds(
 # For `lrurun plan`
 
 
-def design_of(made: planning.Plan, ledger: Ledger | None, request: LadderRequest) -> sequential.Progress | None:
+def design_of(made: planning.Plan, ledger: Ledger | None, request: LadderRequest) -> sequential.DesignProgress | None:
     """The recorded sequential design of the plan; without one, with `--decide`, the one that would be recorded."""
     from lrurun.report.judging import design_record
     from lrurun.report.tables import loaded_instance
@@ -76,7 +76,7 @@ def design_of(made: planning.Plan, ledger: Ledger | None, request: LadderRequest
 
 
 def next_look(
-    made: planning.Plan, so_far: sequential.Progress
+    made: planning.Plan, so_far: sequential.DesignProgress
 ) -> tuple[Sequence[planning.ResolvedRung], dict[str, Sequence[int]], dict[str, Any]]:
     """What the next look of the recorded or planned design needs, rungs and the seeds of each, and the design.
 

@@ -13,6 +13,7 @@ import typer
 from lrurun import paths
 from lrurun.commands._shared import completing
 from lrurun.errors import LrurunError, UsageError, hint_for
+from lrurun.report import formats
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
@@ -301,13 +302,12 @@ GroupMetric = Annotated[
         autocompletion=completing.condition,
     ),
 ]
-RunsFormatName = Literal["table", "csv", "md", "json"]
 RunsFormat = Annotated[
-    RunsFormatName,
+    formats.RunsFormat,
     typer.Option(
         "--format",
         help="The output format.",
-        **choice("--format", get_args(RunsFormatName)[:-1]),
+        **choice("--format", get_args(formats.RunsFormat)[:-1]),
     ),
 ]
 Instance = Annotated[
@@ -358,26 +358,17 @@ Limit = Annotated[
         **number("--limit", int, 0, example=20),
     ),
 ]
-FormatName = Literal["table", "md", "csv", "latex", "html", "json"]
-"""The last one is the option `--json`."""
 Format = Annotated[
-    FormatName,
+    formats.Format,
     typer.Option(
         "--format",
         help="The output format.",
-        **choice("--format", get_args(FormatName)[:-1]),
+        **choice("--format", get_args(formats.Format)[:-1]),
     ),
 ]
-ENDINGS: dict[str, FormatName] = {
-    ".txt": "table",
-    ".md": "md",
-    ".csv": "csv",
-    ".tex": "latex",
-    ".html": "html",
-    ".json": "json",
-}
-"""How the name of the file of `report --out` ends -> its format."""
 OutFile = Annotated[
     Optional[Path],
-    typer.Option("--out", metavar="FILE", help=f"Write to a file, whose ending is the format: {', '.join(ENDINGS)}."),
+    typer.Option(
+        "--out", metavar="FILE", help=f"Write to a file, whose ending is the format: {', '.join(formats.ENDINGS)}."
+    ),
 ]

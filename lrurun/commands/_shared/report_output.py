@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from lrurun import console
 from lrurun.commands._shared import output
-from lrurun.commands._shared.options import FormatName
+from lrurun.report import formats
 from lrurun.report.request import LadderRequest
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Shown(Struct, frozen=True, kw_only=True):
     """The command that makes verdicts firm, with what it costs."""
     table_only: bool = False
     """Whether LaTeX has the tabular environment alone."""
-    format: FormatName = "table"
+    format: formats.Format = "table"
     out: Path | None = None
 
     def of(self, ladder: Ladder) -> list[str] | None:
@@ -53,8 +53,6 @@ class Shown(Struct, frozen=True, kw_only=True):
 
     def write(self, made: AnyReport, ledger: Ledger) -> None:
         """The report to stdout, or into the file."""
-        from lrurun.report import formats
-
         details = None
         if self.format == "html":
             from lrurun.report import run_details

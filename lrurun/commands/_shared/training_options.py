@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lrurun.paths import Places
     from lrurun.runner.executors import Executor
     from lrurun.runner.signals import Signals, Stopped
-    from lrurun.runner.supervisor import Outcome, Supervisor
+    from lrurun.runner.supervisor import Supervisor, SupervisorResult
 
 
 MOST_NODES = 10_000
@@ -144,7 +144,7 @@ class TrainingOptions(Struct, frozen=True, kw_only=True):
             made.check(detach=self.detach)
         return made
 
-    def train(self, supervisor: Supervisor, prepare: Callable[[], object]) -> Outcome:
+    def train(self, supervisor: Supervisor, prepare: Callable[[], object]) -> SupervisorResult:
         """Trains the runs of a supervisor, or submits them. On a node, checks first that it has the runs folder of the
         command. Raises as `Supervisor.run`."""
         if self.on_node:

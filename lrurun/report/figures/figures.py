@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -97,40 +98,25 @@ def line(
     x: Iterable[Any],
     y: Iterable[Any],
     *,
+    style: Style = "line",
     low: Sequence[float] = (),
     high: Sequence[float] = (),
     of: str = "",
+    grey: bool = False,
 ) -> Curve:
     """A closed form, or a mean with a band from `low` to `high`."""
-    return Curve(label=label, x=floats(x), y=floats(y), low=floats(low), high=floats(high), of=of)
+    low, high = floats(low), floats(high)
+    return Curve(label=label, x=floats(x), y=floats(y), style=style, low=low, high=high, of=of, grey=grey)
 
 
-def dashed(label: str, x: Iterable[Any], y: Iterable[Any], *, of: str = "") -> Curve:
-    """A second closed form, or a limit, beside the first."""
-    return Curve(label=label, x=floats(x), y=floats(y), style="dashed", of=of)
-
-
-def grey(label: str, x: Iterable[Any], y: Iterable[Any]) -> Curve:
-    """A reference that the question is not about."""
-    return Curve(label=label, x=floats(x), y=floats(y), style="dashed", grey=True)
-
-
-def thin(label: str, x: Iterable[Any], y: Iterable[Any]) -> Curve:
-    """What oscillates."""
-    return Curve(label=label, x=floats(x), y=floats(y), style="thin")
-
-
-def points(
-    label: str,
-    x: Iterable[Any],
-    y: Iterable[Any],
-    *,
-    low: Sequence[float] = (),
-    high: Sequence[float] = (),
-    of: str = "",
-) -> Curve:
-    """A simulation, with bars from `low` to `high` where there are some."""
-    return Curve(label=label, x=floats(x), y=floats(y), style="points", low=floats(low), high=floats(high), of=of)
+points = partial(line, style="points")
+"""A simulation, with bars from `low` to `high` where there are some."""
+dashed = partial(line, style="dashed")
+"""A second closed form, or a limit, beside the first."""
+grey = partial(dashed, grey=True)
+"""A reference that the question is not about."""
+thin = partial(line, style="thin")
+"""What oscillates."""
 
 
 def spread(label: str, samples: Mapping[float, Sequence[float]], *, percent: float = 100.0, of: str = "") -> Curve:

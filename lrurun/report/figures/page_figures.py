@@ -31,7 +31,7 @@ _MOST_OF_ALL = 10_000
 """Points in all panels at each moment, of which each panel has at least 50: a page of many rungs is not to be huge."""
 
 
-class PictureRow(Struct, frozen=True, kw_only=True):
+class DotPlotRow(Struct, frozen=True, kw_only=True):
     """A rung. Places are in per cent of the axis."""
 
     rung: str
@@ -50,17 +50,17 @@ class PictureRow(Struct, frozen=True, kw_only=True):
     """Where that is not the previous rung."""
 
 
-class Picture(Struct, frozen=True, kw_only=True):
+class DotPlot(Struct, frozen=True, kw_only=True):
     """The scores of all seeds of a ladder on one axis."""
 
     axis: str
     unit: str
     ticks: tuple[tuple[float, str], ...]
-    rows: tuple[PictureRow, ...]
+    rows: tuple[DotPlotRow, ...]
 
 
-def ladder(report: LadderReport) -> Picture | None:
-    """The picture of a ladder; None without a score."""
+def ladder(report: LadderReport) -> DotPlot | None:
+    """The dot plot of a ladder; None without a score."""
     form = report.score
     scores = [score * form.scale for row in report.rows for score in row.scores if math.isfinite(score)]
     if not scores:
@@ -71,9 +71,9 @@ def ladder(report: LadderReport) -> Picture | None:
     def place(value: float) -> float:
         return round(100 * (value * form.scale - low) / (high - low), 2)
 
-    def row(one: LadderRow) -> PictureRow:
+    def row(one: LadderRow) -> DotPlotRow:
         mean, error = one.mean, one.stderr or 0.0
-        return PictureRow(
+        return DotPlotRow(
             rung=one.rung,
             seeds=tuple(place(score) for score in one.scores if math.isfinite(score)),
             mean=None if mean is None else place(mean),
@@ -85,7 +85,7 @@ def ladder(report: LadderReport) -> Picture | None:
             base=one.on or "" if one.branches else "",
         )
 
-    return Picture(
+    return DotPlot(
         axis=f"test {form.axis}",
         unit=form.unit,
         ticks=tuple((place(tick / form.scale), f"{tick:g}".replace("-", "−")) for tick in ticks),

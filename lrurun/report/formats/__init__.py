@@ -1,9 +1,9 @@
-"""Reports as text in every format, one file for each format."""
+"""The formats of what is printed and written, and reports as text in each of theirs, a file for each format."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from lrurun.console import PIPE_WIDTH
 
@@ -18,8 +18,21 @@ if TYPE_CHECKING:
 
     AnyReport = LadderReport | SpeedReport | AllTasksReport | SweptReport
 
-Format = Literal["table", "md", "csv", "json", "latex", "html"]
-FORMATS: tuple[str, ...] = get_args(Format)
+Format = Literal["table", "md", "csv", "latex", "html", "json"]
+"""The formats of reports. On the command line, the last one is the option `--json`."""
+RunsFormat = Literal["table", "csv", "md", "json"]
+"""The formats of lists of runs, with the same option."""
+ExportFormat = Literal["parquet", "csv", "tensorboard", "mlflow"]
+"""The files of other programs that `report.exports` writes."""
+ENDINGS: dict[str, Format] = {
+    ".txt": "table",
+    ".md": "md",
+    ".csv": "csv",
+    ".tex": "latex",
+    ".html": "html",
+    ".json": "json",
+}
+"""How the name of a report's file ends -> its format."""
 
 
 def content_of(report: AnyReport) -> ReportContent:

@@ -38,7 +38,7 @@ class RunLines(Struct, frozen=True, kw_only=True):
     """Run, seed, state, score, step, attempts."""
 
 
-class RunTable(Struct, frozen=True, kw_only=True):
+class ReportRuns(Struct, frozen=True, kw_only=True):
     """The runs behind all numbers of a report."""
 
     score: str
@@ -85,12 +85,12 @@ def groups_of(content: ReportContent) -> list[RunGroup]:
 # The runs
 
 
-def runs(groups: list[RunGroup], details: Mapping[str, RunDetail]) -> RunTable:
+def runs(groups: list[RunGroup], details: Mapping[str, RunDetail]) -> ReportRuns:
     """The runs behind the numbers."""
     headings = {"steps/s" if one.score is None else f"test {one.score.title} {one.score.symbol}" for one in groups}
     mixed = len(headings) > 1
     by_anchor = {group.anchor: group for group in groups}
-    return RunTable(
+    return ReportRuns(
         score="test score" if mixed else headings.pop().strip(),
         groups=tuple(_lines(group, by_anchor, details, mixed) for group in groups),
     )

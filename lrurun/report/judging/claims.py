@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from lrurun.config.ladder import Claim, Ladder
 from lrurun.data.metric import Metric
 from lrurun.report.judging import published, questions, sequential, verdicts
-from lrurun.report.judging.sequential import LookRecord, Progress
+from lrurun.report.judging.sequential import DesignProgress, LookRecord
 from lrurun.report.judging.verdicts import (
     CONTRADICTED,
     NOT_COMPARABLE,
@@ -106,7 +106,7 @@ def judge(
     scoring: Scoring,
     untuned: Collection[str] = (),
     improving: Collection[str] = (),
-    progress: Progress | None = None,
+    progress: DesignProgress | None = None,
     others: Mapping[str, Scored] = MappingProxyType({}),
     profile: str | None = None,
     outside: Mapping[str, str] = MappingProxyType({}),
@@ -142,7 +142,7 @@ def judge(
 
 
 def take_look(
-    progress: Progress,
+    progress: DesignProgress,
     look: sequential.Look,
     rungs: Mapping[str, RungResults],
     *,

@@ -18,7 +18,7 @@ from lrurun.errors import LedgerError, UsageError
 from lrurun.ledger.values import FINISHED
 from lrurun.report import rung_runs
 from lrurun.report.judging import questions
-from lrurun.report.judging.sequential import MAX_SEEDS, Design, LookRecord, Progress, looks
+from lrurun.report.judging.sequential import MAX_SEEDS, Design, DesignProgress, LookRecord, looks
 
 if TYPE_CHECKING:
     from lrurun.ledger.store import Ledger
@@ -28,7 +28,7 @@ DESIGN, LOOK = "design", "look"
 """Kinds of the events."""
 
 
-def find(plan: planning.Plan, instance: LadderInstance, ledger: Ledger) -> Progress | None:
+def find(plan: planning.Plan, instance: LadderInstance, ledger: Ledger) -> DesignProgress | None:
     """The first design for the settings of the plan, with its looks; None where there is none."""
     recorded = _recorded(instance, ledger)
     settings = _settings(plan) if recorded else {}
@@ -50,7 +50,7 @@ def is_unfinished(instance: LadderInstance, ledger: Ledger) -> bool:
     return bool(found) and found[-1].next_look is not None
 
 
-def begin(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, max_seeds: int | None) -> Progress:
+def begin(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, max_seeds: int | None) -> DesignProgress:
     """The design of an instance, which is recorded if there is none yet.
 
     Raises:
@@ -65,7 +65,7 @@ def begin(plan: planning.Plan, instance: LadderInstance, ledger: Ledger, max_see
     return found
 
 
-def check(found: Progress, max_seeds: int | None) -> None:
+def check(found: DesignProgress, max_seeds: int | None) -> None:
     """Refuses to change a design."""
     recorded = found.design.max_seeds
     if max_seeds not in (None, recorded):
@@ -86,14 +86,14 @@ def digest(design: Design) -> str:
     return _digest(msgspec.to_builtins(design))
 
 
-def planned(plan: planning.Plan, ledger: Ledger | None, max_seeds: int | None) -> Progress:
+def planned(plan: planning.Plan, ledger: Ledger | None, max_seeds: int | None) -> DesignProgress:
     """What `begin` would record.
 
     Raises:
         UsageError: there is nothing to decide.
     """
     before = 0 if ledger is None else _finished(plan, ledger)
-    return Progress(design=_new(plan, max_seeds or MAX_SEEDS, finished_before=before))
+    return DesignProgress(design=_new(plan, max_seeds or MAX_SEEDS, finished_before=before))
 
 
 def _finished(plan: planning.Plan, ledger: Ledger) -> int:
@@ -140,7 +140,7 @@ def _of_run(config: Config, rung: str, plan: planning.Plan) -> str:
     return _digest(common_settings(config, plan.free(rung)))
 
 
-def _recorded(instance: LadderInstance, ledger: Ledger) -> list[Progress]:
+def _recorded(instance: LadderInstance, ledger: Ledger) -> list[DesignProgress]:
     """The first design for each settings, oldest first, each with the looks at it."""
     designs: dict[str, Design] = {}
     for payload in _payloads(instance, ledger, DESIGN):
@@ -154,7 +154,7 @@ def _recorded(instance: LadderInstance, ledger: Ledger) -> list[Progress]:
         for look in records:
             if look.design == digest(design):
                 first.setdefault(look.seeds, look)
-        found.append(Progress(design=design, records=tuple(first[seeds] for seeds in sorted(first))))
+        found.append(DesignProgress(design=design, records=tuple(first[seeds] for seeds in sorted(first))))
     return found
 
 

@@ -78,7 +78,7 @@ class LookRecord(Struct, frozen=True, kw_only=True):
     """Of the questions that were undecided before."""
 
 
-class Progress(Struct, frozen=True, kw_only=True):
+class DesignProgress(Struct, frozen=True, kw_only=True):
     """A design, and the looks that were taken."""
 
     design: Design
@@ -151,7 +151,7 @@ class DesignSummary(Struct, frozen=True, kw_only=True):
     """Final runs with its settings that were finished when the design was recorded."""
 
 
-def summary(progress: Progress, first: Mapping[str, str]) -> DesignSummary:
+def summary(progress: DesignProgress, first: Mapping[str, str]) -> DesignSummary:
     """`first` is, for each rung, the rung that its runs belong to."""
     look, count = progress.next_look, progress.count(first)
     return DesignSummary(
@@ -178,7 +178,7 @@ def known_before(finished: int) -> str:
 
 
 def take(
-    progress: Progress,
+    progress: DesignProgress,
     look: Look,
     design: str,
     runs: Sequence[str],
@@ -198,7 +198,7 @@ def take(
 
 
 def answer(
-    progress: Progress, asked: Sequence[Question], pair: Callable[[Question], Pair]
+    progress: DesignProgress, asked: Sequence[Question], pair: Callable[[Question], Pair]
 ) -> dict[Question, Comparison]:
     """The comparisons that a report shows: those of the looks, and what is outside the design or awaits a look."""
     answers = progress.answers

@@ -13,11 +13,12 @@ from msgspec import Struct
 from lrurun import data as tasks
 from lrurun import kinds
 from lrurun.config.runs import point
-from lrurun.console import clean, duration, setting, wrapped
+from lrurun.console import clean, duration, wrapped
 from lrurun.errors import plural
 from lrurun.ledger import owner
 from lrurun.ledger.values import STATES, Attempt, LadderInstance, RemainingWork, Run, StateSummary
 from lrurun.report import devices
+from lrurun.report.instance_label import make_label
 from lrurun.report.scores import ACCURACY, ScoreForm, of_task
 from lrurun.table import KEPT, Column, Table
 
@@ -53,7 +54,7 @@ class RungProgress(Struct, frozen=True, kw_only=True):
         return sum(self.counts.values())
 
 
-class Progress(Struct, frozen=True, kw_only=True):
+class LadderProgress(Struct, frozen=True, kw_only=True):
     """A ladder instance at one moment."""
 
     ladder: LadderInstance
@@ -75,7 +76,7 @@ class Progress(Struct, frozen=True, kw_only=True):
         return sum(self.counts.values())
 
 
-def collect(ledger: Ledger, ladder: LadderInstance) -> Progress:
+def collect(ledger: Ledger, ladder: LadderInstance) -> LadderProgress:
     """The progress of one ladder instance."""
     form = _form(ledger, ladder)
     summaries = ledger.state_summaries(ladder.key, form.validation)
@@ -96,7 +97,7 @@ def collect(ledger: Ledger, ladder: LadderInstance) -> Progress:
     running = ledger.runs(ladder.key, states=["running"]) if counts["running"] else []
     attempts = ledger.newest_attempts([run.id for run in running]) if running else {}
     rungs = tuple(_rung(*place, group, work.get(place), usual) for place, group in groups.items())
-    return Progress(
+    return LadderProgress(
         ladder=ladder,
         counts=counts,
         rungs=rungs,
@@ -115,7 +116,7 @@ def _silent(
     rungs: Sequence[RungProgress],
     now: float,
 ) -> dict[str, tuple[float, float]]:
-    """What `Progress.silent` says. A run without a step may be compiling, which takes as long as it takes."""
+    """What `LadderProgress.silent` says. A run without a step may be compiling, which takes as long as it takes."""
     speeds = {(rung.rung, rung.stage): rung.speed for rung in rungs}
     found = {}
     for run in running:
@@ -151,18 +152,18 @@ def _place(newest: Attempt) -> str:
     return f"{newest.host}:{newest.pid}" + (f" ({device})" if device else "")
 
 
-def columns(progress: Progress) -> tuple[str, ...]:
+def columns(progress: LadderProgress) -> tuple[str, ...]:
     """The headings of `rows`."""
     score = () if _is_without_score(progress) else (f"mean val {progress.form.heading}",)
     return ("rung", "runs", "state", "steps", "loss", *score, "steps/s", "time left")
 
 
-def _is_without_score(progress: Progress) -> bool:
+def _is_without_score(progress: LadderProgress) -> bool:
     """Whether its runs are no trainings, which have one."""
     return progress.ladder.kind != "training"
 
 
-def rows(progress: Progress) -> list[list[str]]:
+def rows(progress: LadderProgress) -> list[list[str]]:
     """One line for each rung, with a cell for each of `columns`."""
     return [
         [
@@ -179,7 +180,7 @@ def rows(progress: Progress) -> list[list[str]]:
     ]
 
 
-def running_lines(progress: Progress) -> list[str]:
+def running_lines(progress: LadderProgress) -> list[str]:
     """One line for each running run."""
     lines = []
     for run in progress.running:
@@ -194,7 +195,7 @@ def running_lines(progress: Progress) -> list[str]:
     return lines
 
 
-def view(progress: Progress, width: int, *, color: bool = False) -> list[str]:
+def view(progress: LadderProgress, width: int, *, color: bool = False) -> list[str]:
     """The lines of the live view: one for each rung, one for the ladder, the answer so far, and running runs.
 
     Columns keep their widths from one drawing to the next. A narrow terminal gets fewer of them, and of the running
@@ -218,7 +219,7 @@ _NARROW = 76
 """The width of a terminal below which running runs are not shown."""
 
 
-def _table(progress: Progress) -> Table:
+def _table(progress: LadderProgress) -> Table:
     names = columns(progress)
     widths = {
         "runs": 2 * max((len(str(rung.total)) for rung in progress.rungs), default=1) + 1,
@@ -240,7 +241,7 @@ def _table(progress: Progress) -> Table:
     return Table(columns=tuple(column(k, name) for k, name in enumerate(names)), rows=tuple(rows(progress)))
 
 
-def so_far(progress: Progress) -> str:
+def so_far(progress: LadderProgress) -> str:
     """The rung with the best scores of those that have finished runs, if there are several; or nothing."""
     finished = [r for r in progress.rungs if r.stage == "train" and r.score is not None and r.counts.get("done")]
     best = progress.form.best(rung.score for rung in finished if rung.score is not None)
@@ -262,7 +263,7 @@ def _is_chance(score: float, task: str) -> bool:
     return metric.oriented(score) <= metric.oriented(metric.chance) + (metric.near_chance or 0)
 
 
-def _is_unfinished(progress: Progress) -> bool:
+def _is_unfinished(progress: LadderProgress) -> bool:
     return any(progress.counts.get(state) for state in ("queued", "running", "interrupted"))
 
 
@@ -282,19 +283,12 @@ def _main(counts: dict[str, int]) -> str:
 
 def title(ladder: LadderInstance) -> str:
     """`sDigits-smoke-tune: ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
-    text = f"{ladder.short_name}: ladder {ladder.name} on {ladder.task}"
-    if ladder.profile:
-        text += f", profile {ladder.profile}"
-    if ladder.spec.get("tune"):
-        text += ", tuned"
-    for path, value in ladder.spec.get("set", {}).items():
-        text += f", {path}={setting(value)}"
-    if ladder.user not in (None, owner.user()):
-        text += f", requested by {ladder.user}"
-    return text
+    label = make_label(ladder.task, ladder.profile, bool(ladder.spec.get("tune")), ladder.spec.get("set", {}), {})
+    others = [] if ladder.user in (None, owner.user()) else [f"requested by {ladder.user}"]
+    return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*label.parts(), *others])}"
 
 
-def summary(progress: Progress) -> str:
+def summary(progress: LadderProgress) -> str:
     """`12 of 24 done, 2 running, 10 queued, 1:20 left`; no time left is known while a worker does not advance."""
     parts = [f"{progress.counts.get('done', 0)} of {progress.total} done"]
     parts += [f"{progress.counts[s]} {s}" for s in STATES if s != "done" and progress.counts.get(s)]
@@ -316,7 +310,7 @@ class Lines:
         """Run id -> the state in its last line. Runs without a line were queued, or finished before."""
         self._printed_at = time.monotonic()
 
-    def update(self, ladder_key: str, changed: Iterable[Run], whole: Callable[[], Progress]) -> list[str]:
+    def update(self, ladder_key: str, changed: Iterable[Run], whole: Callable[[], LadderProgress]) -> list[str]:
         """The lines that are due.
 
         Args:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lrurun import console
-from lrurun.report.live.progress import Lines, Progress, collect, view
+from lrurun.report.live.progress import LadderProgress, Lines, collect, view
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -69,7 +69,7 @@ class LadderView:
         changed = {event.run for event in events if event.run}
         return ledger.runs(ladder.key, ids=changed, brief=brief) if changed else []
 
-    def _draw(self, progress: Progress) -> None:
+    def _draw(self, progress: LadderProgress) -> None:
         terminal = console.err()
         from rich.text import Text
 

@@ -12,8 +12,9 @@ from msgspec import structs
 
 from lrurun import plugins
 from lrurun.config.resolve import RATE
-from lrurun.console import clean, setting
+from lrurun.console import clean
 from lrurun.errors import plural
+from lrurun.report.instance_label import label_of
 from lrurun.report.judging import claims, verdicts
 from lrurun.report.judging.sequential import MAX_SEEDS
 from lrurun.report.request import LadderRequest
@@ -53,10 +54,8 @@ def _title(report: LadderReport) -> str:
     if "tuned" in kinds and report.tuning is not None:
         rates += f" ({plural(report.tuning.seeds, 'seed')}, {report.tuning.items:,} items)"
     parts = [
-        report.task,
-        *([f"profile {report.profile}"] if report.profile else []),
+        *structs.replace(label_of(report), tune=False).parts(),  # the learning rates say that they were tuned
         f"ladder {report.ladder}",
-        *(f"{path}={setting(value)}" for path, value in report.set.items()),
         _seeds(report),
         *([f"look {design.looks_done} of {len(design.looks)}"] if (design := report.design) else []),
         *([f"learning rates {rates}"] if rates else []),

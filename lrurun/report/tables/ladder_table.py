@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -11,15 +12,13 @@ from msgspec import Struct
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
 from lrurun.config.schema import RunConfig
-from lrurun.data.metric import Accuracy, Metric
 from lrurun.errors import plural
-from lrurun.report.instance_label import make_label
 from lrurun.report.judging import claims, published, ranks, sequential, statistics, verdicts
 from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.judging.scored_runs import claimed_metrics, results_of, scored, scoring_of
-from lrurun.report.judging.sequential import Progress
+from lrurun.report.judging.sequential import DesignProgress
 from lrurun.report.judging.verdicts import Comparison, Sample
-from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
+from lrurun.report.rung_runs import SPEED, InstanceRuns, RungRuns, numerics, select
 from lrurun.report.scores import ScoreForm, form_of
 from lrurun.report.tables import row_scores
 from lrurun.report.tables.conclusions import about, conclude
@@ -105,38 +104,21 @@ class LadderReport(Struct, frozen=True, kw_only=True):
 
 
 def build(
-    ladder: Ladder,
+    instance: InstanceRuns,
     *,
-    task: str,
-    profile: str | None,
-    instance: str,
-    runs: Sequence[Run],
-    same_as_before: Collection[str] = frozenset(),
-    rates: Mapping[str, tuple[float | None, RateSource]] | None = None,
     test_items: int | None = None,
-    data: Mapping[str, Any] | None = None,
-    metric: Metric | None = None,
-    metrics: Sequence[Metric] = (),
-    notes: Sequence[str] = (),
-    changes: Mapping[str, Any] | None = None,
-    tune: bool = False,
+    rates: Mapping[str, tuple[float | None, RateSource]] = MappingProxyType({}),
     tuning: Tuning | None = None,
-    progress: Progress | None = None,
+    progress: DesignProgress | None = None,
     shown: Sequence[str] | None = None,
     detect: float | None = None,
-    outside: Mapping[str, str] | None = None,
+    outside: Mapping[str, str] = MappingProxyType({}),
     with_claims: bool = True,
 ) -> LadderReport:
     """The report on a ladder instance. Runs of unequal data are refused.
 
     Args:
-        instance: its key. Of `runs`, those of other instances and of tuning are ignored.
-        same_as_before: the rungs whose settings equal those of their base.
         rates: rung -> its planned learning rate, if it is planned, and where that comes from.
-        metric: of the task; accuracy without it, with an unknown score of chance.
-        metrics: of the task, those that claims name among them.
-        notes: sentences for the end of the footnotes.
-        changes: the values of `--set`.
         tuning: how a tuned instance was tuned.
         progress: a sequential design with its looks, from which the verdicts are then.
         shown: show only these rungs, and the claims on them. Verdicts do not depend on it.
@@ -144,22 +126,20 @@ def build(
         outside: text of a claim -> why it is not judged here.
         with_claims: whether the report has claims. Verdicts do not depend on it.
     """
-    notes, rates, changes, data = list(notes), rates or {}, changes or {}, data or {}
-    metric = metric or Accuracy()
+    ladder, task, profile, metric = instance.ladder, instance.task, instance.profile, instance.metric
+    notes = list(instance.notes)
     form = form_of(metric)
     name = form.result
-    selected = select(ladder, instance=instance, runs=runs, same_as_before=same_as_before, metric=name, notes=notes)
+    selected = select(instance, name, notes)
     if any(_test_selected(run) for one in selected.values() for run in one.runs):
         notes.append(PAPER_PROTOCOL)
     results = {rung: results_of(one) for rung, one in selected.items()}
     untuned = [rung for rung, (_, source) in rates.items() if source.kind == "default"]
-    scoring = scoring_of(metric, data, test_items)
+    scoring = scoring_of(metric, instance.data, test_items)
     others = {}
-    for one in claimed_metrics(ladder, task, metrics):
-        its = select(
-            ladder, instance=instance, runs=runs, same_as_before=same_as_before, metric=form_of(one).result, notes=notes
-        )
-        others[one.name] = scored(its, scoring_of(one, data, test_items, selects=False))
+    for one in claimed_metrics(ladder, task, instance.metrics):
+        its = select(instance, form_of(one).result, notes)
+        others[one.name] = scored(its, scoring_of(one, instance.data, test_items, selects=False))
     notes = list(dict.fromkeys(notes))
     judged = claims.judge(
         ladder,
@@ -171,7 +151,7 @@ def build(
         progress=progress,
         others=others,
         profile=profile,
-        outside=outside or {},
+        outside=outside,
     )
     every = [rung.name for rung in ladder.rungs]
     names = [name for name in every if shown is None or name in shown]
@@ -191,18 +171,18 @@ def build(
         title=ladder.title,
         question=ladder.question,
         profile=profile,
-        instance=instance,
+        instance=instance.key,
         metric=name,
         rows=rows,
         claims=their_claims,
         test_items=test_items,
-        data=dict(data),
+        data=dict(instance.data),
         notes=tuple(notes),
         grid=ladder.grid if shown is None else None,
-        set=dict(changes),
-        tune=tune,
+        set=dict(instance.changes),
+        tune=instance.tune,
         tuning=tuning,
-        label=make_label(task, profile, tune, changes, data).text,
+        label=instance.label.text,
         chance=scoring.chance,
         learns_from=scoring.learns_from,
         conclusions=(*conclude(rows, their_claims, design, form, task=task), *about(names, every)),
@@ -221,7 +201,7 @@ def _detect(
     names: Sequence[str],
     judged: claims.Judged,
     hypotheses: int,
-    progress: Progress | None,
+    progress: DesignProgress | None,
 ) -> Detect:
     """By the spreads seen, with a power of 80 %, at the level that Holm's method leaves to the smallest p (of a
     sequential design, at its last look); at least as many seeds as a firm verdict needs."""

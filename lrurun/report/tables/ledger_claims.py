@@ -129,7 +129,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     ladders: dict[str, dict[str, Used]]
     """Ladder -> task -> the instance that judges; tasks without final runs are left out."""
-    others: dict[str, kinds.Outcome]
+    others: dict[str, kinds.TaskEvidence]
     """Task -> what its runs, which are no trainings, decide."""
 
 
@@ -159,7 +159,7 @@ def gather(ledger: Ledger | None, ladders: Mapping[str, Ladder], task: str | Non
     others = kinds.every() if with_studies else []
     return Evidence(
         ladders={name: {} if ledger is None else _used(ledger, name, one, task) for name, one in ladders.items()},
-        others={on: outcome for kind in others for on, outcome in kind.outcomes(ledger, task).items()},
+        others={on: found for kind in others for on, found in kind.evidence(ledger, task).items()},
     )
 
 
@@ -178,7 +178,7 @@ def collect(evidence: Evidence, ladders: Mapping[str, Ladder], task: str | None,
         for on, its in used.items():
             others = [one for one in ladder.claims if one.text in its.verdicts and (on, one.text) not in by_papers]
             found += [_stand_in(ladder, on, claim, its) for claim in others]
-    found += [claim for outcome in evidence.others.values() for claim in outcome.claims]
+    found += [claim for other in evidence.others.values() for claim in other.claims]
     if paper is not None:
         found = [one for one in found if one.source.startswith(PAPERS[paper])]
     return LedgerClaims(claims=found, counts=_counts(found))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from lrurun import data as tasks
 from lrurun.config import plan as planning
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lrurun.config.resolve import ResolvedRung
     from lrurun.ledger.store import Ledger
     from lrurun.ledger.values import Attempt, LadderInstance, Membership, Run
-    from lrurun.report.judging.sequential import LookRecord, Progress
+    from lrurun.report.judging.sequential import DesignProgress, LookRecord
     from lrurun.report.tables.speed import SpeedReport
 
 
@@ -168,10 +168,28 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         return {}
 
     @cached_property
+    def for_reports(self) -> rung_runs.InstanceRuns:
+        """What reports on it are made from."""
+        plan, task = self.plan, self.plan.task
+        return rung_runs.InstanceRuns(
+            ladder=plan.ladder,
+            task=task.name,
+            profile=plan.profile,
+            key=self.instance.key,
+            runs=self.runs,
+            notes=self.notes,
+            same_as_base=plan.same_as_base,
+            changes=plan.changes,
+            tune=plan.tune,
+            data=self.data,
+            metric=task.metric,
+            metrics=task.metrics,
+        )
+
+    @property
     def label(self) -> InstanceLabel:
         """What reports and figures of it carry."""
-        plan = self.plan
-        return make_label(plan.task.name, plan.profile, plan.tune, plan.changes, self.data)
+        return self.for_reports.label
 
     def report(
         self, *, rungs: Sequence[str] | None = None, detect: float | None = None, with_claims: bool | None = None
@@ -186,25 +204,15 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """
         plan, task = self.plan, self.plan.task
         if with_claims is None:
-            with_claims = plan.ladder.name != "lru" or tasks.is_own(plan.recipe.task)
+            with_claims = plan.ladder.name != "lru" or tasks.is_built_in(plan.recipe.task)
         notes = [*self.notes, *instance_documents.changed_code(self.ledger, self.instance, plan)]
         if sentence := other_versions(plan, self.ledger):
             notes.append(sentence)
+        notes += [*self.added_seeds(), *plan.cautions(self._finished), *self._tuned()]
         return ladder_table.build(
-            plan.ladder,
-            task=task.name,
-            profile=plan.profile,
-            instance=self.instance.key,
-            runs=self.runs,
-            notes=[*notes, *self.added_seeds(), *plan.cautions(self._finished), *self._tuned()],
-            same_as_before=plan.same_as_base,
-            rates={rung.name: (_planned_rate(rung), rung.rate_source) for rung in plan.rungs},
+            structs.replace(self.for_reports, notes=notes),
             test_items=task.sizes(plan.options)["test"],
-            data=self.data,
-            metric=task.metric,
-            metrics=task.metrics,
-            changes=plan.changes,
-            tune=plan.tune,
+            rates={rung.name: (_planned_rate(rung), rung.rate_source) for rung in plan.rungs},
             tuning=self._tuning() if plan.tune else None,
             progress=design_record.find(plan, self.instance, self.ledger),
             shown=rungs,
@@ -217,21 +225,8 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         """The training speeds of its rungs; `rungs` names those to show."""
         from lrurun.report.tables import speed
 
-        plan = self.plan
-        return speed.build(
-            plan.ladder,
-            shown=rungs,
-            task=plan.task.name,
-            profile=plan.profile,
-            instance=self.instance.key,
-            runs=self.runs,
-            last_attempt=partial(_newest, self.ledger.newest_attempts([run.id for run in self.runs])),
-            notes=list(self.notes),
-            same_as_before=plan.same_as_base,
-            changes=plan.changes,
-            tune=plan.tune,
-            data=self.data,
-        )
+        newest = partial(_newest, self.ledger.newest_attempts([run.id for run in self.runs]))
+        return speed.build(self.for_reports, newest, rungs)
 
     def counted(self, metric: str | None = None) -> tuple[dict[str, rung_runs.RungRuns], list[str]]:
         """Rung -> the runs that a report counts, and notes on those that it leaves out.
@@ -239,17 +234,9 @@ class LoadedInstance(Struct, frozen=True, dict=True):
         `metric` is what they must have; without it, the test score.
         """
         notes = list(self.notes)
-        selected = rung_runs.select(
-            self.plan.ladder,
-            instance=self.instance.key,
-            runs=self.runs,
-            same_as_before=self.plan.same_as_base,
-            metric=metric or form_of(self.plan.task.metric).result,
-            notes=notes,
-        )
-        return selected, notes
+        return rung_runs.select(self.for_reports, metric or form_of(self.plan.task.metric).result, notes), notes
 
-    def take_look(self, so_far: Progress) -> LookRecord:
+    def take_look(self, so_far: DesignProgress) -> LookRecord:
         """The next look of its sequential design. It is not recorded here."""
         plan, look = self.plan, so_far.next_look
         assert look is not None

@@ -1,9 +1,10 @@
-"""What a page about one run and the command `show` have in common: tables of a run, as headers and rows of text."""
+"""The tables of a run, and of how runs differ: for `lrurun show`, `lrurun compare` and pages."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from lrurun.console import setting
 from lrurun.ledger import owner
 from lrurun.ledger.filters import when
 from lrurun.report import devices
+from lrurun.table import Table, of_text
 
 if TYPE_CHECKING:
     from lrurun.ledger.values import Attempt, Checkpoint, Event, Run
@@ -26,18 +28,6 @@ Spectra = Mapping[str, Sequence[Sequence[complex] | None]]
 MOMENTS = {"start": "at initialisation", "end": "after training"}
 
 
-class TextTable(Struct, frozen=True):
-    """A table of text."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def _table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> TextTable:
-    return TextTable(title, tuple(headers), tuple(map(tuple, rows)))
-
-
 def heading(run: Run) -> str:
     """As in "run 0123456789ab: sDigits, seed 0, done at step 300 of 300"."""
     return f"run {run.id}: {run.task}, seed {run.seed}, {run.state} at step {run.step} of {run.steps}"
@@ -49,19 +39,21 @@ def places(run: Run) -> str:
     return f"of {where or 'no ladder'}; {run.fingerprint}"
 
 
-def result(run: Run) -> TextTable:
+def result(run: Run) -> Table:
     """Metrics at the best validation step."""
-    return _table("result", ["metric", "value"], [[k, f"{v:.6g}"] for k, v in sorted((run.result or {}).items())])
+    rows = [[name, f"{value:.6g}"] for name, value in sorted((run.result or {}).items())]
+    return of_text(["metric", "value"], rows, title="result")
 
 
-def configuration(run: Run) -> TextTable:
+def configuration(run: Run) -> Table:
     """All settings, with the source of each value."""
     settings = {**dict(flatten(run.config)), **dict(flatten(run.execution, "execution."))}
     rows = [[path, setting(value), run.sources.get(path, "default")] for path, value in settings.items()]
-    return _table("configuration", ["path", "value", "source"], rows)
+    headers = ["path", "value", "source"]
+    return of_text(headers, rows, title="configuration", order=["source"], cut={"source": 16}, keeps_ends=["source"])
 
 
-def attempts(found: Sequence[Attempt]) -> TextTable:
+def attempts(found: Sequence[Attempt]) -> Table:
     """The attempts at a run; numerics versions and users only where they differ."""
     mixed = len({a.numerics for a in found}) > 1
     others = any(a.user not in (None, owner.user()) for a in found)
@@ -81,7 +73,8 @@ def attempts(found: Sequence[Attempt]) -> TextTable:
         ]
         for a in found
     ]
-    return _table("attempts", headers, rows)
+    order = ["device", "process", "seconds", "from step"]
+    return of_text(headers, rows, title="attempts", order=order, cut={"reason of its end": 16})
 
 
 def _packed(attempt: Attempt) -> str:
@@ -89,10 +82,10 @@ def _packed(attempt: Attempt) -> str:
     return f", one of {count} runs packed" if isinstance(count, int) and count > 1 else ""
 
 
-def curves(found: Curves) -> TextTable:
+def curves(found: Curves) -> Table:
     """First, last, smallest and largest value of each curve."""
     rows = [[name, str(len(curve)), *_ends(curve)] for name, curve in sorted(found.items())]
-    return _table("curves", ["metric", "points", "first", "last", "min", "max"], rows)
+    return of_text(["metric", "points", "first", "last", "min", "max"], rows, title="curves")
 
 
 def _ends(curve: Sequence[tuple[int, float]]) -> list[str]:
@@ -101,11 +94,11 @@ def _ends(curve: Sequence[tuple[int, float]]) -> list[str]:
     return [f"{v:.4g}" for v in (values[0], values[-1], min(finite), max(finite))]
 
 
-def eigenvalues(found: Spectra) -> TextTable:
+def eigenvalues(found: Spectra) -> Table:
     """The largest magnitude of each layer, before and after training."""
     layers = max(map(len, found.values()), default=0)
     rows = [[str(layer), *(_largest(found.get(moment, ()), layer) for moment in MOMENTS)] for layer in range(layers)]
-    return _table("eigenvalues: largest magnitude", ["layer", *MOMENTS.values()], rows)
+    return of_text(["layer", *MOMENTS.values()], rows, title="eigenvalues: largest magnitude")
 
 
 def _largest(layers: Sequence[Sequence[complex] | None], layer: int) -> str:
@@ -115,17 +108,20 @@ def _largest(layers: Sequence[Sequence[complex] | None], layer: int) -> str:
     return "none" if values is None else f"{max(map(abs, values), default=math.nan):.6g}"
 
 
-def events(found: Sequence[Event]) -> TextTable:
+def events(found: Sequence[Event]) -> Table:
     """What happened to a run."""
-    return _table("events", ["time", "kind", "text"], [[when(e.time) or "", e.kind, e.text] for e in found])
+    rows = [[when(event.time) or "", event.kind, event.text] for event in found]
+    below = {"text": itemgetter(0)}
+    return of_text(["time", "kind", "text"], rows, title="events", cut={"text": 24}, below=below)
 
 
-def checkpoints(found: Sequence[Checkpoint]) -> TextTable:
+def checkpoints(found: Sequence[Checkpoint]) -> Table:
     """The checkpoints of a run, newest first."""
-    return _table("checkpoints", ["step", "state", "path"], [[str(c.step), c.state, c.path] for c in found])
+    rows = [[str(checkpoint.step), checkpoint.state, checkpoint.path] for checkpoint in found]
+    return of_text(["step", "state", "path"], rows, title="checkpoints")
 
 
-class Comparison(Struct, frozen=True):
+class RunDifferences(Struct, frozen=True):
     """How runs differ, and their results; a value for each run."""
 
     differs: dict[str, list[Any]]
@@ -134,34 +130,34 @@ class Comparison(Struct, frozen=True):
     """Metric -> values."""
 
 
-def compare(runs: Sequence[Run]) -> Comparison:
+def compare(runs: Sequence[Run]) -> RunDifferences:
     """The differences between runs."""
     settings = [_compared(run) for run in runs]
     paths = dict.fromkeys(path for one in settings for path in one)
     known = {path: [one.get(path) for one in settings] for path in paths}
     metrics = sorted({name for run in runs for name in run.result or ()})
-    return Comparison(
+    return RunDifferences(
         {path: values for path, values in known.items() if any(value != values[0] for value in values)},
         {name: [(run.result or {}).get(name) for run in runs] for name in metrics},
     )
 
 
-def differences(compared: Comparison, runs: Sequence[str]) -> TextTable:
+def differences(compared: RunDifferences, runs: Sequence[str]) -> Table:
     """The settings that differ, with a column for each run."""
     rows = [
         [path, *("" if value is None else setting(value) for value in values)]
         for path, values in compared.differs.items()
     ]
-    return _table("differences", ["path", *runs], rows)
+    return of_text(["path", *runs], rows, title="differences", whole=runs)
 
 
-def results(compared: Comparison, runs: Sequence[str]) -> TextTable:
+def results(compared: RunDifferences, runs: Sequence[str]) -> Table:
     """The results, with a column for each run."""
     rows = [
         [name, *("" if value is None else f"{value:.6g}" for value in values)]
         for name, values in compared.results.items()
     ]
-    return _table("results", ["metric", *runs], rows)
+    return of_text(["metric", *runs], rows, title="results", whole=runs)
 
 
 def _compared(run: Run) -> dict[str, Any]:

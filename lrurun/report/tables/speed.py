@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
@@ -10,9 +10,9 @@ from msgspec import Struct, structs
 from lrurun.config.ladder import Ladder, Rung
 from lrurun.console import clean
 from lrurun.report.devices import several
-from lrurun.report.instance_label import label_of, make_label
+from lrurun.report.instance_label import label_of
 from lrurun.report.judging import statistics
-from lrurun.report.rung_runs import SPEED, RungRuns, numerics, select
+from lrurun.report.rung_runs import SPEED, InstanceRuns, RungRuns, numerics, select
 from lrurun.report.tables import content
 from lrurun.report.tables.content import PARAMETERS, RUNG, TITLE
 from lrurun.table import NOTHING, Column, Table
@@ -116,28 +116,15 @@ class SpeedReport(Struct, frozen=True, kw_only=True):
 
 
 def build(
-    ladder: Ladder,
-    *,
-    task: str,
-    profile: str | None,
-    instance: str,
-    runs: Sequence[Run],
-    last_attempt: Callable[[str], Attempt],
-    same_as_before: Collection[str] = frozenset(),
-    notes: Sequence[str] = (),
-    changes: Mapping[str, Any] | None = None,
-    tune: bool = False,
-    data: Mapping[str, Any] | None = None,
-    shown: Collection[str] | None = None,
+    instance: InstanceRuns, last_attempt: Callable[[str], Attempt], shown: Collection[str] | None = None
 ) -> SpeedReport:
     """The speeds of a ladder instance: a row for every rung and every setting in which it was trained.
 
-    `last_attempt` returns the last attempt at a run, whose speed is in its result; `notes` are sentences for the
-    footnotes, `changes` the values of `--set`, `data` what the runs recorded about theirs, `shown` the rungs to show.
+    `last_attempt` returns the last attempt at a run, whose speed is in its result; `shown` are the rungs to show.
     Speed-ups are over the first rung of those. Runs on unequal data are refused.
     """
-    notes, data, changes = list(notes), data or {}, changes or {}
-    selected = select(ladder, instance=instance, runs=runs, same_as_before=same_as_before, metric=SPEED, notes=notes)
+    ladder, task, notes = instance.ladder, instance.task, list(instance.notes)
+    selected = select(instance, SPEED, notes)
     counted = {run.id: run for one in selected.values() for run in one.counted}
     attempts = {name: last_attempt(name) for name in counted}
     settings = {name: _setting(run, attempts[name]) for name, run in counted.items()}
@@ -165,17 +152,17 @@ def build(
         task=task,
         ladder=ladder.name,
         title=ladder.title,
-        profile=profile,
-        instance=instance,
+        profile=instance.profile,
+        instance=instance.key,
         rows=tuple(rows),
         bases=tuple(dict.fromkeys(rung for rung, _ in bases.values())),
         published_others=_published(ladder, task, None),
         devices=tuple(dict.fromkeys(speed.device for speed in ladder.speeds)),
         notes=tuple(notes),
-        set=dict(changes),
-        tune=tune,
-        data=dict(data),
-        label=make_label(task, profile, tune, changes, data).text,
+        set=dict(instance.changes),
+        tune=instance.tune,
+        data=dict(instance.data),
+        label=instance.label.text,
     )
 
 
