@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +51,15 @@ def chaos(
     folder: Path,
     *,
     seeds: int = 3,
+    rungs: Sequence[str] = (),
     cache: Path | None = None,
     postgres: PrivateServer | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """The results; "violations" is empty if there are none."""
+    """The results of ladders of these rungs, or of all; "violations" is empty if there are none."""
     draw = random.Random(seed)
     cache = cache or folder / "cache"
-    arguments = [*LADDER, "--seeds", str(seeds)]
+    arguments = [*LADDER, "--seeds", str(seeds), *(word for rung in rungs for word in ("--rung", rung))]
     began = time.monotonic()
     history = _undisturbed(Machine(folder / "undisturbed", cache), *arguments, "--jobs", str(workers))
     quiet = time.monotonic() - began

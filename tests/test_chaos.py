@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from tests.machine import RUNGS
+
 pytestmark = pytest.mark.slow
 
 CACHE = Path(os.environ["XDG_CACHE_HOME"])
@@ -31,7 +33,7 @@ def chaos() -> ModuleType:
 
 
 def test_a_few_kills_and_a_fault_of_a_server_change_nothing(tmp_path, postgres) -> None:
-    found = chaos().chaos(4, 2, 0, tmp_path, seeds=1, postgres=postgres, cache=CACHE)
+    found = chaos().chaos(4, 2, 0, tmp_path, seeds=2, rungs=RUNGS, postgres=postgres, cache=CACHE)
     assert found["violations"] == []
     assert found["kills"] == 4
     assert sum(found["server_faults"].values()) == 1
@@ -39,7 +41,7 @@ def test_a_few_kills_and_a_fault_of_a_server_change_nothing(tmp_path, postgres) 
 
 
 def test_a_few_kills_at_chosen_moments_change_nothing(tmp_path) -> None:
-    found = chaos().chaos(6, 2, 0, tmp_path, seeds=1, cache=CACHE)
+    found = chaos().chaos(6, 2, 0, tmp_path, seeds=2, rungs=RUNGS, cache=CACHE)
     assert found["violations"] == []
     assert found["kills"] == 6
     assert found["stops"] == 1
@@ -49,7 +51,7 @@ def test_a_few_kills_at_chosen_moments_change_nothing(tmp_path) -> None:
 
 
 def test_a_few_processes_at_one_file(tmp_path) -> None:
-    arguments = ("--processes", "16", "--jobs", "100", "--transactions", "2000", "--json")
+    arguments = ("--processes", "8", "--jobs", "100", "--transactions", "2000", "--json")
     done = subprocess.run(
         [sys.executable, str(SCRIPTS / "races.py"), *arguments], capture_output=True, text=True, cwd=tmp_path
     )
