@@ -98,5 +98,10 @@ def answer_of(report: AllTasksReport) -> content.ReportContent:
     return content.ReportContent(
         title=whole.title,
         table=Table(columns=(first, *columns), rows=tuple(zip(drawn.rungs, drawn.cells, strict=True))),
-        foot=(LEGEND, *(f"Note: {note}" for note in report.notes), "Scores, rates and published values: --details"),
+        foot=(
+            LEGEND,
+            *([f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []),
+            *(f"Note: {note}" for note in report.notes),
+            "Scores, intervals, rates and published values: --details",
+        ),
     )

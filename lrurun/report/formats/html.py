@@ -12,7 +12,7 @@ from lrurun.report.figures import page_figures, task_map
 from lrurun.report.formats import pages
 from lrurun.report.run_details import RunDetail
 from lrurun.report.scores import ACCURACY, ScoreForm
-from lrurun.report.tables import answer
+from lrurun.report.tables import all_tasks, answer
 from lrurun.report.tables.all_tasks import AllTasksReport
 from lrurun.report.tables.conclusions import warnings
 from lrurun.report.tables.content import ReportContent, RunGroup, three_digits
@@ -55,10 +55,12 @@ def render(report: AnyReport, content: ReportContent, details: Mapping[str, RunD
 def parts(report: AnyReport, content: ReportContent, details: Mapping[str, RunDetail]) -> dict[str, Any]:
     """What the templates show of a report: picture, sentences, tables, claims, eigenvalues, runs."""
     groups = groups_of(content)
-    cautions, said = [], list[str]()
+    cautions, said = list[str](), list[str]()
     """What the page begins with, and the sentences that say the same."""
+    if isinstance(report, AllTasksReport):
+        cautions = all_tasks.cautions(report)
     if isinstance(report, LadderReport):
-        cautions = answer.cautions(report)
+        cautions = [caution.text for caution in answer.cautions(report)]
         said = [*warnings(report.rows), *untuned_foot(report.rows)]
     judged, form = (report.claims, report.score) if isinstance(report, LadderReport) else ((), ACCURACY)
     return {

@@ -15,8 +15,9 @@ from lrurun.config.ladder import Ladder
 from lrurun.errors import LrurunError, NotFoundError
 from lrurun.report.instance_label import InstanceLabel, data_sentence
 from lrurun.report.scores import ScoreForm
-from lrurun.report.tables import cells, content
-from lrurun.report.tables.ladder_table import PAPER_PROTOCOL, LadderReport, settings_of
+from lrurun.report.tables import answer, cells, content, ladder_content
+from lrurun.report.tables.answer import Caution
+from lrurun.report.tables.ladder_table import PAPER_PROTOCOL, LadderReport
 from lrurun.report.tables.row_scores import LadderRow
 from lrurun.table import Column, Table
 
@@ -45,6 +46,8 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
     metric: str
     score: ScoreForm
     """How scores are printed, and their direction."""
+    cautions: tuple[Caution, ...]
+    """What changes the reading of its differences."""
 
     @property
     def name(self) -> str:
@@ -179,6 +182,7 @@ def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] 
             label=report.label,
             metric=report.metric,
             score=report.score,
+            cautions=tuple(_cautions(ladder, report)),
         )
         for report in reports
     )
@@ -203,6 +207,26 @@ def build(ladder: Ladder, reports: Sequence[LadderReport], notes: Sequence[str] 
     )
 
 
+def _cautions(ladder: Ladder, report: LadderReport) -> list[Caution]:
+    """Those of a report, without what the name of its column says, and whether its task stands in for those that the
+    claims of the ladder are about."""
+    claimed = {task for claim in ladder.claims for task in claim.tasks}
+    stands_in = claimed and report.task not in claimed and tasks.is_built_in(report.task)
+    found = [Caution(what="stand-in for the paper's tasks")] if stands_in else []
+    return found + [one for one in answer.cautions(report) if one.what != answer.SELECTED_ON_TEST]
+
+
+def cautions(report: AllTasksReport) -> list[str]:
+    """What changes the reading of the differences, in a few words each, with the tasks that it is about."""
+    columns: dict[str, list[str]] = {}
+    for column in report.columns:
+        for caution in column.cautions:
+            what = caution.what if caution.runs is None else f"runs {caution.what}"
+            columns.setdefault(what, []).append(column.name.replace(", ", " "))
+    every = len(report.columns)
+    return [f"{what} ({', '.join(names) if len(names) < every else 'all tasks'})" for what, names in columns.items()]
+
+
 def _label(columns: Sequence[TaskColumn]) -> InstanceLabel:
     # The columns differ in no other setting, and each says itself if its models were selected on the test split.
     changes = {path: value for one in columns for path, value in one.set.items() if path != "train.protocol"}
@@ -222,13 +246,6 @@ def _cell(report: LadderReport, k: int) -> TaskCell:
     )
 
 
-_CSV_COLUMNS = (
-    "ladder task profile instance metric rung title n mean stderr diverged failed unfinished same_as_before "
-    "test_selected published_value published_stderr published_source published_note published_metric runs "
-    "code_versions learning_rate rate_source_kind rate_source_text numerics label"
-).split()
-
-
 def content_of(report: AllTasksReport) -> content.ReportContent:
     """What the report shows."""
     columns = [_column(k, column) for k, column in enumerate(report.columns)]
@@ -239,7 +256,7 @@ def content_of(report: AllTasksReport) -> content.ReportContent:
         foot=tuple(_foot(report)),
         groups=tuple(_group(column, cell) for k, column in enumerate(report.columns) for cell in _of(report, k)),
         label=structs.replace(label, task="all").anchor(report.ladder),
-        csv=(*_CSV_COLUMNS, *content.setting_fields(settings_of(cell for row in report.rows for cell in row.cells))),
+        csv=ladder_content.csv_columns([cell for row in report.rows for cell in row.cells]),
     )
 
 
@@ -270,7 +287,7 @@ def _column(k: int, column: TaskColumn) -> Column:
     def link(row: AllTasksRow) -> str:
         return anchor(column, row.rung)
 
-    text = cells.in_grid(column.score)
+    text = cells.in_grid(column.score, changes=True)
     name = column.name.replace(", ", "\n")
     return Column(name=name, cell=lambda row: text(row.cells[k]), right=False, whole=True, link=link)
 
@@ -280,6 +297,12 @@ def _foot(report: AllTasksReport) -> list[str]:
         f"{_metrics(report)}: mean ± standard error over n finished seeds; in parentheses, the published values. "
         "Each column is a separate task, and nothing is averaged over columns."
     ]
+    every = [cell for row in report.rows for cell in row.cells]
+    if ladder_content.with_difference(every):
+        sentences.append(
+            "Below the score: what the change to the base rung did, the difference with its 95 % interval (Welch), not "
+            "corrected, and p, corrected by Holm's method over the differences and claims of a task."
+        )
     names = {column.task for column in report.columns}
     if "Image" in names:
         sentences.append(
@@ -294,7 +317,15 @@ def _foot(report: AllTasksReport) -> list[str]:
     sentences += filter(None, (data_sentence(column.data, column.name) for column in report.columns))
     sentences += _rates(report)
     sentences.append(_published(report))
-    return sentences + content.closing_notes([cell for row in report.rows for cell in row.cells], report.notes)
+    columns: dict[str, list[str]] = {}
+    for column in report.columns:
+        for caution in column.cautions:
+            columns.setdefault(caution.text, []).append(column.name)
+    by_columns: dict[str, list[str]] = {}
+    for text, headings in columns.items():
+        by_columns.setdefault("; ".join(headings), []).append(text)
+    sentences += [f"Caution, {names}: {'; '.join(texts)}." for names, texts in by_columns.items()]
+    return sentences + content.closing_notes(every, report.notes)
 
 
 def _metrics(report: AllTasksReport) -> str:

@@ -8,7 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from lrurun import plugins
 from lrurun.config.resolve import RATE
@@ -209,7 +209,7 @@ def _sentences(report: LadderReport, request: LadderRequest | str | None, firm: 
     if report.claims:
         sentences.append(_claims(report, request))
     if found := cautions(report):
-        sentences.append(f"Caution: {'; '.join(found)}.")
+        sentences.append(f"Caution: {'; '.join(caution.text for caution in found)}.")
     sentences.append(_next(report, request, firm))
     sentences += detect_foot(report)
     sentences += [f"Note: {without_runs(note)}" for note in report.notes if note != PAPER_PROTOCOL]
@@ -271,22 +271,44 @@ def _claims(report: LadderReport, request: LadderRequest | str | None) -> str:
     return f"{subject}{stand_in}: {', '.join(found)}{where}."
 
 
-def cautions(report: LadderReport) -> list[str]:
-    """What changes the reading of the answer, in a few words each."""
+SELECTED_ON_TEST = "models selected on the test split"
+
+
+class Caution(Struct, frozen=True, kw_only=True):
+    """What changes the reading of an answer, in a few words."""
+
+    what: str
+    where: str = ""
+    """The rungs that it is about, as in "all but tanh-rnn"."""
+    advice: str = ""
+    runs: int | None = None
+    """How many runs it is about, if it is about single ones."""
+
+    @property
+    def text(self) -> str:
+        """As in "2 runs diverged (tanh-rnn)"."""
+        runs = "" if self.runs is None else f"{plural(self.runs, 'run')} "
+        where, advice = self.where and f" ({self.where})", self.advice and f": {self.advice}"
+        return f"{runs}{self.what}{where}{advice}"
+
+
+def cautions(report: LadderReport) -> list[Caution]:
+    """What changes the reading of the answer."""
     rows = report.rows
     differing = with_difference(rows)
     compared = [row for row in rows if row.comparison is not None and row.comparison.is_tested]
     few = [row for row in compared if row.comparison is not None and row.comparison.provisional]
-    improving = _about("still improving at the last step", [row for row in rows if row.still_improving], rows)
+    improving = [row for row in rows if row.still_improving]
     opposite = [row for row in compared if row.comparison and claims.opposite_mean(row.comparison, report.score)]
+    smoke = "profile smoke shows that everything runs, its scores mean nothing"
     found = [
-        "profile smoke shows that everything runs, its scores mean nothing" if report.profile == "smoke" else "",
+        Caution(what=smoke) if report.profile == "smoke" else None,
         _about("not tuned, see --tune", [row for row in differing if row.untuned], differing),
         _about(f"provisional, fewer than {verdicts.LEAST_SEEDS} seeds", few, compared),
         _about("best rate at the edge of those tried", [row for row in rows if _is_at_edge(row, report)], rows),
-        f"{improving}: longer with --set train.steps=N" if improving else "",
+        _about("still improving at the last step", improving, rows, "longer with --set train.steps=N"),
         _about("the typical run and the mean disagree", opposite, compared),
-        _about("models selected on the test split", [row for row in rows if row.test_selected], rows),
+        _about(SELECTED_ON_TEST, [row for row in rows if row.test_selected], rows),
     ]
     untested: dict[str, list[LadderRow]] = {}
     for row in rows:
@@ -297,15 +319,15 @@ def cautions(report: LadderReport) -> list[str]:
         counts = {clean(row.rung): getattr(row, state) for row in rows if not row.same_as_before}
         total = sum(counts.values())
         which = ", ".join(rung for rung, count in counts.items() if count)
-        found.append(f"{plural(total, 'run')} {state} ({which})" if total else "")
+        found.append(Caution(what=state, where=which, runs=total) if total else None)
     for kind, versions in (
         ("code", {version for row in rows for version in row.code_versions}),
         ("numerics", {version for row in rows for version in row.numerics}),
     ):
-        found.append(f"runs of {len(versions)} {kind} versions" if len(versions) > 1 else "")
+        found.append(Caution(what=f"runs of {len(versions)} {kind} versions") if len(versions) > 1 else None)
     if report.design is not None and report.design.next_look is not None:
-        found.append(f"the next look is at {report.design.next_look} seeds")
-    return [one for one in found if one]
+        found.append(Caution(what=f"the next look is at {report.design.next_look} seeds"))
+    return [one for one in found if one is not None]
 
 
 def _is_at_edge(row: LadderRow, report: LadderReport) -> bool:
@@ -313,22 +335,22 @@ def _is_at_edge(row: LadderRow, report: LadderReport) -> bool:
     return report.tuning is not None and RATE in report.tuning.at_edge.get(row.rung, ())
 
 
-def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow]) -> str:
-    """A caution followed by the rungs that it is about, as in "not tuned (all rungs)"; empty if it is about none.
+def _about(what: str, rows: Sequence[LadderRow], every: Sequence[LadderRow], advice: str = "") -> Caution | None:
+    """A caution about these rungs of `every` one, as in "not tuned (all rungs)"; none if there are none.
 
     More than three rungs are not named: those that are left out are, or there are more than three of them too.
     """
     if not rows:
-        return ""
-    if len(rows) == len(every):
-        return f"{what} (all rungs)"
+        return None
     names = [clean(row.rung) for row in rows]
     others = [clean(row.rung) for row in every if row not in rows]
-    if len(names) <= _FEW:
+    if not others:
+        which = "all rungs"
+    elif len(names) <= _FEW:
         which = ", ".join(names)
     else:
         which = f"all but {', '.join(others)}" if len(others) <= _FEW else f"{len(names)} rungs"
-    return f"{what} ({which})"
+    return Caution(what=what, where=which, advice=advice)
 
 
 def _next(report: LadderReport, request: LadderRequest | str | None, firm: str) -> str:

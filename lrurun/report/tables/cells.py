@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from lrurun.config.ladder import Published
+from lrurun.report.judging.claims import look_text, p_text
+from lrurun.report.judging.verdicts import NOT_RUN
 from lrurun.report.scores import ScoreForm
 from lrurun.report.tables import content
 from lrurun.report.tables.content import mixed_versions
@@ -34,6 +36,19 @@ def setting(row: LadderRow, name: str, form: ScoreForm) -> str:
     return NOTHING
 
 
+def change(row: LadderRow, form: ScoreForm) -> list[str]:
+    """What the change to the base did: verdict and difference, its interval, p. Nothing without a base or runs."""
+    found = row.comparison
+    if found is None or row.verdict == NOT_RUN:
+        return []
+    if found.difference is None or row.same_as_before:
+        return [row.verdict]
+    lines = [f"{row.verdict} {form.difference(found.difference)}{look_text(found)}"]
+    if found.low is not None and found.high is not None:
+        lines.append(f"[{form.difference(found.low)}, {form.difference(found.high)}]")
+    return lines if found.p_adjusted is None else [*lines, p_text(found.p_adjusted)]
+
+
 def settings(row: LadderRow, form: ScoreForm) -> list[str]:
     """The means in all other settings."""
     return [f"at {one.setting}: {setting(row, one.setting, form)}" for one in row.settings]
@@ -56,12 +71,13 @@ def remarks(row: LadderRow) -> list[str]:
     return uncounted(row) + mixed_versions(row)
 
 
-def in_grid(form: ScoreForm) -> Callable[[LadderRow], str]:
-    """Makes the text of a cell of a table that has a rung in every cell."""
+def in_grid(form: ScoreForm, *, changes: bool = False) -> Callable[[LadderRow], str]:
+    """Makes the text of a cell of a table that has a rung in every cell, with what its change did if `changes`."""
 
     def text(row: LadderRow) -> str:
         values = [f"({published(row, form)})"] if row.published else []
-        return "\n".join([score(row, form), *settings(row, form), *remarks(row), *values])
+        changed = change(row, form) if changes else []
+        return "\n".join([score(row, form), *changed, *settings(row, form), *remarks(row), *values])
 
     return text
 

@@ -36,11 +36,7 @@ def content_of(report: LadderReport) -> content.ReportContent:
         groups=tuple(_group(row, report.score, {one.rung for one in report.rows}) for row in report.rows),
         claims=report.claims,
         label=label.anchor(report.ladder),
-        csv=(
-            *_CSV_COLUMNS,
-            *content.setting_fields(settings_of(report.rows)),
-            *content.slot_fields(every_slot(row.slots for row in report.rows)),
-        ),
+        csv=csv_columns(report.rows),
         curves=True,
     )
 
@@ -69,17 +65,23 @@ _CSV_FIRST = (
 ).split()
 """The columns of CSV that keep this order; those of other fields follow them."""
 _NOT_IN_CSV = {
-    *("branches", "comparison", "published", "rate_source", "other_runs", "test_selected", "paper", "untuned"),
+    *("branches", "comparison", "published", "rate_source", "other_runs", "paper", "untuned"),
     *("settings", "slots"),
 }
 """Fields of a row that are no column: `comparison`, `published`, `rate_source`, `settings` and `slots` have columns
-for their parts, `branches` follows from `on`, a note says what `test_selected` does, and JSON has the runs that are not
-counted, the paper's numbers, and which side of a difference is untuned."""
+for their parts, `branches` follows from `on`, and JSON has the runs that are not counted, the paper's numbers, and
+which side of a difference is untuned."""
 _CSV_COLUMNS = (
     *_CSV_FIRST,
     *(name for name in LadderRow.__struct_fields__ if name not in {*_CSV_FIRST, *_NOT_IN_CSV}),
     "label",
 )
+
+
+def csv_columns(rows: Sequence[LadderRow]) -> tuple[str, ...]:
+    """The columns of CSV for these rows."""
+    slots = every_slot(row.slots for row in rows)
+    return (*_CSV_COLUMNS, *content.setting_fields(settings_of(rows)), *content.slot_fields(slots))
 
 
 # Cells and footnotes
