@@ -81,7 +81,7 @@ def check(
         raise UsageError(f"check {what}: --ladder is for recipes", "omit it")
     chosen = names if all_ else [str(name)]
     checks: dict[str, Callable[[str], list[CheckResult]]] = {
-        "ladder": _check_ladder,
+        "ladder": partial(_check_ladder, details=details or json),
         "recipe": partial(_check_recipe, ladders=ladder or ()),
         "recurrence": _check_recurrence,
         "study": _check_study,
@@ -100,8 +100,8 @@ def check(
             ["", what, "check", "detail"],
             [[_state(finding), finding.name, finding.check, finding.detail] for finding in findings],
             cut={"detail": 16},
-            # what is wrong, and with --details everything
-            below={"detail": lambda row: f"{row[1]}, {row[2]}" if details or row[0] != "ok" else ""},
+            # what is wrong, of ladders all, and with --details everything
+            below={"detail": lambda row: f"{row[1]}, {row[2]}" * (details or what == "ladder" or row[0] != "ok")},
         )
     if all(finding.passed for finding in findings):
         return 0
@@ -127,7 +127,8 @@ class ChecksFailed(LrurunError):
     exit_code = 3
 
 
-def _check_ladder(name: str) -> list[CheckResult]:
+def _check_ladder(name: str, *, details: bool) -> list[CheckResult]:
+    """`details`: say what the rungs change on each recipe; otherwise, only which of them change nothing."""
     from lrurun.config import plan as planning
     from lrurun.config.ladder import examine_ladder, load_plug_ins, rules
 
@@ -140,9 +141,25 @@ def _check_ladder(name: str) -> list[CheckResult]:
         return [CheckResult(name, "the document", False, text) for text in _texts(errors)]
     detail = f"{plural(len(ladder.rungs), 'rung')}, {plural(len(ladder.claims), 'claim')}"
     findings = [CheckResult(name, "the document", True, detail)]
+    sound: dict[str, list[str]] = {}
+    """What rungs change -> the recipes on which they do."""
+    shared: dict[str, list[str]] = {}
+    """A rung with the runs of its base -> the recipes on which it has those."""
     on_recipes: dict[str, dict[str, str]] = {}
     """Fault, without the file of the recipe -> each recipe on which it is one, with the whole sentence."""
     tasks = list(ladder.recipes or paths.names("recipes"))
+
+    def where(recipes: Iterable[str]) -> str:
+        """Those of a finding: by their names in its detail, if they are several, but not all."""
+        names = list(recipes)
+        if len(names) == 1:
+            return f"on {names[0]}"
+        return "on every recipe" if len(names) == len(tasks) else f"on {len(names)} recipes"
+
+    def detailed(text: str, recipes: Iterable[str]) -> str:
+        names = list(recipes)
+        return text if len(names) in (1, len(tasks)) else f"{text}; on {', '.join(names)}"
+
     for task in tasks:
         try:
             made = planning.make(task, ladder=name)
@@ -152,17 +169,22 @@ def _check_ladder(name: str) -> list[CheckResult]:
             on_recipes.setdefault(fault, {})[task] = text
             continue
         changed = {rung.name: _changes(rung) for rung in made.rungs if rung.on is not None}
-        detail = "; ".join(f"{rung}: {text}" for rung, text in changed.items())
-        findings.append(CheckResult(name, f"on {task}", True, detail))
+        sound.setdefault("; ".join(f"{rung}: {text}" for rung, text in changed.items()), []).append(task)
+        for rung in made.rungs:
+            if rung.same_as_base:
+                shared.setdefault(f"{rung.name} shares the runs of {rung.on}", []).append(task)
+    if details:
+        for text, recipes in sound.items():
+            findings.append(CheckResult(name, where(recipes), True, detailed(text, recipes)))
+    elif sound:
+        text = "; ".join(f"{text} on {', '.join(recipes)}" for text, recipes in shared.items())
+        recipes = [task for some in sound.values() for task in some]
+        findings.append(CheckResult(name, where(recipes), True, text or "every rung changes a setting"))
     # A ladder of the user's own that names no recipes need not be meant for those on which it cannot run.
     others = not ladder.recipes and not ladder.is_packaged and len(findings) > 1
     for fault, texts in on_recipes.items():
-        (task, text), *more = texts.items()
-        where, detail = f"on {task}", text
-        if more:
-            where = "on every recipe" if len(texts) == len(tasks) else f"on {len(texts)} recipes"
-            detail = fault if len(texts) == len(tasks) else f"{fault}; on {', '.join(texts)}"
-        findings.append(CheckResult(name, where, others, detail, warning=others))
+        text = fault if len(texts) > 1 else next(iter(texts.values()))
+        findings.append(CheckResult(name, where(texts), others, detailed(text, texts), warning=others))
     return findings
 
 
