@@ -228,7 +228,8 @@ def test_check_of_a_ledger_whose_runs_folder_is_elsewhere(
     assert (code, len(out.splitlines())) == (1, 3)
     assert "leads out of the runs folder" in out
     assert "1 checkpoint is not in the runs folder runs\n" in out
-    assert "restore a copy made by lrurun ledger backup" in err
+    assert "lrurun resume continues an unfinished run from an earlier one" in err
+    assert "restore a copy" not in err
     assert "--runs-dir FOLDER" in err
 
 

@@ -67,7 +67,7 @@ def check(
     """
     places: Places = context.obj.places
     found = _checked(places, quick=quick)
-    problems = found.problems
+    problems = [*found.problems, *found.faults]
     if found.elsewhere:
         verb = "is" if found.elsewhere == 1 else "are"
         problems = [*problems, f"{plural(found.elsewhere, 'checkpoint')} {verb} not in the runs folder {places.runs}"]
@@ -82,12 +82,17 @@ def check(
     about = plural(len(problems), "problem") if problems else "no problems"
     console.paragraph(f"{places.ledger}: {_counts(found)}, {about}")
     if found.elsewhere:
-        fine = "" if found.problems else "the ledger itself has no problems; "
+        fine = "" if found.problems or found.faults else "the ledger itself has no problems; "
         console.say(f"{fine}name its runs folder with --runs-dir FOLDER")
     if found.problems:
         console.say(
             "restore a copy made by lrurun ledger backup, or move the file aside and run lrurun ledger rebuild; a copy "
             "of the file alone, made while runs were recorded, may be damaged"
+        )
+    if found.faults:
+        console.say(
+            "results do not depend on checkpoints: lrurun resume continues an unfinished run from an earlier one, or "
+            "begins it again; if the disk is full, free some space before"
         )
     if found.unknown:
         console.say(f"to have them in a ledger, move this one aside: {opening.REBUILD}")
@@ -103,6 +108,9 @@ class _Found(Struct):
     """What a check found; `total` and `counted` say whether runs and checkpoints could be counted."""
 
     problems: list[str]
+    """Of the ledger itself."""
+    faults: list[str] = []
+    """Of checkpoints."""
     total: int | None = None
     runs: int = 0
     """Those that can be read."""
@@ -133,7 +141,7 @@ def _checked(places: Places, *, quick: bool) -> _Found:
                 if elsewhere and _absent(places, c):
                     found.elsewhere += 1
                 else:
-                    found.problems += _faults(places, ledger, c, quick=quick)
+                    found.faults += _faults(places, ledger, c, quick=quick)
             found.counted = True
             found.unknown = sorted(set(folders) - set(ids))
     except DamagedError as error:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lrurun.paths import Places
 
 
-REBUILD = "lrurun ledger rebuild makes a ledger of the runs folder"
+REBUILD = "lrurun ledger rebuild makes a ledger from them"
 
 
 def rebuild_hint(places: Places) -> str | None:
