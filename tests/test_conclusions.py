@@ -162,7 +162,8 @@ def test_claims_are_counted_by_verdict() -> None:
         made.conclusions[0],
         "Provisional: all verdicts. With fewer than 12 seeds a verdict assumes that no seed fails.",
         "Of 1 claim, for whose tasks sDigits stands in: 1 supported; 1 provisional.",
-        f"These sentences are about the first 2 of {len(made.rows)} rungs; p and verdicts count all with results.",
+        f"These sentences are about the first 2 of {len(made.rows)} rungs, without 3 claims about others; p and "
+        "verdicts count all with results.",
     )
     assert build(shown=[row.rung for row in made.rows]).conclusions == made.conclusions
 

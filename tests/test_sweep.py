@@ -343,7 +343,8 @@ def test_reports_of_some_rungs(swept, capsys) -> None:
     # their bases are not among them
     assert [(row["on"], row["branches"]) for row in found["rows"]] == [("linear-rnn", True), ("ring-init", True)]
     assert {claim["rung"] for claim in found["claims"]} <= {"diagonal", "gamma-norm"}
-    about = "These sentences are about diagonal, gamma-norm of 8 rungs; p and verdicts count all with results."
+    about = "These sentences are about diagonal, gamma-norm of 8 rungs, without 7 claims about others; p and "
+    about += "verdicts count all with results."
     assert found["conclusions"][-1] == about
     text = lrurun(capsys, *report, "--rung", "diagonal")[1]
     assert [line.split()[:2] for line in text.splitlines() if line.startswith("diagonal")] == [

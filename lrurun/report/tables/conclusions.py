@@ -61,12 +61,13 @@ def warnings(rows: Sequence[LadderRow]) -> list[str]:
     return [*_provisional(judged), *_improving(rows)]
 
 
-def about(rungs: Sequence[str], every: Sequence[str]) -> list[str]:
-    """Which of `every` rung the conclusions are about, unless about all."""
+def about(rungs: Sequence[str], every: Sequence[str], hidden: int = 0) -> list[str]:
+    """Which of `every` rung the conclusions are about, unless about all, and how many claims are about others."""
     if len(rungs) == len(every):
         return []
     which = f"the first {len(rungs)}" if rungs == every[: len(rungs)] else ", ".join(rungs)
-    return [f"These sentences are about {which} of {len(every)} rungs; p and verdicts count all with results."]
+    claims = f", without {plural(hidden, 'claim')} about others" if hidden else ""
+    return [f"These sentences are about {which} of {len(every)} rungs{claims}; p and verdicts count all with results."]
 
 
 def _state(design: DesignSummary) -> str:

@@ -12,7 +12,6 @@ from msgspec import Struct
 from lrurun.config.ladder import Grid, Ladder, Published, Rung
 from lrurun.config.resolve import RateSource
 from lrurun.config.schema import RunConfig
-from lrurun.errors import plural
 from lrurun.report.judging import claims, published, ranks, sequential, statistics, verdicts
 from lrurun.report.judging.claims import JudgedClaim
 from lrurun.report.judging.scored_runs import claimed_metrics, results_of, scored, scoring_of
@@ -160,8 +159,7 @@ def build(
     their_claims = tuple(
         claim for claim in judged.claims if with_claims and {claim.rung, claim.other or claim.rung} <= set(names)
     )
-    if with_claims and (hidden := len(judged.claims) - len(their_claims)):
-        notes.append(f"without {plural(hidden, 'claim')} about rungs that are not shown")
+    hidden = len(judged.claims) - len(their_claims) if with_claims else 0
     design = sequential.summary(progress, {rung: one.of for rung, one in results.items()}) if progress else None
     # a look corrects for the questions of the design, with results or not
     hypotheses = max(judged.hypotheses, design.hypotheses if design else 0)
@@ -185,7 +183,7 @@ def build(
         label=instance.label.text,
         chance=scoring.chance,
         learns_from=scoring.learns_from,
-        conclusions=(*conclude(rows, their_claims, design, form, task=task), *about(names, every)),
+        conclusions=(*conclude(rows, their_claims, design, form, task=task), *about(names, every, hidden)),
         design=design,
         score=form,
         test_step=scoring.step,
