@@ -207,10 +207,21 @@ def test_damaged_data_are_one_error(machine: Machine) -> None:
     arguments = (*SMOKE, "--data-dir", "data")
     machine.run("data", "prepare", "sDigits", "--data-dir", "data")
     path = machine.folder / "data" / "sDigits" / "train-inputs.npy"
-    path.write_bytes(path.read_bytes()[:-1])
+    whole = path.read_bytes()
+    for damaged, what in (
+        (whole[:-1], "has fewer bytes than its header says"),
+        (whole + b"1", "has more bytes than its header says"),
+        (None, "No such file or directory"),
+    ):
+        path.unlink()
+        if damaged is not None:
+            path.write_bytes(damaged)
+        error, hint = error_and_hint(machine, *arguments, code=1)
+        assert error.endswith(f"train-inputs.npy: {what}")
+        assert hint.startswith("remove the folder")
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     done = machine.run(*arguments, code=1)
     assert done.stderr.splitlines()[-2].endswith("train-inputs.npy: its digest is not that in the manifest")
-    assert done.stderr.splitlines()[-1].startswith("hint: remove the folder")
     assert machine.states().get("failed") is None
 
 

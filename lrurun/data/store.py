@@ -404,19 +404,35 @@ def _split(
     return Split(**parts)
 
 
-def _mapped(path: Path, expected: str, hint: str) -> np.ndarray:
-    """The array in a `.npy` file with this digest. Python objects are refused."""
+def check_sizes(table: Mapping[str, Any], folder: Path) -> None:
+    """Checks that all arrays of a manifest are there in full, without reading their numbers, as `load` does.
+
+    Raises:
+        LrurunError: one is missing, or has another number of bytes than its header says.
+    """
+    for name in table["sha256"]:
+        _mapped(folder / f"{name}.npy", None, _IMPORT if table.get("kind") == "imported" else _REMAKE)
+
+
+def _mapped(path: Path, expected: str | None, hint: str) -> np.ndarray:
+    """The array in a `.npy` file, with this digest if one is expected. Python objects are refused."""
     try:
         reading.open_regular(path).close()
-        if sha256(path) != expected:
+        if expected is not None and sha256(path) != expected:
             raise LrurunError(f"{path}: its digest is not that in the manifest", hint)
-        return np.atleast_1d(np.lib.format.open_memmap(path, mode="r"))
+        array = np.lib.format.open_memmap(path, mode="r")
+        if path.stat().st_size != array.offset + array.nbytes:
+            raise LrurunError(f"{path}: has more bytes than its header says", hint)
+        return np.atleast_1d(array)
     except LrurunError:
         raise
     except OSError as error:
         raise LrurunError(f"{path}: {error.strerror}", hint) from None
     except Exception as error:  # NumPy raises many types for an invalid header
-        raise LrurunError(f"{path}: not an array of numbers: {reading.first_line(error)}", hint) from None
+        what = "has fewer bytes than its header says"
+        if "mmap length" not in str(error):
+            what = f"not an array of numbers: {reading.first_line(error)}"
+        raise LrurunError(f"{path}: {what}", hint) from None
 
 
 def _remake(table: Mapping[str, Any]) -> str:

@@ -109,7 +109,9 @@ def prepare_data(
 
 
 def check_data_folder(places: Places, choice: DataChoice, *, force: bool = False) -> None:
-    """Checks that the data are valid or can be prepared (with `force`: again), before anything is written.
+    """Checks that the data are there in full or can be prepared (with `force`: again), before anything is written.
+
+    Their digests are compared by the workers, when they load them.
 
     Raises:
         LrurunError: neither holds.
@@ -117,7 +119,10 @@ def check_data_folder(places: Places, choice: DataChoice, *, force: bool = False
     folder = places.data / choice.data_name
     if force and choice.task.restore:
         raise LrurunError(f"--force: {choice.task.name} has imported arrays, which nothing makes", choice.task.restore)
-    if force or store.manifest(choice.task, choice.options, folder) is None:
+    table = None if force else store.manifest(choice.task, choice.options, folder)
+    if table is not None:
+        store.check_sizes(table, folder)
+    else:
         if choice.task.restore:
             raise store.missing(choice.task, folder)
         above = places.data.absolute()
