@@ -86,6 +86,8 @@ fill(Path("ledger.db"), "sDigits", scores, profile="smoke")
     report = ["report", "sDigits", "--profile", "smoke", "--detect", "2"]
     found = loaded(f"from lrurun.__main__ import run\nassert run({report!r}) == 0", tmp_path)
     assert found & (HEAVY | {"scipy"}) == set()
+    # tasks that the ladder has claims and published scores on
+    assert not [name for name in found if name.startswith("lrurun.data.downloaded.")]
 
 
 def test_commands_that_do_not_train_load_no_jax(tmp_path):

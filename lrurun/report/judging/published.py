@@ -46,12 +46,15 @@ def _judge(ladder: Ladder, task: str, profile: str | None) -> dict[Question, Com
     rows = {name: found for name, found in rows_for(ladder, task, profile).items() if found}
     if not rows or task not in tasks.TASKS:
         return {}
-    metric = tasks.TASKS[task].metric
-    chance = constant(Scoring(metric=metric, chance=metric.chance))
+    metric = tasks.selected_on(task)
+
+    def chance() -> Sample:
+        known = tasks.TASKS[task].metric  # only here: the task is imported for it
+        return constant(Scoring(metric=known, chance=known.chance))
 
     def pair(question: Question) -> Pair:
         mine, other = (None, None) if question.metric else _chosen(rows, question)
-        sides = (_sample(mine, metric), chance if question.other is None else _sample(other, metric))
+        sides = (_sample(mine, metric), chance() if question.other is None else _sample(other, metric))
         return Pair(
             question=question,
             mine=sides[0],

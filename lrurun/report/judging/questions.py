@@ -84,7 +84,7 @@ def of_claim(claim: Claim, task: str) -> list[Question]:
 
 def metric_of(claim: Claim, task: str) -> str:
     """The metric of the task that a claim is about; empty: the one that selects the model."""
-    if task in tasks.TASKS and tasks.TASKS[task].metric.name == claim.metric:
+    if task in tasks.TASKS and tasks.selected_on(task).name == claim.metric:
         return ""
     return claim.metric
 
