@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shlex
 from collections.abc import Mapping
@@ -48,16 +49,11 @@ class InstanceLabel(Struct, frozen=True, kw_only=True):
         return clean(f"{self.text}: {what}")
 
     def anchor(self, ladder: str, what: str = "") -> str:
-        """The label of a table in LaTeX. Only what differs from the plain recipe on the usual data is in it."""
-        parts = [
-            ladder,
-            self.task,
-            self.profile or "",
-            what,
-            "tuned" if self.tune else "",
-            *(f"{path}-{setting(value)}" for path, value in self.changes.items()),
-            "" if self.data in _USUAL else self.data.replace(" ", "-"),
-        ]
+        """The label of a table in LaTeX; settings and unusual data, which the caption names, are six digits of it."""
+        changed = [f"{path}={setting(value)}" for path, value in sorted(self.changes.items())]
+        changed += [] if self.data in _USUAL else [self.data]
+        digest = hashlib.sha256("\n".join(changed).encode()).hexdigest()[:6]
+        parts = [ladder, self.task, self.profile or "", what, "tuned" if self.tune else "", digest if changed else ""]
         return "-".join(re.sub(r"[^\w.-]+", "", part, flags=re.ASCII) for part in parts if part)
 
 

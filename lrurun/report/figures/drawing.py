@@ -123,6 +123,7 @@ def ladder(report: ladder_table.LadderReport, scores: Mapping[str, float]) -> Fi
 def every_task(report: AllTasksReport) -> Figure:
     """The map of tasks by rungs."""
     sentences = [task_map.LEGEND, "Colour: blue is better than the base, orange is worse, pale is undecided."]
+    sentences += [f"Caution: {'; '.join(cautions)}."] if (cautions := all_tasks.cautions(report)) else []
     title = all_tasks.content_of(report).title
     drawn = task_map.of(report)
     places = [(float(k), -float(n), cell) for n, row in enumerate(drawn.cells) for k, cell in enumerate(row)]
