@@ -18,7 +18,6 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import typing
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -122,7 +121,8 @@ from lrurun.ledger.values import (
     Run,
     StateSummary,
 )
-from lrurun.server import Place, Server
+from lrurun.paths import ledger_place
+from lrurun.server import Place
 
 if TYPE_CHECKING:
     from lrurun.config.runs import PlannedRun
@@ -206,26 +206,24 @@ class Ledger:
         self.database.waiting = call
 
     @classmethod
-    def open(
-        cls, path: str | os.PathLike[str] | Server, *, create: bool = True, timeout: float = TIMEOUT
-    ) -> typing.Self:
+    def open(cls, path: str | Place, *, create: bool = True, timeout: float = TIMEOUT) -> typing.Self:
         """Open a ledger for writing; it is created or migrated if necessary.
 
         `timeout` is how many seconds each write waits for other processes, or for a server that restarts. Raises
         NotFoundError if there is no ledger and `create` is off, LrurunError if it cannot be written, LedgerError if it
         is busy, cannot be reached, is newer than this version, or not a ledger.
         """
-        place = databases.place(path)
+        place = ledger_place(path) if isinstance(path, str) else path
         return cls(databases.implementation(place).open(place, create=create, timeout=timeout))
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str] | Server, *, timeout: float = TIMEOUT) -> typing.Self | None:
+    def read(cls, path: str | Place, *, timeout: float = TIMEOUT) -> typing.Self | None:
         """Open a ledger for reading; None if there is none. Never creates one and never changes a row.
 
         Raises LedgerError for a ledger of another version, for a file that is not a ledger and for a server that
         cannot be reached, LrurunError if it cannot be read.
         """
-        place = databases.place(path)
+        place = ledger_place(path) if isinstance(path, str) else path
         database = databases.implementation(place).read(place, timeout=timeout)
         return None if database is None else cls(database)
 
