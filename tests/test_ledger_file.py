@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.errors import LedgerError, LrurunError, NotFoundError
 from lrurun.ledger.database import files
 from lrurun.ledger.store import Ledger
@@ -112,7 +113,7 @@ def test_removed_and_replaced_files_are_noticed(path: Path, name: str) -> None:
 
 def test_a_finished_run_is_in_the_file_itself(path: Path, tmp_path: Path) -> None:
     with Ledger.open(path) as ledger:
-        key = ledger.add_ladder("lru", "sDigits", None, {}).key
+        key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(key, [want()])
         ledger.finish(take(ledger, key), "done", result={"val/accuracy": 0.5})
         copy = tmp_path / "copy.db"
@@ -222,7 +223,7 @@ def test_readers_create_nothing_and_change_nothing(path: Path) -> None:
     path.touch()
     assert Ledger.read(path) is None
     with Ledger.open(path) as ledger:
-        key = ledger.add_ladder("lru", "sDigits", None, {}).key
+        key = ledger.add_ladder("lru", "sDigits", None, InstanceSpec()).key
         ledger.enqueue(key, [want()])
     content = path.read_bytes()
     reader = Ledger.read(path)

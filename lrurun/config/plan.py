@@ -22,7 +22,7 @@ from lrurun.config.recurrences.dense import DenseRecurrence
 from lrurun.config.recurrences.diagonal import DiagonalRecurrence
 from lrurun.config.resolve import ResolvedRung as ResolvedRung
 from lrurun.config.resolve import full, resolve, with_point
-from lrurun.config.runs import PlannedRun, pack
+from lrurun.config.runs import InstanceSpec, PlannedRun, pack
 from lrurun.config.schema import KIND, TUNING_SEED, fingerprint
 from lrurun.config.settings import combinations, parse_set
 from lrurun.config.tuning import Search, proposed_points
@@ -56,9 +56,9 @@ class Plan(Struct, frozen=True, kw_only=True):
         return task_of(self.recipe)
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> InstanceSpec:
         """What distinguishes this instance from others of the same ladder, task and profile."""
-        return {"set": self.changes, "tune": self.tune, "digest": self._digest}
+        return InstanceSpec(set=self.changes, tune=self.tune, digest=self._digest)
 
     @property
     def _digest(self) -> str:

@@ -52,6 +52,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DataError, IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
+from lrurun.config.runs import InstanceSpec
 from lrurun.config.schema import Config, FixedExecution, RunKind
 from lrurun.errors import LaterVersionError, LedgerError, LrurunError, NotFoundError, UsageError, nearest, plural
 from lrurun.ledger import checks, columns, conditions, progress, views
@@ -269,25 +270,26 @@ class Ledger:
         name: str,
         task: str,
         profile: str | None,
-        spec: Mapping[str, Any],
+        spec: InstanceSpec,
         short_name: str = "",
         *,
         kind: RunKind = "training",
         chosen: str | None = None,
     ) -> LadderInstance:
-        """The ladder instance of these values; it is inserted if it is new. `spec` must be JSON.
+        """The ladder instance of these values; it is inserted if it is new.
 
         A new instance gets the short name, with -2, -3 if others have it; with `chosen`, a new or known one gets that.
 
         Raises:
             UsageError: another instance has the `chosen` name.
         """
-        values = json.dumps([name, task, profile, spec], sort_keys=True, separators=(",", ":"), allow_nan=False)
+        table = msgspec.to_builtins(spec)
+        values = json.dumps([name, task, profile, table], sort_keys=True, separators=(",", ":"), allow_nan=False)
         key = hashlib.sha256(values.encode()).hexdigest()[:12]
         row: dict[str, Any] = {"key": key, "name": name, "task": task, "profile": profile, "kind": kind}
         query = select(ladders).where(ladders.c.key == key)
         with self._writing() as connection:
-            row |= {"spec": pack(spec), "created_at": now(connection), "user": owners.user()}
+            row |= {"spec": pack(table), "created_at": now(connection), "user": owners.user()}
             if chosen is not None:
                 lock(connection, ENQUEUE)  # of two commands that choose one name at once, the second is refused
                 same_name = select(ladders).where(ladders.c.short_name == chosen, ladders.c.key != key)
@@ -1297,7 +1299,7 @@ class Ledger:
                 short_name = next(name for name in numbered(record.short_name) if name not in taken)
                 try:
                     with connection.begin_nested():
-                        row = _row(ladders, record, spec=pack(record.spec), short_name=short_name)
+                        row = _row(ladders, record, spec=pack(msgspec.to_builtins(record.spec)), short_name=short_name)
                         inserted = connection.execute(insert(ladders).values(row).returning(ladders)).one()
                         ladder_instance(inserted)
                         rows = [(event.id, _event_row(event, ladder=inserted.id)) for event in ladder_record.events]

@@ -177,7 +177,7 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> planning.Plan:
     Raises:
         UsageError: the plug-in of its task is not loaded, or the documents do not fit this version.
     """
-    recorded, sets, tune = find(ledger, instance), instance.spec.get("set", {}), bool(instance.spec.get("tune"))
+    recorded, sets, tune = find(ledger, instance), instance.spec.set, instance.spec.tune
     if recorded is None:
         return planning.make(
             instance.task, ladder=instance.name, profile=instance.profile, sets=sets, tune=tune, imports=False

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from lrurun.console import clean, setting
+
+if TYPE_CHECKING:
+    from lrurun.config.runs import InstanceSpec
 
 
 class InstanceLabel(Struct, frozen=True, kw_only=True):
@@ -92,9 +95,9 @@ def make_label(
     return InstanceLabel(task=task, profile=profile, tune=tune, changes=changes, data=data_phrase(data))
 
 
-def instance_title(ladder: str, task: str, profile: str | None, spec: Mapping[str, Any]) -> str:
+def instance_title(ladder: str, task: str, profile: str | None, spec: InstanceSpec) -> str:
     """As in "ladder lru on sDigits, profile smoke, without --tune, optim.lr=0.01"; `spec` is that of the instance."""
-    label = make_label(task, profile, bool(spec.get("tune")), spec.get("set", {}), {})
+    label = make_label(task, profile, spec.tune, spec.set, {})
     return f"ladder {clean(ladder)} on {label.text}"
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from lrurun import decoding, kinds
-from lrurun.config.runs import PlannedRun, pack
+from lrurun.config.runs import InstanceSpec, PlannedRun, pack
 from lrurun.config.schema import CellConfig, Config, Execution
 from lrurun.decoding import canonical
 from lrurun.errors import UsageError, hint_for
@@ -48,10 +48,10 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
         return f"{kinds.STUDY}-{self.study.name}-{self.profile}" + "-set" * bool(self.changes)
 
     @property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> InstanceSpec:
         """What distinguishes this instance from others of the study and profile."""
         cells = json.dumps([self.study.version, [canonical(cell) for cell in self.cells]], sort_keys=True)
-        return {"set": self.changes, "tune": False, "digest": hashlib.sha256(cells.encode()).hexdigest()[:12]}
+        return InstanceSpec(set=self.changes, digest=hashlib.sha256(cells.encode()).hexdigest()[:12])
 
     @property
     def labels(self) -> tuple[str, ...]:

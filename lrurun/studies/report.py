@@ -101,7 +101,7 @@ def plan_of(ledger: Ledger, instance: LadderInstance) -> StudyPlan:
     """
     asked = request.asked(ledger, instance)
     seeds = (asked[-1].payload or {}).get("seeds") if asked else None
-    study, changes = studies.of_task(instance.task), instance.spec.get("set", {})
+    study, changes = studies.of_task(instance.task), instance.spec.set
     return planning.make(study, instance.profile or "laptop", changes, None if seeds is None else parse_seeds(seeds))
 
 

@@ -283,7 +283,7 @@ def _main(counts: dict[str, int]) -> str:
 
 def title(ladder: LadderInstance) -> str:
     """`sDigits-smoke-tune: ladder lru on sDigits, profile smoke, tuned, optim.lr=0.01`."""
-    label = make_label(ladder.task, ladder.profile, bool(ladder.spec.get("tune")), ladder.spec.get("set", {}), {})
+    label = make_label(ladder.task, ladder.profile, ladder.spec.tune, ladder.spec.set, {})
     others = [] if ladder.user in (None, owner.user()) else [f"requested by {ladder.user}"]
     return f"{ladder.short_name}: ladder {ladder.name} on {', '.join([*label.parts(), *others])}"
 

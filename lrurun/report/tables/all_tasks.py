@@ -148,14 +148,14 @@ def _place(instance: LadderInstance) -> tuple[int, str, str]:
 
 def _may_be(instance: LadderInstance, request: LadderRequest) -> bool:
     """Whether it can be the requested one. A quick test without its plan: there may be hundreds of others."""
-    if instance.spec["tune"] != request.tune:
+    if instance.spec.tune != request.tune:
         return False
-    return bool(request.sets) or not set(instance.spec["set"]) - {"train.protocol"}
+    return bool(request.sets) or not set(instance.spec.set) - {"train.protocol"}
 
 
 def _protocol(instance: LadderInstance) -> list[str]:
     """The protocol of the instance, if it was set: tasks have different ones, and each column names its own."""
-    protocol = instance.spec["set"].get("train.protocol")
+    protocol = instance.spec.set.get("train.protocol")
     return [] if protocol is None else [f"train.protocol={protocol}"]
 
 

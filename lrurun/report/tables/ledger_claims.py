@@ -351,7 +351,7 @@ def _on(ledger: Ledger, name: str, ladder: Ladder, task: str) -> Used | None:
     for instance in ledger.ladders(ladder.name, task):
         if not _has_final_runs(ledger, instance):
             continue
-        sets, tune = instance.spec["set"], instance.spec["tune"]
+        sets, tune = instance.spec.set, instance.spec.tune
         try:
             recorded = instance_documents.find(ledger, instance)
             instance_documents.load_code(ledger, instance, recorded, "recurrence", "task")
@@ -399,7 +399,7 @@ def _is_reduced(ladder: Ladder, instance: LadderInstance) -> bool:
         return False
     profile = instance.profile
     other = profile is not None and not published.names_profile(ladder, instance.task, profile)
-    return other or bool(instance.spec["set"])
+    return other or bool(instance.spec.set)
 
 
 def _judged(report: LadderReport, instance: LadderInstance, command: str, *, reduced: bool) -> Used:

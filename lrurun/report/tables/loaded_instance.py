@@ -95,7 +95,7 @@ def other_versions(plan: planning.Plan, ledger: Ledger) -> str:
     by a command that looks the same; empty if there are none."""
     phrases = []
     for other in ledger.ladders(plan.ladder.name, plan.recipe.task):
-        same = (other.profile, other.spec.get("set"), other.spec.get("tune")) == (plan.profile, plan.changes, plan.tune)
+        same = (other.profile, other.spec.set, other.spec.tune) == (plan.profile, plan.changes, plan.tune)
         if same and other.spec != plan.spec:
             counts = ledger.state_counts(other.key)
             if finished := sum(counts.get(state, 0) for state in FINISHED):
@@ -365,7 +365,7 @@ def _first_label(run: Run, ledger: Ledger) -> str:
     if not run.memberships:
         return ", ".join(filter(None, [run.task, data_phrase(data)]))
     instance = ledger.ladder(run.memberships[0].ladder_key)
-    tune, changes = bool(instance.spec.get("tune")), instance.spec.get("set", {})
+    tune, changes = instance.spec.tune, instance.spec.set
     return make_label(instance.task, instance.profile, tune, changes, data).text
 
 
