@@ -56,6 +56,11 @@ class Joined(Protocol):
 class QueryError(Exception):
     """The database does not understand a query."""
 
+    def __init__(self, message: str, column: str | None = None) -> None:
+        super().__init__(message)
+        self.column = column
+        """The column that the query names and that does not exist; None for other errors."""
+
 
 class Database(ABC):
     """A database that is open, for writing (`open`) or for reading (`read`). Threads may share it."""

@@ -20,7 +20,7 @@ from lrurun.errors import LrurunError, UsageError, hint_for, nearest
 from lrurun.ledger import database, owner
 from lrurun.runner import logs, node
 from lrurun.runner.executors import NodeJob
-from lrurun.runner.executors.nodes import EngineError, NodeExecutor
+from lrurun.runner.executors.nodes import EngineError, NodeExecutor, one_machine
 
 SECONDS = 60.0
 """How long a command of Slurm may take."""
@@ -85,12 +85,9 @@ class SlurmExecutor(NodeExecutor):
         here = socket.gethostname().partition(".")[0]
         hosts = sorted({host.partition(".")[0] for host in listed.stdout.split()} - {here})
         if hosts or here not in listed.stdout:
-            raise UsageError(
-                f"--on slurm: an SQLite ledger is for one machine, {here}; tasks may run on "
-                f"{', '.join(hosts[:3]) or 'others'}",
-                "keep the ledger in PostgreSQL (--ledger postgresql+psycopg://USER@HOST/DATABASE), or give the command "
-                "on a node and name that node: --on slurm:nodelist=NODE",
-            )
+            found = f", {here}; tasks may run on {', '.join(hosts[:3]) or 'others'}"
+            otherwise = "give the command on a node and name that node: --on slurm:nodelist=NODE"
+            raise one_machine("--on slurm", found, otherwise)
 
     def _check_job(self) -> None:
         deadline = time.monotonic() + SECONDS
