@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 EXAMPLES = 4
 """How many examples of the training split `check` shows."""
 BINS = 8
-"""Of the histogram of lengths."""
+"""The number of bars in the histogram of lengths."""
 
 app = typer.Typer(help="Prepare, check or describe the data of a task.", no_args_is_help=True, rich_markup_mode=None)
 

@@ -35,7 +35,7 @@ class TrainingOutput(Struct, frozen=True, kw_only=True):
     step: int
     result: Mapping[str, float]
     environment: Mapping[str, Any]
-    """Of its last attempt."""
+    """The environment of the last attempt."""
 
 
 class VerifyDocument(Struct, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ def _recorded(ledger: Ledger, name: str) -> Recorded:
 
 
 def _plan(places: Places, run: Run) -> Plan:
-    """What trains the run again.
+    """The plan that trains the run again.
 
     Raises:
         LrurunError: it is unfinished, a plug-in is not loaded, or its data are not in the data folder.

@@ -13,7 +13,7 @@ from lrurun.studies.kernels import TITLES, Architecture
 from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, Values
 
 SHARES = np.linspace(0, 1, 41)
-"""Of the parameters of a group, whose step is at most that of the curve."""
+"""Shares of a group's parameters: the steps of that share are at most the value of the curve."""
 COMPARED: list[Architecture] = ["dense", "block", "complex", "lru"]
 
 
@@ -128,7 +128,7 @@ def _middle(cells: Results[Adam], value: str) -> float:
 
 
 def _ten_times(results: Results[Adam], first: tuple[str, str], second: tuple[str, str]) -> Check:
-    """That the median step of one group is more than ten times that of another; fails if a cell diverged."""
+    """Checks that the median step of one group is more than ten times that of another; fails if a cell diverged."""
     (_, large), (_, small) = first, second
     cells = [results.where(architecture=name) for name, _ in (first, second)]
     ratios = kernels.ratios(cells[0].by_seed(f"{large} median"), cells[1].by_seed(f"{small} median"))

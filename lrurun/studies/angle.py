@@ -18,18 +18,18 @@ CHUNK = 2_000
 LEARNED = 1e-2
 """The loss below which the target counts as learned."""
 FLOOR = 1e-12
-"""Of the loss, in the figure: below it are rounding errors."""
+"""The smallest loss in the figure: smaller ones are rounding errors."""
 SIDE = 40
 """Points of each axis of the landscape."""
 RANGES = {"polar": (0.0, 1.0), "exponential": (-4.5, 0.5), "optimal": (0.0, 80.0)}
-"""Of the second coordinate, in the figure; "optimal-stop" has that of "optimal"."""
+"""The range of the second coordinate in the figure; "optimal-stop" has that of "optimal"."""
 
 
 class AngleCell(Settings, frozen=True, kw_only=True):
     """One training of an eigenvalue towards a target of the same absolute value."""
 
     form: Form = "polar"
-    """Of the angle; the magnitude is tanh of its coordinate in all of them."""
+    """The coordinates of the angle; the magnitude is tanh of its coordinate in all of them."""
     optimizer: Optimizer = "adam"
     normalised: bool = False
     radius: Modulus = 0.99

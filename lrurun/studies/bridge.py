@@ -20,11 +20,11 @@ STEPS: list[tuple[Architecture, Architecture]] = [
     ("complex", "gamma"),
     ("gamma", "lru"),
 ]
-"""What is compared: each architecture with the one that it changes."""
+"""Pairs that are compared: each architecture with the one that it changes."""
 HIGHER: list[tuple[Architecture, Architecture]] = [("dense", "block"), ("dense", "complex")]
 """Pairs with a higher loss of the first."""
 SLOWER: list[tuple[Architecture, Architecture]] = [("complex", "gamma"), ("lru", "gamma")]
-"""Those whose difference 1,500 updates do not show reliably."""
+"""Pairs whose difference 1,500 updates do not show reliably."""
 
 
 class Bridge(Settings, frozen=True, kw_only=True):

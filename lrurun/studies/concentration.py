@@ -35,10 +35,10 @@ class Concentration(Settings, frozen=True, kw_only=True):
     angle: Angle = 1.0
     """θ0, in units of π."""
     rho: Rho = 0.0
-    """Of the input, for Hessians; training has white input."""
+    """The correlation of the input for Hessians; training has white input."""
     systems: Count = 50
     rate: Multiple = 1.0
-    """Of training: the learning rate, as a multiple of the lowest of the architecture's grid."""
+    """The learning rate of training, as a multiple of the lowest of the architecture's grid."""
     updates: Count = 3000
 
 

@@ -15,7 +15,7 @@ from lrurun.studies.formulas import generator
 from lrurun.studies.study import Array, Count, Rate, Results, Settings, Study, Values
 
 LENGTH, SEQUENCES, CHUNK = 100, 32, 30
-"""Of the kernel and of the sequences; how many of these; updates of one call of the compiled program."""
+"""Steps of the kernel and of the sequences; number of sequences; updates of one call of the compiled program."""
 RANGE = 10.0
 """a and c of the inputs are uniform in [0, 10]: the paper does not say where."""
 
@@ -141,7 +141,7 @@ def _ratios(results: Results[Convolution]) -> dict[int, float]:
 
 
 def _log_mean(ratios: dict[int, float]) -> float:
-    """Of the seeds where neither model diverged."""
+    """The mean logarithm of the ratios over the seeds where neither model diverged; NaN if there is none."""
     logs = [np.log(ratio) for ratio in ratios.values() if 0 < ratio < np.inf]
     return float(np.mean(logs)) if logs else np.nan
 

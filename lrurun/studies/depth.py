@@ -33,12 +33,12 @@ class Depth(Settings, frozen=True, kw_only=True):
 
     model: Model = "LRU"
     norm: Norm = "none"
-    """Before each recurrence and before each gated linear unit."""
+    """The normalisation before each recurrence and before each gated linear unit."""
     rho: Rho = 0.0
     time: Annotated[float, Meta(ge=1, le=1e6)] = 10.0
     """The time constant: eigenvalues have absolute values from 1 - 1/time; forget gates remember so many steps."""
     width: Annotated[int, Meta(ge=1, le=4096)] = 128
-    """Of the input and of the network; also the size of the state."""
+    """The features of the input and of the network; also the size of the state."""
     length: Annotated[int, Meta(ge=2, le=2**20)] = 512
 
 

@@ -31,7 +31,7 @@ def real_count(size: int) -> float:
 
 
 def asymptotic_real_count(size: int) -> float:
-    """The same up to relative terms of order size**-2, for any size."""
+    """The expected number of real eigenvalues of any size, up to relative terms of order size**-2."""
     return float(np.sqrt(2 * size / np.pi) * (1 - 3 / (8 * size)) + 0.5)
 
 
@@ -119,7 +119,7 @@ class DiskStudy(Study[Disk]):
 
 
 def _falls(results: Results[Disk]) -> list[Check]:
-    """That the distance to the uniform distribution falls from each size to the next."""
+    """Checks that the distance to the uniform distribution falls from each size to the next."""
     found = []
     for small, large in pairwise(sorted(results.axis("size"))):
         distances = [results.where(size=size).by_seed("distance to uniform") for size in (small, large)]

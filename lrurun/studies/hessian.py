@@ -17,7 +17,7 @@ from lrurun.studies.hessians import LAGS, NETWORKS, Network, block, differentiat
 from lrurun.studies.study import Results, Settings, Study, Values
 
 Highest = Annotated[float, Meta(ge=0.5, le=0.993)]
-"""Of |λ|: kernels of `LAGS` lags are complete up to rounding."""
+"""A radius |λ|: kernels of `LAGS` lags are complete up to rounding."""
 STATISTICS = ("top", "participation", "share", "scaled")
 COMPARED = (("complex", "participation", 1.0), ("lru", "participation", 1.0), ("complex", "top", 3.0))
 """Statistics that are larger for the dense network, by this factor; within 3, spectra would count as alike."""

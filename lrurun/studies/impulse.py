@@ -12,7 +12,7 @@ from lrurun.studies.checks import Check, above, below, identity, sampling
 from lrurun.studies.study import Array, Results, Settings, Study, Values
 
 COMPONENTS = 3
-"""In the figure."""
+"""The number of components in the figure."""
 SAMPLED = 200
 """Phases for the mean number of sign changes; the first ones are those of the figure."""
 MANY, FEW = {(2.0, 1024): 100}, {(0.02, 16384): 1000}

@@ -54,7 +54,7 @@ LOWEST: Final[dict[Architecture, float]] = {
 """[ours] The lowest learning rate of the search; the best one is inside the GRID of multiples of this."""
 
 GRID: Final = [1.0, 3.2, 10.0, 32.0]
-"""Of rates, as multiples of the lowest."""
+"""Learning rates, as multiples of the lowest."""
 Multiple = Annotated[float, Meta(gt=0, le=1000)]
 
 _FIRST, _SECOND, _EPSILON = 0.9, 0.999, 1e-8
@@ -164,7 +164,7 @@ def _recurrence(architecture: Architecture, parameters: Parameters) -> tuple[Cal
 
 
 def _eigenvalues(architecture: Architecture, parameters: Parameters) -> Any:
-    """Of a complex student, (WIDTH,)."""
+    """The eigenvalues of a complex student, (WIDTH,)."""
     import jax.numpy as jnp
 
     p = parameters
@@ -347,7 +347,7 @@ def effective(trained: Trained, lr: float, updates: int) -> tuple[dict[str, Arra
 
 
 def _start(architecture: Architecture, parameters: Parameters, target: Array, seed: int) -> Values:
-    """What the checks compare, at the initial parameters."""
+    """The numbers at the initial parameters that the checks compare."""
     inputs = generator(seed, "checks").standard_normal((4, BATCH, LENGTH))
     products = lagged_products(inputs)
     kernel, slow, fast = _gradients(architecture)(parameters, target, inputs[0], products[0])
@@ -368,7 +368,7 @@ def _less(one: Parameters, other: Parameters) -> Parameters:
 
 
 def start_checks(results: Results[Any]) -> list[Check]:
-    """Those of the kernel form, of the worst cell of each architecture."""
+    """The checks of the kernel form, of the worst cell of each architecture."""
     found = []
     for name in results.axis("architecture"):
         cells = list(results.where(architecture=name))

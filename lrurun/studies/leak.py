@@ -12,12 +12,12 @@ from lrurun.studies.checks import Check, above, identity
 from lrurun.studies.study import Array, Results, Settings, Study, Values
 
 FREQUENCY = 3.0
-"""Of the pulse exp(-t² / 2) cos(3 t), in radians per unit of time."""
+"""The frequency of the pulse exp(-t² / 2) cos(3 t), in radians per unit of time."""
 WHERE = np.array([0.0, 1.0, 3.0, 4.5, 6.0])
 """Angular frequencies at which the two computations are compared."""
 SHOWN = np.linspace(0.0, 12.0, 97)
 PERIODS = 8
-"""Of the sine in its sequence."""
+"""The number of periods of the sine in its sequence."""
 
 
 class Leak(Settings, frozen=True, kw_only=True):
@@ -50,7 +50,8 @@ def direct(w: Array) -> Array:
 
 
 def convolved(w: Array) -> Array:
-    """The same by Prop. 4: the convolution of the spectra of pulse and gate, times 1 / (2 π)."""
+    """The spectrum of the rectified pulse by Prop. 4: the convolution of the spectra of pulse and gate, times 1 / (2
+    π)."""
     centres, half = intervals()
     found = []
     for one in w:

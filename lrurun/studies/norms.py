@@ -19,7 +19,7 @@ from lrurun.studies.study import Count, Radius, Rate, Results, Settings, Study, 
 HORIZON = 400
 """Steps of white input."""
 SHOWN = (1, 2, 5, 10, 20, 50, 100, 200, 400)
-"""Those whose mean is recorded."""
+"""The steps whose mean is recorded."""
 
 Task = Literal["digits", "marked", "ListOps"]
 Model = Literal["LRU", "RotRNN"]
@@ -46,7 +46,7 @@ class Norms(Settings, frozen=True, kw_only=True):
     decay: Radius = 0.99
     """gamma of the head with white input."""
     sequences: Count = 2000
-    """Of white input."""
+    """The number of sequences of white input."""
     depth: Count = 4
     width: Count = 32
     state: Even = 64
@@ -242,7 +242,7 @@ def mapped(width: int, state: int, heads: int, seed: int) -> dict[str, Any]:
 
 
 class Shape(NamedTuple):
-    """What determines the compiled program."""
+    """The settings that determine the compiled program."""
 
     task: Task
     model: Model

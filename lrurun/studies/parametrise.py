@@ -25,7 +25,8 @@ RANGES = {
     "exponential": ((-9.0, 2.0), (-9.0, 4.0)),
     "optimal": ((0.01, 5.0), (-5.0, 5.0)),
 }
-"""Of the first coordinate, and of the second minus its value at the optimum; "optimal-stop" has those of "optimal"."""
+"""The range of the first coordinate, and that of the second minus its value at the optimum; "optimal-stop" has those
+of "optimal"."""
 PARTS = {"magnitude": (0, 0), "angle": (1, 1), "cross": (0, 1)}
 
 
@@ -36,9 +37,9 @@ class Parametrise(Settings, frozen=True, kw_only=True):
     radius: Modulus = 0.99
     """|λ*|."""
     angle: Angle = 0.01
-    """Of λ*, in units of π."""
+    """The angle of λ*, in units of π."""
     points: Count = 151
-    """Of each coordinate, in the figure."""
+    """The number of points of each coordinate in the figure."""
 
 
 class ParametriseStudy(Study[Parametrise]):

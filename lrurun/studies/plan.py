@@ -28,14 +28,14 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
     study: Study[Any]
     profile: str
     changes: dict[str, Any]
-    """Of `--set`."""
+    """The values of `--set`."""
     cells: tuple[Any, ...]
     """The settings of each point of the grid."""
     seeds: Sequence[int]
 
     @property
     def name(self) -> str:
-        """Of the ladder in the ledger."""
+        """The name of the ladder in the ledger."""
         return kinds.STUDY
 
     @property
@@ -55,7 +55,7 @@ class StudyPlan(Struct, frozen=True, kw_only=True):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Of the cells, each once."""
+        """The labels of the cells, each once."""
         return tuple(dict.fromkeys(map(self.study.label, self.cells)))
 
     def runs(self, labels: Sequence[str] = ()) -> list[PlannedRun]:

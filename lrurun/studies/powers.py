@@ -31,7 +31,7 @@ class Powers(Settings, frozen=True, kw_only=True):
 
     form: Form = "real-imaginary"
     angle: Annotated[float, Meta(ge=-4, le=4)] = 0.0
-    """Of the target, in units of π/2."""
+    """The angle of the target, in units of π/2."""
     radius: Radius = 0.99
     lr: Rate = 1e-3
     updates: Count = 500

@@ -26,7 +26,7 @@ class Reals(Settings, frozen=True, kw_only=True):
     """complex: exp(-dt / 2 + 2 pi i n / N), dt = 1e-5; real: exp(-dt_n), dt_n log-spaced from 1e-4 to 1."""
     modes: Annotated[int, Meta(ge=2, le=4096)] = 64
     length: Annotated[int, Meta(ge=8, le=4096, multiple_of=8)] = 256
-    """Of the kernel; the lag is 7 / 8 of it."""
+    """The length of the kernel; the lag is 7 / 8 of it."""
 
 
 def residual(cell: Reals) -> float:

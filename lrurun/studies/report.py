@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 HEADERS = ("", "kind", "check", "measured", "expected", "rule")
-"""Of the table of checks."""
+"""The headers of the table of checks."""
 
 
 class About(Struct, frozen=True):
@@ -163,7 +163,7 @@ def show(report: StudyReport, *, brief: bool = False) -> None:
 
 
 def text(report: StudyReport) -> str:
-    """What `show` prints into a pipe."""
+    """The text that `show` prints into a pipe."""
     above, checks, below = _parts(report)
     return "\n".join([*above, *(checks.lines(rule=False) if checks.rows else ()), *filter(None, [below])])
 

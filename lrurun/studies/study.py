@@ -112,7 +112,7 @@ class Study(ABC, Generic[S]):
 
     name: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
-    """By paper and figure, as in "lru-fig8"."""
+    """Names by paper and figure, for example "lru-fig8"."""
     source: ClassVar[str]
     """The paper and its figure."""
     question: ClassVar[str]
@@ -172,7 +172,7 @@ class Study(ABC, Generic[S]):
 
     @abstractmethod
     def checks(self, results: Results[S]) -> list[Check]:
-        """What must hold of the finished cells."""
+        """The checks that must hold of the finished cells."""
 
     @abstractmethod
     def answer(self, results: Results[S]) -> str:

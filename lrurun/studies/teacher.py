@@ -97,7 +97,7 @@ class TeacherStudy(Study[Teacher]):
 
 
 def _slopes(results: Results[Teacher]) -> list[float]:
-    """Of log(dense / LRU) on log(1 / (1 - nu)), for each seed; one NaN where a cell diverged at each rate."""
+    """The slope of log(dense / LRU) on log(1 / (1 - nu)) for each seed; one NaN where a cell diverged at each rate."""
     memory = [-np.log1p(-nu) for nu in results.axis("nu")]
     logs = []
     for nu in results.axis("nu"):
