@@ -333,7 +333,7 @@ class Division(Struct, frozen=True, kw_only=True):
     validation: float
     """Fraction of all examples."""
     test: float | None
-    """None: there are arrays for it."""
+    """Fraction of all examples; None where there are arrays for testing."""
     seed: int
 
 

@@ -26,7 +26,8 @@ class Output(Struct, frozen=True, kw_only=True):
     labels of a batch."""
     at: Literal["sequence", "positions"] = "sequence"
     labelled: int | None = None
-    """For positions: at most this many of an example have a label, and only these are computed; None: all P are."""
+    """The largest number of positions of an example that have a label, of which only these are computed; None: all P
+    have one."""
     balanced: bool = False
     """Whether each class has the same weight in the training loss of a batch: the inverse of its count."""
 
@@ -50,7 +51,7 @@ Seed = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
 class Spec(Struct, frozen=True, kw_only=True):
-    """What a model needs to know about a task."""
+    """The shapes and types of a task that a model needs."""
 
     name: str
     kind: Literal["features", "tokens"]
@@ -71,7 +72,7 @@ class Spec(Struct, frozen=True, kw_only=True):
 
     @property
     def predicted(self) -> str:
-        """What a model predicts, as in "10 classes" or "8 real values at positions"."""
+        """The output in words, for example "10 classes" or "8 real values at positions"."""
         what = "classes" if self.output.loss == "cross-entropy" else "real values" if self.classes > 1 else "real value"
         return f"{self.classes:,} {what}" + (" at positions" if self.output.at == "positions" else "")
 
@@ -119,7 +120,7 @@ class Data(Struct, frozen=True, kw_only=True):
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a recipe's `[data]` may set. The defaults give the published data, other values other data."""
+    """The settings of a recipe's table `[data]`. The defaults give the published data, other values other data."""
 
     train: Count | None = None
     """Examples of this split to keep, the first ones; None: all of them."""
@@ -183,7 +184,7 @@ class Task(ABC):
     remotes: tuple[Remote, ...] = ()
     """Files to download if there is no copy; `find` then gets the folder that holds them."""
     wanted: str = ""
-    """What `--from` accepts, for messages."""
+    """A description of what `--from` accepts, for messages."""
     restore: str = ""
     """A hint for missing or damaged data that lrurun itself cannot prepare."""
     code: str = ""
@@ -207,7 +208,7 @@ class Task(ABC):
 
     @abstractmethod
     def spec(self, options: Any, vocabulary: Sequence[str] = ()) -> Spec:
-        """What a model needs to know; `vocabulary` is that of the manifest, for tasks of tokens."""
+        """The shapes and types that a model needs; `vocabulary` is that of the manifest, for tasks of tokens."""
 
     def find(self, path: Path, options: Any) -> Source | None:
         """The copy of the data at `path`, a file or a folder; None if there is none that the task can read.

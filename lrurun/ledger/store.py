@@ -133,7 +133,7 @@ HEARTBEAT_TIMEOUT = 120.0
 """Seconds without a heartbeat after which an owner on another machine counts as exited."""
 
 RETURN_SECONDS = 30.0
-"""After a server was away, the time that owners on other machines have for a heartbeat."""
+"""Seconds that owners on other machines have for a heartbeat after a server was away."""
 
 OWNER_EXITED = "interrupted: owner gone"
 """The reason of an attempt that `reap` ended."""
@@ -1171,7 +1171,7 @@ class Ledger:
 
     @retried
     def check(self) -> list[str]:
-        """What is wrong with the ledger, one sentence each; empty if nothing is."""
+        """The faults of the ledger, one sentence each; empty if there are none."""
         return checks.problems(self.database)
 
     # Curves
@@ -1728,7 +1728,7 @@ def _packed(pairs: list[tuple[float, float]] | None) -> str | None:
 
 
 _REFUSED = (ValueError, TypeError, OverflowError, msgspec.ValidationError, LedgerError, IntegrityError, DataError)
-"""What a record raises whose values have no place in a ledger, or that no reader would understand."""
+"""The errors of a record whose values have no place in a ledger, or that no reader would understand."""
 
 
 def _why(error: Exception) -> str:

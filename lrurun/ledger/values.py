@@ -62,7 +62,7 @@ class Membership(Struct, frozen=True, kw_only=True):
 
 
 class RunSettings(Struct, frozen=True, kw_only=True):
-    """What a run is to do. Runs share them; nothing may change them."""
+    """The settings of a run. Runs share them; nothing may change them."""
 
     config: Config
     execution: Execution

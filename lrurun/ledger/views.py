@@ -40,7 +40,7 @@ class Column(Struct, frozen=True):
 
     name: str
     about: str
-    """What it has; for a metric or setting, its name."""
+    """A description; for a metric or setting, its name."""
     value: ColumnElement[Any]
 
 

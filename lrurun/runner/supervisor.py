@@ -58,7 +58,7 @@ class SupervisorResult(Struct, frozen=True):
 
 
 def while_busy(ledger: Ledger, say: Callable[[str], None], signals: Signals) -> None:
-    """From now on, waiting for the ledger ends with a signal (Stopped), and is announced once each time."""
+    """Ends waiting for the ledger with a signal from now on (Stopped), and announces it once each time."""
     announced, last = False, float("-inf")
 
     def waiting(seconds: float) -> None:

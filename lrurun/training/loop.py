@@ -26,7 +26,7 @@ from lrurun.training.events import Began, Ended, Event, Measured, Reached, Snaps
 from lrurun.training.programs import Best, Programs, Readings, Tree, programs_for
 
 SLOW_SECONDS = 0.5
-"""After a dispatch that took longer, the host waits for the next one, so that a signal does not wait for two."""
+"""Seconds of a slow dispatch: after one, the host waits for the next, so that a signal does not wait for two."""
 
 
 def train(
@@ -101,7 +101,7 @@ class _Dispatched(NamedTuple):
     """A dispatch that the device may still be running."""
 
     step: int
-    """Where it ends."""
+    """The step at which it ends."""
     readings: Readings
 
 

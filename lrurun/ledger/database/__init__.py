@@ -160,11 +160,11 @@ class Database(ABC):
 
     @abstractmethod
     def damage(self, connection: Connection) -> Iterator[str]:
-        """What is wrong with its pages, one sentence each."""
+        """The faults of its pages, one sentence each."""
 
     @abstractmethod
     def references(self, connection: Connection) -> Iterator[str]:
-        """Which rows refer to rows that do not exist, one sentence each."""
+        """The rows that refer to rows that do not exist, one sentence each."""
 
     @abstractmethod
     def names(self, connection: Connection) -> set[str]:

@@ -68,7 +68,7 @@ class NodeExecutor(ABC):
 
     @abstractmethod
     def cancel(self, *, waiting_only: bool) -> None:
-        """Has them saved and ended, or those that have not begun removed. Raises LrurunError as `alive`."""
+        """Saves and ends them, or removes those that have not begun. Raises LrurunError as `alive`."""
 
     @abstractmethod
     def last_line(self) -> tuple[str, str]:

@@ -109,7 +109,7 @@ class SlurmExecutor(NodeExecutor):
             raise LrurunError(f"--on slurm: sbatch refuses the job: {text}", hint)
 
     def script(self) -> str:
-        """To be submitted by hand: its comments say what must be done before."""
+        """The script, to be submitted by hand: its comments say what must be done before."""
         first, _, rest = self._script(self.nodes, {}).partition("\n")
         place = self.job.places.ledger
         before = f"mkdir -p {shlex.quote(str(self._logs))}", database.command("migrate", place)
@@ -193,7 +193,7 @@ def _run(*command: str, given: str = "") -> subprocess.CompletedProcess[str]:
 
 
 def _message(done: subprocess.CompletedProcess[str]) -> str:
-    """What a command of Slurm printed last, without its own name."""
+    """The last line that a command of Slurm printed, without its own name."""
     lines = [line.removeprefix("sbatch: ").removeprefix("error: ").strip() for line in done.stderr.splitlines()]
     said = [line for line in lines if line and not line.startswith("Try ")]
     return said[-1] if said else f"exit code {done.returncode}"
