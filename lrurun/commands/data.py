@@ -188,7 +188,7 @@ def check(
     if image is not None:
         _draw(image, requested.task.name, examples)
     splits = {split: getattr(data, split) for split in SPLITS}
-    splits |= {f"test@{name}": split for name, split in data.settings.items()}
+    splits |= {f"test@{name}": split for name, split in data.further_tests.items()}
     document = DataCheck(
         task=requested.task.name,
         folder=str(where.absolute()),

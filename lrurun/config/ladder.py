@@ -455,7 +455,7 @@ def _claim_metric(name: str, task: Task, source: str) -> Metric:
     from lrurun.data.task import Task
 
     claimed = named(name, task.metrics)
-    if claimed is not None and "@" in name and type(task).settings is Task.settings:
+    if claimed is not None and "@" in name and type(task).further_tests is Task.further_tests:
         raise UsageError(f"{source}: {task.name} has no further tests, found {name!r}", "leave out what follows the @")
     if claimed is None:
         if name == ESCAPE:

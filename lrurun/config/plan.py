@@ -297,7 +297,7 @@ def _check_protocol(rung: ResolvedRung, recipe: Recipe) -> None:
 def _check_length(rung: ResolvedRung, options: Options) -> None:
     """Refuse a rung whose recurrence does not fit the length of the task's sequences."""
     config, task = rung.config, tasks.get(rung.config.task, rung.config.data)
-    lengths = [task.spec(split).length for split in (options, *task.settings(options).values())]
+    lengths = [task.spec(split).length for split in (options, *task.further_tests(options).values())]
     # the recurrence is built for the training length, even where further test splits have longer sequences
     recurrence = config.model.recurrence.at_length(lengths[0])
     try:

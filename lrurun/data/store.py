@@ -59,7 +59,8 @@ class _Manifest(msgspec.Struct):
     ]
     code: _Name = ""
     options: dict[str, Any] = {}
-    settings: dict[_Name, _Count] = {}
+    further_tests: dict[_Name, _Count] = {}
+    """Further test split -> its number of examples."""
     kind: Literal["embedded", "folder", "download", "generated", "imported"] = "embedded"
     published: Published | None = None
     generator: dict[str, Any] = {}
@@ -174,8 +175,8 @@ def _make(task: Task, options: Options, folder: Path, source: Source, progress: 
         progress(f"preparing {folder.name}: {source.text}", 0, None)
         known, note = _identified(task, source, progress)
         source.fill(writer, progress)
-        setting_splits = [f"test@{name}" for name in task.settings(options)]
-        for split, part in product([*SPLITS, *setting_splits], ("inputs", "labels")):
+        further_splits = [f"test@{name}" for name in task.further_tests(options)]
+        for split, part in product([*SPLITS, *further_splits], ("inputs", "labels")):
             if (name := f"{split}-{part}") not in writer.arrays:
                 raise LrurunError(
                     f"{folder.name}: the array {name} is missing: the code of task {task.name} has not written it",
@@ -196,7 +197,7 @@ def _make(task: Task, options: Options, folder: Path, source: Source, progress: 
             "published": known,
             "generator": source.generator,
             "counts": counts,
-            "settings": {split: writer.arrays[f"{split}-labels"].shape[0] for split in setting_splits},
+            "further_tests": {split: writer.arrays[f"{split}-labels"].shape[0] for split in further_splits},
             "sha256": digests,
             "vocabulary": writer.vocabulary,
             "baselines": baselines,
@@ -357,9 +358,9 @@ def load(
     # the digests are those of arrays that fitted the code which made them
     changed = table.get("code", "") != task.code
     splits: Any = {split: _split(split, table, spec, folder, progress, values=changed) for split in SPLITS}
-    settings = {
-        name: _split(f"test@{name}", table, task.spec(setting_options), folder, progress, values=changed)
-        for name, setting_options in task.settings(options).items()
+    further_tests = {
+        name: _split(f"test@{name}", table, task.spec(test_options), folder, progress, values=changed)
+        for name, test_options in task.further_tests(options).items()
     }
     _count_notes(task, options, table["counts"], folder)
     if protocol == "paper":
@@ -378,7 +379,7 @@ def load(
         vocabulary=table.get("vocabulary", ()),
         metrics=task.metrics,
         sampler=task.sampler(options),
-        settings=settings,
+        further_tests=further_tests,
         **splits,
     )
 
@@ -394,7 +395,7 @@ def _split(
         if name in table["sha256"]:
             progress(f"checking {name}.npy", 0, None)
             parts[part] = _mapped(folder / f"{name}.npy", table["sha256"][name], again)
-    expected = (table["counts"] | table.get("settings", {}))[split]
+    expected = (table["counts"] | table.get("further_tests", {}))[split]
     for part in ("inputs", "labels"):
         count = len(parts[part]) if part in parts else 0
         if count != expected:
@@ -530,7 +531,7 @@ def _check_written(task: Task, options: Options, writer: Writer, folder: str) ->
     """
     hint = f"the code of task {task.name} wrote it: correct its `fill` or its spec()"
     specs = dict.fromkeys(SPLITS, task.spec(options, writer.vocabulary))
-    specs |= {f"test@{name}": task.spec(setting_options) for name, setting_options in task.settings(options).items()}
+    specs |= {f"test@{name}": task.spec(test_options) for name, test_options in task.further_tests(options).items()}
     for split, spec in specs.items():
         count = writer.arrays[f"{split}-labels"].shape[0]
         for part in ("inputs", "labels", "lengths"):

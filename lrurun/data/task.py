@@ -115,8 +115,8 @@ class Data(Struct, frozen=True, kw_only=True):
     """The function that gives every training step new examples, of which `train` is only a sample; None without one."""
     vocabulary: Sequence[str] = ()
     """Tokens in the order of their ids, for tasks of tokens."""
-    settings: dict[str, Split] = field(default_factory=dict)
-    """Test splits of other settings than those of training, such as longer sequences, by name."""
+    further_tests: dict[str, Split] = field(default_factory=dict)
+    """Name -> a further test split, such as one of longer sequences than those of training."""
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -233,7 +233,7 @@ class Task(ABC):
         """Samples the examples of every training step on the device; None where they are those of the split."""
         return None
 
-    def settings(self, options: Any) -> Mapping[str, Any]:
+    def further_tests(self, options: Any) -> Mapping[str, Any]:
         """Name -> the options of a further test split, such as a longer one, on which every run is evaluated too."""
         return {}
 

@@ -232,8 +232,8 @@ class _PackedRuns:
             return
         splits = {"val": self.data.validation}
         if test:
-            settings = {f"test@{name}": split for name, split in self.data.settings.items()}
-            splits |= {"test": self.data.test} | settings
+            further = {f"test@{name}": split for name, split in self.data.further_tests.items()}
+            splits |= {"test": self.data.test} | further
         found = {name: self._evaluate(self.best, split) for name, split in splits.items()}
         for member in self.active:
             scores = {
