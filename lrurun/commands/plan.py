@@ -329,10 +329,10 @@ def _data(places: Places, made: planning.Plan) -> dict[str, Any]:
     if manifest is None:
         return {}
     return {
-        "source": manifest["source"],
-        "kind": manifest.get("kind", "embedded"),
-        "published": manifest.get("published"),
-        "sha256": store.digest(manifest),
+        "source": manifest.source,
+        "kind": manifest.kind,
+        "published": manifest.published,
+        "sha256": store.digest(manifest.sha256),
     }
 
 
@@ -564,8 +564,8 @@ def _print_groups(places: Places, made: planning.Plan, rungs: Sequence[planning.
     from lrurun.data import store as folder
     from lrurun.nn.network import Model
 
-    manifest = folder.manifest(made.task, made.options, places.data / made.data_name) or {}
-    spec = made.task.spec(made.options, manifest.get("vocabulary", ()))
+    manifest = folder.manifest(made.task, made.options, places.data / made.data_name)
+    spec = made.task.spec(made.options, manifest.vocabulary if manifest else ())
     for rung in rungs:
         model = Model(rung.config.model, spec)
         params, _ = jax.eval_shape(model.init, jax.random.key(0))

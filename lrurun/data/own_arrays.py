@@ -558,7 +558,7 @@ def _digest(arrays: Mapping[str, _Rows]) -> str:
         for _, block in rows.blocks():
             digest.update(block.tobytes())
         digests[name] = digest.hexdigest()
-    return store.digest({"sha256": digests})
+    return store.digest(digests)
 
 
 def _source(arrays: Mapping[str, _Rows], sets: Sequence[OwnArrays], division: Division, notes: Sequence[str]) -> Source:
