@@ -226,7 +226,7 @@ def _show_study(what: str | None, name: str, *, json: bool) -> int:
         output.write_json(StudyListing(study.name, settings))
         return 0
     console.paragraph(f"settings of the study {study.name}, by profile; a list is an axis of its grid")
-    table.show_facts([(one.name, _by_profile(one.values)) for one in settings])
+    table.show_facts([(setting.name, _by_profile(setting.values)) for setting in settings])
     console.say(f"lrurun study {study.name} --set NAME=VALUE or NAME=[VALUE,VALUE] changes them")
     return 0
 

@@ -73,9 +73,9 @@ class AdamStudy(Study[Adam]):
         found = kernels.start_checks(results)
         for name in results.axis("architecture"):
             cells = _finished(results, name)
-            error = max((one["formula error"] for one in cells), default=np.nan)
+            error = max((cell["formula error"] for cell in cells), default=np.nan)
             found.append(identity(f"{name}: published step by Adam's formula, relative error", error, 0.0, 1e-9))
-            largest = max((one["largest published"] / one.cell.lr for one in cells), default=np.nan)
+            largest = max((cell["largest published"] / cell.cell.lr for cell in cells), default=np.nan)
             found.append(below(f"{name}: largest published step over the rate", largest, kernels.LARGEST))
         names = set(results.axis("architecture"))
         if results.profile != "ci":
@@ -124,7 +124,7 @@ def _finished(results: Results[Adam], name: str) -> Results[Adam]:
 
 
 def _middle(cells: Results[Adam], value: str) -> float:
-    return float(np.median([one[value] for one in cells]))
+    return float(np.median([cell[value] for cell in cells]))
 
 
 def _ten_times(results: Results[Adam], first: tuple[str, str], second: tuple[str, str]) -> Check:
@@ -137,7 +137,7 @@ def _ten_times(results: Results[Adam], first: tuple[str, str], second: tuple[str
 
 def _curve(group: str, kind: str, cells: Results[Adam]) -> Curve:
     """The median over seeds of the sizes of the steps of a group; of complex weights the real parts stand for both."""
-    middle = np.median([one.curves[f"{group} {kind}"] for one in cells], axis=0)
+    middle = np.median([cell.curves[f"{group} {kind}"] for cell in cells], axis=0)
     label = group.removesuffix(" re").replace("theta", "θ").replace("nu", "ν").replace("gamma", "γ")
     return line(label, SHARES, middle) if kind == "steps" else points(label, SHARES[::5], middle[::5])
 

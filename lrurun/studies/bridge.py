@@ -111,7 +111,7 @@ class BridgeStudy(Study[Bridge]):
             cells = results.where(architecture=name, nu=nu).best("rate", "loss")
             if not cells:
                 continue
-            middle = np.median([one.curves["losses"] for one in cells], axis=0)
+            middle = np.median([cell.curves["losses"] for cell in cells], axis=0)
             courses.append(line(TITLES[name], cells[0].curves["update"], middle))
             losses = list(cells.by_seed("loss").values())
             ends.append(spread(TITLES[name], {number: losses}))

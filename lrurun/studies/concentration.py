@@ -79,11 +79,11 @@ class ConcentrationStudy(Study[Concentration]):
 
     def checks(self, results: Results[Concentration]) -> list[Check]:
         found, trained = [], results.where(part="training")
-        for one in results.where(lambda one: one.seed == results[0].seed, part="hessian"):
-            name = f"{TITLES[one.cell.architecture]}, θ0 = {one.cell.angle:g} π, ρ = {one.cell.rho:g}"
-            found.append(identity(f"{name}: closed form less a sum over lags", one["sum error"], 0.0, 1e-8))
-            if one.cell.architecture == "complex" and 0 < one.cell.rho < 1:
-                ratio = one["printed trace"] / one["summed trace"]
+        for result in results.where(lambda result: result.seed == results[0].seed, part="hessian"):
+            name = f"{TITLES[result.cell.architecture]}, θ0 = {result.cell.angle:g} π, ρ = {result.cell.rho:g}"
+            found.append(identity(f"{name}: closed form less a sum over lags", result["sum error"], 0.0, 1e-8))
+            if result.cell.architecture == "complex" and 0 < result.cell.rho < 1:
+                ratio = result["printed trace"] / result["summed trace"]
                 found.append(below(f"{name}: trace by eq. 110 as printed, over the sum", ratio, 0.99))
         for rho in results.axis("rho"):
             at = results.where(part="hessian", rho=rho)
@@ -123,8 +123,8 @@ class ConcentrationStudy(Study[Concentration]):
 
     def draw(self, results: Results[Concentration]) -> Figure:
         hessians, trained, panels = results.where(part="hessian"), results.where(part="training"), []
-        for one in hessians.where(lambda one: one.seed == results[0].seed, architecture="complex", rho=0.0):
-            panels.append(parameter_matrix(f"complex, θ0 = {one.cell.angle:g} π", one.curves["hessian"], HALVES))
+        for result in hessians.where(lambda result: result.seed == results[0].seed, architecture="complex", rho=0.0):
+            panels.append(parameter_matrix(f"complex, θ0 = {result.cell.angle:g} π", result.curves["hessian"], HALVES))
         curves = []
         for rho, name in itertools.product(hessians.axis("rho"), hessians.axis("architecture")):
             means = [np.mean(_shares(hessians.where(rho=rho), name, x)) for x in hessians.axis("angle")]
@@ -140,7 +140,9 @@ class ConcentrationStudy(Study[Concentration]):
 
 
 def _shares(results: Results[Concentration], architecture: str, angle: float) -> list[float]:
-    return [x for one in results.where(architecture=architecture, angle=angle) for x in one.curves["share of systems"]]
+    return [
+        x for result in results.where(architecture=architecture, angle=angle) for x in result.curves["share of systems"]
+    ]
 
 
 def _gaps(results: Results[Concentration], angle: float) -> list[float]:

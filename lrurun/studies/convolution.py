@@ -121,7 +121,7 @@ class ConvolutionStudy(Study[Convolution]):
             curves = []
             for model in results.axis("model"):
                 cells = results.where(lr=rate, model=model)
-                mean = np.exp(np.mean(np.log([one.curves["loss"] for one in cells]), axis=0))
+                mean = np.exp(np.mean(np.log([cell.curves["loss"] for cell in cells]), axis=0))
                 curves.append((dashed if model == "tanh" else line)(model, cells[0].curves["update"], mean))
             panels.append(Panel(title=f"rate {rate:g}", x="update", y="loss", curves=tuple(curves), y_scale="log"))
         return Figure(panels=tuple(panels), columns=min(3, len(panels)), same_y=True)

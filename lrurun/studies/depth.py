@@ -86,7 +86,7 @@ class DepthStudy(Study[Depth]):
             name = f"E|h|² of block 1, {self.label(one.cell)}, time {one.cell.time:g}, seed {one.seed}"
             values = (one[value] for value in ("state of block 1", "expected state of block 1", "standard error"))
             found.append(sampling(name, *values))
-        seeds = [] if results.profile == "ci" else sorted({one.seed for one in results})
+        seeds = [] if results.profile == "ci" else sorted({result.seed for result in results})
         for seed, norm, rho in product(seeds, results.axis("norm"), results.axis("rho")):
             cells = [one for one in results.where(norm=norm, rho=rho) if one.seed == seed]
             found += _slopes(Results(cells, results.profile), f"norm {norm}, rho {rho:g}, seed {seed}")
@@ -135,7 +135,7 @@ def _gradients(cells: Results[Depth]) -> list[Curve]:
 def _mean(cells: Results[Depth], name: str) -> tuple[list[float], list[float]]:
     """Time constants, and the mean over seeds of a number."""
     times = cells.axis("time")
-    return times, [float(np.mean([one[name] for one in cells.where(time=at)])) for at in times]
+    return times, [float(np.mean([result[name] for result in cells.where(time=at)])) for at in times]
 
 
 def _slopes(cells: Results[Depth], name: str) -> list[Check]:

@@ -111,7 +111,7 @@ class DiskStudy(Study[Disk]):
         for size in sizes:
             cells = results.where(size=size)
             area = cells[0].curves["area"]
-            share = np.mean([one.curves["share within"] for one in cells], axis=0) - np.minimum(area, 1.0)
+            share = np.mean([cell.curves["share within"] for cell in cells], axis=0) - np.minimum(area, 1.0)
             curves.append(points(f"N = {size}", area, share))
         title = f"mean over {len(results.where(size=sizes[0]))} matrices"
         panels.append(Panel(title=title, x="|λ|²", y="share within - uniform", curves=tuple(curves)))
@@ -130,7 +130,7 @@ def _falls(results: Results[Disk]) -> list[Check]:
 
 
 def _mean(results: Results[Disk], name: str) -> float:
-    return float(np.mean([one[name] for one in results]))
+    return float(np.mean([result[name] for result in results]))
 
 
 def _scatter(one: CellResult[Disk]) -> Panel:

@@ -99,7 +99,7 @@ class GainStudy(Study[Gain]):
             for kind in cells.axis("input"):
                 runs = cells.where(input=kind)
                 stderr = np.sqrt(variance(runs[0].cell) / (runs[0].cell.units * len(runs)))
-                mean = float(np.mean([one["gain"] for one in runs]))
+                mean = float(np.mean([run["gain"] for run in runs]))
                 found.append(sampling(f"mean gain, {kind} input, ring {name}", mean, ring_gain(ring, steps), stderr))
             over = slice_gain(ring, SLICE) / ring_gain(ring)
             found.append(above(f"constant input, phases up to pi/50 over the whole circle, ring {name}", over, 1.0))
@@ -109,7 +109,7 @@ class GainStudy(Study[Gain]):
         ring = results.axis("ring")[-1]
         parts = []
         for kind in results.axis("input"):
-            gains = [one["gain"] for one in results.where(input=kind, ring=ring)]
+            gains = [result["gain"] for result in results.where(input=kind, ring=ring)]
             below = sum(gain < ring_gain(ring) for gain in gains)
             parts.append(
                 f"{kind} {np.mean(gains):.4g} (median {np.median(gains):.4g}, {below} of {len(gains)} below the mean)"
@@ -129,7 +129,7 @@ class GainStudy(Study[Gain]):
                 label = f"inner radius {inner:g}"
                 curves.append(line(label, 1 / (1 - cells[0].curves["outer radius"]), cells[0].curves["expected"]))
                 rings = cells.axis("ring")
-                runs = {1 / (1 - ring[1]): [one["gain"] for one in cells.where(ring=ring)] for ring in rings}
+                runs = {1 / (1 - ring[1]): [result["gain"] for result in cells.where(ring=ring)] for ring in rings}
                 curves.append(spread(f"{label}, runs", runs, percent=90, of=label))
             axes = "1 / (1 - outer radius)", "gain E|h|² / E|Bu|²"
             panels.append(log_log(*axes, curves, title=f"{kind} input"))

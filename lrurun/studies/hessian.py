@@ -94,17 +94,17 @@ class HessianStudy(Study[Hessian]):
         found = []
         for network in results.axis("network"):
             cells, title = results.where(network=network), TITLES[network]
-            most = max(one["linearised error"] for one in cells)
+            most = max(cell["linearised error"] for cell in cells)
             found.append(identity(f"{title}: jax.hessian less that of the linearised kernel", most, 0.0, 1e-9))
             if network != "dense":
                 worst = max(cells, key=lambda one: one["block error"])
                 found.append(identity(f"{title}: block of λ, autodiff less theory", worst["block error"], 0.0, 1e-8))
                 found.append(identity(f"{title}: its trace, autodiff and theory", worst["trace"], worst["theory"]))
             if network == "complex-single":
-                wrong = max(one["printed error"] for one in cells)
+                wrong = max(cell["printed error"] for cell in cells)
                 found.append(above(f"{title}: eq. 130 as printed less its right form, relative", wrong, 0.1))
             if network == "lru":
-                ratio = min(one["largest θ"] / one["largest ν"] for one in cells)
+                ratio = min(cell["largest θ"] / cell["largest ν"] for cell in cells)
                 found.append(above(f"{title}: sharpest angle over sharpest magnitude, least of all", ratio, 1000.0))
         for network, name, times in COMPARED if results.profile != "ci" else ():
             first, second = (results.where(network=one).by_seed(name) for one in ("dense", network))
@@ -116,7 +116,7 @@ class HessianStudy(Study[Hessian]):
     def answer(self, results: Results[Hessian]) -> str:
         texts = []
         for network in results.axis("network"):
-            logs = [[np.log(one[name]) for name in STATISTICS] for one in results.where(network=network)]
+            logs = [[np.log(result[name]) for name in STATISTICS] for result in results.where(network=network)]
             top, spread, share, scaled = np.exp(np.mean(logs, axis=0))
             texts.append(f"{TITLES[network]} {top:.2g}, {spread:.2g}, {share:.2g}, {scaled:.2g}")
         return (

@@ -372,7 +372,7 @@ def start_checks(results: Results[Any]) -> list[Check]:
     found = []
     for name in results.axis("architecture"):
         cells = list(results.where(architecture=name))
-        error = max(one["gradient error"] for one in cells)
+        error = max(cell["gradient error"] for cell in cells)
         found.append(identity(f"{name}: relative error of the gradient by kernel", error, 0.0, 1e-12))
         one = max(cells, key=lambda one: abs(one["expected"] / one["expected by covariance"] - 1))
         found.append(

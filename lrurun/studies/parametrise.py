@@ -116,7 +116,10 @@ class ParametriseStudy(Study[Parametrise]):
 
     def answer(self, results: Results[Parametrise]) -> str:
         last = max(results.axis("radius"))
-        texts = [f"{one.cell.form} {one['magnitude']:.3g} and {one['angle']:.3g}" for one in results.where(radius=last)]
+        texts = [
+            f"{result.cell.form} {result['magnitude']:.3g} and {result['angle']:.3g}"
+            for result in results.where(radius=last)
+        ]
         return (
             f"Curvatures of magnitude and angle at |λ*| = {last:g}: {', '.join(texts)}; the angle's basin has a "
             f"half-width of {results.where(radius=last)[0]['basin']:.2g}. In optimal-stop, θ is "
@@ -129,13 +132,13 @@ class ParametriseStudy(Study[Parametrise]):
             for quantity in ("loss", "curvature"):
                 for name, symbol in (("magnitude", "ω_ν"), ("angle", "ω_θ - ω_θ*")):
                     curves: list[Curve] = []
-                    for one in results.where(form=form):
-                        label = f"|λ*| = {one.cell.radius:g}"
-                        y = np.abs(one.curves[f"{quantity} over {name}"])
-                        curves.append(line(label, one.curves[f"{name} axis"], np.maximum(y, 1e-8)))
+                    for result in results.where(form=form):
+                        label = f"|λ*| = {result.cell.radius:g}"
+                        y = np.abs(result.curves[f"{quantity} over {name}"])
+                        curves.append(line(label, result.curves[f"{name} axis"], np.maximum(y, 1e-8)))
                         if quantity == "curvature":
-                            at = one["start of w"] if name == "magnitude" else 0.0
-                            curves.append(points(label, [at], [one[name]]))
+                            at = result["start of w"] if name == "magnitude" else 0.0
+                            curves.append(points(label, [at], [result[name]]))
                     if (form, quantity, name) == ("optimal-stop", "curvature", "magnitude"):
                         curves.append(_complete(results.where(form="optimal")))
                     panels.append(Panel(title=form, x=symbol, y=quantity, curves=tuple(curves), y_scale="log"))
@@ -144,8 +147,8 @@ class ParametriseStudy(Study[Parametrise]):
 
 def _complete(cells: Results[Parametrise]) -> Curve:
     """The closed form of the curvature in the optimal form, with the derivative of θ by ω_ν."""
-    forms = [curvature(one.cell.radius, one.cell.angle * np.pi, "optimal", normalised=True)[0, 0] for one in cells]
-    return dashed("optimal, dθ/dω_ν included", [one["start of w"] for one in cells], forms)
+    forms = [curvature(cell.cell.radius, cell.cell.angle * np.pi, "optimal", normalised=True)[0, 0] for cell in cells]
+    return dashed("optimal, dθ/dω_ν included", [cell["start of w"] for cell in cells], forms)
 
 
 STUDY = ParametriseStudy()

@@ -133,7 +133,7 @@ class PhaseStudy(Study[Phase]):
         for name in CURVES:
             curves = []
             for cells in _groups(results):
-                cell, mean = cells[0].cell, np.mean([one.curves[name] for one in cells], 0)
+                cell, mean = cells[0].cell, np.mean([result.curves[name] for result in cells], 0)
                 style = line if cell.normalize else dashed
                 curves.append(style(self.label(cell), cells[0].curves["update"], mean, of=f"{cell.phase:g}"))
             scale: Scale = "log" if "loss" in name else "linear"
@@ -150,7 +150,7 @@ def _groups(results: Results[Phase]) -> list[Results[Phase]]:
 
 def _means(cells: Results[Phase], name: str) -> list[float]:
     """The mean over seeds, or nothing if there are none."""
-    return [float(np.mean([one[name] for one in cells]))] if len(cells) else []
+    return [float(np.mean([cell[name] for cell in cells]))] if len(cells) else []
 
 
 def data(length: int, seed: int) -> tuple[Array, Array]:

@@ -123,9 +123,9 @@ class PowersStudy(Study[Powers]):
         panels = []
         for form in results.axis("form"):
             curves = []
-            for one in results.where(form=form, lr=max(results.axis("lr"))):
-                losses = one.curves["loss"][:SHOWN]
-                curves.append(line(f"θ* = {one.cell.angle:g} · π/2", range(len(losses)), losses))
+            for result in results.where(form=form, lr=max(results.axis("lr"))):
+                losses = result.curves["loss"][:SHOWN]
+                curves.append(line(f"θ* = {result.cell.angle:g} · π/2", range(len(losses)), losses))
             panels.append(Panel(title=form, x="update", y="loss", curves=tuple(curves), y_scale="log"))
         return Figure(panels=tuple(panels))
 

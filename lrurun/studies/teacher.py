@@ -91,7 +91,7 @@ class TeacherStudy(Study[Teacher]):
             seeds = [list(losses.values()) for losses in found.values()]
             curves.append(line(title, memory, map(np.mean, seeds)))
             curves.append(spread(title, dict(zip(memory, seeds, strict=True))))
-        means = [np.mean([one["baseline"] for one in results.where(nu=nu)]) for nu in results.axis("nu")]
+        means = [np.mean([result["baseline"] for result in results.where(nu=nu)]) for nu in results.axis("nu")]
         curves.append(dashed("output 0", [1 / (1 - nu) for nu in results.axis("nu")], means))
         return Figure(panels=(log_log("memory of the teacher, 1 / (1 - ν)", "loss: mean, median, range", curves),))
 

@@ -58,7 +58,7 @@ class SweptReport(Struct, frozen=True, kw_only=True):
     """The values of `--set` that all instances share."""
     tune: bool
     label: str
-    """What all instances share: task, profile, tuned or not, `--set`."""
+    """The label that all instances share: task, profile, tuned or not, `--set`."""
     score: ScoreForm
 
 
@@ -171,7 +171,7 @@ _CSV_COLUMNS = (
 
 
 def content_of(report: SweptReport) -> content.ReportContent:
-    """What the report shows."""
+    """The contents of the report."""
     form = report.score
     best = {
         row.rung: form.best(
