@@ -87,8 +87,8 @@ class DataInfo(Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any]
     sizes: Mapping[str, int]
     folder: str
-    prepared: Manifest | None
-    """The manifest."""
+    prepared: Any
+    """The manifest, a `lrurun.data.store.Manifest`; None if the data are not prepared."""
     takes: str | None
     """The copies that --from reads."""
     downloads: list[Download]
