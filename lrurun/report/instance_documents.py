@@ -40,10 +40,10 @@ class InstanceDocuments(Struct, frozen=True, kw_only=True):
     """The documents of an instance."""
 
     ladder: Ladder
-    """With absolute paths of the plug-ins that it loads."""
+    """The ladder, with absolute paths of the plug-ins that it loads."""
     recipe: Recipe
     rungs: tuple[_RecordedRung, ...]
-    """As they were resolved, each with its configuration as a table."""
+    """The rungs as they were resolved, each with its configuration as a table."""
 
     @property
     def plug_ins(self) -> dict[tuple[PluginKind, str], str]:

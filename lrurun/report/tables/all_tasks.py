@@ -39,7 +39,7 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
     set: dict[str, Any]
     """The values of `--set` that this instance was trained with, by their dotted paths."""
     tune: bool
-    """Whether it was tuned."""
+    """Whether the instance was tuned."""
     label: str
     """The label of the instance."""
     metric: str
@@ -48,7 +48,7 @@ class TaskColumn(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """As in a sentence."""
+        """The task in a sentence, with what qualifies it."""
         parts = [self.task, *([f"profile {self.profile}"] if self.profile else [])]
         if self.test_selected:
             parts.append("selected on test")
@@ -83,13 +83,13 @@ class AllTasksReport(Struct, frozen=True, kw_only=True):
     ladder: str
     title: str
     metric: str
-    """Of all columns; with several, their names."""
+    """The metric of all columns; with several, their names."""
     tasks: tuple[str, ...]
     columns: tuple[TaskColumn, ...]
     rows: tuple[AllTasksRow, ...]
     notes: tuple[str, ...]
     label: str
-    """What all columns share: tuned or not, `--set`."""
+    """The label that all columns share: tuned or not, `--set`."""
 
 
 def collect(
@@ -230,7 +230,7 @@ _CSV_COLUMNS = (
 
 
 def content_of(report: AllTasksReport) -> content.ReportContent:
-    """What the report shows."""
+    """The contents of the report."""
     columns = [_column(k, column) for k, column in enumerate(report.columns)]
     label = _label(report.columns)
     return content.ReportContent(
@@ -298,7 +298,7 @@ def _foot(report: AllTasksReport) -> list[str]:
 
 
 def _metrics(report: AllTasksReport) -> str:
-    """As in "Test accuracy in per cent"; with several metrics, each with its tasks."""
+    """The metric, for example "Test accuracy in per cent"; with several metrics, each with its tasks."""
     by_metric: dict[str, list[str]] = {}
     for column in report.columns:
         by_metric.setdefault(column.score.sentence, []).append(column.name)
