@@ -24,7 +24,7 @@ _KINDS = {STUDY: "lrurun.studies.kind:KIND"}
 
 
 class Page(Struct, frozen=True):
-    """The contents of an instance's page in the browser view."""
+    """What the browser view shows about an instance."""
 
     heading: str
     body: str
@@ -35,13 +35,13 @@ class TaskEvidence(Struct, frozen=True, kw_only=True):
     """What a ledger has on a task, for the claims of papers."""
 
     name: str
-    """The name of the task beside others of its kind."""
+    """What the task is called beside others of its kind."""
     command: str
     """The one that makes its runs."""
     result: str
-    """The result in a sentence, with the command that made it; or that it was not run."""
+    """In a sentence, with the command that made it; or that it was not run."""
     stand_in: str
-    """The differences from the paper on a laptop."""
+    """What differs from the paper on a laptop."""
     claims: Sequence[Any]
     """Judged claims, as `lrurun claims` lists them."""
 
