@@ -70,20 +70,20 @@ class AdamStudy(Study[Adam]):
         return values
 
     def checks(self, results: Results[Adam]) -> list[Check]:
-        found = kernels.start_checks(results)
+        checks = kernels.start_checks(results)
         for name in results.axis("architecture"):
             cells = _finished(results, name)
             error = max((cell["formula error"] for cell in cells), default=np.nan)
-            found.append(identity(f"{name}: published step by Adam's formula, relative error", error, 0.0, 1e-9))
+            checks.append(identity(f"{name}: published step by Adam's formula, relative error", error, 0.0, 1e-9))
             largest = max((cell["largest published"] / cell.cell.lr for cell in cells), default=np.nan)
-            found.append(below(f"{name}: largest published step over the rate", largest, kernels.LARGEST))
+            checks.append(below(f"{name}: largest published step over the rate", largest, kernels.LARGEST))
         names = set(results.axis("architecture"))
         if results.profile != "ci":
             for part in ("re", "im") if {"dense", "complex"} <= names else ():
-                found.append(_ten_times(results, ("complex", part), ("dense", "A")))
+                checks.append(_ten_times(results, ("complex", part), ("dense", "A")))
             if "lru" in names:
-                found.append(_ten_times(results, ("lru", "nu"), ("lru", "theta")))
-        return found
+                checks.append(_ten_times(results, ("lru", "nu"), ("lru", "theta")))
+        return checks
 
     def answer(self, results: Results[Adam]) -> str:
         parts = []

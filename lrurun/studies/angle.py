@@ -91,21 +91,21 @@ class AngleStudy(Study[AngleCell]):
         }
 
     def checks(self, results: Results[AngleCell]) -> list[Check]:
-        found = []
+        checks = []
         for result in results:
             cell = result.cell
             name = f"{cell.form}, {cell.optimizer}{', normalised' if cell.normalised else ''}"
             # Of equal absolute values, so that both states are multiplied by the same γ.
             student, teacher = (cell.radius * np.exp(1j * at * np.pi) for at in (cell.start, cell.target))
             first = formulas.loss(student, teacher, 0.0) * (1 - cell.radius**2 if cell.normalised else 1)
-            found.append(identity(f"{name}: first loss", result["first loss"], float(first), 1e-10))
+            checks.append(identity(f"{name}: first loss", result["first loss"], float(first), 1e-10))
             if cell != AngleCell(form=cell.form, optimizer=cell.optimizer, normalised=cell.normalised):
                 continue  # the bounds below are those of the paper's settings
             if cell.form.startswith("optimal"):
-                found.append(above(f"{name}: loss at the end", result["final loss"], 0.1 if cell.normalised else 1.0))
+                checks.append(above(f"{name}: loss at the end", result["final loss"], 0.1 if cell.normalised else 1.0))
             elif cell.optimizer == "adam":
-                found.append(below(f"{name}: loss at the end", result["final loss"], 1e-6))
-        return found
+                checks.append(below(f"{name}: loss at the end", result["final loss"], 1e-6))
+        return checks
 
     def answer(self, results: Results[AngleCell]) -> str:
         cells = results.where(optimizer="adam", normalised=False)

@@ -78,32 +78,32 @@ class ConcentrationStudy(Study[Concentration]):
         return (yield from kernels.train(name, NU, lr, seed, updates=cell.updates, angle=angle)).values
 
     def checks(self, results: Results[Concentration]) -> list[Check]:
-        found, trained = [], results.where(part="training")
+        checks, trained = [], results.where(part="training")
         for result in results.where(lambda result: result.seed == results[0].seed, part="hessian"):
             name = f"{TITLES[result.cell.architecture]}, θ0 = {result.cell.angle:g} π, ρ = {result.cell.rho:g}"
-            found.append(identity(f"{name}: closed form less a sum over lags", result["sum error"], 0.0, 1e-8))
+            checks.append(identity(f"{name}: closed form less a sum over lags", result["sum error"], 0.0, 1e-8))
             if result.cell.architecture == "complex" and 0 < result.cell.rho < 1:
                 ratio = result["printed trace"] / result["summed trace"]
-                found.append(below(f"{name}: trace by eq. 110 as printed, over the sum", ratio, 0.99))
+                checks.append(below(f"{name}: trace by eq. 110 as printed, over the sum", ratio, 0.99))
         for rho in results.axis("rho"):
             at = results.where(part="hessian", rho=rho)
             widths = sorted(at.axis("angle"), reverse=True)
             share = {(x, name): _shares(at, name, x) for x in widths for name in at.axis("architecture")}
             for (wide, narrow), name in itertools.product(itertools.pairwise(widths), at.axis("architecture")):
                 text = f"{TITLES[name]}, ρ = {rho:g}: share off the diagonal, θ0 = {narrow:g} π over {wide:g} π"
-                found.append(larger(text, share[narrow, name], share[wide, name]))
+                checks.append(larger(text, share[narrow, name], share[wide, name]))
             for x in widths if at.axis("architecture") == PAIR else ():
                 text = f"θ0 = {x:g} π, ρ = {rho:g}: share off the diagonal, complex over LRU"
-                found.append(larger(text, share[x, "complex"], share[x, "lru"]))
-        found += kernels.start_checks(trained)
+                checks.append(larger(text, share[x, "complex"], share[x, "lru"]))
+        checks += kernels.start_checks(trained)
         for x, name in itertools.product(trained.axis("angle"), PAIR if len(trained.axis("architecture")) == 3 else ()):
             ratios = kernels.ratios(kernels.by_seed(trained, "dense", angle=x), kernels.by_seed(trained, name, angle=x))
-            found.append(larger(f"θ0 = {x:g} π: loss, dense over {TITLES[name]}", ratios, [1.0] * len(ratios)))
+            checks.append(larger(f"θ0 = {x:g} π: loss, dense over {TITLES[name]}", ratios, [1.0] * len(ratios)))
         if {1.0, 0.1} <= set(trained.axis("angle")) and set(trained.axis("architecture")) >= set(PAIR):
             narrow = _gaps(trained, 0.1)
             wide = list(np.resize(_gaps(trained, 1.0), len(narrow)))
-            found.append(larger("loss, complex over LRU: θ0 = 0.1 π over 1 π", narrow, wide))
-        return found
+            checks.append(larger("loss, complex over LRU: θ0 = 0.1 π over 1 π", narrow, wide))
+        return checks
 
     def answer(self, results: Results[Concentration]) -> str:
         at, trained = results.where(part="hessian", rho=0.0), results.where(part="training")

@@ -85,20 +85,20 @@ class ConvolutionStudy(Study[Convolution]):
     def checks(self, results: Results[Convolution]) -> list[Check]:
         one = results[0]
         total, energy, bump = kernel_in_closed_form()
-        found = [
+        checks = [
             identity("sum of the kernel as a series", one["sum"], total),
             identity("energy of the kernel", one["energy"], energy),
             identity("step of the second bump", one["bump"], bump),
         ]
         for one in results.where(model="linear", lr=results.axis("lr")[0]):
             losses = one["first loss by kernels"], one["first loss"]
-            found.append(identity(f"loss by kernels, seed {one.seed}", *losses, 1e-10))
-            found.append(identity(f"gradient by kernels, seed {one.seed}", one["gradient apart"], 0.0, 1e-10))
+            checks.append(identity(f"loss by kernels, seed {one.seed}", *losses, 1e-10))
+            checks.append(identity(f"gradient by kernels, seed {one.seed}", one["gradient apart"], 0.0, 1e-10))
         if len(ratios := _ratios(results)) > 1:
-            found.append(sign_test("linear below tanh, at their best", [ratio < 1 for ratio in ratios.values()]))
+            checks.append(sign_test("linear below tanh, at their best", [ratio < 1 for ratio in ratios.values()]))
             name = "rank correlation of the first loss of linear with that ratio"
-            found.append(above(name, _rank(results), 0.5, found[-1].needs))
-        return found
+            checks.append(above(name, _rank(results), 0.5, checks[-1].needs))
+        return checks
 
     def answer(self, results: Results[Convolution]) -> str:
         ratios, rates = _ratios(results), results.axis("lr")

@@ -81,16 +81,16 @@ class DepthStudy(Study[Depth]):
         return found
 
     def checks(self, results: Results[Depth]) -> list[Check]:
-        found = []
+        checks = []
         for one in results.where(lambda one: "standard error" in one.values):
             name = f"E|h|² of block 1, {self.label(one.cell)}, time {one.cell.time:g}, seed {one.seed}"
             values = (one[value] for value in ("state of block 1", "expected state of block 1", "standard error"))
-            found.append(sampling(name, *values))
+            checks.append(sampling(name, *values))
         seeds = [] if results.profile == "ci" else sorted({result.seed for result in results})
         for seed, norm, rho in product(seeds, results.axis("norm"), results.axis("rho")):
             cells = [one for one in results.where(norm=norm, rho=rho) if one.seed == seed]
-            found += _slopes(Results(cells, results.profile), f"norm {norm}, rho {rho:g}, seed {seed}")
-        return found
+            checks += _slopes(Results(cells, results.profile), f"norm {norm}, rho {rho:g}, seed {seed}")
+        return checks
 
     def answer(self, results: Results[Depth]) -> str:
         said, norm, rho = [], results[0].cell.norm, results[0].cell.rho

@@ -53,39 +53,39 @@ class DiskStudy(Study[Disk]):
 
     def simulate(self, cell: Disk, seed: int) -> Values:
         matrix = np.random.default_rng(seed).standard_normal((cell.size, cell.size)) / np.sqrt(cell.size)
-        found = np.linalg.eigvals(matrix)
-        areas = np.sort(np.abs(found) ** 2)
+        eigenvalues = np.linalg.eigvals(matrix)
+        areas = np.sort(np.abs(eigenvalues) ** 2)
         return {
-            "re": found.real,
-            "im": found.imag,
+            "re": eigenvalues.real,
+            "im": eigenvalues.imag,
             "area": AREAS,
             "share within": np.searchsorted(areas, AREAS, side="right") / cell.size,
             "mean square": areas.mean(),
-            "real eigenvalues": np.count_nonzero(found.imag == 0),
+            "real eigenvalues": np.count_nonzero(eigenvalues.imag == 0),
             "distance to uniform": distance_to_uniform(np.minimum(areas, 1.0)),
             "spectral radius": np.sqrt(areas[-1]),
             "share in the disk": np.mean(areas <= 1),
         }
 
     def checks(self, results: Results[Disk]) -> list[Check]:
-        found, sizes = [], results.axis("size")
+        checks, sizes = [], results.axis("size")
         for size in sizes:
             cells = results.where(size=size)
             # For large N the sum of |lambda|^2 has the variance 1: twice that of complex matrices, for which these are
             # independent gamma variables. The number of real ones has 2 - sqrt(2) times its mean (Forrester and Nagao
             # 2007).
-            found.append(
+            checks.append(
                 sampling(
                     f"mean of |lambda|^2, N={size}", _mean(cells, "mean square"), 0.5, 1 / size / np.sqrt(len(cells))
                 )
             )
             expected = real_count(size) if size % 2 == 0 else asymptotic_real_count(size)
             stderr = np.sqrt((2 - np.sqrt(2)) * expected / len(cells))
-            found.append(sampling(f"real eigenvalues, N={size}", _mean(cells, "real eigenvalues"), expected, stderr))
+            checks.append(sampling(f"real eigenvalues, N={size}", _mean(cells, "real eigenvalues"), expected, stderr))
             if size % 2 == 0:
                 approximate = asymptotic_real_count(size)
-                found.append(identity(f"expected real eigenvalues, N={size}", expected, approximate, 0.1 / size**2))
-        return found + _falls(results)
+                checks.append(identity(f"expected real eigenvalues, N={size}", expected, approximate, 0.1 / size**2))
+        return checks + _falls(results)
 
     def answer(self, results: Results[Disk]) -> str:
         parts = []
@@ -120,13 +120,13 @@ class DiskStudy(Study[Disk]):
 
 def _falls(results: Results[Disk]) -> list[Check]:
     """Checks that the distance to the uniform distribution falls from each size to the next."""
-    found = []
+    checks = []
     for small, large in pairwise(sorted(results.axis("size"))):
         distances = [results.where(size=size).by_seed("distance to uniform") for size in (small, large)]
         shared = sorted(distances[0].keys() & distances[1].keys())
         first, second = ([of[seed] for seed in shared] for of in distances)
-        found.append(larger(f"distance to uniform, N={small} over N={large}", first, second))
-    return found
+        checks.append(larger(f"distance to uniform, N={small} over N={large}", first, second))
+    return checks
 
 
 def _mean(results: Results[Disk], name: str) -> float:

@@ -91,27 +91,27 @@ class HessianStudy(Study[Hessian]):
         return values
 
     def checks(self, results: Results[Hessian]) -> list[Check]:
-        found = []
+        checks = []
         for network in results.axis("network"):
             cells, title = results.where(network=network), TITLES[network]
             most = max(cell["linearised error"] for cell in cells)
-            found.append(identity(f"{title}: jax.hessian less that of the linearised kernel", most, 0.0, 1e-9))
+            checks.append(identity(f"{title}: jax.hessian less that of the linearised kernel", most, 0.0, 1e-9))
             if network != "dense":
                 worst = max(cells, key=lambda one: one["block error"])
-                found.append(identity(f"{title}: block of λ, autodiff less theory", worst["block error"], 0.0, 1e-8))
-                found.append(identity(f"{title}: its trace, autodiff and theory", worst["trace"], worst["theory"]))
+                checks.append(identity(f"{title}: block of λ, autodiff less theory", worst["block error"], 0.0, 1e-8))
+                checks.append(identity(f"{title}: its trace, autodiff and theory", worst["trace"], worst["theory"]))
             if network == "complex-single":
                 wrong = max(cell["printed error"] for cell in cells)
-                found.append(above(f"{title}: eq. 130 as printed less its right form, relative", wrong, 0.1))
+                checks.append(above(f"{title}: eq. 130 as printed less its right form, relative", wrong, 0.1))
             if network == "lru":
                 ratio = min(cell["largest θ"] / cell["largest ν"] for cell in cells)
-                found.append(above(f"{title}: sharpest angle over sharpest magnitude, least of all", ratio, 1000.0))
+                checks.append(above(f"{title}: sharpest angle over sharpest magnitude, least of all", ratio, 1000.0))
         for network, name, times in COMPARED if results.profile != "ci" else ():
             first, second = (results.where(network=one).by_seed(name) for one in ("dense", network))
             if seeds := sorted(first.keys() & second.keys()):
                 text = f"{name}, dense over {TITLES[network]}" + (f", times {times:g}" if times > 1 else "")
-                found.append(larger(text, [first[seed] for seed in seeds], [times * second[seed] for seed in seeds]))
-        return found
+                checks.append(larger(text, [first[seed] for seed in seeds], [times * second[seed] for seed in seeds]))
+        return checks
 
     def answer(self, results: Results[Hessian]) -> str:
         texts = []

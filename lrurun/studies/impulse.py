@@ -85,26 +85,26 @@ class ImpulseStudy(Study[Impulse]):
         return values
 
     def checks(self, results: Results[Impulse]) -> list[Check]:
-        found = []
+        checks = []
         for result in results:
             steps, at = result.cell.steps - 1, f"{self.label(result.cell)}, {result.cell.steps} steps"
             for number in range(1, COMPONENTS + 1):
                 last, phase = result[f"|state| at the end {number}"], result[f"phase {number}"]
-                found.append(
+                checks.append(
                     identity(f"|h| at the end, component {number}, {at}", last, np.exp(-result.cell.decay * steps))
                 )
                 expected = steps * min(phase, 2 * np.pi - phase) / np.pi
                 difference = abs(result[f"sign changes {number}"] - expected)
-                found.append(below(f"sign changes minus the formula, component {number}, {at}", difference, 1.0))
+                checks.append(below(f"sign changes minus the formula, component {number}, {at}", difference, 1.0))
             mean, deviation = mean_changes(result.cell.phase)
             stderr = steps * deviation / np.sqrt(SAMPLED)
             measured, where = result["mean sign changes"], (result.cell.phase, result.cell.steps)
-            found.append(sampling(f"mean sign changes, {at}", measured, steps * mean, stderr))
+            checks.append(sampling(f"mean sign changes, {at}", measured, steps * mean, stderr))
             if where in MANY:
-                found.append(above(f"sign changes are many, {at}", measured, MANY[where]))
+                checks.append(above(f"sign changes are many, {at}", measured, MANY[where]))
             if where in FEW:
-                found.append(below(f"sign changes are few, {at}", measured, FEW[where]))
-        return found
+                checks.append(below(f"sign changes are few, {at}", measured, FEW[where]))
+        return checks
 
     def answer(self, results: Results[Impulse]) -> str:
         parts = []

@@ -369,18 +369,18 @@ def _less(one: Parameters, other: Parameters) -> Parameters:
 
 def start_checks(results: Results[Any]) -> list[Check]:
     """The checks of the kernel form, of the worst cell of each architecture."""
-    found = []
+    checks = []
     for name in results.axis("architecture"):
         cells = list(results.where(architecture=name))
         error = max(cell["gradient error"] for cell in cells)
-        found.append(identity(f"{name}: relative error of the gradient by kernel", error, 0.0, 1e-12))
+        checks.append(identity(f"{name}: relative error of the gradient by kernel", error, 0.0, 1e-12))
         one = max(cells, key=lambda one: abs(one["expected"] / one["expected by covariance"] - 1))
-        found.append(
+        checks.append(
             identity(f"{name}: expected loss at the start", one["expected"], one["expected by covariance"], 1e-10)
         )
         one = max(cells, key=lambda one: abs(one["sampled"] - one["expected"]) / one["stderr"])
-        found.append(sampling(f"{name}: sampled loss at the start", one["sampled"], one["expected"], one["stderr"]))
-    return found
+        checks.append(sampling(f"{name}: sampled loss at the start", one["sampled"], one["expected"], one["stderr"]))
+    return checks
 
 
 def by_seed(results: Results[Any], architecture: Architecture, **at: Any) -> dict[int, float]:

@@ -104,22 +104,22 @@ class LeakStudy(Study[Leak]):
         }
 
     def checks(self, results: Results[Leak]) -> list[Check]:
-        found = []
+        checks = []
         for result in results.where(signal="pulse"):
             for w, by_rule, exact in zip(WHERE, result.curves["convolved"], result.curves["direct"], strict=True):
-                found.append(identity(f"rectified pulse at ω={w:g}", by_rule, exact))
+                checks.append(identity(f"rectified pulse at ω={w:g}", by_rule, exact))
             error = 2 * np.pi * result.curves["convolved"][0] / result.curves["direct"][0]
-            found.append(above("Prop. 4 as printed over the integral, ω=0", error, 2.0))
+            checks.append(above("Prop. 4 as printed over the integral, ω=0", error, 2.0))
         for result in results.where(signal="sine"):
             error = result["largest error of the rule"]
-            found.append(identity("DFT of the rectified sine by the product rule, error", error, 0.0, 1e-12))
+            checks.append(identity("DFT of the rectified sine by the product rule, error", error, 0.0, 1e-12))
             close = 100 * (PERIODS / result.cell.samples) ** 2  # Aliases of a series whose terms fall as n**-2.
             for n, exact in enumerate((1 / np.pi, 1 / 4, 1 / (3 * np.pi), 0.0, 1 / (15 * np.pi))):
                 measured = result.curves["rectified spectrum"][n * PERIODS]
-                found.append(identity(f"rectified sine, coefficient {n} of its series", measured, exact, close))
+                checks.append(identity(f"rectified sine, coefficient {n} of its series", measured, exact, close))
             share = 1 - (1 / 8) / (1 / 4 - 1 / np.pi**2)
-            found.append(identity("share at other frequencies", result["share at other frequencies"], share, close))
-        return found
+            checks.append(identity("share at other frequencies", result["share at other frequencies"], share, close))
+        return checks
 
     def answer(self, results: Results[Leak]) -> str:
         said = [

@@ -53,30 +53,30 @@ class MemoryStudy(Study[Memory]):
         }
 
     def checks(self, results: Results[Memory]) -> list[Check]:
-        found = []
+        checks = []
         for result in results:
             rho, n = result.cell.rho, np.arange(2000)
             # Both are sums over lags: of E x_n x_m = rho^|n - m| with the powers of lambda, and with their derivatives.
             for name, powers in (("state", 0.9**n), ("sensitivity", n[1:] * 0.9 ** n[:-1])):
                 lags = rho ** np.abs(np.subtract.outer(np.arange(len(powers)), np.arange(len(powers))))
-                found.append(
+                checks.append(
                     identity(
                         f"{name} at 0.9 as a sum, rho={rho:g}", result[f"{name} at 0.9"], float(powers @ lags @ powers)
                     )
                 )
-            found.append(
+            checks.append(
                 above(
                     f"slope of sensitivity over state, rho={rho:g}", result["sensitivity slope"], result["state slope"]
                 )
             )
             if 0 < rho < 1:
                 ratio = float(np.real(printed_derivative(0.9, 0.9, rho))) / result["sensitivity at 0.9"]
-                found.append(below(f"equation (37) as printed over the sum, rho={rho:g}", ratio, 1.0))
+                checks.append(below(f"equation (37) as printed over the sum, rho={rho:g}", ratio, 1.0))
             if rho >= 0.9:  # with 0.5, the turned eigenvalue is still more sensitive than with 0
                 for place, eigenvalue, check in (("0.9", 0.9, above), ("0.9 exp(iπ/4)", TURNED, below)):
                     ratio = float(sensitivity(eigenvalue, rho) / sensitivity(eigenvalue, 0.0))
-                    found.append(check(f"sensitivity at {place}, rho={rho:g} over 0", ratio, 1.0))
-        return found
+                    checks.append(check(f"sensitivity at {place}, rho={rho:g} over 0", ratio, 1.0))
+        return checks
 
     def answer(self, results: Results[Memory]) -> str:
         slopes = "; ".join(

@@ -102,25 +102,25 @@ class NormsStudy(Study[Norms]):
         return train(shape, rate=cell.lr, updates=cell.updates, size=cell.batch, seed=seed)
 
     def checks(self, results: Results[Norms]) -> list[Check]:
-        found = []
+        checks = []
         for result in results.where(task="white"):
             decay, place = result.cell.decay, f"of white input, decay {result.cell.decay:g}, seed {result.seed}"
             for t, *rest in zip(*(result.curves[name] for name in ("step", "mean", "trace", "stderr")), strict=True):
-                found.append(identity(f"E|h|² {place}, step {t:g}", rest[1], -np.expm1(2 * t * np.log(decay))))
-                found.append(sampling(f"mean |h|² {place}, step {t:g}", *rest))
+                checks.append(identity(f"E|h|² {place}, step {t:g}", rest[1], -np.expm1(2 * t * np.log(decay))))
+                checks.append(sampling(f"mean |h|² {place}, step {t:g}", *rest))
             if decay >= 0.9 and (after := round(1 / (1 - decay))) in SHOWN:  # then 1 - decay^2t is 0.86 to 0.88
                 share = result.curves["trace"][SHOWN.index(after)]
-                found.append(below(f"share of the final |h|² after 1 / (1 - decay) steps {place}", share, 0.9))
+                checks.append(below(f"share of the final |h|² after 1 / (1 - decay) steps {place}", share, 0.9))
         for result in results.where(task="map"):
-            found.append(
+            checks.append(
                 identity(f"outputs of the RotRNN and of its LRU, seed {result.seed}", result["apart"], 0.0, 1e-10)
             )
         for result in results.where(lambda result: result.cell.task in TASKS):
             fallen = result["last loss"] / result["first loss"]
-            found.append(
+            checks.append(
                 below(f"loss at the end over the start, {self.label(result.cell)}, seed {result.seed}", fallen, 0.9)
             )
-        return found
+        return checks
 
     def answer(self, results: Results[Norms]) -> str:
         said = []

@@ -82,7 +82,7 @@ class ParametriseStudy(Study[Parametrise]):
         return values
 
     def checks(self, results: Results[Parametrise]) -> list[Check]:
-        found = []
+        checks = []
         for form in results.axis("form"):
             cells = results.where(form=form)
             for normalised in (True, False):
@@ -94,7 +94,7 @@ class ParametriseStudy(Study[Parametrise]):
                         unit = np.sqrt(theory[0, 0] * theory[1, 1]) if name == "cross" else theory[index]
                         pairs.append((one[kind + name] / unit, theory[index] / unit, one))
                     measured, expected, one = max(pairs, key=lambda pair: abs(pair[0] - pair[1]))
-                    found.append(
+                    checks.append(
                         identity(
                             f"{form}: {kind}curvature, {name}, autodiff over closed form, worst at "
                             f"|λ*| = {one.cell.radius:g}",
@@ -105,14 +105,14 @@ class ParametriseStudy(Study[Parametrise]):
                     )
         worst = max(results, key=lambda one: abs(one["basin"] / basin(one.cell.radius) - 1))
         name = f"half-width of the angle's basin, root over closed form, worst at |λ*| = {worst.cell.radius:g}"
-        found.append(identity(name, worst["basin"], basin(worst.cell.radius)))
+        checks.append(identity(name, worst["basin"], basin(worst.cell.radius)))
         for one in results.where(radius=0.999, angle=0.01):
             if one.cell.form == "exponential":
-                found.append(below("exponential, |λ*| = 0.999: curvature of the magnitude", one["magnitude"], 0.25))
-                found.append(above("exponential, |λ*| = 0.999: curvature of the angle", one["angle"], 100.0))
+                checks.append(below("exponential, |λ*| = 0.999: curvature of the magnitude", one["magnitude"], 0.25))
+                checks.append(above("exponential, |λ*| = 0.999: curvature of the angle", one["angle"], 100.0))
             if one.cell.form == "optimal":
-                found.append(above("optimal, |λ*| = 0.999: curvature of the magnitude", one["magnitude"], 1000.0))
-        return found
+                checks.append(above("optimal, |λ*| = 0.999: curvature of the magnitude", one["magnitude"], 1000.0))
+        return checks
 
     def answer(self, results: Results[Parametrise]) -> str:
         last = max(results.axis("radius"))

@@ -92,7 +92,7 @@ class PowersStudy(Study[Powers]):
         return {"loss": losses, "final loss": losses[-1], "updates": below[0] if len(below) else cell.updates}
 
     def checks(self, results: Results[Powers]) -> list[Check]:
-        found = []
+        checks = []
         for rate in results.axis("lr"):
             at = results.where(lr=rate)
             same = [("exponential", angle, "0") for angle in at.axis("angle") if angle != 0.0] + [
@@ -102,13 +102,13 @@ class PowersStudy(Study[Powers]):
                 first, other = at.where(form=form, angle=0.0), at.where(form=form, angle=angle)
                 if first and other:
                     name = f"{form}: losses at angle {angle:g} as at {as_at}, lr {rate:g}"
-                    found.append(identity(name, _difference(first[0], other[0]), 0.0, 1e-6))
+                    checks.append(identity(name, _difference(first[0], other[0]), 0.0, 1e-6))
             slow, fast = (at.where(form=form, angle=0.5) for form in FORMS)
             if slow and fast:
                 ratio = slow[0]["updates"] / max(fast[0]["updates"], 1.0) if _learned(fast[0]) else np.nan
                 judge = above if _learned(slow[0]) else at_least_above
-                found.append(judge(f"updates of real-imaginary over exponential at π/4, lr {rate:g}", ratio, 2.0))
-        return found
+                checks.append(judge(f"updates of real-imaginary over exponential at π/4, lr {rate:g}", ratio, 2.0))
+        return checks
 
     def answer(self, results: Results[Powers]) -> str:
         rate = max(results.axis("lr"))

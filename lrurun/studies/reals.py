@@ -89,26 +89,26 @@ class RealsStudy(Study[Reals]):
         }
 
     def checks(self, results: Results[Reals]) -> list[Check]:
-        found = []
+        checks = []
         for result in results:
             cell = result.cell
             name = f"{cell.eigenvalues}, N={cell.modes}"
             if cell.eigenvalues == "real":
-                found.append(above(f"residual, {name}", result["residual"], 0.9))
+                checks.append(above(f"residual, {name}", result["residual"], 0.9))
                 continue
             # The modes repeat after N lags: the best sum of them is the mean over the lags that are equal modulo N.
             # Their decay makes an error of order dt times the length.
             if (count := equal(cell)) > 1:
                 share = 1 - 1 / count
-                found.append(
+                checks.append(
                     identity(f"residual 1 - 1 / {count}, {name}", result["residual"], share, cell.length * STEP)
                 )
             else:
-                found.append(below(f"residual, {name}", result["residual"], 1e-20))
+                checks.append(below(f"residual, {name}", result["residual"], 1e-20))
         for n, best, uniform in zip(*(results[0].curves[name] for name in CURVES), strict=True):
-            found.append(identity(f"smallest sum of |w|, {n:g} nodes", best, 2.0 ** (2 * n - 3)))
-            found.append(above(f"sum of |w| at uniform nodes, {n:g} nodes", uniform / best, 1.0))
-        return found
+            checks.append(identity(f"smallest sum of |w|, {n:g} nodes", best, 2.0 ** (2 * n - 3)))
+            checks.append(above(f"sum of |w| at uniform nodes, {n:g} nodes", uniform / best, 1.0))
+        return checks
 
     def answer(self, results: Results[Reals]) -> str:
         found = results.where(eigenvalues="complex")

@@ -64,24 +64,24 @@ class RemedyStudy(Study[Remedy]):
         return values
 
     def checks(self, results: Results[Remedy]) -> list[Check]:
-        found = []
+        checks = []
         for result in results:
             rho = result.cell.rho
             n, at = np.arange(6000), 0.99
             gamma, slope = np.sqrt(1 - at**2), at * np.log(at)
             for name, kernel in (("state", at**n), ("gradient", slope * n * at ** (n - 1.0))):
                 series = energy(gamma * kernel, gamma * kernel, rho).real
-                found.append(identity(f"{name} at {at} as a series, rho={rho:g}", result[f"{name} at {at}"], series))
+                checks.append(identity(f"{name} at {at} as a series, rho={rho:g}", result[f"{name} at {at}"], series))
                 last = result[f"{name} at {NEAR}"]
                 if rho == 1:
-                    found.append(above(f"{name} at {NEAR} over 0.999, rho=1", last / result[f"{name} at 0.999"], 9.0))
+                    checks.append(above(f"{name} at {NEAR} over 0.999, rho=1", last / result[f"{name} at 0.999"], 9.0))
                     continue
                 limit = (1 + rho) / (1 - rho) * (1.0 if name == "state" else 0.5)
                 tolerance = 3 * (1 - NEAR) / (1 - rho)
-                found.append(identity(f"{name} at {NEAR} near its limit, rho={rho:g}", last, limit, tolerance))
+                checks.append(identity(f"{name} at {NEAR} near its limit, rho={rho:g}", last, limit, tolerance))
                 if rho > 0:
-                    found.append(below(f"{name} at {NEAR} and its limit, rho={rho:g}", last, limit))
-        return found
+                    checks.append(below(f"{name} at {NEAR} and its limit, rho={rho:g}", last, limit))
+        return checks
 
     def answer(self, results: Results[Remedy]) -> str:
         parts = []

@@ -65,25 +65,25 @@ class SimilarityStudy(Study[Similarity]):
         return values
 
     def checks(self, results: Results[Similarity]) -> list[Check]:
-        found = []
+        checks = []
         n = np.arange(1, 6000)
         for result in results:
             rho = result.cell.rho
             for name, partner in PARTNERS.items():
                 slopes = [n * of ** (n - 1.0) for of in (partner, np.conj(REFERENCE))]
                 series = abs(energy(slopes[0], slopes[1], rho))
-                found.append(identity(f"with {name} as a series, rho={rho:g}", result[name], series))
+                checks.append(identity(f"with {name} as a series, rho={rho:g}", result[name], series))
             printed = result["its conjugate as printed"]
             if rho in (0, 1):
-                found.append(identity(f"equation (110) as printed, rho={rho:g}", printed, result["its conjugate"]))
+                checks.append(identity(f"equation (110) as printed, rho={rho:g}", printed, result["its conjugate"]))
             else:
                 share = result["its conjugate"] / printed
-                found.append(above(f"corrected over printed equation (110), rho={rho:g}", share, 1.2))
+                checks.append(above(f"corrected over printed equation (110), rho={rho:g}", share, 1.2))
         for result in results.where(rho=0.0):
-            found.append(identity("angle of the largest, in pi, rho=0", result["angle of the largest"], -0.25, 1e-4))
+            checks.append(identity("angle of the largest, in pi, rho=0", result["angle of the largest"], -0.25, 1e-4))
         for result in results.where(rho=1.0):
-            found.append(identity("angle of the largest, in pi, rho=1", result["angle of the largest"], 0.0, 1e-4))
-        return found
+            checks.append(identity("angle of the largest, in pi, rho=1", result["angle of the largest"], 0.0, 1e-4))
+        return checks
 
     def answer(self, results: Results[Similarity]) -> str:
         parts = "; ".join(f"{result['angle of the largest']:.3f} (ρ = {result.cell.rho:g})" for result in results)

@@ -65,13 +65,13 @@ class TeacherStudy(Study[Teacher]):
         return trained.values
 
     def checks(self, results: Results[Teacher]) -> list[Check]:
-        found = kernels.start_checks(results)
+        checks = kernels.start_checks(results)
         if results.profile != "ci" and len(results.axis("nu")) > 1 and results.axis("architecture") == PAIR:
             slopes = _slopes(results)
-            found.append(
+            checks.append(
                 larger("log(dense / LRU) rises with log(1 / (1 - nu))", list(np.exp(slopes)), [1.0] * len(slopes))
             )
-        return found
+        return checks
 
     def answer(self, results: Results[Teacher]) -> str:
         parts = []
