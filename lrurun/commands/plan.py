@@ -492,7 +492,7 @@ def _print_plan(made: planning.Plan, document: PlanDocument) -> None:
 
 
 def _print_rest(request: LadderRequest, so_far: sequential.DesignProgress | None, document: PlanDocument) -> None:
-    """What the options leave out: a sequential design, and firm verdicts."""
+    """Prints what the options leave out: a sequential design, and firm verdicts."""
     if so_far is not None and so_far.next_look is not None and not request.decide:
         console.paragraph("A sequential design is recorded; continue it with --decide.")
     if (firm := document.firm) is not None:

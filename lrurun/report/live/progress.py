@@ -354,7 +354,7 @@ def _seed(run: Run, rung: str) -> str:
 
 
 def cell(run: Run) -> str:
-    """What its kind calls a run, as by the settings of a cell; empty for trainings and runs without settings here."""
+    """The settings of a cell, as its kind describes them; empty for trainings and runs without settings here."""
     kind = None if run.settings is None else kinds.of(run.kind)
     return "" if kind is None else kind.described(run)
 
